@@ -1,1 +1,21 @@
-//! types
+//! The words of Bearing: ids, units, positions on the ring, time, attributes and error codes.
+//!
+//! Invariants: every id and unit is its own type; nothing here does I/O, reads a clock or draws a
+//! random number. This crate must not know any other room.
+
+mod attributes;
+mod code;
+mod id;
+mod name;
+mod ring;
+mod time;
+
+pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, Uid};
+pub use code::{Code, Outcome};
+pub use id::{
+    AclHash, ChunkId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange, QuotaId,
+    Sequence, ServerId, SessionId, TransactionId, Version,
+};
+pub use name::{Cookie, Name, NameHash, NameKey};
+pub use ring::{Arc, Block, Position};
+pub use time::{Mono, Now, Wall};

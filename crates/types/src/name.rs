@@ -1,0 +1,157 @@
+//! Names of directory entries and the order in which a directory lists them.
+
+use crate::Code;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The name of a directory entry: 1 to 255 bytes, neither `/` nor NUL, not `.` or `..`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Name(Box<[u8]>);
+
+impl Name {
+    /// The longest name, in bytes.
+    pub const BYTES_MAX: usize = 255;
+
+    /// Checks and takes a name. [`Code::NameTooLong`] beyond 255 bytes, [`Code::InvalidArgument`] for anything
+    /// that cannot stand in a directory.
+    pub fn new(bytes: &[u8]) -> Result<Name, Code> {
+        if bytes.len() > Name::BYTES_MAX {
+            return Err(Code::NameTooLong);
+        }
+        let reserved = bytes.is_empty() || bytes == b"." || bytes == b"..";
+        if reserved || bytes.contains(&b'/') || bytes.contains(&0) {
+            return Err(Code::InvalidArgument);
+        }
+        Ok(Name(bytes.into()))
+    }
+
+    /// The bytes of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+        let bytes = Box::<[u8]>::deserialize(deserializer)?;
+        Name::new(&bytes).map_err(|_| serde::de::Error::custom("not a name of a directory entry"))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// The key of the name hash: one per filesystem, so that nobody can aim names at one position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameKey(pub u64);
+
+/// The keyed 48-bit hash of a name. A name's position is monotone in it, so a listing runs in (hash, name) order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NameHash(u64);
+
+impl NameHash {
+    /// Width of the hash in bits.
+    pub const BITS: u32 = 48;
+    /// The smallest hash.
+    pub const FIRST: NameHash = NameHash(0);
+    /// The largest hash.
+    pub const LAST: NameHash = NameHash((1 << NameHash::BITS) - 1);
+
+    /// The hash of a name under a filesystem's key (XXH3-64 with the key as seed, top 48 bits).
+    pub fn of(key: NameKey, name: &Name) -> NameHash {
+        NameHash(xxhash_rust::xxh3::xxh3_64_with_seed(name.as_bytes(), key.0) >> (64 - NameHash::BITS))
+    }
+
+    /// A hash from its number; bits above 48 are dropped.
+    pub fn from_bits(bits: u64) -> NameHash {
+        NameHash(bits & NameHash::LAST.0)
+    }
+
+    /// The hash as a number below 2^48.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for NameHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "h{:012x}", self.0)
+    }
+}
+
+/// Where a listing goes on: the 48-bit hash and a 15-bit ordinal among names of equal hash. It says by itself which
+/// tablet goes on, after any split, move or failover. Layout: bit 63 zero, bits 62..15 hash, bits 14..0 ordinal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cookie(u64);
+
+impl Cookie {
+    /// Before the first entry. (Entries have ordinals from 1, so no entry has this cookie.)
+    pub const START: Cookie = Cookie(0);
+    /// The largest ordinal: so many names of one directory may share one hash.
+    pub const ORDINAL_MAX: u16 = (1 << 15) - 1;
+
+    /// The cookie of the entry with this hash and ordinal.
+    pub fn new(hash: NameHash, ordinal: u16) -> Cookie {
+        Cookie(hash.0 << 15 | u64::from(ordinal & Cookie::ORDINAL_MAX))
+    }
+
+    /// A cookie from the number that the kernel or a program kept. Bit 63 is dropped.
+    pub fn from_bits(bits: u64) -> Cookie {
+        Cookie(bits & (u64::MAX >> 1))
+    }
+
+    /// The number to hand out; it fits a signed 64-bit offset.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The hash of the entry.
+    pub fn hash(self) -> NameHash {
+        NameHash(self.0 >> 15)
+    }
+
+    /// The ordinal among entries of equal hash.
+    pub fn ordinal(self) -> u16 {
+        (self.0 & u64::from(Cookie::ORDINAL_MAX)) as u16
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}.{}", self.hash(), self.ordinal())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_stand_in_a_directory_are_refused() {
+        for bad in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
+            assert_eq!(Name::new(bad), Err(Code::InvalidArgument), "{bad:?}");
+        }
+        assert_eq!(Name::new(&[b'x'; 256]), Err(Code::NameTooLong));
+        assert!(Name::new(&[0xff; 255]).is_ok());
+    }
+
+    #[test]
+    fn a_cookie_gives_back_its_parts_and_orders_by_hash_then_ordinal() {
+        let low = Cookie::new(NameHash::from_bits(7), 3);
+        let next = Cookie::new(NameHash::from_bits(7), 4);
+        let high = Cookie::new(NameHash::from_bits(8), 1);
+        assert!(Cookie::START < low && low < next && next < high);
+        assert_eq!((low.hash().to_bits(), low.ordinal()), (7, 3));
+        assert_eq!(Cookie::from_bits(low.to_bits()), low);
+        assert!(Cookie::new(NameHash::LAST, Cookie::ORDINAL_MAX).to_bits() <= i64::MAX as u64);
+    }
+}
