@@ -1,0 +1,54 @@
+//! The entry store: a cache of the tablet log, one keyspace per tablet.
+
+use crate::EngineResult;
+use bearing_types::{Block, LogIndex};
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// One absolute change: a put when it has a value, a delete otherwise. Applying it twice is applying it once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The new value, or `None` to delete.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Half-open range of keys; `end: None` runs to the last key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// The first key after the range.
+    pub end: Option<Vec<u8>>,
+}
+
+/// Entries by tablet. All keys of a tablet and its applied index share one keyspace, so that what a flush makes stable is a prefix of
+/// that tablet's log. Calls take effect in the order in which they are made.
+pub trait Store {
+    /// The tablets that have a keyspace, in order.
+    fn tablets(&mut self) -> EngineResult<Vec<Block>>;
+
+    /// Makes an empty keyspace for a tablet, or does nothing when it has one.
+    fn create_tablet(&mut self, tablet: Block) -> EngineResult<()>;
+
+    /// Drops a tablet's keyspace with all that is in it. Stable when it returns.
+    fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()>;
+
+    /// The index of the last log record whose changes a tablet's keyspace holds; `None` without a keyspace. Right after opening this is
+    /// the flushed index, from which the log is replayed.
+    fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>>;
+
+    /// The value of a key.
+    fn get(&mut self, tablet: Block, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
+
+    /// The first `count_max` pairs of a range, in key order.
+    fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>>;
+
+    /// Applies the changes of log records up to and including `applied`, atomically with the new applied index. Not yet stable.
+    fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()>;
+
+    /// Makes all that was applied stable. After an error the store takes no more changes.
+    fn flush(&mut self) -> EngineResult<()>;
+}
