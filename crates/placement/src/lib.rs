@@ -1,1 +1,15 @@
-//! placement
+//! Where things are: seats of directories, positions of names, tablets and who owns them.
+//!
+//! Invariants: pure functions and immutable values. A child's position is a function of its directory's seat. This crate must not
+//! know messages, machines or engines.
+
+mod assignment;
+mod scheme;
+mod seat;
+
+pub use assignment::{Assignment, AssignmentError, Tablet};
+pub use scheme::{Scheme, UnknownScheme};
+pub use seat::{Seat, position_of_session};
+
+/// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.
+pub const NAME_BLOCK_BITS: u8 = 24;

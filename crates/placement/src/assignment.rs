@@ -1,0 +1,184 @@
+//! Who owns which tablet under which epoch: an immutable value that can check itself.
+
+use bearing_types::{Block, Epoch, Position, ServerId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A tablet: an aligned block of the ring, the unit of ownership, epoch, log, replication and migration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tablet {
+    /// The block.
+    pub block: Block,
+    /// The epoch: every change of owner or replicas raises it.
+    pub epoch: Epoch,
+    /// The server that serves it.
+    pub owner: ServerId,
+    /// All servers that hold its log, the owner included.
+    pub replicas: Vec<ServerId>,
+}
+
+/// An assignment of the whole ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    tablets: BTreeMap<Position, Tablet>,
+}
+
+/// What an assignment may not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AssignmentError {
+    /// No tablet holds the position.
+    Gap(Position),
+    /// Two tablets share positions.
+    Overlap(Block, Block),
+    /// The owner is not among the replicas.
+    OwnerNotReplica(Block, ServerId),
+    /// A server is named twice among the replicas.
+    ReplicaTwice(Block, ServerId),
+    /// More tablets asked for than the ring is cut into, or none; with the number asked.
+    TabletBits(u8),
+    /// There is no server to own anything.
+    NoServers,
+}
+
+impl fmt::Display for AssignmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AssignmentError::Gap(position) => write!(f, "no tablet holds position {position}"),
+            AssignmentError::Overlap(a, b) => write!(f, "tablets {a} and {b} overlap"),
+            AssignmentError::OwnerNotReplica(block, owner) => {
+                write!(f, "tablet {block} is owned by {owner}, which is not among its replicas")
+            }
+            AssignmentError::ReplicaTwice(block, server) => {
+                write!(f, "tablet {block} names replica {server} twice")
+            }
+            AssignmentError::TabletBits(bits) => {
+                write!(f, "cannot cut the ring by {bits} bits; give 0 to {}", Assignment::CUT_BITS_MAX)
+            }
+            AssignmentError::NoServers => write!(f, "there is no server to own a tablet; give at least one"),
+        }
+    }
+}
+
+impl std::error::Error for AssignmentError {}
+
+impl Assignment {
+    /// The finest even cut: 2^16 tablets.
+    pub const CUT_BITS_MAX: u8 = 16;
+
+    /// An assignment from tablets, checked.
+    pub fn new(tablets: impl IntoIterator<Item = Tablet>) -> Result<Assignment, AssignmentError> {
+        let mut by_start = BTreeMap::new();
+        for tablet in tablets {
+            let block = tablet.block;
+            if let Some(other) = by_start.insert(block.start(), tablet) {
+                return Err(AssignmentError::Overlap(other.block, block));
+            }
+        }
+        let assignment = Assignment { tablets: by_start };
+        assignment.check()?;
+        Ok(assignment)
+    }
+
+    /// The first assignment of a cluster: 2^`cut_bits` equal tablets under epoch 1, dealt out in contiguous runs, so that neighbours on
+    /// the ring (and so parents and children) tend to share a server. Each has one copy.
+    pub fn even(servers: &[ServerId], cut_bits: u8) -> Result<Assignment, AssignmentError> {
+        if servers.is_empty() {
+            return Err(AssignmentError::NoServers);
+        }
+        if cut_bits > Assignment::CUT_BITS_MAX {
+            return Err(AssignmentError::TabletBits(cut_bits));
+        }
+        let count = 1usize << cut_bits;
+        Assignment::new((0..count).map(|index| {
+            let owner = servers[index * servers.len() / count];
+            Tablet {
+                block: Block::RING.sub_block(cut_bits, index as u64),
+                epoch: Epoch(1),
+                owner,
+                replicas: vec![owner],
+            }
+        }))
+    }
+
+    /// Checks that every position has exactly one tablet and that every owner holds the log it serves.
+    pub fn check(&self) -> Result<(), AssignmentError> {
+        let mut next = Some(Position(0));
+        let mut previous: Option<Block> = None;
+        for tablet in self.tablets.values() {
+            let block = tablet.block;
+            match (next, previous) {
+                (Some(expected), _) if block.start() > expected => {
+                    return Err(AssignmentError::Gap(expected));
+                }
+                (Some(expected), _) if block.start() == expected => {}
+                (_, Some(before)) => return Err(AssignmentError::Overlap(before, block)),
+                (_, None) => return Err(AssignmentError::Gap(Position(0))),
+            }
+            Assignment::check_replicas(tablet)?;
+            next = block.last().0.checked_add(1).map(Position);
+            previous = Some(block);
+        }
+        next.map_or(Ok(()), |position| Err(AssignmentError::Gap(position)))
+    }
+
+    fn check_replicas(tablet: &Tablet) -> Result<(), AssignmentError> {
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = tablet.replicas.iter().find(|replica| !seen.insert(**replica)) {
+            return Err(AssignmentError::ReplicaTwice(tablet.block, *twice));
+        }
+        if !seen.contains(&tablet.owner) {
+            return Err(AssignmentError::OwnerNotReplica(tablet.block, tablet.owner));
+        }
+        Ok(())
+    }
+
+    /// The tablet that holds a position.
+    pub fn tablet_at(&self, position: Position) -> &Tablet {
+        let (_, tablet) =
+            self.tablets.range(..=position).next_back().expect("a checked assignment covers the ring");
+        tablet
+    }
+
+    /// All tablets in ring order.
+    pub fn tablets(&self) -> impl Iterator<Item = &Tablet> {
+        self.tablets.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_position_has_exactly_one_owner(servers in 1u32..9, cut_bits in 0u8..8, position: u64) {
+            let servers: Vec<_> = (1..=servers).map(ServerId).collect();
+            let assignment = Assignment::even(&servers, cut_bits).unwrap();
+            let owners = assignment.tablets().filter(|tablet| tablet.block.contains(Position(position))).count();
+            prop_assert_eq!(owners, 1);
+            prop_assert!(assignment.tablet_at(Position(position)).block.contains(Position(position)));
+        }
+    }
+
+    fn tablet(block: Block, replicas: &[u32]) -> Tablet {
+        let replicas: Vec<_> = replicas.iter().copied().map(ServerId).collect();
+        Tablet { block, epoch: Epoch(1), owner: ServerId(1), replicas }
+    }
+
+    #[test]
+    fn gaps_overlaps_and_foreign_owners_are_refused() {
+        let (low, high) = Block::RING.halves().unwrap();
+        let gap = Assignment::new([tablet(low, &[1])]);
+        assert_eq!(gap, Err(AssignmentError::Gap(high.start())));
+        let late = Assignment::new([tablet(high, &[1])]);
+        assert_eq!(late, Err(AssignmentError::Gap(Position(0))));
+        let overlap = Assignment::new([tablet(Block::RING, &[1]), tablet(high, &[1])]);
+        assert_eq!(overlap, Err(AssignmentError::Overlap(Block::RING, high)));
+        let foreign = Assignment::new([tablet(Block::RING, &[2])]);
+        assert_eq!(foreign, Err(AssignmentError::OwnerNotReplica(Block::RING, ServerId(1))));
+        let twice = Assignment::new([tablet(Block::RING, &[1, 1])]);
+        assert_eq!(twice, Err(AssignmentError::ReplicaTwice(Block::RING, ServerId(1))));
+    }
+}

@@ -1,0 +1,166 @@
+//! Seats: what a directory needs so that its children can be placed.
+
+use crate::{NAME_BLOCK_BITS, Scheme};
+use bearing_types::{Block, Generation, NameHash, NodeId, Position, SessionId};
+use serde::{Deserialize, Serialize};
+
+/// Length in bits of the spans below the root: the first cut takes 8 bits, so that the root's children spread over all tablets.
+const TOP_SPAN_BITS: u8 = 56;
+/// Every further level takes 4 bits: eight levels lie between 2^56 and the narrowest span.
+const CUT_BITS: u8 = 4;
+/// Length in bits of the fresh span that a directory gets by hash when its parent's span cannot be cut any more.
+const FRESH_SPAN_BITS: u8 = 48;
+
+/// Where a directory's children go.
+///
+/// ```text
+/// span        block from which child directories' spans are cut
+/// name_block  block inside the span: positions of the directory's names and of its files' homes
+/// home        position of the directory's own node
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seat {
+    /// The directory's node.
+    pub node: NodeId,
+    /// How often it has been re-seated.
+    pub generation: Generation,
+    /// How its children are placed.
+    pub scheme: Scheme,
+    /// Block from which child directories' spans are cut.
+    pub span: Block,
+    /// Block of its names and of its files' homes.
+    pub name_block: Block,
+    /// Position of its own node.
+    pub home: Position,
+}
+
+impl Seat {
+    /// The seat of a filesystem's root. With `anglecut-hashed` it starts at the start of the ring; with `hash` it lies where its id says.
+    pub fn root(node: NodeId, scheme: Scheme) -> Seat {
+        Seat::over(node, scheme, Block::RING)
+    }
+
+    fn over(node: NodeId, scheme: Scheme, span: Block) -> Seat {
+        let (name_block, home) = match scheme {
+            Scheme::AnglecutHashed => (Block::of_length_bits(span.start(), NAME_BLOCK_BITS), span.start()),
+            Scheme::Hash => (Block::RING, position_of_node(node)),
+        };
+        Seat { node, generation: Generation::FIRST, scheme, span, name_block, home }
+    }
+
+    /// The position of a name in this directory; monotone in the hash, so that a listing in hash order walks the name block from its
+    /// start to its end.
+    pub fn position_of(&self, hash: NameHash) -> Position {
+        let length_bits = u32::from(self.name_block.length_bits());
+        let offset = if length_bits >= NameHash::BITS {
+            hash.to_bits() << (length_bits - NameHash::BITS)
+        } else {
+            hash.to_bits() >> (NameHash::BITS - length_bits)
+        };
+        Position(self.name_block.start().0 + offset)
+    }
+
+    /// The smallest hash whose position lies at or after `position`, or `None` if no name of this directory lies there.
+    pub fn first_hash_at(&self, position: Position) -> Option<NameHash> {
+        if position <= self.name_block.start() {
+            return Some(NameHash::FIRST);
+        }
+        if position > self.name_block.last() {
+            return None;
+        }
+        let offset = position.0 - self.name_block.start().0;
+        let length_bits = u32::from(self.name_block.length_bits());
+        if length_bits < NameHash::BITS {
+            return Some(NameHash::from_bits(offset << (NameHash::BITS - length_bits)));
+        }
+        let shift = length_bits - NameHash::BITS;
+        let rounded_up = (offset >> shift) + u64::from(offset & ((1 << shift) - 1) != 0);
+        (rounded_up <= NameHash::LAST.to_bits()).then(|| NameHash::from_bits(rounded_up))
+    }
+
+    /// The seat of a child directory born under a name of the given hash.
+    pub fn child(&self, node: NodeId, hash: NameHash) -> Seat {
+        let span = match self.scheme {
+            Scheme::Hash => Block::RING,
+            Scheme::AnglecutHashed => self.child_span(node, hash),
+        };
+        Seat::over(node, self.scheme, span)
+    }
+
+    fn child_span(&self, node: NodeId, hash: NameHash) -> Block {
+        let length_bits = self.span.length_bits();
+        let cut = if length_bits > TOP_SPAN_BITS { length_bits - TOP_SPAN_BITS } else { CUT_BITS };
+        if length_bits < NAME_BLOCK_BITS + cut {
+            return Block::of_length_bits(position_of_node(node), FRESH_SPAN_BITS);
+        }
+        // The low bits: the high ones already say where in the name block the name lies.
+        self.span.sub_block(cut, hash.to_bits())
+    }
+}
+
+/// Where a node's id alone puts it.
+fn position_of_node(node: NodeId) -> Position {
+    Position(xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x6e6f_6465))
+}
+
+/// Where a session's record lies: the tablet of this position is asked before anything of the session is ended.
+pub fn position_of_session(session: SessionId) -> Position {
+    Position(xxhash_rust::xxh3::xxh3_64_with_seed(&session.0.to_le_bytes(), 0x7365_7373))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seats() -> impl Strategy<Value = Seat> {
+        let scheme = prop_oneof![Just(Scheme::AnglecutHashed), Just(Scheme::Hash)];
+        (scheme, proptest::collection::vec(any::<u64>(), 0..14)).prop_map(|(scheme, path)| {
+            path.iter().enumerate().fold(Seat::root(NodeId::ROOT, scheme), |seat, (depth, hash)| {
+                seat.child(NodeId(depth as u64 + 2), NameHash::from_bits(*hash))
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn positions_are_monotone_in_the_hash_and_inside_the_name_block(seat in seats(), a: u64, b: u64) {
+            let (a, b) = (NameHash::from_bits(a.min(b)), NameHash::from_bits(a.max(b)));
+            let (at_a, at_b) = (seat.position_of(a), seat.position_of(b));
+            prop_assert!((a <= b) == (at_a <= at_b) || at_a == at_b);
+            prop_assert!(seat.name_block.contains(at_a) && seat.name_block.contains(at_b));
+        }
+
+        #[test]
+        fn the_first_hash_at_a_position_is_the_smallest_there_or_after(seat in seats(), hash: u64) {
+            let position = seat.position_of(NameHash::from_bits(hash));
+            let first = seat.first_hash_at(position).unwrap();
+            prop_assert!(seat.position_of(first) >= position);
+            if first > NameHash::FIRST {
+                let before = NameHash::from_bits(first.to_bits() - 1);
+                prop_assert!(seat.position_of(before) < position);
+            }
+        }
+
+        #[test]
+        fn spans_nest_exactly_or_are_fresh_and_never_too_narrow(seat in seats(), hash: u64, node in 2u64..) {
+            let child = seat.child(NodeId(node), NameHash::from_bits(hash));
+            prop_assert!(child.span.length_bits() >= NAME_BLOCK_BITS);
+            prop_assert!(child.span.covers(child.name_block));
+            if seat.scheme == Scheme::AnglecutHashed {
+                let fresh = child.span.length_bits() == FRESH_SPAN_BITS && seat.span.length_bits() < NAME_BLOCK_BITS + CUT_BITS;
+                prop_assert!(fresh || seat.span.covers(child.span));
+                prop_assert_eq!(child.home, child.span.start());
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_begins_as_one_fragment_at_its_home() {
+        let root = Seat::root(NodeId::ROOT, Scheme::AnglecutHashed);
+        assert_eq!(root.name_block, Block::of_length_bits(Position(0), 24));
+        let child = root.child(NodeId(2), NameHash::from_bits(0xab));
+        assert_eq!(child.home, Position(0xab << 56));
+        assert!(child.name_block.contains(child.home));
+    }
+}
