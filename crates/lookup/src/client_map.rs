@@ -1,0 +1,121 @@
+//! The client map: tablets by position, corrected by referrals.
+
+use bearing_placement::Assignment;
+use bearing_types::{Block, Epoch, MapVersion, Position, ServerId};
+use std::collections::BTreeMap;
+
+/// Where a position is believed to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The tablet.
+    pub block: Block,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its owner.
+    pub owner: ServerId,
+}
+
+/// Tablets by their start. Blocks never overlap; positions that no tablet holds are unknown.
+#[derive(Clone, Debug, Default)]
+pub struct ClientMap {
+    version: Option<MapVersion>,
+    tablets: BTreeMap<Position, Located>,
+}
+
+impl ClientMap {
+    /// A map that knows nothing.
+    pub fn new() -> ClientMap {
+        ClientMap::default()
+    }
+
+    /// The version of the last whole assignment taken, if any.
+    pub fn version(&self) -> Option<MapVersion> {
+        self.version
+    }
+
+    /// Whom to ask for a position.
+    pub fn locate(&self, position: Position) -> Option<Located> {
+        let (_, located) = self.tablets.range(..=position).next_back()?;
+        located.block.contains(position).then_some(*located)
+    }
+
+    /// Takes a whole assignment, unless a newer one was taken before. What single answers taught under a higher epoch stays.
+    pub fn replace(&mut self, version: MapVersion, assignment: &Assignment) {
+        if self.version.is_some_and(|known| known > version) {
+            return;
+        }
+        self.version = Some(version);
+        for tablet in assignment.tablets() {
+            self.learn(Located { block: tablet.block, epoch: tablet.epoch, owner: tablet.owner });
+        }
+    }
+
+    /// Takes what an answer or a referral says of one tablet. Epochs only grow, so an older word about the same positions is ignored.
+    /// Returns whether anything changed.
+    pub fn learn(&mut self, located: Located) -> bool {
+        let overlapping = self.overlapping(located.block);
+        if overlapping.iter().any(|known| known.epoch >= located.epoch) {
+            return false;
+        }
+        for known in overlapping {
+            self.tablets.remove(&known.block.start());
+        }
+        self.tablets.insert(located.block.start(), located);
+        true
+    }
+
+    /// All that is believed, in ring order.
+    pub fn tablets(&self) -> impl Iterator<Item = &Located> {
+        self.tablets.values()
+    }
+
+    fn overlapping(&self, block: Block) -> Vec<Located> {
+        let before = self.tablets.range(..block.start()).next_back();
+        let inside = self.tablets.range(block.start()..=block.last());
+        before
+            .into_iter()
+            .chain(inside)
+            .map(|(_, known)| *known)
+            .filter(|known| known.block.overlaps(block))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn located(block: Block, epoch: u64, owner: u32) -> Located {
+        Located { block, epoch: Epoch(epoch), owner: ServerId(owner) }
+    }
+
+    #[test]
+    fn an_older_epoch_never_replaces_a_newer_one() {
+        let mut map = ClientMap::new();
+        assert!(map.learn(located(Block::RING, 2, 1)));
+        assert!(!map.learn(located(Block::RING, 1, 9)));
+        assert!(!map.learn(located(Block::RING, 2, 9)));
+        assert_eq!(map.locate(Position(77)).unwrap().owner, ServerId(1));
+    }
+
+    #[test]
+    fn a_referral_into_a_part_leaves_the_rest_unknown_not_wrong() {
+        let mut map = ClientMap::new();
+        let (low, high) = Block::RING.halves().unwrap();
+        map.learn(located(Block::RING, 1, 1));
+        map.learn(located(high, 2, 2));
+        assert_eq!(map.locate(high.start()).unwrap().owner, ServerId(2));
+        assert_eq!(map.locate(low.start()), None);
+    }
+
+    #[test]
+    fn an_old_assignment_is_ignored() {
+        let servers = [ServerId(1), ServerId(2)];
+        let assignment = Assignment::even(&servers, 1).unwrap();
+        let mut map = ClientMap::new();
+        map.replace(MapVersion(5), &assignment);
+        map.replace(MapVersion(4), &Assignment::even(&servers[..1], 0).unwrap());
+        assert_eq!(map.version(), Some(MapVersion(5)));
+        assert_eq!(map.locate(Position(u64::MAX)).unwrap().owner, ServerId(2));
+    }
+}
