@@ -1,1 +1,62 @@
-fn main() {}
+//! The project's own tool: `cargo xtask <command>`.
+//!
+//! It starts the other programs of the project and imports none of its rooms, so it works while they do
+//! not compile.
+
+mod ci;
+mod sim;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Checks, tests and runs the project")]
+struct Args {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Check the rules that the compiler does not know: who imports whom, pure rooms, file length
+    Tidy,
+    /// Everything a change must pass: build, checks, tests, simulation
+    Ci,
+    /// Run simulated clusters, one per seed
+    Sim(sim::SimArgs),
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let root = project_root()?;
+    match &args.command {
+        Action::Tidy => tidy::run(&root),
+        Action::Ci => ci::run(&root),
+        Action::Sim(sim) => sim::run(&root, sim),
+    }
+}
+
+/// The directory of the workspace: where this package was built from, if it is still there.
+fn project_root() -> Result<PathBuf> {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let root = package.as_deref().and_then(|path| path.parent()).context("start it as `cargo xtask`")?;
+    Ok(root.to_owned())
+}
+
+/// The cargo that started us.
+fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}

@@ -1,0 +1,104 @@
+//! `cargo xtask sim`: runs simulated clusters by starting the simulator's program.
+//!
+//! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
+//! simulation part of `cargo xtask ci` use it; what they expect of it:
+//!
+//! - it takes `--seeds N --from S --ops K --jobs J [--mutant NAME]`, all integers decimal;
+//! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught);
+//! - a failure prints the seed, the step and the command that runs that seed again;
+//! - it prints one line `digest <hex>` over all that happened in all seeds, equal in every process.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+/// Seeds that `ci` runs.
+pub const CI_SEEDS: u64 = 200;
+
+/// What to simulate.
+#[derive(Args, Clone, Debug)]
+pub struct SimArgs {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 20)]
+    pub seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    pub from: u64,
+    /// Operations in each run
+    #[arg(long, default_value_t = 2000)]
+    pub ops: u64,
+    /// Plant this bug and expect that a checker catches it
+    #[arg(long)]
+    pub mutant: Option<String>,
+    /// How many runs at the same time (0: one per core)
+    #[arg(long, default_value_t = 0)]
+    pub jobs: usize,
+}
+
+/// Whether there is a simulator to run.
+pub fn exists(root: &Path) -> bool {
+    root.join("crates/sim/src/main.rs").exists()
+}
+
+/// The command that runs the simulator; it takes the flags of [`SimArgs`].
+pub fn command(root: &Path, args: &SimArgs) -> Command {
+    let mut command = Command::new(crate::cargo());
+    command.current_dir(root);
+    command.args(["run", "--quiet", "--package", "bearing-sim", "--"]);
+    command.args(flags(args));
+    command
+}
+
+/// Runs the simulator and fails if it does.
+pub fn run(root: &Path, args: &SimArgs) -> Result<()> {
+    if !exists(root) {
+        bail!("there is no simulator to run: crates/sim has no src/main.rs");
+    }
+    let status = command(root, args).status().context("start the simulator")?;
+    if !status.success() {
+        bail!("the simulator ended with {status}");
+    }
+    Ok(())
+}
+
+fn flags(args: &SimArgs) -> Vec<String> {
+    let jobs = match args.jobs {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+        jobs => jobs,
+    };
+    let mut flags = Vec::new();
+    for (name, value) in
+        [("--seeds", args.seeds), ("--from", args.from), ("--ops", args.ops), ("--jobs", jobs as u64)]
+    {
+        flags.extend([name.to_owned(), value.to_string()]);
+    }
+    if let Some(mutant) = &args.mutant {
+        flags.extend(["--mutant".to_owned(), mutant.clone()]);
+    }
+    flags
+}
+
+/// The digest a run printed.
+pub fn digest(output: &str) -> Option<&str> {
+    output.lines().rev().find_map(|line| line.strip_prefix("digest ")).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_digest_counts() {
+        assert_eq!(digest("digest aa\nseed 3 ok\ndigest bb\n"), Some("bb"));
+        assert_eq!(digest("no digests here"), None);
+    }
+
+    #[test]
+    fn a_mutant_is_passed_on() {
+        let args = SimArgs { seeds: 3, from: 7, ops: 10, mutant: Some("late-reply".to_owned()), jobs: 2 };
+        let line = flags(&args).join(" ");
+        assert_eq!(line, "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");
+    }
+}

@@ -1,0 +1,58 @@
+//! `cargo xtask tidy`: the rules of the house that the compiler does not know.
+//!
+//! Each rule is a file; each reads the tree and adds findings, and none changes anything. A finding says
+//! where, what was seen, and what to do instead.
+
+mod files;
+mod hashes;
+mod hygiene;
+mod imports;
+mod lex;
+mod mutants;
+mod paths;
+mod purity;
+mod reasons;
+mod report;
+mod rooms;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use report::Findings;
+use tree::Tree;
+
+/// Checks the project at `root`, prints what is wrong, and fails if anything is.
+pub fn run(root: &Path) -> Result<()> {
+    let tree = Tree::read(root)?;
+    let found = check(&tree);
+    for finding in found.iter() {
+        eprintln!("{finding}");
+    }
+    if found.count() > 0 {
+        bail!("tidy: {} finding(s)", found.count());
+    }
+    println!(
+        "tidy: {} packages, {} sources, {} files: clean",
+        tree.manifests.len(),
+        tree.rust.len(),
+        tree.texts.len()
+    );
+    Ok(())
+}
+
+fn check(tree: &Tree) -> Findings {
+    let mut found = Findings::default();
+    imports::check(tree, &mut found);
+    purity::check(tree, &mut found);
+    hashes::check(tree, &mut found);
+    files::check(tree, &mut found);
+    mutants::check(tree, &mut found);
+    hygiene::check(tree, &mut found);
+    reasons::check(tree, &mut found);
+    found
+}
