@@ -1,1 +1,16 @@
-//! proto
+//! Messages between processes, and how they are laid out as bytes.
+//!
+//! A *packet* is an [`envelope`]: a fixed header, a body of one or more messages in postcard's encoding under a MAC, and at most one
+//! attachment of bulk bytes. `docs/formats/protocol.md` describes it byte by byte. Invariants: decoding never panics; a newer version is
+//! refused by name. This crate encodes the values of lower rooms and must not know machines or sockets.
+
+pub mod client;
+pub mod coordinator;
+pub mod data;
+pub mod envelope;
+pub mod frame;
+pub mod grant;
+pub mod keys;
+pub mod peer;
+
+pub use envelope::{Message, Packet, PacketError, Sender};

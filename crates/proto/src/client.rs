@@ -1,0 +1,602 @@
+//! Between clients and metadata servers.
+
+use crate::grant::{Capability, DataRight, Grant, WriteToken};
+use bearing_placement::{Assignment, Scheme};
+use bearing_types::{
+    Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, MapVersion,
+    Mode, Name, NameHash, NameKey, NodeId, Position, Sequence, ServerId, Uid, Version, Wall,
+};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// What finds a node whatever was renamed or unlinked: its id and the position at which it was born.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Handle {
+    /// The node.
+    pub node: NodeId,
+    /// Its home.
+    pub home: Position,
+}
+
+/// What finds a chunk's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChunkRef {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The position of its record.
+    pub position: Position,
+}
+
+/// A run of a file's bytes in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// The first byte of the file that it gives.
+    pub file_offset: u64,
+    /// Its length in bytes.
+    pub length: u32,
+    /// The chunk.
+    pub chunk: ChunkRef,
+    /// Where in the chunk's log the frame starts.
+    pub frame: u64,
+    /// How many bytes of the frame's payload to skip.
+    pub skip: u32,
+}
+
+/// A request of a session. (session, sequence) identifies a mutation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Its number in the session.
+    pub sequence: Sequence,
+    /// All requests with smaller numbers are finished at the client: their replies may be forgotten.
+    pub finished_below: Sequence,
+    /// The position it is addressed to: any in the tablet that shall answer.
+    pub position: Position,
+    /// The tablet's epoch as the client knows it. A mutation under another epoch is referred, so that a datagram which an earlier owner
+    /// left in the network is never executed by a later one.
+    pub epoch: Epoch,
+    /// What is asked.
+    pub call: Call,
+}
+
+/// What a client can ask. Operations on a child show the grant of its directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Call {
+    /// Opens the session of the packet's sender, at the position of the session.
+    OpenSession,
+    /// Keeps it alive.
+    RenewSession,
+    /// Ends it.
+    CloseSession,
+    /// The map of tablets and servers, unless the client has this version already. Any metadata server answers.
+    Map {
+        /// The version that the client has.
+        have: Option<MapVersion>,
+    },
+    /// The root directory of a filesystem. Asked at position 0.
+    Root {
+        /// The filesystem.
+        filesystem: FilesystemId,
+    },
+    /// A directory's grant and attributes, at its home.
+    Directory {
+        /// The directory.
+        directory: Handle,
+    },
+    /// A name.
+    Lookup {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// The name.
+        name: Name,
+    },
+    /// A part of a listing, in the order of cookies.
+    List {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// Entries after this one.
+        after: Cookie,
+        /// At most so many entries.
+        count_max: u32,
+    },
+    /// A new file, symbolic link or special file.
+    Create {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// What to make.
+        new: NewNode,
+    },
+    /// A new directory.
+    MakeDirectory {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// Permission bits, umask applied.
+        mode: Mode,
+    },
+    /// Removes a name that is no directory.
+    Unlink {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// The client has the file open: keep the node for this session if this was the last link.
+        keep_open: bool,
+    },
+    /// Removes an empty directory.
+    RemoveDirectory {
+        /// The parent's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// The name.
+        name: Name,
+    },
+    /// A further name for a node, asked at the new name's position.
+    Link {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks.
+        who: Credentials,
+        /// The new name.
+        name: Name,
+        /// The node.
+        node: Handle,
+    },
+    /// Moves a name, asked at the new name's position.
+    Rename {
+        /// The grant of the directory that has the name.
+        source: Grant,
+        /// The name.
+        source_name: Name,
+        /// The grant of the directory that shall have it.
+        target: Grant,
+        /// The new name.
+        target_name: Name,
+        /// Who asks.
+        who: Credentials,
+        /// What to do when the new name exists.
+        mode: RenameMode,
+        /// The client has the target open: keep its node for this session if this was its last link.
+        keep_open: bool,
+    },
+    /// A node's attributes, at its home.
+    Attributes {
+        /// The node.
+        node: Handle,
+    },
+    /// Changes attributes, at the node's home.
+    SetAttributes {
+        /// The node.
+        node: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// What to change.
+        change: AttributeChange,
+        /// The file is open for writing: ftruncate needs no permission bits then.
+        token: Option<WriteToken>,
+    },
+    /// The target of a symbolic link.
+    ReadLink {
+        /// The link.
+        node: Handle,
+    },
+    /// Checks permission to open a file, at its home; with write, gives a token.
+    Open {
+        /// The file.
+        node: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// Whether to read.
+        read: bool,
+        /// Whether to write.
+        write: bool,
+        /// Whether to cut to length 0.
+        truncate: bool,
+    },
+    /// The extents of a file that overlap with the range from an offset on.
+    Extents {
+        /// The file.
+        node: Handle,
+        /// The offset.
+        offset: u64,
+        /// At most so many.
+        count_max: u32,
+    },
+    /// Makes written extents part of a file. The bytes must be acknowledged by all servers of their chunks (and synced there, if the
+    /// client promised stability to its caller).
+    Commit {
+        /// The file.
+        node: Handle,
+        /// The right to write it.
+        token: WriteToken,
+        /// The extents, in the order written: a later one covers an earlier one.
+        extents: Vec<Extent>,
+        /// The file is at least so long afterwards.
+        size_min: u64,
+        /// When the content last changed; never later than the owner's clock says.
+        modified: Wall,
+    },
+    /// The session has no file of this unlinked node open any more.
+    Release {
+        /// The node.
+        node: Handle,
+    },
+    /// A new chunk with its record at this request's position.
+    OpenChunk {
+        /// How many copies.
+        copies: u8,
+        /// Servers to do without, because the client cannot reach them.
+        avoid: Vec<ServerId>,
+    },
+    /// The servers of a chunk, and a capability to read it.
+    Chunk {
+        /// The chunk.
+        chunk: ChunkRef,
+    },
+    /// Seals a chunk that cannot be appended to any more, at the shortest surviving length.
+    SealChunk {
+        /// The chunk.
+        chunk: ChunkRef,
+        /// The epoch that failed.
+        epoch: Epoch,
+    },
+    /// Space and entries of the filesystem.
+    Statfs,
+}
+
+/// What to create.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewNode {
+    /// The kind; not a directory.
+    pub file_type: FileType,
+    /// Permission bits, umask applied.
+    pub mode: Mode,
+    /// Device number of a device node, else 0.
+    pub device: u32,
+    /// The target of a symbolic link, else empty.
+    pub target: Vec<u8>,
+}
+
+/// What to do when the new name of a rename exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameMode {
+    /// Replace it (POSIX rename).
+    Replace,
+    /// Refuse (RENAME_NOREPLACE).
+    NoReplace,
+}
+
+/// A new time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeChange {
+    /// The owner's present time.
+    Now,
+    /// This time.
+    To(Wall),
+}
+
+/// What `SetAttributes` changes; `None` leaves a thing as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeChange {
+    /// Permission bits.
+    pub mode: Option<Mode>,
+    /// Owner.
+    pub uid: Option<Uid>,
+    /// Group.
+    pub gid: Option<Gid>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub accessed: Option<TimeChange>,
+    /// Content change time.
+    pub modified: Option<TimeChange>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The request's number.
+    pub sequence: Sequence,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// What an answer can be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It was decided by the owner of this tablet.
+    Done {
+        /// The tablet that answered: requests for positions in it may be packed together.
+        tablet: Block,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The result.
+        result: Result<Box<Body>, Code>,
+    },
+    /// Not now: something is being recalled, prepared or handed over. Nothing was done; ask again after so many microseconds.
+    Retry {
+        /// Microseconds to wait.
+        after_us: u32,
+    },
+    /// The position is served elsewhere, or under another epoch than the request says. Nothing was done.
+    Referral {
+        /// The tablet.
+        tablet: Block,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its owner.
+        owner: ServerId,
+    },
+    /// This server does not know who serves the position; ask for the map.
+    Unknown,
+    /// The answer does not fit a datagram: ask again over a stream.
+    TooLarge,
+}
+
+/// How long something may be used without asking again, in milliseconds from when the request was sent; 0: not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LeaseMs(pub u32);
+
+/// A node as seen by its home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The node.
+    pub node: Handle,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// How long they may be used.
+    pub lease: LeaseMs,
+}
+
+/// A directory as seen by its home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryView {
+    /// Its node; the lease is that of its content (times, counts).
+    pub node: NodeView,
+    /// Its parent; itself for a root.
+    pub parent: Handle,
+    /// The grant for its children; good while both its expiry and `access_lease` last.
+    pub grant: Grant,
+    /// How long mode, owner and seat may be used.
+    pub access_lease: LeaseMs,
+}
+
+/// A name as seen by its owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryView {
+    /// What it names.
+    pub node: Handle,
+    /// The kind of node.
+    pub file_type: FileType,
+    /// How long the name may be used.
+    pub lease: LeaseMs,
+    /// The node's attributes, when its home answers the same request and it is no directory.
+    pub attributes: Option<NodeView>,
+    /// The directory's view, when its home answers the same request.
+    pub directory: Option<Box<DirectoryView>>,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedEntry {
+    /// Its place in the listing.
+    pub cookie: Cookie,
+    /// The name.
+    pub name: Name,
+    /// What it names.
+    pub node: Handle,
+    /// The kind of node.
+    pub file_type: FileType,
+    /// Its attributes, when they were at hand. Not leased.
+    pub attributes: Option<Attributes>,
+}
+
+/// One server in the map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerEntry {
+    /// The server.
+    pub server: ServerId,
+    /// What it does.
+    pub kind: ServerKind,
+    /// Where it listens, by datagram and by stream.
+    pub address: SocketAddr,
+}
+
+/// What a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ServerKind {
+    /// Metadata.
+    Metadata,
+    /// Data.
+    Data,
+    /// The coordinator.
+    Coordinator,
+}
+
+/// The map of tablets and servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterMap {
+    /// Its version.
+    pub version: MapVersion,
+    /// Who owns what.
+    pub assignment: Assignment,
+    /// Where everybody is.
+    pub servers: Vec<ServerEntry>,
+}
+
+/// The constants of a filesystem, kept in its root's node and in the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesystemRecord {
+    /// The filesystem.
+    pub filesystem: FilesystemId,
+    /// The key of its name hash.
+    pub name_key: NameKey,
+    /// The scheme of its root.
+    pub scheme: Scheme,
+    /// Its root directory.
+    pub root: NodeId,
+}
+
+/// A chunk as seen by its record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkView {
+    /// The chunk.
+    pub chunk: ChunkRef,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The servers that hold it; the first is the primary.
+    pub servers: Vec<ServerId>,
+    /// The length at which it was sealed, once it is.
+    pub sealed: Option<u64>,
+    /// The right to use it.
+    pub capability: Capability,
+}
+
+/// Space and entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatfsView {
+    /// Bytes of all data servers, divided by the copies kept.
+    pub bytes_total: u64,
+    /// Bytes free, divided by the copies kept.
+    pub bytes_free: u64,
+    /// Nodes that exist.
+    pub nodes_used: u64,
+}
+
+/// The content of an answer that went well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body {
+    /// Nothing to say but that it is done.
+    Done,
+    /// The session is open.
+    Session {
+        /// It ends unless renewed within so many milliseconds.
+        renew_within_ms: u32,
+    },
+    /// The map, or nothing when the client has it.
+    Map(Option<Box<ClusterMap>>),
+    /// A directory.
+    Directory(Box<DirectoryView>),
+    /// A name; after create, also the right to write the new file.
+    Entry(EntryView, Option<WriteToken>),
+    /// A part of a listing.
+    List {
+        /// The entries, in order of their cookies.
+        entries: Vec<ListedEntry>,
+        /// The hash from which to go on (perhaps at another tablet), or `None` at the end.
+        next: Option<NameHash>,
+    },
+    /// A node.
+    Node(NodeView),
+    /// The target of a symbolic link.
+    Link(Vec<u8>),
+    /// An open file.
+    Opened(NodeView, Option<WriteToken>),
+    /// Extents in order of file offsets, not overlapping.
+    Extents {
+        /// The file's version.
+        version: Version,
+        /// Its length.
+        size: u64,
+        /// The extents.
+        extents: Vec<Extent>,
+        /// Whether these are all to the end of the file.
+        complete: bool,
+    },
+    /// A chunk.
+    Chunk(ChunkView),
+    /// Space.
+    Statfs(StatfsView),
+}
+
+/// What is leased to a client, and recalled when it changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum LeaseKey {
+    /// A directory's access attributes and seat.
+    Access(NodeId),
+    /// What a name names.
+    Name(NodeId, NameHash),
+    /// A file's attributes and cached data.
+    File(NodeId),
+    /// A directory's content: its times and counts.
+    Content(NodeId),
+}
+
+/// From a server to a client: stop using these, then say so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recall {
+    /// The tablet that recalls.
+    pub tablet: Block,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Identifies the recall within the epoch.
+    pub number: u64,
+    /// What is recalled; empty: everything of the tablet.
+    pub keys: Vec<LeaseKey>,
+}
+
+/// From a client to a server: neither the client nor its kernel serves from what was recalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recalled {
+    /// The tablet that recalled.
+    pub tablet: Block,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The recall.
+    pub number: u64,
+    /// Of the recalled files, those that the client has open: their nodes must outlive their last link.
+    pub open: Vec<NodeId>,
+}
+
+impl DataRight {
+    /// Whether this right includes another.
+    pub fn includes(self, other: DataRight) -> bool {
+        self >= other
+    }
+}
+
+impl Call {
+    /// Whether it changes anything that outlives the reply, so that it must be executed at most once.
+    pub fn mutates(&self) -> bool {
+        match self {
+            Call::Map { .. }
+            | Call::Root { .. }
+            | Call::Directory { .. }
+            | Call::Lookup { .. }
+            | Call::List { .. }
+            | Call::Attributes { .. }
+            | Call::ReadLink { .. }
+            | Call::Extents { .. }
+            | Call::Chunk { .. }
+            | Call::Statfs => false,
+            Call::Open { truncate, .. } => *truncate,
+            Call::OpenSession
+            | Call::RenewSession
+            | Call::CloseSession
+            | Call::Create { .. }
+            | Call::MakeDirectory { .. }
+            | Call::Unlink { .. }
+            | Call::RemoveDirectory { .. }
+            | Call::Link { .. }
+            | Call::Rename { .. }
+            | Call::SetAttributes { .. }
+            | Call::Commit { .. }
+            | Call::Release { .. }
+            | Call::OpenChunk { .. }
+            | Call::SealChunk { .. } => true,
+        }
+    }
+}

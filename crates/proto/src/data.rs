@@ -1,0 +1,146 @@
+//! Between clients or metadata servers and data servers. Bulk bytes travel as the packet's attachment, covered by `crc`.
+
+use crate::grant::Capability;
+use bearing_types::{ChunkId, Epoch, ServerId};
+use serde::{Deserialize, Serialize};
+
+/// A request to a data server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataRequest {
+    /// Chosen by the asker; comes back with the reply.
+    pub id: u64,
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// What is asked.
+    pub call: DataCall,
+}
+
+/// What can be asked of a data server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataCall {
+    /// To the primary, from a client: append the attached frame on all servers of the chunk. Answered when all have it (not yet synced).
+    /// The first append creates the chunk. A repeat appends again: only what a node refers to counts.
+    Append {
+        /// The right to append.
+        capability: Capability,
+        /// All servers of the chunk, the primary first.
+        servers: Vec<ServerId>,
+        /// CRC32C of the attachment.
+        crc: u32,
+    },
+    /// To a replica, from the primary: the frame at this offset.
+    Replicate {
+        /// The chunk's epoch.
+        epoch: Epoch,
+        /// Where the frame starts.
+        offset: u64,
+        /// All below is acknowledged by all.
+        committed: u64,
+        /// CRC32C of the attachment.
+        crc: u32,
+    },
+    /// To the primary, from a client: make all that was acknowledged stable on all servers of the chunk.
+    Sync {
+        /// The right to append.
+        capability: Capability,
+        /// All servers of the chunk, the primary first.
+        servers: Vec<ServerId>,
+    },
+    /// To a replica, from the primary: make what you have stable.
+    SyncReplica {
+        /// The chunk's epoch.
+        epoch: Epoch,
+        /// All below is acknowledged by all.
+        committed: u64,
+    },
+    /// From a client: a part of a frame's payload.
+    Read {
+        /// The right to read.
+        capability: Capability,
+        /// Where the frame starts.
+        frame: u64,
+        /// Payload bytes to skip.
+        skip: u32,
+        /// Payload bytes to give.
+        length: u32,
+    },
+    /// From a metadata server: refuse appends under older epochs from now on, and say how long the chunk is. First half of sealing.
+    Fence {
+        /// The new epoch.
+        epoch: Epoch,
+    },
+    /// From a metadata server: cut the chunk at this length and seal it. Second half of sealing.
+    Seal {
+        /// The epoch of the fence.
+        epoch: Epoch,
+        /// The length.
+        length: u64,
+    },
+    /// From a metadata server: forget the chunk.
+    Remove,
+    /// From a metadata server: space and liveness. The chunk is ignored.
+    Ping,
+}
+
+/// A reply of a data server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataReply {
+    /// The request's id.
+    pub id: u64,
+    /// The result.
+    pub result: Result<DataBody, DataError>,
+}
+
+/// The content of a reply that went well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataBody {
+    /// The frame starts here.
+    Appended {
+        /// Offset of the frame in the chunk's log.
+        frame: u64,
+    },
+    /// Done.
+    Done,
+    /// The bytes are attached.
+    Bytes {
+        /// CRC32C of the attachment.
+        crc: u32,
+    },
+    /// The chunk is fenced.
+    Fenced {
+        /// Bytes of whole, valid frames.
+        length: u64,
+        /// The server restarted since it took the chunk's first append, so what was not synced may be gone.
+        restarted: bool,
+    },
+    /// Space of the server.
+    Space {
+        /// Bytes used.
+        used: u64,
+        /// Bytes free.
+        free: u64,
+    },
+}
+
+/// Why a data server refused, divided by what the asker can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataError {
+    /// The chunk is sealed or under a newer epoch: open a new one.
+    Sealed,
+    /// Another server of the chunk does not answer: have the chunk sealed, open a new one.
+    ReplicaLost(ServerId),
+    /// No such chunk here: ask another replica.
+    NoChunk,
+    /// Stored bytes are damaged here: ask another replica.
+    Corrupt,
+    /// The range lies beyond what all servers have.
+    BeyondEnd,
+    /// The capability is wrong or has expired: ask for a new one.
+    Capability,
+    /// The attached bytes do not fit their checksum: send again.
+    Damaged,
+    /// The disk is full.
+    Full,
+    /// The disk failed: this server takes no more appends.
+    Failed,
+}

@@ -1,0 +1,344 @@
+//! Between metadata servers: parts of transactions, queued items, questions, and the hand-over of tablets.
+
+use crate::client::{ChunkRef, Handle, NodeView};
+use bearing_placement::Seat;
+use bearing_types::{
+    Access, Block, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId, Position, SessionId,
+    TransactionId, Uid, Wall,
+};
+use serde::{Deserialize, Serialize};
+
+/// A message to the owner of a position, from the owner of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerMessage {
+    /// A position in the tablet that sends: where the answer goes.
+    pub from: Position,
+    /// A position in the tablet that shall act.
+    pub to: Position,
+    /// The epoch of the addressed tablet as the sender knows it. Prepares under another epoch are refused, so that a stray copy is never
+    /// executed by a later owner.
+    pub epoch: Epoch,
+    /// What it says.
+    pub body: PeerBody,
+}
+
+/// What metadata servers say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerBody {
+    /// Prepare a part of a transaction.
+    Prepare {
+        /// The transaction.
+        transaction: TransactionId,
+        /// Which of its parts; a participant may hold several.
+        part_number: u8,
+        /// All transactions of the same coordinator epoch with smaller numbers are over.
+        over_below: u64,
+        /// What to prepare.
+        part: Box<Part>,
+    },
+    /// The part is prepared (or refused, or cannot be now).
+    Prepared {
+        /// The transaction.
+        transaction: TransactionId,
+        /// Which part.
+        part_number: u8,
+        /// The result.
+        vote: Vote,
+    },
+    /// The transaction is decided: apply or drop all its parts here.
+    Decided {
+        /// The transaction.
+        transaction: TransactionId,
+        /// Whether it committed.
+        commit: bool,
+    },
+    /// All parts here are applied or dropped.
+    Settled {
+        /// The transaction.
+        transaction: TransactionId,
+    },
+    /// A participant in doubt asks the coordinator, which decides or aborts.
+    Inquire {
+        /// The transaction.
+        transaction: TransactionId,
+    },
+    /// An item of the outbox.
+    Deliver {
+        /// Its id.
+        item: ItemId,
+        /// All items of this sender to this tablet with smaller ids are acknowledged.
+        done_below: ItemId,
+        /// What to do.
+        work: Work,
+    },
+    /// The item is executed.
+    Delivered {
+        /// Its id.
+        item: ItemId,
+    },
+    /// A question that changes nothing that matters if asked twice.
+    Ask {
+        /// Chosen by the asker.
+        id: u64,
+        /// The question.
+        question: Question,
+    },
+    /// Its answer.
+    Told {
+        /// The question's id.
+        id: u64,
+        /// The answer.
+        told: Told,
+    },
+    /// The position is not served here (under that epoch).
+    NotMine {
+        /// What the sender believes instead.
+        tablet: Option<(Block, Epoch, bearing_types::ServerId)>,
+    },
+    /// Hand-over: a part of a tablet's records.
+    Copy {
+        /// The tablet.
+        tablet: Block,
+        /// The source's epoch.
+        epoch: Epoch,
+        /// Counts the parts from 0.
+        number: u32,
+        /// Keys and values as stored.
+        pairs: Vec<(Vec<u8>, Vec<u8>)>,
+        /// With the last part: the index of the source's last record.
+        last: Option<LogIndex>,
+    },
+    /// Hand-over: the part is stable at the target.
+    Copied {
+        /// The tablet.
+        tablet: Block,
+        /// The source's epoch.
+        epoch: Epoch,
+        /// The part.
+        number: u32,
+    },
+}
+
+/// The id of an outbox item: the log record that wrote it, and its place in that record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ItemId {
+    /// The record.
+    pub index: LogIndex,
+    /// The place in it.
+    pub place: u8,
+}
+
+/// What a queued item does. It cannot be refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Make the node of a new directory (mkdir into another tablet).
+    MakeDirectory {
+        /// The directory's seat.
+        seat: Seat,
+        /// Its parent.
+        parent: Handle,
+        /// Its name.
+        name: Name,
+        /// Mode, owner and group.
+        access: Access,
+        /// When.
+        born: Wall,
+    },
+    /// A name of the node is gone.
+    DropLink {
+        /// The node.
+        node: Handle,
+        /// Sessions that still have the file open, if this was the last link.
+        open: Vec<SessionId>,
+        /// When.
+        changed: Wall,
+    },
+    /// So many bytes of a chunk are referred to by nobody.
+    ReleaseSpace {
+        /// The chunk.
+        chunk: ChunkRef,
+        /// Bytes of frames.
+        bytes: u64,
+    },
+}
+
+/// What a participant prepares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// Rename: take a name away from a directory.
+    TakeName {
+        /// The directory.
+        directory: NodeId,
+        /// The hash of the name.
+        hash: NameHash,
+        /// The name.
+        name: Name,
+        /// The user, for the sticky rule, with the directory's mode and owner.
+        remover: Remover,
+        /// When.
+        changed: Wall,
+    },
+    /// Rename of a directory: it has this parent and name from now on.
+    SetParent {
+        /// The directory.
+        node: Handle,
+        /// Its new parent.
+        parent: Handle,
+        /// Its new name.
+        name: Name,
+        /// When.
+        changed: Wall,
+    },
+    /// Rename of a directory to another parent: the move token of the filesystem.
+    MoveToken,
+    /// Link: one more name for a node.
+    AddLink {
+        /// The node.
+        node: Handle,
+        /// When.
+        changed: Wall,
+    },
+    /// rmdir, at the directory's home: no new fragment is listed from now on.
+    KillNode {
+        /// The directory.
+        node: Handle,
+    },
+    /// rmdir, at each listed fragment: it is empty, and refuses every child operation from now on.
+    KillFragment {
+        /// The directory.
+        node: NodeId,
+    },
+    /// Rename over a file: the replaced node loses a link when the transaction commits.
+    ReplaceLink {
+        /// The node.
+        node: Handle,
+        /// Sessions that have it open.
+        open: Vec<SessionId>,
+        /// When.
+        changed: Wall,
+    },
+}
+
+/// Who removes a name, as far as the sticky rule asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remover {
+    /// The session that asks; its own leases are not recalled.
+    pub session: SessionId,
+    /// The user.
+    pub uid: Uid,
+    /// The directory's mode.
+    pub directory_mode: Mode,
+    /// The directory's owner.
+    pub directory_uid: Uid,
+}
+
+/// A participant's word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Vote {
+    /// Prepared and stable, with what the coordinator needs to know.
+    Yes(Promise),
+    /// Refused; the transaction aborts with this code.
+    No(bearing_types::Code),
+    /// Something else holds what it needs, or leases are being recalled: abort, and try again a little later.
+    Later,
+}
+
+/// What a prepared part tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Promise {
+    /// Nothing.
+    Done,
+    /// The name that is taken.
+    Taken {
+        /// What it names.
+        node: Handle,
+        /// The kind of node.
+        file_type: FileType,
+    },
+    /// The fragments that the directory lists.
+    Fragments(Vec<Block>),
+    /// The node that has one more link.
+    Linked(NodeView),
+}
+
+/// A question between tablets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// List my block as a fragment of this directory.
+    ListFragment {
+        /// The directory.
+        directory: Handle,
+        /// The block.
+        block: Block,
+    },
+    /// The parent of a directory.
+    Parent {
+        /// The directory.
+        directory: Handle,
+    },
+    /// The record of a directory's fragment.
+    Fragment {
+        /// The directory.
+        directory: NodeId,
+    },
+    /// A range of new ids, from the tablet at position 0.
+    Ids {
+        /// How many.
+        count: u32,
+    },
+    /// Whether a session lives.
+    Session {
+        /// The session.
+        session: SessionId,
+    },
+    /// The owner of a node and its kind, for the sticky rule.
+    Owner {
+        /// The node.
+        node: Handle,
+    },
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// The block is listed.
+    Listed,
+    /// The parent; itself for a root.
+    Parent(Handle),
+    /// The fragment's record.
+    Fragment(FragmentStat),
+    /// Ids from `first` on.
+    Ids {
+        /// The first.
+        first: NodeId,
+        /// How many.
+        count: u32,
+    },
+    /// Whether the session lives.
+    Session {
+        /// It does.
+        alive: bool,
+    },
+    /// The node's owner and group.
+    Owner {
+        /// The user.
+        uid: Uid,
+        /// The group.
+        gid: Gid,
+    },
+    /// No such thing.
+    Refused(bearing_types::Code),
+    /// Ask again a little later.
+    Later,
+}
+
+/// A directory's content in one tablet: what stat of the directory merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentStat {
+    /// Entries.
+    pub entries: u64,
+    /// Of these, directories.
+    pub directories: u32,
+    /// Last change of the entries.
+    pub modified: Wall,
+}
