@@ -1,0 +1,243 @@
+//! What programs (the mount, the session API, the simulator, benchmarks) ask of the client machine, and what it answers.
+
+use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView};
+use bearing_types::{Attributes, Cookie, Credentials, FileType, Mode, Name};
+use std::time::Duration;
+
+/// Identifies an operation under way. Chosen by the caller, unique among those under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// An open file of this client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenFile(pub u64);
+
+/// An operation. Directories and files are named by handles that earlier answers gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The root directory.
+    Root,
+    /// A name in a directory.
+    Lookup {
+        /// The directory.
+        directory: Handle,
+        /// The name.
+        name: Name,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// The parent of a directory.
+    Parent {
+        /// The directory.
+        directory: Handle,
+    },
+    /// Attributes of a node. Answers see this client's own unflushed writes.
+    Attributes {
+        /// The node.
+        node: Handle,
+        /// The kind of node: a directory is asked for its content too.
+        file_type: FileType,
+    },
+    /// Changes attributes. Flushes the file's buffered writes first.
+    SetAttributes {
+        /// The node.
+        node: Handle,
+        /// The kind of node.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+        /// What to change.
+        change: AttributeChange,
+        /// The file, if it is done through one that is open for writing.
+        file: Option<OpenFile>,
+    },
+    /// Makes a file, symbolic link or special file.
+    Create {
+        /// The directory.
+        directory: Handle,
+        /// The name.
+        name: Name,
+        /// Who asks.
+        who: Credentials,
+        /// What to make.
+        new: NewNode,
+        /// Whether to open the new file for reading and writing.
+        open: bool,
+    },
+    /// Makes a directory.
+    MakeDirectory {
+        /// The parent.
+        directory: Handle,
+        /// The name.
+        name: Name,
+        /// Who asks.
+        who: Credentials,
+        /// Permission bits, umask applied.
+        mode: Mode,
+    },
+    /// Removes a name that is no directory.
+    Unlink {
+        /// The directory.
+        directory: Handle,
+        /// The name.
+        name: Name,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// Removes an empty directory.
+    RemoveDirectory {
+        /// The parent.
+        directory: Handle,
+        /// The name.
+        name: Name,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// Moves a name.
+    Rename {
+        /// The directory that has it.
+        source: Handle,
+        /// The name.
+        source_name: Name,
+        /// The directory that shall have it.
+        target: Handle,
+        /// The new name.
+        target_name: Name,
+        /// Who asks.
+        who: Credentials,
+        /// What to do when the new name exists.
+        mode: RenameMode,
+    },
+    /// Gives a node a further name.
+    Link {
+        /// The node.
+        node: Handle,
+        /// The directory.
+        directory: Handle,
+        /// The name.
+        name: Name,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// The target of a symbolic link.
+    ReadLink {
+        /// The link.
+        node: Handle,
+    },
+    /// A part of a listing.
+    List {
+        /// The directory.
+        directory: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// Entries after this one.
+        after: Cookie,
+        /// At most so many.
+        count_max: u32,
+    },
+    /// Opens a file.
+    Open {
+        /// The file.
+        node: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// Whether to read.
+        read: bool,
+        /// Whether to write.
+        write: bool,
+        /// Whether to cut it to length 0.
+        truncate: bool,
+    },
+    /// Closes a file. Its writes must have been flushed.
+    Close {
+        /// The file.
+        file: OpenFile,
+    },
+    /// Reads bytes; fewer only at the end of the file. Sees this client's own unflushed writes; holes read as zeros.
+    Read {
+        /// The file.
+        file: OpenFile,
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        length: u32,
+    },
+    /// Writes bytes. Buffered: visible to others after `Flush`, stable after `Sync`.
+    Write {
+        /// The file.
+        file: OpenFile,
+        /// The first byte; `None` appends at the end of the file.
+        offset: Option<u64>,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Makes this client's writes to the file visible to later opens (what close(2) needs).
+    Flush {
+        /// The file.
+        file: OpenFile,
+    },
+    /// Makes them stable too (what fsync(2) needs).
+    Sync {
+        /// The file.
+        file: OpenFile,
+    },
+    /// Makes all writes of this client stable.
+    SyncAll,
+    /// Space and entries.
+    Statfs,
+    /// Flushes everything and ends the session.
+    End,
+}
+
+/// How long the kernel may use something without asking: what remains of its lease, minus a margin. Zero: not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remaining(pub Duration);
+
+/// A node with its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The node.
+    pub node: Handle,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// How long the name may be used.
+    pub name_remaining: Remaining,
+    /// How long the attributes may be used.
+    pub attributes_remaining: Remaining,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Where to go on after it.
+    pub cookie: Cookie,
+    /// The name.
+    pub name: Name,
+    /// What it names.
+    pub node: Handle,
+    /// The kind of node.
+    pub file_type: FileType,
+    /// Its attributes, when they were at hand.
+    pub attributes: Option<Attributes>,
+}
+
+/// The answer to an operation that went well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// A node (root, lookup, parent, attributes, set attributes, mkdir, link, create without open).
+    Found(Found),
+    /// An open file, with its node (open, create with open).
+    Opened(OpenFile, Found),
+    /// The target of a symbolic link.
+    Target(Vec<u8>),
+    /// Entries; fewer than asked only at the end (an empty answer is the end).
+    Listed(Vec<Listed>),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// So many bytes were written.
+    Written(u32),
+    /// Space.
+    Statfs(StatfsView),
+}
