@@ -4,6 +4,7 @@
 //! not compile.
 
 mod ci;
+mod demo;
 mod sim;
 mod tidy;
 
@@ -28,6 +29,10 @@ enum Action {
     Ci,
     /// Run simulated clusters, one per seed
     Sim(sim::SimArgs),
+    /// Start a cluster on this machine, mount it at ./mnt, fill it, verify it, leave it running
+    Demo,
+    /// Stop what `demo` started and unmount it
+    Down,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +51,8 @@ fn run(args: &Args) -> Result<()> {
         Action::Tidy => tidy::run(&root),
         Action::Ci => ci::run(&root),
         Action::Sim(sim) => sim::run(&root, sim),
+        Action::Demo => demo::up(&root),
+        Action::Down => demo::down(&root),
     }
 }
 
