@@ -43,13 +43,17 @@ impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EngineError::Full { doing } => write!(f, "{doing}: no space left; free some and try again"),
-            EngineError::Corrupt { what } => write!(f, "{what}: stored bytes are damaged; restore this server from its replicas"),
+            EngineError::Corrupt { what } => {
+                write!(f, "{what}: stored bytes are damaged; restore this server from its replicas")
+            }
             EngineError::NewerVersion { what, found, known } => write!(
                 f,
                 "{what} was written in format version {found}, this program knows up to version {known}; use a newer `bearing`"
             ),
             EngineError::Busy { what } => write!(f, "{what} is in use by another process; stop it first"),
-            EngineError::Failed { doing } => write!(f, "{doing} failed; writes stop until the server is restarted"),
+            EngineError::Failed { doing } => {
+                write!(f, "{doing} failed; writes stop until the server is restarted")
+            }
         }
     }
 }

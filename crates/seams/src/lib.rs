@@ -3,8 +3,8 @@
 //! Invariants: a seam has few methods, one conformance suite ([`conformance`]) that every engine runs, and no policy. Engines may
 //! fail at any call; after a failed sync or flush the caller stops accepting writes. This crate must not know any engine.
 
-pub mod conformance;
 mod chunk_log;
+pub mod conformance;
 mod coordinator;
 mod error;
 mod mem;
@@ -14,6 +14,6 @@ mod tablet_log;
 pub use chunk_log::{ChunkEntry, ChunkLog};
 pub use coordinator::{Coordinator, Entry, Swap};
 pub use error::{EngineError, EngineResult};
-pub use mem::{MemChunkLog, MemCoordinator, MemStore, MemTabletLog};
+pub use mem::{CrashFault, MemChunkLog, MemCoordinator, MemStore, MemTabletLog};
 pub use store::{Change, KeyRange, Pair, Store};
 pub use tablet_log::{LogMark, LoggedRecord, TabletLog};

@@ -31,7 +31,8 @@ pub trait TabletLog {
 
     /// Reads up to `count_max` records from a mark on (`None`: from the oldest kept), each with its mark. Fewer than `count_max`
     /// means that the end is reached.
-    fn read(&mut self, from: Option<LogMark>, count_max: usize) -> EngineResult<Vec<(LogMark, LoggedRecord)>>;
+    fn read(&mut self, from: Option<LogMark>, count_max: usize)
+    -> EngineResult<Vec<(LogMark, LoggedRecord)>>;
 
     /// Lets go of records before a mark, in as coarse units as the engine likes (it may keep more).
     fn cut(&mut self, before: LogMark) -> EngineResult<()>;

@@ -1,0 +1,176 @@
+//! The chunk logs in memory.
+
+use super::{CrashFault, Switches, refused};
+use crate::{ChunkEntry, ChunkLog, EngineError, EngineResult};
+use bearing_types::{ChunkId, Epoch};
+use std::collections::BTreeMap;
+
+/// The unit in which a disk writes or loses unsynced bytes.
+const BLOCK_BYTES: usize = 512;
+/// What the device is said to hold.
+const CAPACITY_BYTES: u64 = 1 << 40;
+
+#[derive(Debug)]
+struct Chunk {
+    epoch: Epoch,
+    bytes: Vec<u8>,
+    synced_bytes: usize,
+    sealed: Option<u64>,
+    /// Whether the name is stable.
+    named: bool,
+    /// A sync failed: no more appends.
+    broken: bool,
+}
+
+impl Chunk {
+    fn crash(&mut self, fault: &mut CrashFault) {
+        let unsynced = self.bytes.len() - self.synced_bytes;
+        let reached = self.synced_bytes + fault.survivors(unsynced);
+        self.bytes.truncate(reached);
+        if fault.damages() {
+            // Blocks are written in any order: the length may be there before the bytes are.
+            let whole = self.synced_bytes + fault.survivors(reached - self.synced_bytes);
+            for block in self.bytes[whole..].chunks_mut(BLOCK_BYTES) {
+                if fault.damages() {
+                    fault.damage(block);
+                }
+            }
+        }
+        self.synced_bytes = self.bytes.len();
+        self.broken = false;
+    }
+}
+
+/// [`ChunkLog`] in memory.
+#[derive(Debug, Default)]
+pub struct MemChunkLog {
+    chunks: BTreeMap<ChunkId, Chunk>,
+    switches: Switches,
+}
+
+impl MemChunkLog {
+    /// No chunks.
+    pub fn new() -> MemChunkLog {
+        MemChunkLog::default()
+    }
+
+    /// Stops without closing and opens again. Synced bytes stay. Of the unsynced ones any prefix may stay, and after it blocks of zeros
+    /// or garbage; a chunk that was never synced may be gone.
+    pub fn crash(&mut self, fault: &mut CrashFault) {
+        self.switches = Switches { full: self.switches.full, ..Switches::default() };
+        self.chunks.retain(|_, chunk| {
+            chunk.crash(fault);
+            chunk.named = chunk.named || fault.survives();
+            chunk.named
+        });
+    }
+
+    /// The next sync (or set) of any chunk fails, and that chunk takes no more appends until a crash.
+    pub fn fail_next_sync(&mut self) {
+        self.switches.fail_next_sync = true;
+    }
+
+    /// While full, creating and appending are refused.
+    pub fn set_full(&mut self, full: bool) {
+        self.switches.full = full;
+    }
+
+    fn chunk(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
+        match self.chunks.get_mut(&id) {
+            Some(chunk) => Ok(chunk),
+            None => refused(format!("{doing} chunk {id}, which does not exist")),
+        }
+    }
+
+    /// Fails when the switch says so, and breaks only the chunk that is synced.
+    fn stable_chunk(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
+        let fails = std::mem::take(&mut self.switches.fail_next_sync);
+        let chunk = self.chunk(id, doing)?;
+        chunk.broken |= fails;
+        if chunk.broken {
+            return Err(EngineError::Failed { doing: format!("{doing} chunk {id}") });
+        }
+        Ok(chunk)
+    }
+}
+
+impl ChunkLog for MemChunkLog {
+    fn chunks(&mut self) -> EngineResult<Vec<ChunkEntry>> {
+        let entries = self.chunks.iter().map(|(id, chunk)| ChunkEntry {
+            chunk: *id,
+            epoch: chunk.epoch,
+            length: chunk.bytes.len() as u64,
+            sealed: chunk.sealed,
+        });
+        Ok(entries.collect())
+    }
+
+    fn create(&mut self, chunk: ChunkId, epoch: Epoch) -> EngineResult<()> {
+        self.switches.check_write("create a chunk")?;
+        if self.chunks.contains_key(&chunk) {
+            return refused(format!("create chunk {chunk}, which exists"));
+        }
+        let empty =
+            Chunk { epoch, bytes: Vec::new(), synced_bytes: 0, sealed: None, named: false, broken: false };
+        self.chunks.insert(chunk, empty);
+        Ok(())
+    }
+
+    fn append(&mut self, chunk: ChunkId, offset: u64, bytes: &[u8]) -> EngineResult<()> {
+        self.switches.check_write("append to a chunk")?;
+        let entry = self.chunk(chunk, "append to")?;
+        if entry.broken || entry.sealed.is_some() {
+            let why = if entry.broken { "a sync of it failed" } else { "it is sealed" };
+            return refused(format!("append to chunk {chunk} ({why})"));
+        }
+        let length = entry.bytes.len() as u64;
+        if offset != length {
+            return refused(format!(
+                "append to chunk {chunk} at offset {offset}, but its length is {length}"
+            ));
+        }
+        entry.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self, chunk: ChunkId) -> EngineResult<()> {
+        let entry = self.stable_chunk(chunk, "sync")?;
+        entry.synced_bytes = entry.bytes.len();
+        entry.named = true;
+        Ok(())
+    }
+
+    fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
+        let bytes = &self.chunk(chunk, "read")?.bytes;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let end = start.saturating_add(length as usize).min(bytes.len());
+        Ok(bytes[start..end].to_vec())
+    }
+
+    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, sealed: bool) -> EngineResult<()> {
+        let present = self.chunk(chunk, "set")?.bytes.len() as u64;
+        if length > present {
+            return refused(format!("cut chunk {chunk} at {length}, beyond its length of {present}"));
+        }
+        let entry = self.stable_chunk(chunk, "set")?;
+        entry.bytes.truncate(length as usize);
+        entry.synced_bytes = entry.bytes.len();
+        entry.epoch = epoch;
+        entry.sealed = sealed.then_some(length);
+        entry.named = true;
+        Ok(())
+    }
+
+    fn remove(&mut self, chunk: ChunkId) -> EngineResult<()> {
+        match self.chunks.remove(&chunk) {
+            Some(_) => Ok(()),
+            None => refused(format!("remove chunk {chunk}, which does not exist")),
+        }
+    }
+
+    fn space(&mut self) -> EngineResult<(u64, u64)> {
+        let used = self.chunks.values().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
+        let free = if self.switches.full { 0 } else { CAPACITY_BYTES.saturating_sub(used) };
+        Ok((used, free))
+    }
+}

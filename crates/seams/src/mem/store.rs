@@ -1,0 +1,154 @@
+//! The entry store in memory.
+
+use super::{CrashFault, Switches, refused};
+use crate::{Change, EngineResult, KeyRange, Pair, Store};
+use bearing_types::{Block, LogIndex};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// What takes one unflushed batch back: the applied index before it and the values that it replaced, in order.
+#[derive(Debug)]
+struct Undo {
+    applied: LogIndex,
+    replaced: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+#[derive(Debug)]
+struct Keyspace {
+    pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    applied: LogIndex,
+    unflushed: Vec<Undo>,
+    /// Whether the keyspace itself was flushed: an unflushed one may vanish.
+    stable: bool,
+}
+
+impl Keyspace {
+    fn empty() -> Keyspace {
+        Keyspace { pairs: BTreeMap::new(), applied: LogIndex::ZERO, unflushed: Vec::new(), stable: false }
+    }
+
+    fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
+        match value {
+            Some(value) => self.pairs.insert(key.to_vec(), value.to_vec()),
+            None => self.pairs.remove(key),
+        }
+    }
+
+    fn apply(&mut self, applied: LogIndex, changes: &[Change]) {
+        let mut undo = Undo { applied: self.applied, replaced: Vec::with_capacity(changes.len()) };
+        for change in changes {
+            let before = self.put(&change.key, change.value.as_deref());
+            undo.replaced.push((change.key.clone(), before));
+        }
+        self.applied = applied;
+        self.unflushed.push(undo);
+    }
+
+    fn take_back(&mut self) {
+        let Some(undo) = self.unflushed.pop() else { return };
+        for (key, before) in undo.replaced.iter().rev() {
+            self.put(key, before.as_deref());
+        }
+        self.applied = undo.applied;
+    }
+}
+
+/// [`Store`] in memory. It keeps what it needs to take unflushed batches back, so a flush now and then keeps it small.
+#[derive(Debug, Default)]
+pub struct MemStore {
+    keyspaces: BTreeMap<Block, Keyspace>,
+    switches: Switches,
+}
+
+impl MemStore {
+    /// An empty store.
+    pub fn new() -> MemStore {
+        MemStore::default()
+    }
+
+    /// Stops without closing and opens again. Of each tablet's unflushed batches any prefix survives, as the background flush of a
+    /// real store would have it; a keyspace that was never flushed may be gone.
+    pub fn crash(&mut self, fault: &mut CrashFault) {
+        self.switches = Switches { full: self.switches.full, ..Switches::default() };
+        self.keyspaces.retain(|_, keyspace| {
+            let kept = fault.survivors(keyspace.unflushed.len());
+            while keyspace.unflushed.len() > kept {
+                keyspace.take_back();
+            }
+            keyspace.unflushed.clear();
+            keyspace.stable = keyspace.stable || kept > 0 || fault.survives();
+            keyspace.stable
+        });
+    }
+
+    /// The next flush fails, and with it every change until a crash.
+    pub fn fail_next_sync(&mut self) {
+        self.switches.fail_next_sync = true;
+    }
+
+    /// While full, changes are refused.
+    pub fn set_full(&mut self, full: bool) {
+        self.switches.full = full;
+    }
+
+    fn keyspace(&self, tablet: Block) -> EngineResult<&Keyspace> {
+        match self.keyspaces.get(&tablet) {
+            Some(keyspace) => Ok(keyspace),
+            None => refused(format!("read tablet {tablet}, which has no keyspace")),
+        }
+    }
+}
+
+impl Store for MemStore {
+    fn tablets(&mut self) -> EngineResult<Vec<Block>> {
+        Ok(self.keyspaces.keys().copied().collect())
+    }
+
+    fn create_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+        self.switches.check_write("create keyspace")?;
+        self.keyspaces.entry(tablet).or_insert_with(Keyspace::empty);
+        Ok(())
+    }
+
+    fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+        self.switches.check_sync("remove keyspace")?;
+        self.keyspaces.remove(&tablet);
+        Ok(())
+    }
+
+    fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>> {
+        Ok(self.keyspaces.get(&tablet).map(|keyspace| keyspace.applied))
+    }
+
+    fn get(&mut self, tablet: Block, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+        Ok(self.keyspace(tablet)?.pairs.get(key).cloned())
+    }
+
+    fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
+        let keyspace = self.keyspace(tablet)?;
+        if range.end.as_ref().is_some_and(|end| *end <= range.start) {
+            return Ok(Vec::new());
+        }
+        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let pairs = keyspace.pairs.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
+        Ok(pairs.take(count_max).map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
+        self.switches.check_write("apply changes")?;
+        match self.keyspaces.get_mut(&tablet) {
+            Some(keyspace) => keyspace.apply(applied, changes),
+            None => return refused(format!("apply changes to tablet {tablet}, which has no keyspace")),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> EngineResult<()> {
+        self.switches.check_sync("flush the store")?;
+        for keyspace in self.keyspaces.values_mut() {
+            keyspace.unflushed.clear();
+            keyspace.stable = true;
+        }
+        Ok(())
+    }
+}

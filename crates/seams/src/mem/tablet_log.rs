@@ -1,0 +1,96 @@
+//! The tablet log in memory.
+
+use super::{CrashFault, Switches};
+use crate::{EngineResult, LogMark, LoggedRecord, TabletLog};
+use std::collections::VecDeque;
+
+/// What a frame takes beside its bytes; only [`TabletLog::bytes_used`] and the marks show it.
+const FRAME_BYTES: u64 = 40;
+
+/// [`TabletLog`] in memory.
+#[derive(Debug, Default)]
+pub struct MemTabletLog {
+    records: VecDeque<(LogMark, LoggedRecord)>,
+    unsynced_count: usize,
+    end: u64,
+    switches: Switches,
+}
+
+impl MemTabletLog {
+    /// An empty log.
+    pub fn new() -> MemTabletLog {
+        MemTabletLog::default()
+    }
+
+    /// Stops without closing and opens again. A disk may write the unsynced blocks in any order and tear one, but opening cuts the
+    /// log at the first record that is not whole, so what is left is always a prefix: of the records that happened to reach the
+    /// disk, those before the first hole. What is left is stable, since opening syncs it.
+    pub fn crash(&mut self, fault: &mut CrashFault) {
+        let reached = fault.survivors(self.unsynced_count);
+        let whole = if fault.damages() { fault.survivors(reached) } else { reached };
+        let kept = self.records.len() - self.unsynced_count + whole;
+        self.records.truncate(kept);
+        if let Some((mark, record)) = self.records.back() {
+            self.end = mark.0 + frame_bytes(record);
+        }
+        self.unsynced_count = 0;
+        self.switches = Switches { full: self.switches.full, ..Switches::default() };
+    }
+
+    /// The next sync fails, and with it every later call that writes until a crash.
+    pub fn fail_next_sync(&mut self) {
+        self.switches.fail_next_sync = true;
+    }
+
+    /// While full, appends are refused.
+    pub fn set_full(&mut self, full: bool) {
+        self.switches.full = full;
+    }
+}
+
+fn frame_bytes(record: &LoggedRecord) -> u64 {
+    FRAME_BYTES + record.bytes.len() as u64
+}
+
+impl TabletLog for MemTabletLog {
+    fn append(&mut self, records: &[LoggedRecord]) -> EngineResult<LogMark> {
+        self.switches.check_write("append to the tablet log")?;
+        let first = LogMark(self.end);
+        for record in records {
+            self.records.push_back((LogMark(self.end), record.clone()));
+            self.end += frame_bytes(record);
+        }
+        self.unsynced_count += records.len();
+        Ok(first)
+    }
+
+    fn sync(&mut self) -> EngineResult<()> {
+        self.switches.check_sync("sync the tablet log")?;
+        self.unsynced_count = 0;
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: Option<LogMark>,
+        count_max: usize,
+    ) -> EngineResult<Vec<(LogMark, LoggedRecord)>> {
+        let start = from.map_or(0, |from| self.records.partition_point(|(mark, _)| *mark < from));
+        Ok(self.records.iter().skip(start).take(count_max).cloned().collect())
+    }
+
+    fn cut(&mut self, before: LogMark) -> EngineResult<()> {
+        self.switches.check_sync("cut the tablet log")?;
+        // Unsynced records stay: a real log cuts whole files, and never the one it writes.
+        while self.records.len() > self.unsynced_count
+            && self.records.front().is_some_and(|(mark, _)| *mark < before)
+        {
+            self.records.pop_front();
+        }
+        Ok(())
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.records.front().map_or(0, |(mark, _)| self.end - mark.0)
+    }
+}
