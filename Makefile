@@ -52,8 +52,8 @@ deps: ## install what is missing: Debian packages, rustfmt, clippy, cargo-deny
 	fi; \
 	echo "deps: Rust tools, $$((SECONDS - start)) s"
 
-build: deps ## build everything
-	@start=$$SECONDS; cargo build --workspace --all-targets; echo "build: $$((SECONDS - start)) s"
+build: deps ## build all programs
+	@start=$$SECONDS; cargo build --workspace; echo "build: $$((SECONDS - start)) s"
 
 fmt: ## format all sources
 	@cargo fmt --all

@@ -169,6 +169,7 @@ fn run_cargo(root: &Path, words: &[String]) -> Result<()> {
 
 fn simulate(root: &Path) -> Result<()> {
     let args = sim::SimArgs { seeds: sim::CI_SEEDS, from: 0, ops: 2000, mutant: None, jobs: 0 };
+    sim::build(root)?;
     let first = simulate_once(root, &args)?;
     let second = simulate_once(root, &args)?;
     if first != second {
@@ -182,7 +183,7 @@ fn simulate(root: &Path) -> Result<()> {
 }
 
 fn simulate_once(root: &Path, args: &sim::SimArgs) -> Result<String> {
-    let mut command = sim::command(root, args);
+    let mut command = sim::command(root, args)?;
     let output = command.stderr(std::process::Stdio::inherit()).output().context("start the simulator")?;
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");

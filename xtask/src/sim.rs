@@ -14,6 +14,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+/// The simulator's program.
+const PROGRAM: &str = "bearing-sim";
 /// Seeds that `ci` runs.
 pub const CI_SEEDS: u64 = 200;
 
@@ -42,13 +44,25 @@ pub fn exists(root: &Path) -> bool {
     root.join("crates/sim/src/main.rs").exists()
 }
 
-/// The command that runs the simulator; it takes the flags of [`SimArgs`].
-pub fn command(root: &Path, args: &SimArgs) -> Command {
-    let mut command = Command::new(crate::cargo());
-    command.current_dir(root);
-    command.args(["run", "--quiet", "--package", "bearing-sim", "--"]);
-    command.args(flags(args));
-    command
+/// Builds the simulator, with the features that the whole workspace has, so that nothing is built twice.
+pub fn build(root: &Path) -> Result<()> {
+    let status = Command::new(crate::cargo())
+        .args(["build", "--quiet", "--workspace", "--bin", PROGRAM])
+        .current_dir(root)
+        .status()
+        .context("start cargo")?;
+    if !status.success() {
+        bail!("the simulator does not build");
+    }
+    Ok(())
+}
+
+/// The command that runs the simulator, which `build` left beside this program.
+pub fn command(root: &Path, args: &SimArgs) -> Result<Command> {
+    let ours = std::env::current_exe().context("find this program's own path")?;
+    let mut command = Command::new(ours.with_file_name(PROGRAM));
+    command.current_dir(root).args(flags(args));
+    Ok(command)
 }
 
 /// Runs the simulator and fails if it does.
@@ -56,7 +70,8 @@ pub fn run(root: &Path, args: &SimArgs) -> Result<()> {
     if !exists(root) {
         bail!("there is no simulator to run: crates/sim has no src/main.rs");
     }
-    let status = command(root, args).status().context("start the simulator")?;
+    build(root)?;
+    let status = command(root, args)?.status().context("start the simulator")?;
     if !status.success() {
         bail!("the simulator ended with {status}");
     }
