@@ -36,6 +36,7 @@ deps: ## install what is missing: Debian packages, rustfmt, clippy, cargo-deny
 	if [ -n "$$missing" ]; then \
 	    command -v apt-get >/dev/null || { echo "deps: install these by hand (no apt-get here):$$missing"; exit 1; }; \
 	    echo "deps: installing$$missing"; \
+	    [ -z "$$as_root" ] || command -v sudo >/dev/null || { echo "deps: not root and no sudo; ask somebody to install:$$missing"; exit 1; }; \
 	    $$as_root apt-get update -qq; \
 	    $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi; \

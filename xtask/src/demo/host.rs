@@ -49,7 +49,8 @@ pub fn mount_state(directory: &Path) -> Result<MountState> {
     if !mounted.kind.starts_with("fuse") || !mounted.is_bearing {
         return Ok(MountState::Foreign { kind: mounted.kind });
     }
-    match std::fs::metadata(&point) {
+    // Opening it asks the program; its attributes alone the kernel may still remember.
+    match std::fs::read_dir(&point) {
         Ok(_) => Ok(MountState::Ours),
         Err(_) => Ok(MountState::Dead),
     }
