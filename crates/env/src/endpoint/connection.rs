@@ -1,0 +1,245 @@
+//! One TCP connection: packets framed by a length, a bounded queue out, partial packets in.
+//!
+//! A frame is a packet's length (u32, little-endian) and the packet.
+
+use super::PACKET_BYTES_MAX;
+use super::SendError;
+use super::pool::Pool;
+use socket2::Socket;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+const PREFIX_BYTES: usize = 4;
+/// Bytes that one connection may hand in per turn, so that no other waits long.
+const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The sent part of the queue is dropped once it is this long.
+const COMPACT_BYTES: usize = 1024 * 1024;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Not yet established; packets wait.
+    Connecting,
+    /// Established.
+    Open,
+}
+
+/// Whether anything more can be written now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The queue is empty.
+    All,
+    /// The socket has no room: wait until it has.
+    Partly,
+}
+
+/// Why a connection was given up. (Which one it was is known by the caller.)
+#[derive(Debug)]
+pub enum Closed {
+    /// The other side closed it.
+    ByPeer,
+    /// It failed, or could not be made.
+    Failed,
+    /// The other side announced a packet beyond the limit: it does not speak our protocol.
+    TooLarge,
+}
+
+impl From<io::Error> for Closed {
+    fn from(_: io::Error) -> Closed {
+        Closed::Failed
+    }
+}
+
+/// One connection.
+pub struct Connection {
+    /// The socket.
+    pub socket: Socket,
+    /// The other side.
+    pub peer: SocketAddr,
+    /// We made it, by sending to `peer`.
+    pub outbound: bool,
+    /// How far it is.
+    pub stage: Stage,
+    /// The turn in which something last came in.
+    pub used_turn: u64,
+    /// We wait for room to write.
+    pub wants_room: bool,
+    queue: Vec<u8>,
+    queue_sent: usize,
+    prefix: [u8; PREFIX_BYTES],
+    prefix_bytes: usize,
+    /// The packet that is coming in, once its prefix is complete.
+    packet: Option<Vec<u8>>,
+}
+
+impl Connection {
+    /// A connection on a non-blocking socket.
+    pub fn new(socket: Socket, peer: SocketAddr, outbound: bool, stage: Stage) -> Connection {
+        Connection {
+            socket,
+            peer,
+            outbound,
+            stage,
+            used_turn: 0,
+            wants_room: false,
+            queue: Vec::new(),
+            queue_sent: 0,
+            prefix: [0; PREFIX_BYTES],
+            prefix_bytes: 0,
+            packet: None,
+        }
+    }
+
+    /// Queues a packet for the next flush.
+    pub fn queue(&mut self, packet: &[u8], queue_bytes_max: usize) -> Result<(), SendError> {
+        if packet.len() > PACKET_BYTES_MAX {
+            return Err(SendError::TooLarge { bytes: packet.len(), bytes_max: PACKET_BYTES_MAX });
+        }
+        let waiting = self.queue.len() - self.queue_sent;
+        // A single packet always fits an empty queue, whatever the limit.
+        if waiting > 0 && waiting + packet.len() > queue_bytes_max {
+            return Err(SendError::QueueFull);
+        }
+        self.queue.extend_from_slice(&(packet.len() as u32).to_le_bytes());
+        self.queue.extend_from_slice(packet);
+        Ok(())
+    }
+
+    /// Writes what is queued, as far as the socket has room.
+    pub fn flush(&mut self) -> Result<Written, Closed> {
+        if self.stage == Stage::Connecting {
+            return Ok(Written::Partly);
+        }
+        while self.queue_sent < self.queue.len() {
+            match (&self.socket).write(&self.queue[self.queue_sent..]) {
+                Ok(0) => return Err(Closed::ByPeer),
+                Ok(count) => self.queue_sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.compact();
+                    return Ok(Written::Partly);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.queue.clear();
+        self.queue.shrink_to(COMPACT_BYTES);
+        self.queue_sent = 0;
+        Ok(Written::All)
+    }
+
+    fn compact(&mut self) {
+        if self.queue_sent >= COMPACT_BYTES && self.queue_sent * 2 >= self.queue.len() {
+            self.queue.drain(..self.queue_sent);
+            self.queue_sent = 0;
+        }
+    }
+
+    /// The connection attempt has come to an end, one way or the other.
+    pub fn connected(&mut self) -> Result<(), Closed> {
+        if self.stage == Stage::Connecting {
+            if self.socket.take_error()?.is_some() {
+                return Err(Closed::Failed);
+            }
+            // Still under way: the descriptor was reported for another reason.
+            if self.socket.peer_addr().is_err() {
+                return Ok(());
+            }
+            self.stage = Stage::Open;
+        }
+        Ok(())
+    }
+
+    /// Reads what is there and hands whole packets to `deliver`. `scratch` is room for one read. Packets that were whole before the other
+    /// side closed are delivered.
+    pub fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        pool: &mut Pool,
+        deliver: &mut impl FnMut(Vec<u8>),
+    ) -> Result<(), Closed> {
+        let mut turn_bytes = 0;
+        while turn_bytes < TURN_BYTES_MAX {
+            let missing = self.missing();
+            let result = if missing >= scratch.len() {
+                self.read_directly(missing.min(TURN_BYTES_MAX))
+            } else {
+                (&self.socket).read(scratch)
+            };
+            let count = match result {
+                Ok(0) => return Err(Closed::ByPeer),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            turn_bytes += count;
+            if missing >= scratch.len() {
+                self.deliver_whole(deliver);
+            } else {
+                self.split(&scratch[..count], pool, deliver)?;
+                // A short read has emptied the socket; what comes later is reported anew.
+                if count < scratch.len() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the packet coming in still lacks.
+    fn missing(&self) -> usize {
+        self.packet.as_ref().map_or(0, |packet| u32::from_le_bytes(self.prefix) as usize - packet.len())
+    }
+
+    /// Reads the rest of a large packet into its own buffer, without a copy. The buffer grows with what comes, not with what was announced.
+    fn read_directly(&mut self, bytes_max: usize) -> io::Result<usize> {
+        let packet = self.packet.as_mut().expect("bytes are missing only of a packet");
+        let before = packet.len();
+        match (&self.socket).take(bytes_max as u64).read_to_end(packet) {
+            // What was read before the socket ran dry stays in the buffer.
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock || packet.len() == before => Err(error),
+            _ => Ok(packet.len() - before),
+        }
+    }
+
+    fn split(
+        &mut self,
+        mut bytes: &[u8],
+        pool: &mut Pool,
+        deliver: &mut impl FnMut(Vec<u8>),
+    ) -> Result<(), Closed> {
+        while !bytes.is_empty() {
+            if self.packet.is_none() {
+                let count = bytes.len().min(PREFIX_BYTES - self.prefix_bytes);
+                self.prefix[self.prefix_bytes..self.prefix_bytes + count].copy_from_slice(&bytes[..count]);
+                self.prefix_bytes += count;
+                bytes = &bytes[count..];
+                if self.prefix_bytes < PREFIX_BYTES {
+                    return Ok(());
+                }
+                if u32::from_le_bytes(self.prefix) as usize > PACKET_BYTES_MAX {
+                    return Err(Closed::TooLarge);
+                }
+                self.packet = Some(pool.take());
+            }
+            let count = bytes.len().min(self.missing());
+            if let Some(packet) = &mut self.packet {
+                packet.extend_from_slice(&bytes[..count]);
+            }
+            bytes = &bytes[count..];
+            self.deliver_whole(deliver);
+        }
+        Ok(())
+    }
+
+    fn deliver_whole(&mut self, deliver: &mut impl FnMut(Vec<u8>)) {
+        if self.missing() > 0 {
+            return;
+        }
+        if let Some(packet) = self.packet.take() {
+            self.prefix_bytes = 0;
+            deliver(packet);
+        }
+    }
+}

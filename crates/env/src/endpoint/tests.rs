@@ -1,0 +1,268 @@
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+/// Far more than anything here takes; only a broken endpoint gets there.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn loopbacks() -> [SocketAddr; 2] {
+    ["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()]
+}
+
+fn server() -> Endpoint {
+    Endpoint::server(loopbacks()[0]).unwrap()
+}
+
+/// Drives endpoints in turn until a condition holds.
+fn drive(endpoints: &mut [(&mut Endpoint, &mut Vec<Incoming>)], mut done: impl FnMut(&[usize]) -> bool) {
+    let started = Instant::now();
+    loop {
+        let counts: Vec<usize> = endpoints.iter().map(|(_, incoming)| incoming.len()).collect();
+        if done(&counts) {
+            return;
+        }
+        assert!(started.elapsed() < DEADLINE, "still waiting with {counts:?} packets");
+        for (endpoint, incoming) in endpoints.iter_mut() {
+            endpoint.receive(Some(Duration::from_millis(1)), incoming).unwrap();
+        }
+    }
+}
+
+fn wait_for(endpoint: &mut Endpoint, count: usize) -> Vec<Incoming> {
+    let mut incoming = Vec::new();
+    drive(&mut [(endpoint, &mut incoming)], |counts| counts[0] >= count);
+    incoming
+}
+
+#[test]
+fn datagrams_go_both_ways_over_both_families() {
+    for address in loopbacks() {
+        let mut server = Endpoint::server(address).unwrap();
+        let mut client = Endpoint::client().unwrap();
+        client.send(Destination::Address(server.local_address()), Transport::Datagram, b"question").unwrap();
+        client.flush().unwrap();
+        let question = wait_for(&mut server, 1).remove(0);
+        assert_eq!((question.bytes.as_slice(), question.transport), (&b"question"[..], Transport::Datagram));
+        server.send(question.from, question.transport, b"answer").unwrap();
+        server.flush().unwrap();
+        let answer = wait_for(&mut client, 1).remove(0);
+        assert_eq!(answer.bytes, b"answer");
+        assert_eq!(answer.from, Destination::Address(server.local_address()), "as the client knows it");
+    }
+}
+
+#[test]
+fn a_wildcard_server_serves_both_families() {
+    let mut server = Endpoint::server("[::]:0".parse().unwrap()).unwrap();
+    let mut client = Endpoint::client().unwrap();
+    for (n, address) in loopbacks().into_iter().enumerate() {
+        let to = Destination::Address(SocketAddr::new(address.ip(), server.local_address().port()));
+        for transport in [Transport::Datagram, Transport::Stream] {
+            client.send(to, transport, &[n as u8]).unwrap();
+            client.flush().unwrap();
+            let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
+            drive(&mut [(&mut server, &mut at_server), (&mut client, &mut at_client)], |counts| {
+                counts[0] == 1
+            });
+            assert_eq!(at_server[0].peer.is_ipv4(), address.is_ipv4());
+            server.send(at_server[0].from, transport, b"ok").unwrap();
+            drive(&mut [(&mut server, &mut at_server), (&mut client, &mut at_client)], |counts| {
+                counts[1] == 1
+            });
+            assert_eq!(at_client[0].from, to);
+        }
+    }
+}
+
+#[test]
+fn many_datagrams_arrive_in_batches_whatever_their_size() {
+    let mut server = server();
+    let mut client = Endpoint::client().unwrap();
+    let to = Destination::Address(server.local_address());
+    let mut received = Vec::new();
+    for round in 0..10 {
+        for n in 0..20 {
+            let size = if n == 0 { DATAGRAM_BYTES_MAX } else { round * 100 + n };
+            client.send(to, Transport::Datagram, &vec![n as u8; size]).unwrap();
+        }
+        client.flush().unwrap();
+        let mut incoming = wait_for(&mut server, 20);
+        incoming.iter().for_each(|packet| assert!(packet.bytes.iter().all(|byte| *byte == packet.bytes[0])));
+        received.extend(incoming.iter().map(|packet| packet.bytes.len()));
+        incoming.drain(..).for_each(|packet| server.recycle(packet.bytes));
+    }
+    assert_eq!(received.len(), 200);
+    assert_eq!(server.counters().datagrams_received, 200);
+    assert_eq!(client.counters().datagrams_sent, 200);
+}
+
+#[test]
+fn packets_beyond_their_transport_are_refused_before_sending() {
+    let mut client = Endpoint::client().unwrap();
+    let to = Destination::Address("127.0.0.1:9".parse().unwrap());
+    let too_large = client.send(to, Transport::Datagram, &vec![0; DATAGRAM_BYTES_MAX + 1]);
+    assert!(matches!(too_large, Err(SendError::TooLarge { bytes: 65_508, .. })));
+    let too_large = client.send(to, Transport::Stream, &vec![0; PACKET_BYTES_MAX + 1]);
+    assert!(matches!(too_large, Err(SendError::TooLarge { .. })));
+    let gone = client.send(Destination::Connection(ConnectionId(77)), Transport::Stream, b"x");
+    assert_eq!(gone, Err(SendError::Gone));
+    assert_eq!(client.counters().packets_not_queued, 3);
+}
+
+#[test]
+fn stream_packets_of_all_sizes_arrive_in_order_and_answers_come_back_on_the_same_stream() {
+    for address in loopbacks() {
+        let mut server = Endpoint::server(address).unwrap();
+        let mut client = Endpoint::client().unwrap();
+        let to = Destination::Address(server.local_address());
+        let sizes = [0, 1, 3, 4, 65_531, 65_536, 65_537, 200_000, PACKET_BYTES_MAX, 5, 1_000_000];
+        for (n, size) in sizes.iter().enumerate() {
+            client.send(to, Transport::Stream, &vec![n as u8; *size]).unwrap();
+        }
+        let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
+        drive(&mut [(&mut client, &mut at_client), (&mut server, &mut at_server)], |counts| {
+            counts[1] == sizes.len()
+        });
+        for (n, packet) in at_server.iter().enumerate() {
+            assert_eq!(packet.bytes.len(), sizes[n]);
+            assert!(packet.bytes.iter().all(|byte| *byte == n as u8), "packet {n} holds its own bytes only");
+            server.send(packet.from, packet.transport, &packet.bytes).unwrap();
+        }
+        drive(&mut [(&mut server, &mut at_server), (&mut client, &mut at_client)], |counts| {
+            counts[1] == sizes.len()
+        });
+        assert!(at_client.iter().zip(&at_server).all(|(a, b)| a.bytes == b.bytes && a.from == to));
+        assert_eq!(server.counters().connections_accepted, 1);
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_listen_is_reported_once() {
+    let address = {
+        let gone = server();
+        gone.local_address()
+    };
+    let mut client = Endpoint::client().unwrap();
+    let mut failures = Vec::new();
+    let _ = client.send(Destination::Address(address), Transport::Stream, b"anybody there?");
+    let started = Instant::now();
+    while failures.is_empty() {
+        assert!(started.elapsed() < DEADLINE);
+        client.receive(Some(Duration::from_millis(1)), &mut Vec::new()).unwrap();
+        client.take_failures(&mut failures);
+    }
+    assert_eq!(failures, [address]);
+}
+
+#[test]
+fn a_restarted_server_on_the_same_port_is_reached_again_after_the_failure_is_reported() {
+    let mut first = server();
+    let address = first.local_address();
+    let mut client = Endpoint::client().unwrap();
+    let to = Destination::Address(address);
+    client.send(to, Transport::Stream, b"one").unwrap();
+    let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
+    drive(&mut [(&mut client, &mut at_client), (&mut first, &mut at_server)], |counts| counts[1] == 1);
+    drop(first);
+    let mut second = Endpoint::server(address).unwrap();
+    let (mut failures, started) = (Vec::new(), Instant::now());
+    while failures.is_empty() {
+        assert!(started.elapsed() < DEADLINE);
+        client.receive(Some(Duration::from_millis(1)), &mut at_client).unwrap();
+        client.take_failures(&mut failures);
+    }
+    client.send(to, Transport::Stream, b"two").unwrap();
+    at_server.clear();
+    drive(&mut [(&mut client, &mut at_client), (&mut second, &mut at_server)], |counts| counts[1] == 1);
+    assert_eq!(at_server[0].bytes, b"two");
+}
+
+#[test]
+fn a_peer_that_announces_too_much_is_cut_off() {
+    let mut server = server();
+    let mut stranger = TcpStream::connect(server.local_address()).unwrap();
+    stranger.write_all(&(PACKET_BYTES_MAX as u32 + 1).to_le_bytes()).unwrap();
+    let started = Instant::now();
+    while server.counters().connections_refused == 0 {
+        assert!(started.elapsed() < DEADLINE);
+        server.receive(Some(Duration::from_millis(1)), &mut Vec::new()).unwrap();
+    }
+    assert_eq!(stranger.read(&mut [0; 8]).unwrap_or(0), 0, "the connection is closed");
+}
+
+#[test]
+fn a_packet_that_comes_byte_by_byte_is_put_together() {
+    let mut server = server();
+    let mut peer = TcpStream::connect(server.local_address()).unwrap();
+    peer.set_nodelay(true).unwrap();
+    let mut incoming = Vec::new();
+    for byte in [3, 0, 0, 0, 7, 8, 9, 1, 0, 0, 0, 5] {
+        peer.write_all(&[byte]).unwrap();
+        server.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
+    }
+    drive(&mut [(&mut server, &mut incoming)], |counts| counts[0] == 2);
+    assert_eq!((incoming[0].bytes.as_slice(), incoming[1].bytes.as_slice()), (&[7, 8, 9][..], &[5][..]));
+}
+
+#[test]
+fn a_peer_that_does_not_read_fills_its_queue_and_no_more() {
+    let mut server = server();
+    let mut peer = TcpStream::connect(server.local_address()).unwrap();
+    peer.write_all(&[1, 0, 0, 0, 9]).unwrap();
+    let from = wait_for(&mut server, 1)[0].from;
+    let packet = vec![0; 1024 * 1024];
+    let mut queued = 0;
+    while server.send(from, Transport::Stream, &packet).is_ok() {
+        server.flush().unwrap();
+        queued += 1;
+        assert!(queued < 1000, "the queue is bounded");
+    }
+    assert_eq!(server.send(from, Transport::Stream, &packet), Err(SendError::QueueFull));
+    // Once it reads, everything that was queued arrives.
+    let mut missing = queued * (packet.len() + 4);
+    let mut scratch = vec![0; 1 << 20];
+    while missing > 0 {
+        missing -= peer.read(&mut scratch).unwrap();
+        server.receive(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+    }
+    server.send(from, Transport::Stream, b"more").expect("there is room again");
+}
+
+#[test]
+fn a_waker_ends_a_wait_from_another_thread_and_wakes_are_not_kept() {
+    let mut server = server();
+    let waker = server.waker();
+    let thread = std::thread::spawn(move || waker.wake());
+    server.receive(Some(DEADLINE * 10), &mut Vec::new()).unwrap();
+    thread.join().unwrap();
+    server.waker().wake();
+    server.receive(Some(DEADLINE * 10), &mut Vec::new()).unwrap();
+    let started = Instant::now();
+    server.receive(Some(Duration::from_millis(2)), &mut Vec::new()).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(2), "an old wake does not end a later wait");
+}
+
+#[test]
+fn other_threads_send_datagrams_while_the_endpoint_waits() {
+    let mut server = server();
+    let client = Endpoint::client().unwrap();
+    let (sender, to) = (client.datagram_sender(), server.local_address());
+    let thread = std::thread::spawn(move || sender.send(to, b"from a thread"));
+    assert_eq!(wait_for(&mut server, 1)[0].bytes, b"from a thread");
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_port_in_use_is_named_with_what_to_try() {
+    let first = server();
+    let message = Endpoint::server(first.local_address()).err().expect("the port is taken").to_string();
+    let port = first.local_address().port().to_string();
+    assert!(
+        message.contains(&port) && message.contains("ss -lnp") && message.contains("in use"),
+        "{message}"
+    );
+    let foreign =
+        Endpoint::server("192.0.2.1:0".parse().unwrap()).err().expect("not our address").to_string();
+    assert!(foreign.contains("192.0.2.1") && foreign.contains("ip address"), "{foreign}");
+}
