@@ -145,6 +145,63 @@ impl Sender {
     }
 }
 
+/// A packet in the making: messages are added one by one as long as they fit, then it is sealed.
+#[derive(Clone, Debug, Default)]
+pub struct Packing {
+    packet: Vec<u8>,
+    messages: usize,
+}
+
+impl Packing {
+    /// An empty packet.
+    pub fn new() -> Packing {
+        Packing::default()
+    }
+
+    /// Whether no message was added.
+    pub fn is_empty(&self) -> bool {
+        self.messages == 0
+    }
+
+    /// Adds a message unless the packet would exceed `bytes_max` or [`MESSAGES_MAX`]; says whether it did.
+    pub fn push(&mut self, message: &Message, bytes_max: usize) -> bool {
+        let before = self.packet.len().max(HEADER_BYTES);
+        if self.messages == MESSAGES_MAX {
+            return false;
+        }
+        self.packet.resize(before, 0);
+        let taken = std::mem::take(&mut self.packet);
+        self.packet = postcard::to_extend(message, taken).expect("plain values always encode");
+        if self.packet.len() > bytes_max {
+            self.packet.truncate(before);
+            return false;
+        }
+        self.messages += 1;
+        true
+    }
+
+    /// Seals what was added and gives the packet's bytes. `key` is `None` only for [`Sender::Nobody`].
+    pub fn seal(self, sender: Sender, key: Option<&Key>, attachment: &[u8]) -> Vec<u8> {
+        let mut packet = self.packet;
+        packet.resize(packet.len().max(HEADER_BYTES), 0);
+        let (kind, id) = sender.to_wire();
+        let body_bytes = (packet.len() - HEADER_BYTES) as u32;
+        packet[0..4].copy_from_slice(&MAGIC);
+        packet[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        packet[6] = kind;
+        packet[8..16].copy_from_slice(&id.to_le_bytes());
+        packet[16..20].copy_from_slice(&body_bytes.to_le_bytes());
+        packet[20..24].copy_from_slice(&(attachment.len() as u32).to_le_bytes());
+        packet[24..26].copy_from_slice(&(self.messages as u16).to_le_bytes());
+        if let Some(key) = key {
+            let mac = key.sign(&[&packet[..SIGNED_BYTES], &packet[HEADER_BYTES..]]);
+            packet[SIGNED_BYTES..HEADER_BYTES].copy_from_slice(&mac.0);
+        }
+        packet.extend_from_slice(attachment);
+        packet
+    }
+}
+
 /// Seals messages into `packet`, which is cleared first. `key` is `None` only for [`Sender::Nobody`].
 pub fn seal(
     sender: Sender,
@@ -155,25 +212,11 @@ pub fn seal(
 ) {
     debug_assert!(messages.len() <= MESSAGES_MAX);
     packet.clear();
-    packet.resize(HEADER_BYTES, 0);
+    let mut packing = Packing { packet: std::mem::take(packet), messages: 0 };
     for message in messages {
-        let taken = std::mem::take(packet);
-        *packet = postcard::to_extend(message, taken).expect("plain values always encode");
+        packing.push(message, usize::MAX);
     }
-    let (kind, id) = sender.to_wire();
-    let body_bytes = (packet.len() - HEADER_BYTES) as u32;
-    packet[0..4].copy_from_slice(&MAGIC);
-    packet[4..6].copy_from_slice(&VERSION.to_le_bytes());
-    packet[6] = kind;
-    packet[8..16].copy_from_slice(&id.to_le_bytes());
-    packet[16..20].copy_from_slice(&body_bytes.to_le_bytes());
-    packet[20..24].copy_from_slice(&(attachment.len() as u32).to_le_bytes());
-    packet[24..26].copy_from_slice(&(messages.len() as u16).to_le_bytes());
-    if let Some(key) = key {
-        let mac = key.sign(&[&packet[..SIGNED_BYTES], &packet[HEADER_BYTES..]]);
-        packet[SIGNED_BYTES..HEADER_BYTES].copy_from_slice(&mac.0);
-    }
-    packet.extend_from_slice(attachment);
+    *packet = packing.seal(sender, key, attachment);
 }
 
 /// Who says it sealed the packet: whose key to open it with. Also refuses other versions.
@@ -258,6 +301,16 @@ mod tests {
         assert_eq!(opened.sender, Sender::Client(SessionId(3)));
         assert_eq!(opened.messages, [request(), request()]);
         assert_eq!(opened.attachment, b"bulk");
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_leaves_the_packet_as_it_was() {
+        let key = Key::new([7; 32]);
+        let mut packing = Packing::new();
+        assert!(packing.is_empty() && packing.push(&request(), 1000));
+        assert!(!packing.push(&request(), HEADER_BYTES + 6));
+        let packet = packing.seal(Sender::Server(ServerId(1)), Some(&key), b"x");
+        assert_eq!(open(&packet, Some(&key)).unwrap().messages, [request()]);
     }
 
     #[test]
