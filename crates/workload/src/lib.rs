@@ -1,1 +1,26 @@
-//! workload
+//! Operation generators, the oracle filesystem, and the checker of histories. Benchmarks, tests and the simulator share them.
+//!
+//! Invariants: everything is drawn from a seed, so the same seed gives the same operations; the oracle is slow and obvious on purpose;
+//! the checker verifies an order that it is given and never searches for one. This crate must not know the machines: it speaks of
+//! nodes, names and what a client was told.
+
+mod action;
+mod checker;
+mod generator;
+mod history;
+mod mix;
+mod oracle;
+mod rng;
+mod zipf;
+
+pub use action::{Action, FileSteps};
+pub use checker::{Check, Checked, Observed, Rule, Violation, compare_tree};
+pub use generator::{Area, Generator, GeneratorOptions, Weights};
+pub use history::{
+    ClientId, Entry, Event, History, MutationOutcome, OwnWrites, RequestId, WitnessEvent, WitnessKind,
+    WriteOpen,
+};
+pub use mix::{Mix, MixKind};
+pub use oracle::{Mutation, Node, Oracle, Piece, Query, Seen, State, Touched, View, refusals};
+pub use rng::Seeded;
+pub use zipf::Zipf;

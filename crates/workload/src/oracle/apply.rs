@@ -1,0 +1,282 @@
+//! The oracle's present state, and what changes do to it.
+
+use super::{Mutation, Node, Piece, State, View};
+use bearing_proto::client::{AttributeChange, NewNode};
+use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The filesystem as it is now.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    nodes: BTreeMap<NodeId, Node>,
+    entries: BTreeMap<NodeId, BTreeMap<Name, NodeId>>,
+}
+
+/// What a change touched, and the node that its answer tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Names that may name something else now.
+    pub names: Vec<(NodeId, Name)>,
+    /// Nodes that may have changed.
+    pub nodes: Vec<NodeId>,
+    /// The node that the answer tells.
+    pub answer: Option<NodeId>,
+    /// A node that has lost a name, whose count has not been lowered yet.
+    pub owes_link: Option<NodeId>,
+}
+
+impl State for Oracle {
+    fn node(&self, node: NodeId) -> Option<&Node> {
+        self.nodes.get(&node)
+    }
+
+    fn entry(&self, directory: NodeId, name: &Name) -> Option<NodeId> {
+        self.entries.get(&directory)?.get(name).copied()
+    }
+}
+
+impl Oracle {
+    /// A filesystem that holds nothing but its root.
+    pub fn new(root: NodeId, access: Access) -> Oracle {
+        let mut oracle = Oracle { nodes: BTreeMap::new(), entries: BTreeMap::new() };
+        oracle.nodes.insert(root, Oracle::directory_node(access, root));
+        oracle.entries.insert(root, BTreeMap::new());
+        oracle
+    }
+
+    fn directory_node(access: Access, parent: NodeId) -> Node {
+        let content = Arc::new(Vec::new());
+        Node { file_type: FileType::Directory, access, links: 2, parent: Some(parent), entries: 0, content }
+    }
+
+    /// The entries of a directory.
+    pub fn list(&self, directory: NodeId) -> impl Iterator<Item = (&Name, NodeId)> {
+        self.entries.get(&directory).into_iter().flatten().map(|(name, node)| (name, *node))
+    }
+
+    /// All nodes, unlinked ones too.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    /// The attributes of a node.
+    pub fn view(&self, node: NodeId) -> Option<View> {
+        self.nodes.get(&node).map(|known| known.view(node))
+    }
+
+    /// Does a change that nothing refuses. `created` is the new node of a create or mkdir. With `owes_link`, an unlinked or replaced
+    /// node keeps its count until [`Oracle::drop_link`].
+    ///
+    /// # Panics
+    /// If something refuses the change (see [`super::refusals`]), or `created` is missing or in use: bugs of the caller.
+    pub fn apply(&mut self, mutation: &Mutation, created: Option<NodeId>, owes_link: bool) -> Touched {
+        match mutation {
+            Mutation::Create { directory, name, who, new } => {
+                self.create(*directory, name, who, new, created.expect("create tells its node"))
+            }
+            Mutation::MakeDirectory { directory, name, who, mode } => {
+                self.make_directory(*directory, name, who, *mode, created.expect("mkdir tells its node"))
+            }
+            Mutation::Unlink { directory, name, .. } | Mutation::RemoveDirectory { directory, name, .. } => {
+                self.remove(*directory, name, owes_link)
+            }
+            Mutation::Rename { source, source_name, target, target_name, .. } => {
+                self.rename((*source, source_name), (*target, target_name), owes_link)
+            }
+            Mutation::Link { node, directory, name, .. } => self.link(*node, *directory, name),
+            Mutation::SetAttributes { node, who, change, .. } => self.set_attributes(*node, who, change),
+            Mutation::Truncate { node, .. } => self.resize(*node, 0),
+            Mutation::Commit { node, pieces, size_min } => self.commit(*node, pieces, *size_min),
+        }
+    }
+
+    /// Pays what [`Touched::owes_link`] says: the node loses a link.
+    pub fn drop_link(&mut self, node: NodeId) -> Touched {
+        let known = self.known(node);
+        known.links = known.links.checked_sub(1).expect("a link is owed once");
+        Touched { nodes: vec![node], ..Touched::default() }
+    }
+
+    fn known(&mut self, node: NodeId) -> &mut Node {
+        self.nodes.get_mut(&node).expect("the rules have seen this node")
+    }
+
+    /// A new node's owner and group; a set-group-id directory hands its group down.
+    fn access_of_new(&self, directory: NodeId, who: &Credentials, mode: Mode) -> Access {
+        let parent = self.nodes[&directory].access;
+        let gid = if parent.mode.has(Mode::SETGID) { parent.gid } else { who.gid };
+        Access { mode, uid: who.uid, gid }
+    }
+
+    fn add_entry(&mut self, directory: NodeId, name: &Name, node: NodeId) {
+        let before = self.entries.entry(directory).or_default().insert(name.clone(), node);
+        assert_eq!(before, None, "a new name takes a free place");
+        let child_directories = u32::from(self.nodes[&node].is_directory());
+        let parent = self.known(directory);
+        parent.entries += 1;
+        parent.links += child_directories;
+    }
+
+    fn take_entry(&mut self, directory: NodeId, name: &Name) -> NodeId {
+        let entries = self.entries.get_mut(&directory).expect("a directory has a list of entries");
+        let node = entries.remove(name).expect("the rules have seen this name");
+        let child_directories = u32::from(self.nodes[&node].is_directory());
+        let parent = self.known(directory);
+        parent.entries -= 1;
+        parent.links -= child_directories;
+        node
+    }
+
+    fn create(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+        new: &NewNode,
+        id: NodeId,
+    ) -> Touched {
+        let access = self.access_of_new(directory, who, new.mode);
+        let content = Arc::new(new.target.clone());
+        let node = Node { file_type: new.file_type, access, links: 1, parent: None, entries: 0, content };
+        self.insert(directory, name, id, node)
+    }
+
+    fn make_directory(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+        mode: Mode,
+        id: NodeId,
+    ) -> Touched {
+        let mut access = self.access_of_new(directory, who, mode);
+        if self.nodes[&directory].access.mode.has(Mode::SETGID) {
+            access.mode = Mode::new(mode.bits() | u32::from(Mode::SETGID));
+        }
+        self.entries.insert(id, BTreeMap::new());
+        self.insert(directory, name, id, Oracle::directory_node(access, directory))
+    }
+
+    fn insert(&mut self, directory: NodeId, name: &Name, id: NodeId, node: Node) -> Touched {
+        assert!(self.nodes.insert(id, node).is_none(), "node ids are never used twice");
+        self.add_entry(directory, name, id);
+        let names = vec![(directory, name.clone())];
+        Touched { names, nodes: vec![directory, id], answer: Some(id), owes_link: None }
+    }
+
+    /// A node has lost a name. Returns it if it owes the link.
+    fn lose_name(&mut self, node: NodeId, owes_link: bool) -> Option<NodeId> {
+        let known = self.known(node);
+        if known.is_directory() {
+            known.links = 0;
+            return None;
+        }
+        if owes_link {
+            return Some(node);
+        }
+        known.links -= 1;
+        None
+    }
+
+    fn remove(&mut self, directory: NodeId, name: &Name, owes_link: bool) -> Touched {
+        let node = self.take_entry(directory, name);
+        let owes_link = self.lose_name(node, owes_link);
+        let names = vec![(directory, name.clone())];
+        Touched { names, nodes: vec![directory, node], answer: None, owes_link }
+    }
+
+    fn rename(
+        &mut self,
+        (source, source_name): (NodeId, &Name),
+        (target, target_name): (NodeId, &Name),
+        owes_link: bool,
+    ) -> Touched {
+        if self.entry(source, source_name) == self.entry(target, target_name) {
+            return Touched::default();
+        }
+        let mut touched = Touched {
+            names: vec![(source, source_name.clone()), (target, target_name.clone())],
+            nodes: vec![source, target],
+            ..Touched::default()
+        };
+        if self.entry(target, target_name).is_some() {
+            let replaced = self.take_entry(target, target_name);
+            touched.owes_link = self.lose_name(replaced, owes_link);
+            touched.nodes.push(replaced);
+        }
+        let node = self.take_entry(source, source_name);
+        self.add_entry(target, target_name, node);
+        if self.nodes[&node].is_directory() {
+            self.known(node).parent = Some(target);
+        }
+        touched.nodes.push(node);
+        touched
+    }
+
+    fn link(&mut self, node: NodeId, directory: NodeId, name: &Name) -> Touched {
+        self.add_entry(directory, name, node);
+        self.known(node).links += 1;
+        let names = vec![(directory, name.clone())];
+        Touched { names, nodes: vec![directory, node], answer: Some(node), owes_link: None }
+    }
+
+    fn set_attributes(&mut self, node: NodeId, who: &Credentials, change: &AttributeChange) -> Touched {
+        let known = self.known(node);
+        let chowned = change.uid.is_some() || change.gid.is_some();
+        let access = &mut known.access;
+        access.uid = change.uid.unwrap_or(access.uid);
+        access.gid = change.gid.unwrap_or(access.gid);
+        if chowned && known.file_type != FileType::Directory {
+            access.mode = without_set_id(access.mode);
+        }
+        if let Some(mode) = change.mode {
+            access.mode = mode_for(who, access.gid, mode);
+        }
+        if let Some(size) = change.size {
+            self.resize(node, size);
+        }
+        Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
+    }
+
+    fn resize(&mut self, node: NodeId, size: u64) -> Touched {
+        Arc::make_mut(&mut self.known(node).content).resize(size as usize, 0);
+        Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
+    }
+
+    fn commit(&mut self, node: NodeId, pieces: &[Piece], size_min: u64) -> Touched {
+        let content = Arc::make_mut(&mut self.known(node).content);
+        pieces.iter().for_each(|piece| piece.lay_over(content));
+        if content.len() < size_min as usize {
+            content.resize(size_min as usize, 0);
+        }
+        Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
+    }
+}
+
+impl Piece {
+    /// The first byte after it.
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+
+    /// Writes it into content, which grows as needed; a hole reads as zeros.
+    pub fn lay_over(&self, content: &mut Vec<u8>) {
+        let (start, end) = (self.offset as usize, self.end() as usize);
+        if content.len() < end {
+            content.resize(end, 0);
+        }
+        content[start..end].copy_from_slice(&self.bytes);
+    }
+}
+
+/// chown takes set-user-id away, and set-group-id where the group may execute (elsewhere it meant mandatory locking).
+fn without_set_id(mode: Mode) -> Mode {
+    let group_executes = mode.has(0o010);
+    mode.without(if group_executes { Mode::SETUID | Mode::SETGID } else { Mode::SETUID })
+}
+
+/// chmod by somebody outside the group takes set-group-id away.
+fn mode_for(who: &Credentials, gid: Gid, mode: Mode) -> Mode {
+    if who.uid == Uid(0) || who.in_group(gid) { mode } else { mode.without(Mode::SETGID) }
+}
