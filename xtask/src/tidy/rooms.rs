@@ -113,7 +113,7 @@ pub const TABLE: &[Room] = &[
     ),
     world("fuse", &["types", "mount"], &["fuser", "libc", "thiserror", "tracing"]),
     // People.
-    world("workload", &["types", "seams"], &["serde", "serde_json", "xxhash-rust", "thiserror"]),
+    world("workload", &["types", "seams", "proto"], &["serde", "serde_json", "xxhash-rust", "thiserror"]),
     world(
         "sim",
         &["types", "seams", "placement", "lookup", "proto", "meta", "data", "client", "workload"],
