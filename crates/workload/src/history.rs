@@ -45,8 +45,9 @@ pub enum Event {
     Mutation {
         /// What was asked.
         mutation: Mutation,
-        /// The request that carried it; `None` when the client refused it from what it knew.
-        request: Option<RequestId>,
+        /// The requests that carried it: mostly one; none when the client refused it from what it knew; several when a client asks again
+        /// under a new number, of which only one may be done.
+        requests: Vec<RequestId>,
         /// What came of it.
         outcome: MutationOutcome,
     },

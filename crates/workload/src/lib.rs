@@ -14,7 +14,7 @@ mod rng;
 mod zipf;
 
 pub use action::{Action, FileSteps};
-pub use checker::{Check, Checked, Observed, Rule, Violation, compare_tree};
+pub use checker::{Check, Checked, CodeOrder, Observed, Rule, Violation, compare_tree};
 pub use generator::{Area, Generator, GeneratorOptions, Weights};
 pub use history::{
     ClientId, Entry, Event, History, MutationOutcome, OwnWrites, RequestId, WitnessEvent, WitnessKind,

@@ -35,6 +35,17 @@ pub struct Check {
     pub counts_late: Duration,
     /// What a directory's size shows for each entry, if it is to be compared.
     pub entry_bytes: Option<u64>,
+    /// Which code a refusal must give when several apply.
+    pub codes: CodeOrder,
+}
+
+/// Which code a refusal must give when several apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeOrder {
+    /// The one that Linux finds first.
+    Linux,
+    /// Any of them: POSIX leaves it open.
+    Any,
 }
 
 /// What a check found.

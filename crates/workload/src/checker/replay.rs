@@ -34,9 +34,9 @@ impl<'a> Replay<'a> {
         let mut requests = BTreeMap::new();
         let mut unmade = BTreeSet::new();
         for (index, entry) in history.entries.iter().enumerate() {
-            if let Event::Mutation { request, .. } = &entry.event {
+            if let Event::Mutation { requests: carried_by, .. } = &entry.event {
                 unmade.insert(index);
-                requests.extend(request.map(|request| (request, index)));
+                requests.extend(carried_by.iter().map(|request| (*request, index)));
             }
         }
         Replay {
@@ -218,6 +218,6 @@ impl<'a> Replay<'a> {
 }
 
 /// Whether a code is about who may, not about what exists.
-pub fn is_permission(code: Code) -> bool {
+fn is_permission(code: Code) -> bool {
     matches!(code, Code::Access | Code::NotPermitted)
 }

@@ -88,6 +88,7 @@ impl Story {
             root_access: access(0o777),
             counts_late: Duration::ZERO,
             entry_bytes: Some(1),
+            codes: CodeOrder::Linux,
         };
         Story { history: History::default(), witness: Vec::new(), check }
     }
@@ -109,7 +110,7 @@ impl Story {
         outcome: MutationOutcome,
     ) -> usize {
         let number = self.history.entries.len();
-        let event = Event::Mutation { mutation, request: Some(Story::request(number)), outcome };
+        let event = Event::Mutation { mutation, requests: vec![Story::request(number)], outcome };
         self.push(ClientId(1), from, to, event);
         number
     }
@@ -262,6 +263,18 @@ fn a_refusal_that_nothing_justifies_is_caught() {
     let mut story = Story::with_file();
     story.change((30, 40), create("g"), Err(Code::Exists));
     assert_eq!(story.rules(), [Rule::WrongRefusal]);
+}
+
+#[test]
+fn of_several_codes_the_first_counts_unless_any_will_do() {
+    let mut story = Story::with_file();
+    story.check.root_access = access(0o755);
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
+    let by_user = Mutation::Create { directory: ROOT, name: name("f"), who: user(), new };
+    story.change((30, 40), by_user, Err(Code::Access));
+    assert_eq!(story.rules(), [Rule::WrongRefusal]);
+    story.check.codes = CodeOrder::Any;
+    story.passes();
 }
 
 #[test]

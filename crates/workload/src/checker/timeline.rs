@@ -10,11 +10,14 @@ use std::ops::RangeInclusive;
 /// How many witness events have been applied.
 pub type Point = usize;
 
+/// What a thing was, from which point on.
+type Versions<T> = Vec<(Point, T)>;
+
 /// Versions of nodes and names.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    nodes: BTreeMap<NodeId, Vec<(Point, Node)>>,
-    names: BTreeMap<NodeId, BTreeMap<Name, Vec<(Point, Option<NodeId>)>>>,
+    nodes: BTreeMap<NodeId, Versions<Node>>,
+    names: BTreeMap<NodeId, BTreeMap<Name, Versions<Option<NodeId>>>>,
     times: Vec<Mono>,
 }
 
