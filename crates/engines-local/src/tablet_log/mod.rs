@@ -1,0 +1,230 @@
+//! The tablet log in segment files.
+//!
+//! Invariants: marks count bytes of frames from the first segment that ever was, without gaps over segments; only the last segment can have
+//! a torn tail, since it was synced and cut to its length before the next was made; behind the end of the log there are zeros or nothing.
+
+mod frame;
+mod segment;
+
+use crate::directory::{Directory, Format, failed, refused, sync_directory};
+use bearing_seams::{EngineError, EngineResult, LogMark, LoggedRecord, TabletLog};
+use frame::{PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, encode_frame, frame_bytes};
+use segment::{Reader, Segment};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const FORMAT: Format = Format { name: "bearing-tablet-log", version: frame::VERSION };
+const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// [`TabletLog`] in files of 64 MiB.
+#[derive(Debug)]
+pub struct FileTabletLog {
+    directory: Directory,
+    /// In order; the last is written. Never empty.
+    segments: Vec<Segment>,
+    segment_bytes: u64,
+    end: u64,
+    synced: u64,
+    buffer: Vec<u8>,
+    broken: bool,
+}
+
+impl FileTabletLog {
+    /// Opens the log in a directory, or makes an empty one. A torn tail is cut off, and what is left is stable.
+    pub fn open(path: &Path) -> EngineResult<FileTabletLog> {
+        FileTabletLog::open_with_segments(path, SEGMENT_BYTES)
+    }
+
+    /// As [`FileTabletLog::open`], with another size of new segments in bytes. Segments of any size are read.
+    pub fn open_with_segments(path: &Path, segment_bytes: u64) -> EngineResult<FileTabletLog> {
+        let directory = Directory::open(path, FORMAT)?;
+        let mut segments = Segment::open_all(directory.path())?;
+        for pair in segments.windows(2) {
+            check_whole(&pair[0], pair[1].first)?;
+        }
+        let end = match segments.last() {
+            Some(last) => {
+                let end = last.find_end()?;
+                // Zeros behind the end: a whole record of the cut tail must not turn up again behind the records to come. And what is left
+                // must be stable, since its reader acts on it.
+                last.truncate(end, segment_bytes)?;
+                end
+            }
+            None => {
+                segments.push(Segment::create(directory.path(), 0, segment_bytes)?);
+                0
+            }
+        };
+        let buffer = Vec::new();
+        Ok(FileTabletLog { directory, segments, segment_bytes, end, synced: end, buffer, broken: false })
+    }
+
+    fn last(&self) -> &Segment {
+        self.segments.last().expect("there is always a segment to write to")
+    }
+
+    fn check(&self, doing: &str) -> EngineResult<()> {
+        if self.broken { refused(format!("{doing}: an earlier sync")) } else { Ok(()) }
+    }
+
+    /// Whether the present segment, with what is pending, is full for another frame. A frame larger than a segment gets one of its own.
+    fn is_full_for(&self, pending_bytes: u64, frame_bytes: u64) -> bool {
+        let last = self.last();
+        let end = self.end + pending_bytes;
+        end > last.first && last.offset(end) + frame_bytes > self.segment_bytes
+    }
+
+    fn begin_segment(&mut self) -> EngineResult<()> {
+        // All before the new segment is stable before the new one exists: so only the last can be torn.
+        let result = self.last().truncate(self.end, 0);
+        self.broken |= result.is_err();
+        result?;
+        self.synced = self.end;
+        let next = Segment::create(self.directory.path(), self.end, self.segment_bytes)?;
+        self.segments.push(next);
+        Ok(())
+    }
+
+    fn write_buffer(&mut self) -> EngineResult<()> {
+        let last = self.last();
+        let written = last.file.write_all_at(&self.buffer, last.offset(self.end));
+        written.map_err(|error| failed("append to", &last.path, &error))?;
+        self.end += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn append_all(&mut self, records: &[LoggedRecord]) -> EngineResult<()> {
+        self.buffer.clear();
+        for record in records {
+            let pending = self.buffer.len() as u64;
+            if self.is_full_for(pending, frame_bytes(record.bytes.len()) as u64) {
+                self.write_buffer()?;
+                self.begin_segment()?;
+            }
+            let mark = self.end + self.buffer.len() as u64;
+            encode_frame(&mut self.buffer, mark, self.synced, record);
+        }
+        self.write_buffer()
+    }
+
+    /// Takes a failed append back as a whole: nothing of it may be found after a crash.
+    fn take_back(&mut self, start: u64) {
+        let last = self.last();
+        if last.first > start || last.truncate(start, 0).is_err() {
+            self.broken = true;
+            return;
+        }
+        self.end = start;
+        self.synced = self.synced.min(start);
+    }
+
+    /// Reads within one segment from the first record at or behind a mark.
+    fn read_segment(
+        &self,
+        number: usize,
+        from: u64,
+        count_max: usize,
+        out: &mut Vec<(LogMark, LoggedRecord)>,
+    ) -> EngineResult<()> {
+        let segment = &self.segments[number];
+        let segment_end = self.segments.get(number + 1).map_or(self.end, |next| next.first);
+        if from >= segment_end {
+            return Ok(());
+        }
+        let is_boundary = from > segment.first && Reader::new(segment, from).next()?.is_some();
+        // A mark within a record means the next one, which only a walk from the start can find.
+        let mut reader = Reader::new(segment, if is_boundary { from } else { segment.first });
+        while out.len() < count_max && reader.mark() < segment_end {
+            let mark = reader.mark();
+            match reader.next()? {
+                Some(record) if mark >= from => out.push((LogMark(mark), record)),
+                Some(_) => {}
+                None => {
+                    let (path, byte) = (segment.path.display(), segment.offset(mark));
+                    return Err(EngineError::Corrupt {
+                        what: format!("{path}: record at mark {mark} (byte {byte})"),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A segment that is not the last ends exactly where the next begins.
+fn check_whole(segment: &Segment, next_first: u64) -> EngineResult<()> {
+    let (expected, found) = (segment.offset(next_first), segment.file_bytes()?);
+    if expected != found {
+        let path = segment.path.display();
+        let what = format!("{path}: {found} bytes instead of {expected}, or a segment behind it is missing");
+        return Err(EngineError::Corrupt { what });
+    }
+    Ok(())
+}
+
+impl TabletLog for FileTabletLog {
+    fn append(&mut self, records: &[LoggedRecord]) -> EngineResult<LogMark> {
+        self.check("append to the tablet log")?;
+        if let Some(bytes) =
+            records.iter().map(|record| record.bytes.len()).find(|bytes| *bytes > PAYLOAD_BYTES_MAX)
+        {
+            return refused(format!("append a record of {bytes} bytes (at most {PAYLOAD_BYTES_MAX})"));
+        }
+        let start = self.end;
+        self.append_all(records).inspect_err(|_| self.take_back(start))?;
+        Ok(LogMark(start))
+    }
+
+    fn sync(&mut self) -> EngineResult<()> {
+        self.check("sync the tablet log")?;
+        if self.synced == self.end {
+            return Ok(());
+        }
+        let last = self.last();
+        if let Err(error) = last.file.sync_data() {
+            let error = failed("sync", &last.path, &error);
+            self.broken = true;
+            return Err(error);
+        }
+        self.synced = self.end;
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: Option<LogMark>,
+        count_max: usize,
+    ) -> EngineResult<Vec<(LogMark, LoggedRecord)>> {
+        self.check("read the tablet log")?;
+        let oldest = self.segments[0].first;
+        let mut from = from.map_or(oldest, |mark| mark.0.max(oldest));
+        let mut found = Vec::new();
+        let mut number = self.segments.partition_point(|segment| segment.first <= from) - 1;
+        while number < self.segments.len() && found.len() < count_max {
+            self.read_segment(number, from, count_max, &mut found)?;
+            number += 1;
+            from = self.segments.get(number).map_or(from, |next| next.first.max(from));
+        }
+        Ok(found)
+    }
+
+    fn cut(&mut self, before: LogMark) -> EngineResult<()> {
+        self.check("cut the tablet log")?;
+        let mut removed = false;
+        while self.segments.len() > 1 && self.segments[1].first <= before.0.min(self.synced) {
+            let path = &self.segments[0].path;
+            std::fs::remove_file(path).map_err(|error| failed("remove", path, &error))?;
+            self.segments.remove(0);
+            removed = true;
+        }
+        if removed { sync_directory(self.directory.path()) } else { Ok(()) }
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.end - self.segments[0].first + (self.segments.len() * SEGMENT_HEADER_BYTES) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;
