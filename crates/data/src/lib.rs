@@ -1,1 +1,35 @@
-//! data
+//! The data server: chunks as append-only logs of frames, replicated by a primary, fenced and sealed by metadata servers.
+//!
+//! Invariants:
+//!
+//! - A chunk's log is the same bytes on all of its servers, as far as it reaches: only the first server of the chunk orders appends, and a
+//!   server that restarted orders and takes none any more.
+//! - A chunk's name is stable on a server before that server acknowledges anything of it, and on the primary before any other server hears of it.
+//!   So a server that does not know a chunk proves that no append to it was ever acknowledged.
+//! - No byte is given out that does not fit its frame's checksum.
+//! - Nothing is answered "done" that a restart in between may have undone.
+//!
+//! The machine is I/O-free: events in, commands out, see [`DataServer`]. It must not know files, sockets, clocks, or what a file or directory is.
+
+mod append;
+mod check;
+mod chunk;
+mod config;
+mod context;
+mod counters;
+mod event;
+mod follow;
+mod lead;
+mod read;
+mod scan;
+mod seal;
+mod server;
+mod sync;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use counters::Counters;
+pub use event::{Command, Event, LogCommand, Note, Payload, Ticket};
+pub use server::{DataServer, Start};

@@ -1,0 +1,99 @@
+//! Appends of clients, at the primary.
+
+use crate::chunk::{Chunk, Role};
+use crate::context::{Asker, Cx};
+use crate::lead::Leader;
+use crate::{check, server::Chunks};
+use bearing_proto::data::DataError;
+use bearing_proto::grant::{Capability, DataRight};
+use bearing_types::{ChunkId, Epoch, ServerId};
+
+/// An append as it came.
+pub(crate) struct Append<'a> {
+    pub capability: &'a Capability,
+    pub servers: &'a [ServerId],
+    pub crc: u32,
+    pub bytes: Vec<u8>,
+}
+
+/// Takes an append, or says why not. The first one makes the chunk.
+pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, append: Append<'_>) {
+    if let Err(error) = checked(cx, id, &append) {
+        return cx.refuse(asker, error);
+    }
+    if cx.core.held_bytes + append.bytes.len() as u64 > cx.core.config.held_bytes_max {
+        return cx.drop_request();
+    }
+    let epoch = append.capability.body.epoch;
+    let chunk = chunks.entry(id).or_insert_with(|| {
+        let mut chunk = Chunk::new(id, epoch, Role::Leads(Box::new(Leader::new(append.servers))));
+        chunk.create(cx);
+        chunk
+    });
+    chunk.append(cx, asker, epoch, append);
+}
+
+fn checked(cx: &Cx<'_>, id: ChunkId, append: &Append<'_>) -> Result<(), DataError> {
+    check::capability(cx, append.capability, id, DataRight::Append)?;
+    check::leads(cx, append.servers)?;
+    if cx.core.failed {
+        return Err(DataError::Failed);
+    }
+    check::frame(&append.bytes, append.crc, true)
+}
+
+impl Chunk {
+    fn append(&mut self, cx: &mut Cx<'_>, asker: Asker, epoch: Epoch, append: Append<'_>) {
+        match self.place(cx, asker, epoch, &append) {
+            Ok(Place::Next) => {}
+            Ok(Place::Known) => return,
+            Ok(Place::NoRoom) => return cx.drop_request(),
+            Err(DataError::Full) => {
+                cx.core.counters.full += 1;
+                return cx.reply(asker, Err(DataError::Full));
+            }
+            Err(error) => return cx.refuse(asker, error),
+        }
+        if let Role::Leads(leader) = &mut self.role {
+            leader.push(append.bytes, append.crc, asker);
+        }
+        self.pump(cx);
+    }
+
+    /// Whether the frame can go to the end of the chunk.
+    fn place(
+        &self,
+        cx: &Cx<'_>,
+        asker: Asker,
+        epoch: Epoch,
+        append: &Append<'_>,
+    ) -> Result<Place, DataError> {
+        self.takes_appends(epoch)?;
+        // Another primary orders this chunk, or the servers are not those of the first append: the asker is mistaken.
+        let Role::Leads(leader) = &self.role else { return Err(DataError::Capability) };
+        if leader.servers != append.servers {
+            return Err(DataError::Capability);
+        }
+        if leader.full {
+            return Err(DataError::Full);
+        }
+        if leader.frames.iter().any(|frame| frame.client == Some(asker)) {
+            return Ok(Place::Known);
+        }
+        let (config, body, bytes) = (&cx.core.config, &append.capability.body, append.bytes.len() as u64);
+        let end = leader.end + bytes;
+        if end > config.chunk_bytes_max || leader.end < body.start || end > body.end {
+            return Err(DataError::Sealed);
+        }
+        let room = leader.frames.len() < config.pipeline_frames_max
+            && leader.bytes + bytes <= config.pipeline_bytes_max;
+        Ok(if room { Place::Next } else { Place::NoRoom })
+    }
+}
+
+enum Place {
+    Next,
+    /// This very request waits already.
+    Known,
+    NoRoom,
+}

@@ -1,0 +1,297 @@
+//! One chunk as this server sees it.
+//!
+//! ```text
+//! phase    appends        readable up to   left by
+//! Naming   wait           nothing          the first sync
+//! Open     taken          committed        a lost replica, a failed disk, a fence
+//! Broken   refused        committed        a fence
+//! Fenced   refused        committed        a seal
+//! Sealed   refused        its length       -
+//! Removing refused        nothing          the engine's answer
+//! ```
+//!
+//! A chunk that was here at the start and is not sealed is `Broken` from birth: unsynced bytes may be gone, so it may not confirm anything
+//! any more; what it holds counts as committed, because a reader checks frames anyway.
+
+use crate::Config;
+use crate::context::{Asker, Cx, Job};
+use crate::event::LogCommand;
+use crate::follow::Follower;
+use crate::lead::Leader;
+use crate::seal::Cut;
+use bearing_proto::data::DataError;
+use bearing_seams::{ChunkEntry, EngineError, EngineResult};
+use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+use std::collections::VecDeque;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Naming,
+    Open,
+    Broken(DataError),
+    Fenced { settled: bool },
+    Sealed(u64),
+    Removing,
+}
+
+/// What this server does for the chunk's appends.
+#[derive(Debug)]
+pub(crate) enum Role {
+    Nothing,
+    Leads(Box<Leader>),
+    Follows(Box<Follower>),
+}
+
+/// How far the log here has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Writer {
+    /// Bytes that the engine has taken.
+    pub written: u64,
+    /// The end of what was given to the engine.
+    pub issued: u64,
+    /// Commands on the way.
+    pub in_flight: usize,
+    /// The disk was full: what is on the way will fail as well, and is given again later.
+    pub stalled: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub id: ChunkId,
+    pub epoch: Epoch,
+    pub phase: Phase,
+    pub role: Role,
+    pub writer: Writer,
+    /// All below is acknowledged by all servers of the chunk, as far as this one knows.
+    pub committed: u64,
+    /// What was not synced may be gone.
+    pub stained: bool,
+    /// The log was scanned since, and ends with a whole frame.
+    pub scanned: bool,
+    pub cuts: VecDeque<Cut>,
+    pub removers: Vec<Asker>,
+    /// To be forgotten after this step.
+    pub gone: bool,
+    /// The timer and the held bytes that the server noted for it.
+    pub wake_noted: Option<Mono>,
+    pub held_noted: u64,
+}
+
+impl Chunk {
+    /// A chunk that is being made, for a role.
+    pub fn new(id: ChunkId, epoch: Epoch, role: Role) -> Chunk {
+        Chunk {
+            id,
+            epoch,
+            phase: Phase::Naming,
+            role,
+            writer: Writer::default(),
+            committed: 0,
+            stained: false,
+            scanned: false,
+            cuts: VecDeque::new(),
+            removers: Vec::new(),
+            gone: false,
+            wake_noted: None,
+            held_noted: 0,
+        }
+    }
+
+    /// A chunk that was here at the start.
+    pub fn found(entry: &ChunkEntry, server: ServerId) -> Chunk {
+        let mut chunk = Chunk::new(entry.chunk, entry.epoch, Role::Nothing);
+        chunk.phase = match entry.sealed {
+            Some(length) => Phase::Sealed(length),
+            None => Phase::Broken(DataError::ReplicaLost(server)),
+        };
+        chunk.stained = entry.sealed.is_none();
+        chunk.writer.written = entry.length;
+        chunk.writer.issued = entry.length;
+        chunk.committed = entry.length;
+        chunk
+    }
+
+    pub fn create(&mut self, cx: &mut Cx<'_>) {
+        cx.log(Job::Create(self.id), LogCommand::Create { chunk: self.id, epoch: self.epoch });
+    }
+
+    /// The engine made the chunk, or could not: then it is forgotten.
+    pub fn created(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        match result {
+            Ok(()) => cx.log(Job::Name(self.id), LogCommand::Sync { chunk: self.id }),
+            Err(error) => {
+                let answer = self.engine_refused(cx, &error);
+                self.close(cx, answer);
+                self.refuse_cuts(cx, answer);
+                self.gone = true;
+            }
+        }
+    }
+
+    /// The chunk's name is stable, or cannot be.
+    pub fn named(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        match result {
+            Ok(()) if self.phase == Phase::Naming => self.phase = Phase::Open,
+            Ok(()) => {}
+            Err(error) => self.sync_failed(cx, &error),
+        }
+        // A fence that came meanwhile comes first.
+        self.next_cut(cx);
+        self.pump(cx);
+    }
+
+    /// Goes on with whatever waits for the log.
+    pub fn pump(&mut self, cx: &mut Cx<'_>) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        match self.role {
+            Role::Nothing => {}
+            Role::Leads(_) => self.pump_leader(cx),
+            Role::Follows(_) => self.pump_follower(cx),
+        }
+    }
+
+    pub fn written(&mut self, cx: &mut Cx<'_>, offset: u64, end: u64, result: EngineResult<()>) {
+        self.writer.in_flight -= 1;
+        match result {
+            Ok(()) => {
+                assert_eq!(offset, self.writer.written, "the engine appended to {} out of order", self.id);
+                self.writer.written = end;
+            }
+            // After a refusal, all that was issued behind it fails too, for want of what lies before.
+            Err(_) if self.writer.stalled => {}
+            Err(error) => {
+                self.writer.stalled = true;
+                let answer = self.engine_refused(cx, &error);
+                self.write_refused(cx, answer);
+            }
+        }
+        if self.writer.in_flight == 0 && self.writer.stalled {
+            self.writer.issued = self.writer.written;
+        }
+        match self.role {
+            Role::Nothing => {}
+            Role::Leads(_) => self.leader_wrote(cx),
+            Role::Follows(_) => self.follower_wrote(cx),
+        }
+        self.next_cut(cx);
+    }
+
+    fn write_refused(&mut self, cx: &mut Cx<'_>, answer: DataError) {
+        if answer != DataError::Full {
+            return self.give_up(cx, answer);
+        }
+        match self.role {
+            Role::Nothing => {}
+            Role::Leads(_) => self.leader_full(cx),
+            Role::Follows(_) => self.follower_full(cx),
+        }
+    }
+
+    /// What to answer for an engine's refusal of a write; a failed disk takes no more appends.
+    pub fn engine_refused(&mut self, cx: &mut Cx<'_>, error: &EngineError) -> DataError {
+        match error {
+            EngineError::Full { .. } => {
+                cx.note(crate::Note::DiskFull { chunk: self.id });
+                DataError::Full
+            }
+            EngineError::Corrupt { .. } => {
+                cx.disk_failed(error);
+                DataError::Corrupt
+            }
+            EngineError::NewerVersion { .. } | EngineError::Busy { .. } | EngineError::Failed { .. } => {
+                cx.disk_failed(error);
+                DataError::Failed
+            }
+        }
+    }
+
+    /// After a failed sync the system may have dropped what it could not write: nothing here is known to be stable.
+    pub fn sync_failed(&mut self, cx: &mut Cx<'_>, error: &EngineError) {
+        cx.disk_failed(error);
+        self.stained = true;
+        self.scanned = false;
+        self.give_up(cx, DataError::Failed);
+    }
+
+    /// No more appends under this epoch; all who wait are told why.
+    pub fn give_up(&mut self, cx: &mut Cx<'_>, why: DataError) {
+        self.close(cx, why);
+        if matches!(self.phase, Phase::Naming | Phase::Open) {
+            self.phase = Phase::Broken(why);
+        }
+    }
+
+    /// Lays the role down and answers all who wait for it.
+    pub fn close(&mut self, cx: &mut Cx<'_>, why: DataError) {
+        match std::mem::replace(&mut self.role, Role::Nothing) {
+            Role::Nothing => {}
+            Role::Leads(leader) => leader.close(cx, why),
+            Role::Follows(follower) => follower.close(cx, why),
+        }
+    }
+
+    /// Why an append or sync of this epoch is not taken.
+    pub fn takes_appends(&self, epoch: Epoch) -> Result<(), DataError> {
+        match self.phase {
+            Phase::Removing => Err(DataError::NoChunk),
+            Phase::Fenced { .. } | Phase::Sealed(_) => Err(DataError::Sealed),
+            Phase::Broken(why) => Err(why),
+            // A newer epoch is of a life of the chunk that this server knows nothing of.
+            Phase::Naming | Phase::Open if epoch != self.epoch => Err(DataError::Sealed),
+            Phase::Naming | Phase::Open => Ok(()),
+        }
+    }
+
+    /// Up to where frames may be read.
+    pub fn readable(&self) -> u64 {
+        match self.phase {
+            Phase::Sealed(length) => length,
+            Phase::Naming | Phase::Removing => 0,
+            Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => self.committed.min(self.writer.written),
+        }
+    }
+
+    /// Bytes of frames held in memory.
+    pub fn held(&self) -> u64 {
+        match &self.role {
+            Role::Nothing => 0,
+            Role::Leads(leader) => leader.bytes,
+            Role::Follows(follower) => {
+                follower.waiting_bytes + self.writer.issued.saturating_sub(self.writer.written)
+            }
+        }
+    }
+
+    /// When it wants to be looked at again.
+    pub fn wake(&self, config: &Config) -> Option<Mono> {
+        match &self.role {
+            Role::Nothing => None,
+            Role::Leads(leader) => leader.wake(config),
+            Role::Follows(follower) => follower.wake(config),
+        }
+    }
+
+    pub fn tick(&mut self, cx: &mut Cx<'_>) {
+        match self.role {
+            Role::Nothing => {}
+            Role::Leads(_) => self.tick_leader(cx),
+            Role::Follows(_) => self.tick_follower(cx),
+        }
+    }
+
+    /// Writes the next bytes.
+    pub fn write(&mut self, cx: &mut Cx<'_>, bytes: crate::Payload) {
+        let offset = self.writer.issued;
+        let end = offset + bytes.len() as u64;
+        self.writer.issued = end;
+        self.writer.in_flight += 1;
+        cx.log(
+            Job::Write { chunk: self.id, offset, end },
+            LogCommand::Append { chunk: self.id, offset, bytes },
+        );
+    }
+}

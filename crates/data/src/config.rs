@@ -1,0 +1,84 @@
+//! Limits of a data server. Every queue, batch, wait and retry names its bound here.
+//!
+//! A request over a limit is dropped and counted: the asker sends it again after its pause, as if the network had lost it.
+
+use std::time::Duration;
+
+/// See the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The most servers of one chunk.
+    pub copies_max: usize,
+    /// A chunk that would grow beyond this takes no more appends; its writers open a new one.
+    pub chunk_bytes_max: u64,
+    /// Appends of one chunk under way at its primary, in frames.
+    pub pipeline_frames_max: usize,
+    /// Appends of one chunk under way, in bytes.
+    pub pipeline_bytes_max: u64,
+    /// Frames that a replica keeps, of one chunk, because an earlier one is missing.
+    pub gap_frames_max: usize,
+    /// The checksums that a replica remembers, of one chunk, of frames it does not know to be acknowledged by all.
+    pub recent_frames_max: usize,
+    /// Bytes of frames held for all chunks together.
+    pub held_bytes_max: u64,
+    /// A gap that did not fill for so long is reported to the primary.
+    pub gap_wait: Duration,
+    /// What another server did not answer is sent again after so long.
+    pub resend: Duration,
+    /// At most so many frames are sent again to one server at a time.
+    pub resend_frames_max: usize,
+    /// A server of a chunk that answered no append for so long is lost to the chunk.
+    pub append_wait: Duration,
+    /// A server of a chunk that answered no sync for so long is lost to the chunk.
+    pub sync_wait: Duration,
+    /// Writes refused by a full disk are tried again after so long.
+    pub full_wait: Duration,
+    /// Sync requests waiting for one chunk.
+    pub syncs_waiting_max: usize,
+    /// Reads under way.
+    pub reads_max: usize,
+    /// Bytes of reads under way.
+    pub read_bytes_max: u64,
+    /// Bytes that a scan reads at a time; a multiple of a frame's block.
+    pub scan_bytes: u32,
+    /// Scans under way; more wait, at most one for each chunk.
+    pub scans_max: usize,
+    /// Fences and seals waiting for one chunk.
+    pub cuts_waiting_max: usize,
+    /// Requests waiting for one chunk's removal.
+    pub removers_max: usize,
+    /// Pings under way.
+    pub pings_max: usize,
+    /// Clocks of servers may differ by so much: a capability is good for this much longer than it says.
+    pub skew_max: Duration,
+}
+
+impl Config {
+    /// The defaults.
+    pub fn standard() -> Config {
+        Config {
+            copies_max: 8,
+            chunk_bytes_max: 1 << 30,
+            pipeline_frames_max: 256,
+            pipeline_bytes_max: 64 << 20,
+            gap_frames_max: 256,
+            recent_frames_max: 1024,
+            held_bytes_max: 512 << 20,
+            gap_wait: Duration::from_secs(1),
+            resend: Duration::from_millis(50),
+            resend_frames_max: 8,
+            append_wait: Duration::from_secs(2),
+            sync_wait: Duration::from_secs(10),
+            full_wait: Duration::from_millis(500),
+            syncs_waiting_max: 1024,
+            reads_max: 4096,
+            read_bytes_max: 256 << 20,
+            scan_bytes: 1 << 20,
+            scans_max: 8,
+            cuts_waiting_max: 16,
+            removers_max: 16,
+            pings_max: 64,
+            skew_max: Duration::from_millis(250),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a step works with: the server's own state beside its chunks, and the commands it gathers.
+
+use crate::counters::Counters;
+use crate::event::{Command, LogCommand, Note, Payload, Ticket};
+use crate::lead::Sent;
+use crate::read::ReadJob;
+use crate::{Config, Start};
+use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
+use bearing_proto::keys::Key;
+use bearing_proto::{Message, Sender};
+use bearing_seams::EngineError;
+use bearing_types::{ChunkId, Mono, Now, ServerId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Whom to answer, and under which number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub from: Sender,
+    pub id: u64,
+}
+
+/// What a command to the log was for.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// A new chunk.
+    Create(ChunkId),
+    /// The sync that makes a new chunk's name stable.
+    Name(ChunkId),
+    Write {
+        chunk: ChunkId,
+        offset: u64,
+        end: u64,
+    },
+    Sync {
+        chunk: ChunkId,
+        covers: u64,
+    },
+    /// The front cut of a chunk.
+    Set(ChunkId),
+    Scan(ChunkId),
+    Remove(ChunkId),
+    Space(Asker),
+    Head(ReadJob),
+    Blocks(ReadJob),
+}
+
+/// What another server was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub chunk: ChunkId,
+    pub server: ServerId,
+    pub what: AskedFor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedFor {
+    /// A frame, by its end.
+    Frame { end: u64 },
+    /// A sync.
+    Sync,
+}
+
+/// The server beside its chunks.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub server: ServerId,
+    pub config: Config,
+    pub grants: Key,
+    pub jobs: BTreeMap<Ticket, Job>,
+    pub asked: BTreeMap<u64, Asked>,
+    pub counters: Counters,
+    /// A sync or write failed: no appends any more.
+    pub failed: bool,
+    /// Bytes of frames held by all chunks.
+    pub held_bytes: u64,
+    pub reads: usize,
+    pub read_bytes: u64,
+    pub pings: usize,
+    pub scans: usize,
+    pub scans_waiting: VecDeque<ChunkId>,
+    next_ticket: u64,
+    next_id: u64,
+}
+
+impl Core {
+    pub fn new(start: Start, config: Config, grants: Key) -> Core {
+        Core {
+            server: start.server,
+            config,
+            grants,
+            jobs: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            counters: Counters::default(),
+            failed: false,
+            held_bytes: 0,
+            reads: 0,
+            read_bytes: 0,
+            pings: 0,
+            scans: 0,
+            scans_waiting: VecDeque::new(),
+            next_ticket: 0,
+            next_id: start.first_id,
+        }
+    }
+}
+
+/// One step's view: the time, the core, the commands.
+pub(crate) struct Cx<'a> {
+    pub now: Now,
+    pub core: &'a mut Core,
+    pub out: &'a mut Vec<Command>,
+}
+
+impl Cx<'_> {
+    pub fn mono(&self) -> Mono {
+        self.now.mono
+    }
+
+    pub fn log(&mut self, job: Job, command: LogCommand) {
+        let ticket = Ticket(self.core.next_ticket);
+        self.core.next_ticket += 1;
+        self.core.jobs.insert(ticket, job);
+        self.out.push(Command::Log { ticket, command });
+    }
+
+    pub fn reply(&mut self, asker: Asker, result: Result<DataBody, DataError>) {
+        self.reply_with(asker, result, Payload::default());
+    }
+
+    pub fn reply_with(&mut self, asker: Asker, result: Result<DataBody, DataError>, attachment: Payload) {
+        let message = Message::DataReply(DataReply { id: asker.id, result });
+        self.out.push(Command::Send { to: asker.from, message, attachment });
+    }
+
+    /// Answers with an error that the request itself deserves.
+    pub fn refuse(&mut self, asker: Asker, error: DataError) {
+        self.core.counters.refused += 1;
+        self.reply(asker, Err(error));
+    }
+
+    pub fn drop_request(&mut self) {
+        self.core.counters.dropped += 1;
+    }
+
+    /// A number for a question to another server.
+    pub fn ask_id(&mut self, asked: Asked) -> u64 {
+        let id = self.core.next_id;
+        self.core.next_id = id.wrapping_add(1);
+        self.core.asked.insert(id, asked);
+        id
+    }
+
+    /// Answers to these questions are not waited for any more.
+    pub fn forget<'a>(&mut self, questions: impl Iterator<Item = &'a Sent>) {
+        for question in questions {
+            self.core.asked.remove(&question.id);
+        }
+    }
+
+    pub fn send(&mut self, server: ServerId, request: DataRequest, attachment: Payload) {
+        let message = Message::Data(request);
+        self.out.push(Command::Send { to: Sender::Server(server), message, attachment });
+    }
+
+    pub fn ask_sync(&mut self, server: ServerId, id: u64, chunk: ChunkId, call: DataCall) {
+        self.send(server, DataRequest { id, chunk, call }, Payload::default());
+    }
+
+    pub fn note(&mut self, note: Note) {
+        self.out.push(Command::Note(note));
+    }
+
+    /// The disk failed: no more appends.
+    pub fn disk_failed(&mut self, error: &EngineError) {
+        if !self.core.failed {
+            self.core.failed = true;
+            self.note(Note::DiskFailed { reason: error.to_string() });
+        }
+    }
+
+    pub fn corrupt(&mut self, chunk: ChunkId, frame: u64) {
+        self.core.counters.corrupt += 1;
+        self.note(Note::Corrupt { chunk, frame });
+    }
+}

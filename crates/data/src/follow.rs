@@ -1,0 +1,245 @@
+//! The side of a server that follows a chunk's primary: frames are applied in order of their offsets.
+//!
+//! Frames that came early wait for the gap to fill. Those not known to be acknowledged by all are remembered by their checksum, so that a repeat is
+//! told from other bytes for the same place, which only a primary that lost its log would send: that is refused.
+
+use crate::chunk::{Chunk, Phase, Role};
+use crate::context::{Asker, Cx};
+use crate::event::Payload;
+use crate::server::Chunks;
+use crate::{Config, check};
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataError};
+use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A replicated frame as it came.
+pub(crate) struct Replicate {
+    pub epoch: Epoch,
+    pub offset: u64,
+    pub committed: u64,
+    pub crc: u32,
+    pub bytes: Vec<u8>,
+}
+
+/// A frame that was given to the log and is not known to be acknowledged by all.
+#[derive(Debug)]
+struct Recent {
+    offset: u64,
+    end: u64,
+    crc: u32,
+    /// The primary, while it waits.
+    asker: Option<Asker>,
+}
+
+/// A frame that came early.
+#[derive(Debug)]
+struct Waiting {
+    asker: Asker,
+    crc: u32,
+    bytes: Payload,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub primary: ServerId,
+    recent: VecDeque<Recent>,
+    waiting: BTreeMap<u64, Waiting>,
+    pub waiting_bytes: u64,
+    gap_since: Option<Mono>,
+    /// All below is stable here.
+    pub synced: u64,
+    /// Waiting for the sync that runs, and for the next one.
+    pub syncing: Vec<Asker>,
+    pub syncs: Vec<Asker>,
+}
+
+impl Follower {
+    fn new(primary: ServerId) -> Follower {
+        Follower {
+            primary,
+            recent: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            gap_since: None,
+            synced: 0,
+            syncing: Vec::new(),
+            syncs: Vec::new(),
+        }
+    }
+
+    /// Answers and forgets the frames that came early.
+    fn refuse_waiting(&mut self, cx: &mut Cx<'_>, why: DataError) {
+        for waiting in std::mem::take(&mut self.waiting).into_values() {
+            cx.reply(waiting.asker, Err(why));
+        }
+        self.waiting_bytes = 0;
+        self.gap_since = None;
+    }
+
+    pub fn close(mut self, cx: &mut Cx<'_>, why: DataError) {
+        self.refuse_waiting(cx, why);
+        let askers = self.recent.iter().filter_map(|recent| recent.asker);
+        for asker in askers.chain(self.syncing).chain(self.syncs) {
+            cx.reply(asker, Err(why));
+        }
+    }
+
+    pub fn wake(&self, config: &Config) -> Option<Mono> {
+        self.gap_since.map(|since| since.after(config.gap_wait))
+    }
+}
+
+/// Takes a frame from the primary. The first one makes the chunk.
+pub(crate) fn replicate(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    replicate: Replicate,
+) {
+    let Sender::Server(primary) = asker.from else { return cx.refuse(asker, DataError::Capability) };
+    if cx.core.failed {
+        return cx.refuse(asker, DataError::Failed);
+    }
+    if let Err(error) = check::frame(&replicate.bytes, replicate.crc, false) {
+        return cx.refuse(asker, error);
+    }
+    if cx.core.held_bytes + replicate.bytes.len() as u64 > cx.core.config.held_bytes_max {
+        return cx.drop_request();
+    }
+    // This server is said to have acknowledged frames of a chunk that it does not know.
+    if !chunks.contains_key(&id) && replicate.committed > 0 {
+        return cx.refuse(asker, DataError::NoChunk);
+    }
+    let chunk = chunks.entry(id).or_insert_with(|| {
+        let mut chunk = Chunk::new(id, replicate.epoch, Role::Follows(Box::new(Follower::new(primary))));
+        chunk.create(cx);
+        chunk
+    });
+    match chunk.follows(primary, replicate.epoch, replicate.committed) {
+        Ok(()) => chunk.replicate(cx, asker, replicate),
+        Err(error) => cx.refuse(asker, error),
+    }
+}
+
+impl Chunk {
+    /// Checks that a message is of the chunk's primary in this epoch, and learns what is acknowledged by all.
+    pub fn follows(&mut self, primary: ServerId, epoch: Epoch, committed: u64) -> Result<(), DataError> {
+        self.takes_appends(epoch)?;
+        let Role::Follows(follower) = &mut self.role else { return Err(DataError::Capability) };
+        if follower.primary != primary {
+            return Err(DataError::Capability);
+        }
+        if committed > self.writer.written {
+            return Err(DataError::BeyondEnd);
+        }
+        self.committed = self.committed.max(committed);
+        while follower.recent.front().is_some_and(|recent| recent.end <= self.committed) {
+            follower.recent.pop_front();
+        }
+        Ok(())
+    }
+
+    fn replicate(&mut self, cx: &mut Cx<'_>, asker: Asker, frame: Replicate) {
+        let written = self.writer.written;
+        let Role::Follows(follower) = &mut self.role else { return };
+        if frame.offset < self.committed {
+            // A late repeat, which nobody waits for, or a primary that begins anew and must not get on.
+            return cx.refuse(asker, DataError::Sealed);
+        }
+        if self.writer.stalled {
+            return cx.reply(asker, Err(DataError::Full));
+        }
+        if frame.offset < self.writer.issued {
+            let known = follower.recent.iter_mut().find(|recent| recent.offset == frame.offset);
+            match known.filter(|recent| recent.crc == frame.crc) {
+                None => cx.refuse(asker, DataError::Sealed),
+                Some(recent) if recent.end <= written => cx.reply(asker, Ok(DataBody::Done)),
+                Some(recent) => recent.asker = Some(asker),
+            }
+            return;
+        }
+        let (config, bytes) = (&cx.core.config, frame.bytes.len() as u64);
+        let known = follower.waiting.get(&frame.offset).map(|waiting| waiting.bytes.len() as u64);
+        let room = follower.waiting.len() < config.gap_frames_max || known.is_some();
+        if !room || follower.waiting_bytes + bytes > config.pipeline_bytes_max {
+            return cx.drop_request();
+        }
+        let waiting = Waiting { asker, crc: frame.crc, bytes: frame.bytes.into() };
+        follower.waiting.insert(frame.offset, waiting);
+        follower.waiting_bytes = follower.waiting_bytes + bytes - known.unwrap_or(0);
+        self.pump(cx);
+    }
+
+    /// Gives to the log what follows it without a gap.
+    pub fn pump_follower(&mut self, cx: &mut Cx<'_>) {
+        let mut moved = false;
+        while let Some(bytes) = self.next_waiting(cx) {
+            moved = true;
+            self.write(cx, bytes);
+        }
+        let Role::Follows(follower) = &mut self.role else { return };
+        follower.gap_since = match follower.gap_since {
+            _ if follower.waiting.is_empty() => None,
+            Some(since) if !moved => Some(since),
+            _ => Some(cx.mono()),
+        };
+    }
+
+    fn next_waiting(&mut self, cx: &Cx<'_>) -> Option<Payload> {
+        let Role::Follows(follower) = &mut self.role else { return None };
+        let under_way = self.writer.issued - self.writer.written;
+        let busy = follower.recent.len() >= cx.core.config.recent_frames_max
+            || under_way >= cx.core.config.pipeline_bytes_max;
+        if self.writer.stalled || busy {
+            return None;
+        }
+        let offset = self.writer.issued;
+        let waiting = follower.waiting.remove(&offset)?;
+        let bytes = waiting.bytes.len() as u64;
+        follower.waiting_bytes -= bytes;
+        let recent = Recent { offset, end: offset + bytes, crc: waiting.crc, asker: Some(waiting.asker) };
+        follower.recent.push_back(recent);
+        Some(waiting.bytes)
+    }
+
+    pub fn follower_wrote(&mut self, cx: &mut Cx<'_>) {
+        if self.writer.in_flight == 0 {
+            self.writer.stalled = false;
+        }
+        let written = self.writer.written;
+        let Role::Follows(follower) = &mut self.role else { return };
+        for recent in follower.recent.iter_mut().take_while(|recent| recent.end <= written) {
+            if let Some(asker) = recent.asker.take() {
+                cx.core.counters.replicated += 1;
+                cx.reply(asker, Ok(DataBody::Done));
+            }
+        }
+        self.pump(cx);
+    }
+
+    /// The disk here is full: the primary sends again what was not written.
+    pub fn follower_full(&mut self, cx: &mut Cx<'_>) {
+        let written = self.writer.written;
+        let Role::Follows(follower) = &mut self.role else { return };
+        let kept = follower.recent.partition_point(|recent| recent.end <= written);
+        let unwritten: Vec<Recent> = follower.recent.drain(kept..).collect();
+        for asker in unwritten.iter().filter_map(|recent| recent.asker) {
+            cx.core.counters.full += 1;
+            cx.reply(asker, Err(DataError::Full));
+        }
+        follower.refuse_waiting(cx, DataError::Full);
+    }
+
+    /// A gap that does not fill is the primary's to know.
+    pub fn tick_follower(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.mono();
+        let wake = self.wake(&cx.core.config);
+        let Role::Follows(follower) = &mut self.role else { return };
+        if self.phase == Phase::Open && wake.is_some_and(|at| at <= now) {
+            follower.refuse_waiting(cx, DataError::BeyondEnd);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The primary's side: frames on their way to the log here and to the other servers, and what was heard of them.
+//!
+//! A frame is acknowledged to its client when the log here has it and every other server said so. Servers take frames in order, so that the
+//! answer to one frame speaks for all before it. Frames that a full disk refused stay and are tried again, because another server may
+//! have them already and no other bytes may ever come to lie there; their clients are told `Full` at once.
+
+use crate::Config;
+use crate::chunk::{Chunk, Role};
+use crate::context::{Asked, AskedFor, Asker, Cx};
+use crate::event::{Note, Payload};
+use crate::sync::Round;
+use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest};
+use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+use std::collections::VecDeque;
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub offset: u64,
+    pub bytes: Payload,
+    pub crc: u32,
+    /// Who waits for it; nobody once it was told that a disk is full.
+    pub client: Option<Asker>,
+    /// What was sent, one for each other server.
+    pub copies: Vec<Sent>,
+}
+
+impl Frame {
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+}
+
+/// A question on its way to another server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub id: u64,
+    pub sent: Mono,
+}
+
+/// Another server of the chunk.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub server: ServerId,
+    /// It has all below.
+    pub has: u64,
+    /// When it last answered, or when something was sent after it owed no answer.
+    pub heard: Mono,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Leader {
+    pub servers: Vec<ServerId>,
+    pub peers: Vec<Peer>,
+    pub frames: VecDeque<Frame>,
+    /// Bytes of the frames.
+    pub bytes: u64,
+    /// Where the next frame goes.
+    pub end: u64,
+    /// A disk is full: no more appends until all frames are through.
+    pub full: bool,
+    /// When to try again what the full disk here refused.
+    pub retry: Option<Mono>,
+    /// All below is stable everywhere.
+    pub synced: u64,
+    pub round: Option<Round>,
+    pub syncs: Vec<Asker>,
+}
+
+impl Leader {
+    pub fn new(servers: &[ServerId]) -> Leader {
+        let peers = servers[1..].iter().map(|server| Peer { server: *server, has: 0, heard: Mono::ZERO });
+        Leader {
+            servers: servers.to_vec(),
+            peers: peers.collect(),
+            frames: VecDeque::new(),
+            bytes: 0,
+            end: 0,
+            full: false,
+            retry: None,
+            synced: 0,
+            round: None,
+            syncs: Vec::new(),
+        }
+    }
+
+    pub fn push(&mut self, bytes: Vec<u8>, crc: u32, client: Asker) {
+        let frame =
+            Frame { offset: self.end, bytes: bytes.into(), crc, client: Some(client), copies: Vec::new() };
+        self.bytes += frame.bytes.len() as u64;
+        self.end = frame.end();
+        self.frames.push_back(frame);
+    }
+
+    /// Sends the frame at an index to all others. A peer that owed nothing is listened for from now on.
+    fn spread(&mut self, cx: &mut Cx<'_>, chunk: (ChunkId, Epoch), committed: u64, index: usize) {
+        let frame = &mut self.frames[index];
+        for peer in &mut self.peers {
+            if peer.has == frame.offset {
+                peer.heard = cx.mono();
+            }
+            let what = AskedFor::Frame { end: frame.end() };
+            let id = cx.ask_id(Asked { chunk: chunk.0, server: peer.server, what });
+            frame.copies.push(Sent { id, sent: cx.mono() });
+            send_frame(cx, chunk, committed, frame, (peer.server, id));
+        }
+    }
+
+    /// Tells all who wait that a disk is full; the frames stay.
+    fn tell_full(&mut self, cx: &mut Cx<'_>) {
+        self.full = true;
+        for client in self.frames.iter_mut().filter_map(|frame| frame.client.take()) {
+            cx.core.counters.full += 1;
+            cx.reply(client, Err(DataError::Full));
+        }
+    }
+
+    pub fn close(mut self, cx: &mut Cx<'_>, why: DataError) {
+        for frame in &self.frames {
+            cx.forget(frame.copies.iter());
+            if let Some(client) = frame.client {
+                cx.reply(client, Err(why));
+            }
+        }
+        if let Some(round) = self.round.take() {
+            round.close(cx, why);
+        }
+        self.syncs.iter().for_each(|asker| cx.reply(*asker, Err(why)));
+    }
+
+    /// When the first of the waits ends. Only the first frames are looked at: later ones were sent later.
+    pub fn wake(&self, config: &Config) -> Option<Mono> {
+        let frames = self.peers.iter().enumerate().filter_map(|(at, peer)| {
+            let unheard = self.unheard(peer, config).filter_map(|frame| frame.copies.get(at));
+            let again = unheard.map(|copy| copy.sent.after(config.resend)).min()?;
+            Some(again.min(peer.heard.after(config.append_wait)))
+        });
+        let round = self.round.as_ref().and_then(|round| round.wake(config));
+        frames.chain(round).chain(self.retry).min()
+    }
+
+    fn unheard<'a>(&'a self, peer: &Peer, config: &Config) -> impl Iterator<Item = &'a Frame> {
+        let first = self.frames.partition_point(|frame| frame.end() <= peer.has);
+        self.frames.iter().skip(first).take(config.resend_frames_max)
+    }
+}
+
+fn send_frame(
+    cx: &mut Cx<'_>,
+    (chunk, epoch): (ChunkId, Epoch),
+    committed: u64,
+    frame: &Frame,
+    (server, id): (ServerId, u64),
+) {
+    let call = DataCall::Replicate { epoch, offset: frame.offset, committed, crc: frame.crc };
+    cx.send(server, DataRequest { id, chunk, call }, frame.bytes.clone());
+}
+
+impl Chunk {
+    /// Gives new frames to the log here and to the others, in parallel.
+    pub fn pump_leader(&mut self, cx: &mut Cx<'_>) {
+        let Role::Leads(leader) = &self.role else { return };
+        let first = leader.frames.partition_point(|frame| frame.offset < self.writer.issued);
+        let fresh: Vec<Payload> = match self.writer.stalled {
+            true => Vec::new(),
+            false => leader.frames.iter().skip(first).map(|frame| frame.bytes.clone()).collect(),
+        };
+        for bytes in fresh {
+            self.write(cx, bytes);
+        }
+        let (chunk, committed) = ((self.id, self.epoch), self.committed);
+        let Role::Leads(leader) = &mut self.role else { return };
+        if leader.peers.is_empty() {
+            return;
+        }
+        let unsent = leader.frames.partition_point(|frame| !frame.copies.is_empty());
+        for index in unsent..leader.frames.len() {
+            leader.spread(cx, chunk, committed, index);
+        }
+    }
+
+    pub fn leader_wrote(&mut self, cx: &mut Cx<'_>) {
+        let full_wait = cx.core.config.full_wait;
+        if let Role::Leads(leader) = &mut self.role
+            && self.writer.stalled
+            && self.writer.in_flight == 0
+        {
+            leader.retry = Some(cx.mono().after(full_wait));
+        }
+        self.advance(cx);
+    }
+
+    /// The disk here is full.
+    pub fn leader_full(&mut self, cx: &mut Cx<'_>) {
+        if let Role::Leads(leader) = &mut self.role {
+            leader.tell_full(cx);
+        }
+    }
+
+    /// Acknowledges what all servers have.
+    fn advance(&mut self, cx: &mut Cx<'_>) {
+        let Role::Leads(leader) = &mut self.role else { return };
+        let all = leader.peers.iter().map(|peer| peer.has).fold(self.writer.written, u64::min);
+        while leader.frames.front().is_some_and(|frame| frame.end() <= all) {
+            let Some(frame) = leader.frames.pop_front() else { break };
+            leader.bytes -= frame.bytes.len() as u64;
+            self.committed = frame.end();
+            cx.forget(frame.copies.iter());
+            if let Some(client) = frame.client {
+                cx.core.counters.appends += 1;
+                cx.core.counters.append_bytes += frame.bytes.len() as u64;
+                cx.reply(client, Ok(DataBody::Appended { frame: frame.offset }));
+            }
+        }
+        if leader.frames.is_empty() {
+            leader.full = false;
+        }
+    }
+
+    /// Another server has a frame, and all before it.
+    pub fn peer_has(&mut self, cx: &mut Cx<'_>, server: ServerId, end: u64) {
+        let Role::Leads(leader) = &mut self.role else { return };
+        if let Some(peer) = leader.peers.iter_mut().find(|peer| peer.server == server) {
+            peer.has = peer.has.max(end);
+            peer.heard = cx.mono();
+        }
+        self.advance(cx);
+    }
+
+    /// Another server refused a frame or a sync.
+    pub fn peer_refused(&mut self, cx: &mut Cx<'_>, server: ServerId, error: DataError) {
+        let Role::Leads(leader) = &mut self.role else { return };
+        match error {
+            // It goes again with the next resend.
+            DataError::Damaged => {}
+            DataError::Full => {
+                if let Some(peer) = leader.peers.iter_mut().find(|peer| peer.server == server) {
+                    peer.heard = cx.mono();
+                }
+                leader.tell_full(cx);
+            }
+            DataError::Sealed => self.give_up(cx, DataError::Sealed),
+            DataError::ReplicaLost(_)
+            | DataError::NoChunk
+            | DataError::Corrupt
+            | DataError::BeyondEnd
+            | DataError::Capability
+            | DataError::Failed => self.peer_lost(cx, server),
+        }
+    }
+
+    fn peer_lost(&mut self, cx: &mut Cx<'_>, server: ServerId) {
+        cx.core.counters.replicas_lost += 1;
+        cx.note(Note::ReplicaLost { chunk: self.id, server });
+        self.give_up(cx, DataError::ReplicaLost(server));
+    }
+
+    pub fn tick_leader(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.mono();
+        let Role::Leads(leader) = &mut self.role else { return };
+        if leader.retry.is_some_and(|at| at <= now) {
+            leader.retry = None;
+            self.writer.stalled = false;
+            self.pump(cx);
+        }
+        if let Some(server) = self.silent_peer(cx) {
+            return self.peer_lost(cx, server);
+        }
+        self.resend_frames(cx);
+        self.resend_round(cx);
+    }
+
+    /// A server that owes an answer for too long.
+    fn silent_peer(&self, cx: &Cx<'_>) -> Option<ServerId> {
+        let Role::Leads(leader) = &self.role else { return None };
+        let (now, config) = (cx.mono(), &cx.core.config);
+        let late = |peer: &&Peer| {
+            let owes = leader.frames.iter().any(|frame| frame.end() > peer.has && !frame.copies.is_empty());
+            owes && peer.heard.after(config.append_wait) <= now
+        };
+        let round = leader.round.as_ref().and_then(|round| round.silent_peer(now, config));
+        leader.peers.iter().find(late).map(|peer| peer.server).or(round)
+    }
+
+    fn resend_frames(&mut self, cx: &mut Cx<'_>) {
+        let (chunk, committed, now) = ((self.id, self.epoch), self.committed, cx.mono());
+        let Role::Leads(leader) = &mut self.role else { return };
+        for (at, peer) in leader.peers.iter().enumerate() {
+            let first = leader.frames.partition_point(|frame| frame.end() <= peer.has);
+            let count = cx.core.config.resend_frames_max;
+            for frame in leader.frames.iter_mut().skip(first).take(count) {
+                let Some(copy) = frame.copies.get_mut(at) else { break };
+                if copy.sent.after(cx.core.config.resend) > now {
+                    continue;
+                }
+                copy.sent = now;
+                let id = copy.id;
+                cx.core.counters.resends += 1;
+                send_frame(cx, chunk, committed, frame, (peer.server, id));
+            }
+        }
+    }
+}

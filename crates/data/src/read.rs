@@ -1,0 +1,173 @@
+//! Reads: the frame's header first, then the whole blocks that hold the part, all checked before a byte leaves.
+//!
+//! A short part of a short frame comes with the header in one read of the log.
+
+use crate::check::{self, HEADER_BYTES_MAX};
+use crate::context::{Asker, Cx, Job};
+use crate::event::LogCommand;
+use crate::server::Chunks;
+use bearing_proto::data::{DataBody, DataError};
+use bearing_proto::frame::{BLOCK_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
+use bearing_proto::grant::{Capability, DataRight};
+use bearing_seams::{EngineError, EngineResult};
+use bearing_types::ChunkId;
+
+/// What a client wants to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub frame: u64,
+    pub skip: u32,
+    pub length: u32,
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(crate) struct ReadJob {
+    asker: Asker,
+    chunk: ChunkId,
+    part: Part,
+    /// The end of the range that the capability is good for.
+    allowed: u64,
+    /// What it counts for in the limit.
+    cost: u64,
+    /// Once known.
+    header: Option<Box<FrameHeader>>,
+}
+
+/// Takes a read.
+pub(crate) fn read(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    (capability, part): (&Capability, Part),
+) {
+    let body = &capability.body;
+    let allowed = body.start <= part.frame && part.frame < body.end;
+    let checked = check::capability(cx, capability, id, DataRight::Read);
+    if let Err(error) = checked.and_then(|()| if allowed { Ok(()) } else { Err(DataError::Capability) }) {
+        return cx.refuse(asker, error);
+    }
+    let end = u64::from(part.skip) + u64::from(part.length);
+    if end > u64::from(PAYLOAD_BYTES_MAX) {
+        return cx.refuse(asker, DataError::BeyondEnd);
+    }
+    let limit = match within(chunks, id, part.frame, part.frame + 1) {
+        Ok(limit) => limit,
+        Err(error) => return cx.reply(asker, Err(error)),
+    };
+    let (config, cost) = (&cx.core.config, u64::from(part.length) + 2 * u64::from(BLOCK_BYTES));
+    if cx.core.reads >= config.reads_max || cx.core.read_bytes + cost > config.read_bytes_max {
+        return cx.drop_request();
+    }
+    cx.core.reads += 1;
+    cx.core.read_bytes += cost;
+    let along = if end <= u64::from(BLOCK_BYTES) { end } else { 0 };
+    let length = (u64::from(HEADER_BYTES_MAX) + along).min(limit - part.frame) as u32;
+    let job = ReadJob { asker, chunk: id, part, allowed: body.end, cost, header: None };
+    cx.log(Job::Head(job), LogCommand::Read { chunk: id, offset: part.frame, length });
+}
+
+/// How far the chunk may be read, if `end` is not beyond it. Only what is known to be on all servers is given.
+fn within(chunks: &Chunks, id: ChunkId, start: u64, end: u64) -> Result<u64, DataError> {
+    let Some(chunk) = chunks.get(&id) else { return Err(DataError::NoChunk) };
+    let limit = chunk.readable();
+    match end <= limit && start < limit {
+        true => Ok(limit),
+        // What was lost here may be elsewhere.
+        false if chunk.stained && !matches!(chunk.phase, crate::chunk::Phase::Sealed(_)) => {
+            Err(DataError::NoChunk)
+        }
+        false => Err(DataError::BeyondEnd),
+    }
+}
+
+/// The header was read, perhaps with the payload.
+pub(crate) fn head(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result: EngineResult<Vec<u8>>) {
+    let Some(bytes) = engine_result(chunks, cx, &job, result) else { return };
+    let Ok(header) = FrameHeader::decode(&bytes) else { return damaged(chunks, cx, &job) };
+    let Part { frame, skip, length } = job.part;
+    let end = frame.saturating_add(header.frame_bytes());
+    if end > job.allowed {
+        return finish(cx, &job, Err(DataError::Capability));
+    }
+    if let Err(error) = within(chunks, job.chunk, frame, end) {
+        return finish(cx, &job, Err(error));
+    }
+    let Some(blocks) = header.blocks_for(skip, length) else {
+        return finish(cx, &job, Err(DataError::BeyondEnd));
+    };
+    let start = header.header_bytes;
+    let here = bytes.get((start + blocks.start) as usize..(start + blocks.end) as usize);
+    match here {
+        Some(here) => deliver(chunks, cx, &job, &header, here),
+        None => {
+            let (chunk, offset) = (job.chunk, frame + u64::from(start + blocks.start));
+            job.header = Some(Box::new(header));
+            let length = blocks.end - blocks.start;
+            cx.log(Job::Blocks(job), LogCommand::Read { chunk, offset, length });
+        }
+    }
+}
+
+/// The blocks were read.
+pub(crate) fn blocks(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result: EngineResult<Vec<u8>>) {
+    let Some(bytes) = engine_result(chunks, cx, &job, result) else { return };
+    match job.header.take() {
+        Some(header) => deliver(chunks, cx, &job, &header, &bytes),
+        None => damaged(chunks, cx, &job),
+    }
+}
+
+fn deliver(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob, header: &FrameHeader, blocks: &[u8]) {
+    let Part { skip, length, .. } = job.part;
+    let expected = header.blocks_for(skip, length).unwrap_or(0..0);
+    let whole = blocks.len() == (expected.end - expected.start) as usize;
+    if !whole || !header.verify(expected.start, blocks) {
+        return damaged(chunks, cx, job);
+    }
+    let start = (skip - expected.start) as usize;
+    finish(cx, job, Ok(blocks[start..start + length as usize].to_vec()));
+}
+
+/// The bytes do not fit, unless the chunk was cut or removed while they were read.
+fn damaged(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob) {
+    let frame = job.part.frame;
+    let error = match within(chunks, job.chunk, frame, frame + 1) {
+        Err(error) => error,
+        Ok(_) => {
+            cx.corrupt(job.chunk, frame);
+            DataError::Corrupt
+        }
+    };
+    finish(cx, job, Err(error));
+}
+
+fn engine_result(
+    chunks: &Chunks,
+    cx: &mut Cx<'_>,
+    job: &ReadJob,
+    result: EngineResult<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    match result {
+        Ok(bytes) => return Some(bytes),
+        Err(EngineError::Corrupt { .. }) => damaged(chunks, cx, job),
+        Err(_) if !chunks.contains_key(&job.chunk) => finish(cx, job, Err(DataError::NoChunk)),
+        Err(_) => finish(cx, job, Err(DataError::Failed)),
+    }
+    None
+}
+
+fn finish(cx: &mut Cx<'_>, job: &ReadJob, result: Result<Vec<u8>, DataError>) {
+    cx.core.reads -= 1;
+    cx.core.read_bytes -= job.cost;
+    match result {
+        Err(error) => cx.reply(job.asker, Err(error)),
+        Ok(bytes) => {
+            cx.core.counters.reads += 1;
+            cx.core.counters.read_bytes += bytes.len() as u64;
+            let crc = crc32c::crc32c(&bytes);
+            cx.reply_with(job.asker, Ok(DataBody::Bytes { crc }), bytes.into());
+        }
+    }
+}

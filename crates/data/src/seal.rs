@@ -1,0 +1,286 @@
+//! Fences, seals and removals, from metadata servers.
+//!
+//! A *fence* stops appends at once; when the log is at rest, it is scanned if a restart or a failed sync may have torn it, cut to whole frames and
+//! kept stable under the new epoch; then the length is told. A *seal* does the same and cuts at the length given. Both are taken one at a
+//! time for a chunk, and judged again after each piece of work, so that a repeat finds the work done.
+//!
+//! A fence of an unknown chunk makes an empty one under the new epoch: nothing was ever acknowledged here, so 0 is the true length, and a late
+//! first append must not bring the chunk to life.
+
+use crate::chunk::{Chunk, Phase, Role};
+use crate::context::{Asker, Cx, Job};
+use crate::event::{LogCommand, Note};
+use crate::scan::{Found, Scan};
+use crate::server::Chunks;
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataError};
+use bearing_seams::{EngineError, EngineResult};
+use bearing_types::{ChunkId, Epoch};
+
+/// A fence or seal.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub asker: Asker,
+    pub epoch: Epoch,
+    /// The length to seal at; none for a fence.
+    pub seal: Option<u64>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting,
+    Scanning(Scan),
+    Setting { length: u64, sealed: bool },
+}
+
+/// What a cut needs next.
+enum Verdict {
+    Answer(Result<DataBody, DataError>),
+    Wait,
+    Scan,
+    Set { length: u64, sealed: bool },
+}
+
+/// Takes a fence (`seal` is none) or a seal.
+pub(crate) fn cut(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    (epoch, seal): (Epoch, Option<u64>),
+) {
+    if !matches!(asker.from, Sender::Server(_)) {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    if !chunks.contains_key(&id) && seal.is_some() {
+        return cx.refuse(asker, DataError::NoChunk);
+    }
+    let chunk = chunks.entry(id).or_insert_with(|| {
+        let mut chunk = Chunk::new(id, epoch, Role::Nothing);
+        chunk.create(cx);
+        chunk
+    });
+    if chunk.cuts.iter().any(|cut| cut.asker == asker) {
+        return;
+    }
+    if chunk.cuts.len() >= cx.core.config.cuts_waiting_max {
+        return cx.drop_request();
+    }
+    chunk.cuts.push_back(Cut { asker, epoch, seal, stage: Stage::Waiting });
+    chunk.next_cut(cx);
+}
+
+/// Takes a removal.
+pub(crate) fn remove(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId) {
+    if !matches!(asker.from, Sender::Server(_)) {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    match chunks.get_mut(&id) {
+        None => cx.reply(asker, Ok(DataBody::Done)),
+        Some(chunk) => chunk.remove(cx, asker),
+    }
+}
+
+impl Chunk {
+    /// Goes on with the cuts that wait.
+    pub fn next_cut(&mut self, cx: &mut Cx<'_>) {
+        while let Some(Cut { epoch, seal, stage: Stage::Waiting, .. }) = self.cuts.front() {
+            let (epoch, seal) = (*epoch, *seal);
+            if epoch >= self.epoch && matches!(self.phase, Phase::Open | Phase::Broken(_)) {
+                self.close(cx, DataError::Sealed);
+                self.phase = Phase::Fenced { settled: false };
+            }
+            let stage = match self.judge(epoch, seal) {
+                Verdict::Wait => return,
+                Verdict::Answer(result) => {
+                    self.answer_cut(cx, result);
+                    continue;
+                }
+                Verdict::Scan => {
+                    cx.core.scans_waiting.push_back(self.id);
+                    Stage::Scanning(Scan::new(self.writer.written, cx.core.config.scan_bytes))
+                }
+                Verdict::Set { length, sealed } => {
+                    let chunk = self.id;
+                    cx.log(Job::Set(chunk), LogCommand::Set { chunk, epoch, length, sealed });
+                    Stage::Setting { length, sealed }
+                }
+            };
+            if let Some(cut) = self.cuts.front_mut() {
+                cut.stage = stage;
+            }
+        }
+    }
+
+    fn judge(&self, epoch: Epoch, seal: Option<u64>) -> Verdict {
+        match self.phase {
+            Phase::Naming => Verdict::Wait,
+            Phase::Removing => Verdict::Answer(Err(DataError::NoChunk)),
+            Phase::Sealed(length) => self.judge_sealed(epoch, seal, length),
+            Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => self.judge_unsealed(epoch, seal),
+        }
+    }
+
+    fn judge_sealed(&self, epoch: Epoch, seal: Option<u64>, length: u64) -> Verdict {
+        match seal {
+            Some(at) if at == length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
+            _ if epoch < self.epoch => Verdict::Answer(Err(DataError::Sealed)),
+            Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
+            Some(at) => Verdict::Set { length: at, sealed: true },
+            None if epoch == self.epoch => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: false })),
+            None => Verdict::Set { length, sealed: true },
+        }
+    }
+
+    fn judge_unsealed(&self, epoch: Epoch, seal: Option<u64>) -> Verdict {
+        let length = self.writer.written;
+        if epoch < self.epoch {
+            return Verdict::Answer(Err(DataError::Sealed));
+        }
+        if self.writer.in_flight > 0 {
+            return Verdict::Wait;
+        }
+        if self.stained && !self.scanned {
+            return Verdict::Scan;
+        }
+        let settled = self.phase == Phase::Fenced { settled: true } && epoch == self.epoch;
+        match seal {
+            Some(at) if at <= length => Verdict::Set { length: at, sealed: true },
+            Some(_) if settled => Verdict::Answer(Err(DataError::Corrupt)),
+            None if settled => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: self.stained })),
+            Some(_) | None => Verdict::Set { length, sealed: false },
+        }
+    }
+
+    fn answer_cut(&mut self, cx: &mut Cx<'_>, result: Result<DataBody, DataError>) {
+        let Some(cut) = self.cuts.pop_front() else { return };
+        match (&result, cut.seal) {
+            (Ok(_), Some(_)) => cx.core.counters.seals += 1,
+            (Ok(_), None) => cx.core.counters.fences += 1,
+            (Err(DataError::Corrupt), Some(sealed)) => {
+                cx.core.counters.corrupt += 1;
+                cx.note(Note::Short { chunk: self.id, held: self.writer.written, sealed });
+            }
+            (Err(_), _) => {}
+        }
+        cx.reply(cut.asker, result);
+    }
+
+    /// The engine has cut the log and kept the epoch, or could not.
+    pub fn was_set(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        let Some(cut) = self.cuts.front_mut() else { return };
+        let Stage::Setting { length, sealed } = std::mem::replace(&mut cut.stage, Stage::Waiting) else {
+            return;
+        };
+        let epoch = cut.epoch;
+        match result {
+            Ok(()) => {
+                self.epoch = self.epoch.max(epoch);
+                self.writer.written = length;
+                self.writer.issued = length;
+                self.committed = if sealed { length } else { self.committed.min(length) };
+                self.phase = if sealed { Phase::Sealed(length) } else { Phase::Fenced { settled: true } };
+            }
+            Err(error) => {
+                let answer = self.engine_refused(cx, &error);
+                self.answer_cut(cx, Err(answer));
+            }
+        }
+        self.next_cut(cx);
+    }
+
+    /// Reads the next piece of a scan, if one is wanted.
+    pub fn scan(&mut self, cx: &mut Cx<'_>) {
+        let Some(Cut { stage: Stage::Scanning(scan), .. }) = self.cuts.front() else { return };
+        let (chunk, (offset, length)) = (self.id, scan.want());
+        cx.core.scans += 1;
+        cx.log(Job::Scan(chunk), LogCommand::Read { chunk, offset, length });
+    }
+
+    /// A piece of a scan was read.
+    pub fn scanned(&mut self, cx: &mut Cx<'_>, result: EngineResult<Vec<u8>>) {
+        let Some(Cut { stage: Stage::Scanning(scan), .. }) = self.cuts.front_mut() else { return };
+        // What cannot be read is never cut: it may be there at the next try.
+        let found = match result {
+            Ok(bytes) => scan.take(&bytes),
+            Err(EngineError::Corrupt { .. }) => return self.scan_failed(cx, DataError::Corrupt),
+            Err(_) => return self.scan_failed(cx, DataError::Failed),
+        };
+        match found {
+            Found::More => self.scan(cx),
+            Found::Newer => self.scan_failed(cx, DataError::Failed),
+            Found::End(length) => {
+                if length < self.writer.written {
+                    cx.note(Note::Cut { chunk: self.id, before: self.writer.written, after: length });
+                }
+                self.writer.written = length;
+                self.writer.issued = length;
+                self.scanned = true;
+                self.wait_again();
+                self.next_cut(cx);
+            }
+        }
+    }
+
+    fn scan_failed(&mut self, cx: &mut Cx<'_>, error: DataError) {
+        cx.corrupt(self.id, 0);
+        self.answer_cut(cx, Err(error));
+        self.next_cut(cx);
+    }
+
+    fn wait_again(&mut self) {
+        if let Some(cut) = self.cuts.front_mut() {
+            cut.stage = Stage::Waiting;
+        }
+    }
+
+    /// Answers all fences and seals that wait.
+    pub fn refuse_cuts(&mut self, cx: &mut Cx<'_>, why: DataError) {
+        for cut in std::mem::take(&mut self.cuts) {
+            cx.reply(cut.asker, Err(why));
+        }
+    }
+
+    fn remove(&mut self, cx: &mut Cx<'_>, asker: Asker) {
+        match self.phase {
+            // The engine may yet refuse to make it: the asker comes again.
+            Phase::Naming => cx.drop_request(),
+            Phase::Removing => {
+                if self.removers.len() >= cx.core.config.removers_max {
+                    cx.drop_request();
+                } else if !self.removers.contains(&asker) {
+                    self.removers.push(asker);
+                }
+            }
+            Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } | Phase::Sealed(_) => {
+                self.close(cx, DataError::NoChunk);
+                self.refuse_cuts(cx, DataError::NoChunk);
+                self.phase = Phase::Removing;
+                self.removers.push(asker);
+                cx.log(Job::Remove(self.id), LogCommand::Remove { chunk: self.id });
+            }
+        }
+    }
+
+    /// The engine has removed the chunk, or could not: then it stays until asked again.
+    pub fn removed(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        let answer = match result {
+            Ok(()) => {
+                self.gone = true;
+                cx.core.counters.removed += 1;
+                Ok(DataBody::Done)
+            }
+            Err(error) => {
+                let answer = self.engine_refused(cx, &error);
+                self.phase = Phase::Broken(answer);
+                self.stained = true;
+                self.scanned = false;
+                Err(answer)
+            }
+        };
+        for asker in std::mem::take(&mut self.removers) {
+            cx.reply(asker, answer);
+        }
+    }
+}

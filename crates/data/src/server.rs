@@ -1,0 +1,264 @@
+//! The machine: hands events to the chunks they concern and keeps timers and limits.
+
+use crate::append::{self, Append};
+use crate::chunk::Chunk;
+use crate::context::{Asked, AskedFor, Asker, Core, Cx, Job};
+use crate::event::{Command, Event, LogCommand, Ticket};
+use crate::follow::{self, Replicate};
+use crate::read::{self, Part};
+use crate::{Config, Counters, seal, sync};
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
+use bearing_proto::keys::Key;
+use bearing_seams::{ChunkEntry, EngineError, EngineResult};
+use bearing_types::{ChunkId, Mono, Now, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) type Chunks = BTreeMap<ChunkId, Chunk>;
+
+/// What is different at each start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// This server.
+    pub server: ServerId,
+    /// The number of its first question to another server; they count on from there. No earlier start may have come near it, because a late
+    /// answer to an old question would be taken for one to a new question: a random number, or the wall clock's nanoseconds.
+    pub first_id: u64,
+}
+
+/// A data server. One instance serves all chunks of one log.
+#[derive(Debug)]
+pub struct DataServer {
+    core: Core,
+    chunks: Chunks,
+    timers: BTreeSet<(Mono, ChunkId)>,
+}
+
+impl DataServer {
+    /// A server that starts with what its log lists. Chunks that are not sealed take no more appends: what was not synced may be gone.
+    /// `grants` is the key that capabilities are signed with.
+    pub fn new(start: Start, config: Config, grants: Key, chunks: Vec<ChunkEntry>) -> DataServer {
+        let chunks = chunks.iter().map(|entry| (entry.chunk, Chunk::found(entry, start.server))).collect();
+        DataServer { core: Core::new(start, config, grants), chunks, timers: BTreeSet::new() }
+    }
+
+    /// Takes an event and appends commands to `out`.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
+        let touched = match event {
+            Event::Request { from, request, attachment } => {
+                let chunk = request.chunk;
+                self.request(now, out, (Asker { from, id: request.id }, request, attachment));
+                Some(chunk)
+            }
+            Event::Reply { from, reply } => self.reply(now, out, from, reply),
+            Event::Done { ticket, result } => self.done(now, out, ticket, result),
+            Event::ReadDone { ticket, result } => self.read_done(now, out, ticket, result),
+            Event::SpaceDone { ticket, result } => self.space_done(now, out, ticket, result),
+            Event::Tick => {
+                self.tick(now, out);
+                None
+            }
+        };
+        if let Some(chunk) = touched {
+            self.settle(chunk);
+        }
+        self.start_scans(now, out);
+    }
+
+    /// When it wants a [`Event::Tick`].
+    pub fn next_wake(&self) -> Option<Mono> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// What was counted since the start.
+    pub fn counters(&self) -> Counters {
+        self.core.counters
+    }
+
+    /// How many chunks there are.
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Whether the disk failed, so that no appends are taken any more.
+    pub fn has_failed(&self) -> bool {
+        self.core.failed
+    }
+
+    fn request(
+        &mut self,
+        now: Now,
+        out: &mut Vec<Command>,
+        (asker, request, bytes): (Asker, DataRequest, Vec<u8>),
+    ) {
+        let DataServer { core, chunks, .. } = self;
+        let (cx, id) = (&mut Cx { now, core, out }, request.chunk);
+        match request.call {
+            DataCall::Append { capability, servers, crc } => {
+                let given = Append { capability: &capability, servers: &servers, crc, bytes };
+                append::append(chunks, cx, asker, id, given);
+            }
+            DataCall::Replicate { epoch, offset, committed, crc } => {
+                let given = Replicate { epoch, offset, committed, crc, bytes };
+                follow::replicate(chunks, cx, asker, id, given);
+            }
+            DataCall::Sync { capability, servers } => {
+                sync::sync(chunks, cx, asker, id, (&capability, &servers));
+            }
+            DataCall::SyncReplica { epoch, committed } => {
+                sync::sync_replica(chunks, cx, asker, id, (epoch, committed));
+            }
+            DataCall::Read { capability, frame, skip, length } => {
+                read::read(chunks, cx, asker, id, (&capability, Part { frame, skip, length }));
+            }
+            DataCall::Fence { epoch } => seal::cut(chunks, cx, asker, id, (epoch, None)),
+            DataCall::Seal { epoch, length } => seal::cut(chunks, cx, asker, id, (epoch, Some(length))),
+            DataCall::Remove => seal::remove(chunks, cx, asker, id),
+            DataCall::Ping => ping(cx, asker),
+        }
+    }
+
+    /// An answer that nobody waits for, or of another server than was asked, is ignored.
+    fn reply(&mut self, now: Now, out: &mut Vec<Command>, from: Sender, reply: DataReply) -> Option<ChunkId> {
+        let asked: Asked = *self.core.asked.get(&reply.id)?;
+        let Asked { chunk: id, server, what } = asked;
+        if from != Sender::Server(server) {
+            return None;
+        }
+        let cx = &mut Cx { now, core: &mut self.core, out };
+        let chunk = self.chunks.get_mut(&id)?;
+        match (reply.result, what) {
+            (Ok(DataBody::Done), AskedFor::Frame { end }) => chunk.peer_has(cx, server, end),
+            (Ok(DataBody::Done), AskedFor::Sync) => {
+                cx.core.asked.remove(&reply.id);
+                chunk.peer_synced(cx, server);
+            }
+            (Ok(_), _) => return None,
+            (Err(error), _) => chunk.peer_refused(cx, server, error),
+        }
+        Some(id)
+    }
+
+    fn done(
+        &mut self,
+        now: Now,
+        out: &mut Vec<Command>,
+        ticket: Ticket,
+        result: EngineResult<()>,
+    ) -> Option<ChunkId> {
+        let job = self.core.jobs.remove(&ticket)?;
+        let cx = &mut Cx { now, core: &mut self.core, out };
+        let id = match &job {
+            Job::Create(id) | Job::Name(id) | Job::Set(id) | Job::Remove(id) => *id,
+            Job::Write { chunk, .. } | Job::Sync { chunk, .. } => *chunk,
+            Job::Scan(_) | Job::Space(_) | Job::Head(_) | Job::Blocks(_) => {
+                panic!("{job:?} asked for an answer of another kind");
+            }
+        };
+        let chunk = self.chunks.get_mut(&id)?;
+        match job {
+            Job::Create(_) => chunk.created(cx, result),
+            Job::Name(_) => chunk.named(cx, result),
+            Job::Set(_) => chunk.was_set(cx, result),
+            Job::Remove(_) => chunk.removed(cx, result),
+            Job::Write { offset, end, .. } => chunk.written(cx, offset, end, result),
+            Job::Sync { covers, .. } => chunk.synced(cx, covers, result),
+            Job::Scan(_) | Job::Space(_) | Job::Head(_) | Job::Blocks(_) => {}
+        }
+        Some(id)
+    }
+
+    fn read_done(
+        &mut self,
+        now: Now,
+        out: &mut Vec<Command>,
+        ticket: Ticket,
+        result: EngineResult<Vec<u8>>,
+    ) -> Option<ChunkId> {
+        let job = self.core.jobs.remove(&ticket)?;
+        let cx = &mut Cx { now, core: &mut self.core, out };
+        match job {
+            Job::Head(job) => read::head(&self.chunks, cx, job, result),
+            Job::Blocks(job) => read::blocks(&self.chunks, cx, job, result),
+            Job::Scan(id) => {
+                cx.core.scans -= 1;
+                self.chunks.get_mut(&id)?.scanned(cx, result);
+                return Some(id);
+            }
+            other => panic!("{other:?} did not ask for a read"),
+        }
+        None
+    }
+
+    fn space_done(
+        &mut self,
+        now: Now,
+        out: &mut Vec<Command>,
+        ticket: Ticket,
+        result: EngineResult<(u64, u64)>,
+    ) -> Option<ChunkId> {
+        let Some(Job::Space(asker)) = self.core.jobs.remove(&ticket) else { return None };
+        let cx = &mut Cx { now, core: &mut self.core, out };
+        cx.core.pings -= 1;
+        let answer = match result {
+            Ok((used, free)) => Ok(DataBody::Space { used, free }),
+            Err(EngineError::Full { .. }) => Err(DataError::Full),
+            Err(_) => Err(DataError::Failed),
+        };
+        cx.reply(asker, answer);
+        None
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Command>) {
+        let later = (Mono(now.mono.0.saturating_add(1)), ChunkId(0));
+        let due: Vec<ChunkId> = self.timers.range(..later).map(|(_, id)| *id).collect();
+        for id in due {
+            if let Some(chunk) = self.chunks.get_mut(&id) {
+                chunk.tick(&mut Cx { now, core: &mut self.core, out });
+            }
+            self.settle(id);
+        }
+    }
+
+    /// Notes what has changed of a chunk that is the server's to keep: its timer, its memory, its end.
+    fn settle(&mut self, id: ChunkId) {
+        let Some(chunk) = self.chunks.get_mut(&id) else { return };
+        let (wake, held) = match chunk.gone {
+            true => (None, 0),
+            false => (chunk.wake(&self.core.config), chunk.held()),
+        };
+        self.core.held_bytes = self.core.held_bytes - chunk.held_noted + held;
+        chunk.held_noted = held;
+        if wake != chunk.wake_noted {
+            if let Some(at) = chunk.wake_noted {
+                self.timers.remove(&(at, id));
+            }
+            self.timers.extend(wake.map(|at| (at, id)));
+            chunk.wake_noted = wake;
+        }
+        if chunk.gone {
+            self.chunks.remove(&id);
+        }
+    }
+
+    fn start_scans(&mut self, now: Now, out: &mut Vec<Command>) {
+        while self.core.scans < self.core.config.scans_max
+            && let Some(id) = self.core.scans_waiting.pop_front()
+        {
+            if let Some(chunk) = self.chunks.get_mut(&id) {
+                chunk.scan(&mut Cx { now, core: &mut self.core, out });
+            }
+        }
+    }
+}
+
+fn ping(cx: &mut Cx<'_>, asker: Asker) {
+    if !matches!(asker.from, Sender::Server(_)) {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    if cx.core.pings >= cx.core.config.pings_max {
+        return cx.drop_request();
+    }
+    cx.core.pings += 1;
+    cx.log(Job::Space(asker), LogCommand::Space);
+}

@@ -1,0 +1,210 @@
+//! Syncs: a client's makes what was acknowledged stable on all servers of the chunk.
+//!
+//! Group commit: one round runs at a time; requests that come meanwhile share the next one.
+
+use crate::chunk::{Chunk, Role};
+use crate::context::{Asked, AskedFor, Asker, Cx, Job};
+use crate::event::LogCommand;
+use crate::lead::Sent;
+use crate::server::Chunks;
+use crate::{Config, check};
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_proto::grant::{Capability, DataRight};
+use bearing_seams::EngineResult;
+use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+
+/// One sync of all servers.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// What is stable once it is through.
+    covers: u64,
+    started: Mono,
+    /// Whether the log here is still at it.
+    here: bool,
+    /// The others that have not answered.
+    peers: Vec<(ServerId, Sent)>,
+    askers: Vec<Asker>,
+}
+
+impl Round {
+    pub fn close(self, cx: &mut Cx<'_>, why: DataError) {
+        cx.forget(self.peers.iter().map(|(_, copy)| copy));
+        self.askers.iter().for_each(|asker| cx.reply(*asker, Err(why)));
+    }
+
+    pub fn wake(&self, config: &Config) -> Option<Mono> {
+        let again = self.peers.iter().map(|(_, copy)| copy.sent.after(config.resend)).min()?;
+        Some(again.min(self.started.after(config.sync_wait)))
+    }
+
+    pub fn silent_peer(&self, now: Mono, config: &Config) -> Option<ServerId> {
+        let late = self.started.after(config.sync_wait) <= now;
+        self.peers.first().filter(|_| late).map(|(server, _)| *server)
+    }
+}
+
+/// A client's sync, at the primary.
+pub(crate) fn sync(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    (capability, servers): (&Capability, &[ServerId]),
+) {
+    let checked = check::capability(cx, capability, id, DataRight::Append)
+        .and_then(|()| check::leads(cx, servers))
+        .and_then(|()| if cx.core.failed { Err(DataError::Failed) } else { Ok(()) });
+    match (checked, chunks.get_mut(&id)) {
+        (Err(error), _) => cx.refuse(asker, error),
+        (Ok(()), None) => cx.refuse(asker, DataError::NoChunk),
+        (Ok(()), Some(chunk)) => chunk.sync(cx, asker, capability.body.epoch, servers),
+    }
+}
+
+/// The primary's sync, at another server.
+pub(crate) fn sync_replica(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    (epoch, committed): (Epoch, u64),
+) {
+    let Sender::Server(primary) = asker.from else { return cx.refuse(asker, DataError::Capability) };
+    if cx.core.failed {
+        return cx.refuse(asker, DataError::Failed);
+    }
+    let Some(chunk) = chunks.get_mut(&id) else { return cx.refuse(asker, DataError::NoChunk) };
+    match chunk.follows(primary, epoch, committed) {
+        Ok(()) => chunk.sync_follower(cx, asker, committed),
+        Err(error) => cx.refuse(asker, error),
+    }
+}
+
+impl Chunk {
+    fn sync(&mut self, cx: &mut Cx<'_>, asker: Asker, epoch: Epoch, servers: &[ServerId]) {
+        if let Err(error) = self.takes_appends(epoch) {
+            return cx.refuse(asker, error);
+        }
+        let Role::Leads(leader) = &mut self.role else { return cx.refuse(asker, DataError::Capability) };
+        if leader.servers != servers {
+            return cx.refuse(asker, DataError::Capability);
+        }
+        if self.committed <= leader.synced {
+            cx.core.counters.syncs += 1;
+            return cx.reply(asker, Ok(DataBody::Done));
+        }
+        let running = leader.round.as_ref().is_some_and(|round| round.askers.contains(&asker));
+        if running || leader.syncs.contains(&asker) {
+            return;
+        }
+        if leader.syncs.len() >= cx.core.config.syncs_waiting_max {
+            return cx.drop_request();
+        }
+        leader.syncs.push(asker);
+        self.start_round(cx);
+    }
+
+    fn start_round(&mut self, cx: &mut Cx<'_>) {
+        let (id, epoch, committed, now) = (self.id, self.epoch, self.committed, cx.mono());
+        let Role::Leads(leader) = &mut self.role else { return };
+        if leader.round.is_some() || leader.syncs.is_empty() {
+            return;
+        }
+        cx.core.counters.log_syncs += 1;
+        cx.log(Job::Sync { chunk: id, covers: committed }, LogCommand::Sync { chunk: id });
+        let ask = |peer: &crate::lead::Peer| {
+            let ask = cx.ask_id(Asked { chunk: id, server: peer.server, what: AskedFor::Sync });
+            cx.ask_sync(peer.server, ask, id, DataCall::SyncReplica { epoch, committed });
+            (peer.server, Sent { id: ask, sent: now })
+        };
+        let peers = leader.peers.iter().map(ask).collect();
+        let askers = std::mem::take(&mut leader.syncs);
+        leader.round = Some(Round { covers: committed, started: now, here: true, peers, askers });
+    }
+
+    /// The log here was synced, or could not be.
+    pub fn synced(&mut self, cx: &mut Cx<'_>, covers: u64, result: EngineResult<()>) {
+        if let Err(error) = result {
+            self.sync_failed(cx, &error);
+            return self.next_cut(cx);
+        }
+        match &mut self.role {
+            Role::Nothing => {}
+            Role::Leads(leader) => {
+                if let Some(round) = &mut leader.round {
+                    round.here = false;
+                }
+                self.finish_round(cx);
+            }
+            Role::Follows(follower) => {
+                follower.synced = follower.synced.max(covers);
+                for asker in std::mem::take(&mut follower.syncing) {
+                    cx.reply(asker, Ok(DataBody::Done));
+                }
+                self.start_follower_sync(cx);
+            }
+        }
+    }
+
+    /// Another server has synced.
+    pub fn peer_synced(&mut self, cx: &mut Cx<'_>, server: ServerId) {
+        if let Role::Leads(leader) = &mut self.role
+            && let Some(round) = &mut leader.round
+        {
+            round.peers.retain(|(peer, _)| *peer != server);
+        }
+        self.finish_round(cx);
+    }
+
+    fn finish_round(&mut self, cx: &mut Cx<'_>) {
+        let Role::Leads(leader) = &mut self.role else { return };
+        let Some(round) = leader.round.take_if(|round| !round.here && round.peers.is_empty()) else { return };
+        leader.synced = round.covers;
+        for asker in round.askers {
+            cx.core.counters.syncs += 1;
+            cx.reply(asker, Ok(DataBody::Done));
+        }
+        self.start_round(cx);
+    }
+
+    pub fn resend_round(&mut self, cx: &mut Cx<'_>) {
+        let (id, epoch, now) = (self.id, self.epoch, cx.mono());
+        let Role::Leads(leader) = &mut self.role else { return };
+        let Some(round) = &mut leader.round else { return };
+        let committed = round.covers;
+        for (server, copy) in &mut round.peers {
+            if copy.sent.after(cx.core.config.resend) <= now {
+                copy.sent = now;
+                cx.core.counters.resends += 1;
+                cx.ask_sync(*server, copy.id, id, DataCall::SyncReplica { epoch, committed });
+            }
+        }
+    }
+
+    fn sync_follower(&mut self, cx: &mut Cx<'_>, asker: Asker, committed: u64) {
+        let Role::Follows(follower) = &mut self.role else { return };
+        if committed <= follower.synced {
+            return cx.reply(asker, Ok(DataBody::Done));
+        }
+        if follower.syncing.contains(&asker) || follower.syncs.contains(&asker) {
+            return;
+        }
+        if follower.syncs.len() >= cx.core.config.syncs_waiting_max {
+            return cx.drop_request();
+        }
+        follower.syncs.push(asker);
+        self.start_follower_sync(cx);
+    }
+
+    fn start_follower_sync(&mut self, cx: &mut Cx<'_>) {
+        let (id, covers) = (self.id, self.writer.written);
+        let Role::Follows(follower) = &mut self.role else { return };
+        if !follower.syncing.is_empty() || follower.syncs.is_empty() {
+            return;
+        }
+        follower.syncing = std::mem::take(&mut follower.syncs);
+        cx.core.counters.log_syncs += 1;
+        cx.log(Job::Sync { chunk: id, covers }, LogCommand::Sync { chunk: id });
+    }
+}
