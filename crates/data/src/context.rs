@@ -5,9 +5,9 @@ use crate::event::{Command, LogCommand, Note, Payload, Ticket};
 use crate::lead::Sent;
 use crate::read::ReadJob;
 use crate::{Config, Start};
+use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::keys::Key;
-use bearing_proto::{Message, Sender};
 use bearing_seams::EngineError;
 use bearing_types::{ChunkId, Mono, Now, ServerId};
 use std::collections::{BTreeMap, VecDeque};
@@ -128,8 +128,8 @@ impl Cx<'_> {
     }
 
     pub fn reply_with(&mut self, asker: Asker, result: Result<DataBody, DataError>, attachment: Payload) {
-        let message = Message::DataReply(DataReply { id: asker.id, result });
-        self.out.push(Command::Send { to: asker.from, message, attachment });
+        let reply = DataReply { id: asker.id, result };
+        self.out.push(Command::Answer { to: asker.from, reply, attachment });
     }
 
     /// Answers with an error that the request itself deserves.
@@ -158,8 +158,7 @@ impl Cx<'_> {
     }
 
     pub fn send(&mut self, server: ServerId, request: DataRequest, attachment: Payload) {
-        let message = Message::Data(request);
-        self.out.push(Command::Send { to: Sender::Server(server), message, attachment });
+        self.out.push(Command::Ask { to: server, request, attachment });
     }
 
     pub fn ask_sync(&mut self, server: ServerId, id: u64, chunk: ChunkId, call: DataCall) {

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
+use bearing_proto::Sender;
 use bearing_proto::data::{DataReply, DataRequest};
-use bearing_proto::{Message, Sender};
 use bearing_seams::{ChunkLog, EngineResult};
 use bearing_types::{ChunkId, Epoch, ServerId};
 use std::fmt;
@@ -61,12 +61,21 @@ pub enum Event {
 /// What the shell is to do, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send a message.
-    Send {
-        /// To whom.
+    /// Send a request to another server.
+    Ask {
+        /// The server.
+        to: ServerId,
+        /// What.
+        request: DataRequest,
+        /// Bulk bytes.
+        attachment: Payload,
+    },
+    /// Send the answer to a request.
+    Answer {
+        /// Who asked.
         to: Sender,
         /// What.
-        message: Message,
+        reply: DataReply,
         /// Bulk bytes.
         attachment: Payload,
     },

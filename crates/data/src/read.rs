@@ -45,7 +45,7 @@ pub(crate) fn read(
     let body = &capability.body;
     let allowed = body.start <= part.frame && part.frame < body.end;
     let checked = check::capability(cx, capability, id, DataRight::Read);
-    if let Err(error) = checked.and_then(|()| if allowed { Ok(()) } else { Err(DataError::Capability) }) {
+    if let Err(error) = checked.and(if allowed { Ok(()) } else { Err(DataError::Capability) }) {
         return cx.refuse(asker, error);
     }
     let end = u64::from(part.skip) + u64::from(part.length);

@@ -54,7 +54,7 @@ pub(crate) fn sync(
 ) {
     let checked = check::capability(cx, capability, id, DataRight::Append)
         .and_then(|()| check::leads(cx, servers))
-        .and_then(|()| if cx.core.failed { Err(DataError::Failed) } else { Ok(()) });
+        .and(if cx.core.failed { Err(DataError::Failed) } else { Ok(()) });
     match (checked, chunks.get_mut(&id)) {
         (Err(error), _) => cx.refuse(asker, error),
         (Ok(()), None) => cx.refuse(asker, DataError::NoChunk),
