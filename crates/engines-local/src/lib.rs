@@ -6,7 +6,9 @@
 
 mod coordinator;
 mod directory;
+mod store;
 mod tablet_log;
 
 pub use coordinator::RedbCoordinator;
+pub use store::FjallStore;
 pub use tablet_log::FileTabletLog;

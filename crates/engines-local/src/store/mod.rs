@@ -1,0 +1,294 @@
+//! The entry store in fjall, one of its keyspaces per tablet.
+//!
+//! Invariants: a batch and its applied index share one write to one keyspace, so whatever fjall makes stable is a prefix of the tablet's log;
+//! fjall's own journal never counts: it is emptied at every opening, and the caller replays the tablet log from the flushed index. (With
+//! fjall 3.1 a torn journal refuses to open, and without its file flushed rows are not seen. So it is emptied, never deleted. It is emptied
+//! after an orderly end too: `close` has flushed, so nothing in it is needed, and one way to open is easier to trust than two.)
+
+mod sequence;
+
+use crate::directory::{Directory, Format, failed, refused, sync_directory};
+use bearing_seams::{Change, EngineError, EngineResult, KeyRange, Pair, Store};
+use bearing_types::{Block, LogIndex, Position};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use sequence::SequenceGuard;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::time::Duration;
+
+const FORMAT: Format = Format { name: "bearing-store", version: 1 };
+/// fjall's directory within ours.
+const DATABASE: &str = "fjall";
+/// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of entries of its own.
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+const WORKER_THREADS: usize = 1;
+/// How often a flush looks whether the worker has finished.
+const FLUSH_POLL: Duration = Duration::from_millis(1);
+/// The key of the applied index. Keys of rows begin with [`ROW`].
+const APPLIED_KEY: [u8; 1] = [0];
+const ROW: u8 = 1;
+/// What fjall allows, less our prefix.
+const KEY_BYTES_MAX: usize = 65_535 - 1;
+
+/// [`Store`] in a directory.
+pub struct FjallStore {
+    keyspaces: BTreeMap<Block, Keyspace>,
+    sequence: SequenceGuard,
+    database: Database,
+    directory: Directory,
+    broken: bool,
+}
+
+impl FjallStore {
+    /// Opens the store in a directory, or makes an empty one. It holds what was flushed, and perhaps a prefix of what came after.
+    pub fn open(path: &Path) -> EngineResult<FjallStore> {
+        let directory = Directory::open(path, FORMAT)?;
+        let database_path = path.join(DATABASE);
+        if !database_path.exists() {
+            create_database(path, &database_path)?;
+        }
+        empty_journals(&database_path)?;
+        let database = open_database(&database_path)?;
+        let sequence = SequenceGuard::open(&database)?;
+        let mut keyspaces = BTreeMap::new();
+        for name in database.list_keyspace_names() {
+            if &*name != sequence::KEYSPACE {
+                let tablet = tablet_of(&name).ok_or_else(|| {
+                    let what =
+                        format!("{}: keyspace {:?} is not of a tablet", database_path.display(), &*name);
+                    EngineError::Corrupt { what }
+                })?;
+                let keyspace =
+                    database.keyspace(&name, options).map_err(|error| translate("open keyspace", error))?;
+                keyspaces.insert(tablet, keyspace);
+            }
+        }
+        Ok(FjallStore { keyspaces, sequence, database, directory, broken: false })
+    }
+
+    /// Flushes and closes. Dropping a store without this loses nothing that was flushed.
+    pub fn close(mut self) -> EngineResult<()> {
+        self.flush()
+    }
+
+    /// Where it keeps its files.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn keyspace(&self, tablet: Block, doing: &str) -> EngineResult<&Keyspace> {
+        match self.keyspaces.get(&tablet) {
+            Some(keyspace) => Ok(keyspace),
+            None => refused(format!("{doing} tablet {tablet}, which has no keyspace")),
+        }
+    }
+
+    fn check(&self, doing: &str) -> EngineResult<()> {
+        if self.broken { refused(format!("{doing}: an earlier write")) } else { Ok(()) }
+    }
+
+    /// Waits until the worker has written all sealed memtables to tables. If the worker gave up, the database says that it is poisoned.
+    fn wait_for_worker(&self) -> EngineResult<()> {
+        while self.keyspaces.values().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
+            self.database
+                .persist(PersistMode::Buffer)
+                .map_err(|error| translate("flush the store", error))?;
+            std::thread::sleep(FLUSH_POLL);
+        }
+        Ok(())
+    }
+
+    fn flush_all(&mut self) -> EngineResult<()> {
+        self.sequence.write(&self.database)?;
+        let all = self.keyspaces.values().chain([self.sequence.keyspace()]);
+        for keyspace in all {
+            // Under the journal's lock, so no batch is cut in two.
+            keyspace.rotate_memtable().map_err(|error| translate("flush the store", error))?;
+        }
+        self.wait_for_worker()?;
+        self.sequence.wait(&self.database)
+    }
+}
+
+fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES).manual_journal_persist(true)
+}
+
+fn open_database(path: &Path) -> EngineResult<Database> {
+    Database::builder(path)
+        .cache_size(CACHE_BYTES)
+        .worker_threads(WORKER_THREADS)
+        .manual_journal_persist(true)
+        .open()
+        .map_err(|error| translate(&format!("open {}", path.display()), error))
+}
+
+/// Makes an empty database aside and then gives it its name, so that an interrupted creation leaves nothing half made.
+fn create_database(directory: &Path, path: &Path) -> EngineResult<()> {
+    let unfinished = path.with_extension("new");
+    match fs::remove_dir_all(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(failed("remove", &unfinished, &error));
+        }
+        _ => {}
+    }
+    drop(open_database(&unfinished)?);
+    fs::rename(&unfinished, path).map_err(|error| failed("name", path, &error))?;
+    sync_directory(directory)
+}
+
+/// Cuts all journal files to nothing.
+fn empty_journals(database: &Path) -> EngineResult<()> {
+    let entries = fs::read_dir(database).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+    let entries = entries.map_err(|error| failed("list", database, &error))?;
+    for path in entries.into_iter().map(|entry| entry.path()) {
+        if path.extension().is_some_and(|extension| extension == "jnl") {
+            let empty = || OpenOptions::new().write(true).truncate(true).open(&path)?.sync_all();
+            empty().map_err(|error| failed("empty", &path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// fjall's errors in the terms of the seam. After one of them, fjall takes no more writes, so even a full disk ends writing.
+fn translate(doing: &str, error: fjall::Error) -> EngineError {
+    use fjall::Error;
+    match error {
+        Error::Locked => EngineError::Busy { what: doing.to_owned() },
+        Error::InvalidVersion(found) => {
+            EngineError::Corrupt { what: format!("{doing}: fjall's version file ({found:?})") }
+        }
+        Error::Unrecoverable | Error::JournalRecovery(_) => {
+            EngineError::Corrupt { what: format!("{doing} ({error})") }
+        }
+        Error::Storage(inner) => translate_tree(doing, inner),
+        other => EngineError::Failed { doing: format!("{doing} ({other})") },
+    }
+}
+
+fn translate_tree(doing: &str, error: fjall::LsmError) -> EngineError {
+    use fjall::LsmError;
+    match error {
+        LsmError::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+            EngineError::Failed { doing: format!("{doing} ({error})") }
+        }
+        damaged => EngineError::Corrupt { what: format!("{doing} ({damaged})") },
+    }
+}
+
+fn name_of(tablet: Block) -> String {
+    format!("{:016x}-{}", tablet.start().0, tablet.prefix_bits())
+}
+
+fn tablet_of(name: &str) -> Option<Block> {
+    let (start, prefix_bits) = name.split_once('-')?;
+    let (start, prefix_bits) = (u64::from_str_radix(start, 16).ok()?, prefix_bits.parse::<u8>().ok()?);
+    let tablet = (prefix_bits <= 64).then(|| Block::around(Position(start), prefix_bits))?;
+    (name_of(tablet) == name).then_some(tablet)
+}
+
+fn row_key(key: &[u8]) -> EngineResult<Vec<u8>> {
+    if key.len() > KEY_BYTES_MAX {
+        return refused(format!("use a key of {} bytes (at most {KEY_BYTES_MAX})", key.len()));
+    }
+    let mut row = Vec::with_capacity(key.len() + 1);
+    row.push(ROW);
+    row.extend_from_slice(key);
+    Ok(row)
+}
+
+/// The last change of each key: fjall gives one sequence number to a whole batch, so it could not tell which of two is later.
+fn last_changes(changes: &[Change]) -> BTreeMap<&[u8], Option<&[u8]>> {
+    changes.iter().map(|change| (change.key.as_slice(), change.value.as_deref())).collect()
+}
+
+impl Store for FjallStore {
+    fn tablets(&mut self) -> EngineResult<Vec<Block>> {
+        Ok(self.keyspaces.keys().copied().collect())
+    }
+
+    fn create_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+        if self.keyspaces.contains_key(&tablet) {
+            return Ok(());
+        }
+        self.check("create keyspace")?;
+        self.sequence.before_change(&self.database)?;
+        let keyspace = self.database.keyspace(&name_of(tablet), options);
+        let keyspace = keyspace.map_err(|error| translate("create keyspace", error))?;
+        self.keyspaces.insert(tablet, keyspace);
+        Ok(())
+    }
+
+    fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+        self.check("remove keyspace")?;
+        if !self.keyspaces.contains_key(&tablet) {
+            return Ok(());
+        }
+        self.sequence.before_change(&self.database)?;
+        if let Some(keyspace) = self.keyspaces.remove(&tablet) {
+            let removed = self.database.delete_keyspace(keyspace);
+            self.broken |= removed.is_err();
+            removed.map_err(|error| translate("remove keyspace", error))?;
+        }
+        Ok(())
+    }
+
+    fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>> {
+        let Some(keyspace) = self.keyspaces.get(&tablet) else { return Ok(None) };
+        let stored = keyspace.get(APPLIED_KEY).map_err(|error| translate("read the applied index", error))?;
+        match stored.as_deref().map(<[u8; 8]>::try_from) {
+            None => Ok(Some(LogIndex::ZERO)),
+            Some(Ok(index)) => Ok(Some(LogIndex(u64::from_le_bytes(index)))),
+            Some(Err(_)) => Err(EngineError::Corrupt { what: format!("applied index of tablet {tablet}") }),
+        }
+    }
+
+    fn get(&mut self, tablet: Block, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+        let keyspace = self.keyspace(tablet, "read")?;
+        let value = keyspace.get(row_key(key)?).map_err(|error| translate("read a key", error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
+        let keyspace = self.keyspace(tablet, "read")?;
+        let start = row_key(&range.start)?;
+        let end = range.end.as_ref().map_or(Ok(vec![ROW + 1]), |end| row_key(end))?;
+        if end <= start {
+            return Ok(Vec::new());
+        }
+        let mut pairs = Vec::new();
+        for row in keyspace.range(start..end).take(count_max) {
+            let (key, value) = row.into_inner().map_err(|error| translate("read a range", error))?;
+            pairs.push((key[1..].to_vec(), value.to_vec()));
+        }
+        Ok(pairs)
+    }
+
+    fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
+        self.check("apply changes")?;
+        let keyspace = self.keyspace(tablet, "apply changes to")?;
+        let mut batch = self.database.batch();
+        for (key, value) in last_changes(changes) {
+            match value {
+                Some(value) => batch.insert(keyspace, row_key(key)?, value),
+                None => batch.remove(keyspace, row_key(key)?),
+            }
+        }
+        batch.insert(keyspace, APPLIED_KEY, applied.0.to_le_bytes());
+        let committed = batch.commit();
+        self.broken |= committed.is_err();
+        committed.map_err(|error| translate("apply changes", error))
+    }
+
+    fn flush(&mut self) -> EngineResult<()> {
+        self.check("flush the store")?;
+        let flushed = self.flush_all();
+        self.broken |= flushed.is_err();
+        flushed
+    }
+}
+
+#[cfg(test)]
+mod tests;

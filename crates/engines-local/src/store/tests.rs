@@ -1,0 +1,232 @@
+use super::*;
+use bearing_seams::conformance::{self, Stop, Subject};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+fn open(path: &Path) -> FjallStore {
+    FjallStore::open(path).unwrap()
+}
+
+fn put(key: &str, value: u64) -> Change {
+    Change { key: key.into(), value: Some(value.to_le_bytes().to_vec()) }
+}
+
+/// What a killed process leaves behind: a copy made while the store is open, once its worker is idle so that files do not change meanwhile.
+fn copy_while_open(store: &FjallStore, target: &Path) {
+    while store.database.outstanding_flushes() > 0 || store.database.active_compactions() > 0 {
+        std::thread::yield_now();
+    }
+    copy_tree(store.path(), target);
+}
+
+fn copy_tree(source: &Path, target: &Path) {
+    fs::create_dir_all(target).unwrap();
+    for entry in fs::read_dir(source).unwrap() {
+        let (from, to) = {
+            let entry = entry.unwrap();
+            (entry.path(), target.join(entry.file_name()))
+        };
+        if from.is_dir() {
+            copy_tree(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+fn content(store: &mut FjallStore, tablet: Block) -> Vec<Pair> {
+    store.range(tablet, &KeyRange { start: Vec::new(), end: None }, usize::MAX).unwrap()
+}
+
+#[test]
+fn the_store_in_fjall_conforms() {
+    conformance::store(|| {
+        let temporary = tempfile::tempdir().unwrap();
+        Subject::new(open(temporary.path()), move |store, stop| {
+            match stop {
+                Stop::Clean => store.close().unwrap(),
+                Stop::Crash => drop(store),
+            }
+            open(temporary.path())
+        })
+    });
+}
+
+#[test]
+fn after_a_flush_and_further_changes_a_killed_store_holds_exactly_the_flushed_index() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(&temporary.path().join("store"));
+    let tablets = [Block::RING, Block::around(Position(0), 1), Block::around(Position(1 << 63), 1)];
+    for tablet in tablets {
+        store.create_tablet(tablet).unwrap();
+    }
+    let mut expected = Vec::new();
+    for index in 1..=100 {
+        for tablet in tablets {
+            store.apply(tablet, LogIndex(index), &[put(&format!("key {}", index % 10), index)]).unwrap();
+        }
+        if index == 70 {
+            store.flush().unwrap();
+            expected = content(&mut store, Block::RING);
+        }
+    }
+    let copy = temporary.path().join("copy");
+    copy_while_open(&store, &copy);
+    let mut store = open(&copy);
+    assert_eq!(store.tablets().unwrap(), [tablets[0], tablets[1], tablets[2]]);
+    for tablet in tablets {
+        assert_eq!(store.applied(tablet).unwrap(), Some(LogIndex(70)), "{tablet}");
+        assert_eq!(content(&mut store, tablet), expected, "{tablet}");
+    }
+}
+
+#[test]
+fn a_torn_journal_does_not_hinder_opening() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(&temporary.path().join("store"));
+    store.create_tablet(Block::RING).unwrap();
+    store.apply(Block::RING, LogIndex(1), &[put("flushed", 1)]).unwrap();
+    store.flush().unwrap();
+    store.apply(Block::RING, LogIndex(2), &[put("lost", 2)]).unwrap();
+    store.database.persist(PersistMode::SyncAll).unwrap();
+    let copy = temporary.path().join("copy");
+    copy_while_open(&store, &copy);
+    for entry in fs::read_dir(copy.join(DATABASE)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "jnl") {
+            let length = fs::metadata(&path).unwrap().len();
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 5).unwrap();
+        }
+    }
+    assert_eq!(open(&copy).applied(Block::RING).unwrap(), Some(LogIndex(1)));
+}
+
+#[test]
+fn names_and_contents_stay_right_over_many_removals_and_kills() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut path = temporary.path().join("0");
+    let mut expected: BTreeMap<Block, u64> = BTreeMap::new();
+    for round in 0..12u64 {
+        let mut store = open(&path);
+        let found: Vec<Block> = store.tablets().unwrap();
+        assert_eq!(found, expected.keys().copied().collect::<Vec<_>>(), "round {round}");
+        for (tablet, index) in &expected {
+            assert_eq!(store.applied(*tablet).unwrap(), Some(LogIndex(*index)), "round {round}, {tablet}");
+        }
+        // One tablet flushed, then much unflushed work, which raises the sequence without a trace in tables; then names change.
+        let tablet = Block::around(Position(round << 60), 4);
+        store.create_tablet(tablet).unwrap();
+        store.apply(tablet, LogIndex(round + 1), &[put("round", round)]).unwrap();
+        store.flush().unwrap();
+        expected.insert(tablet, round + 1);
+        for n in 0..3000 {
+            store.apply(tablet, LogIndex(round + 2 + n), &[put("unflushed", n)]).unwrap();
+        }
+        if round % 3 == 2 {
+            let victim = *expected.keys().next().unwrap();
+            store.remove_tablet(victim).unwrap();
+            expected.remove(&victim);
+        }
+        if round % 4 == 3 {
+            // Unflushed and then removed: its name must not come back, nor its number be mistaken for another's.
+            let passing = Block::around(Position(round << 60), 6);
+            store.create_tablet(passing).unwrap();
+            store.remove_tablet(passing).unwrap();
+        }
+        path = temporary.path().join((round + 1).to_string());
+        copy_while_open(&store, &path);
+    }
+}
+
+#[test]
+fn a_second_process_is_told_that_the_store_is_in_use() {
+    let temporary = tempfile::tempdir().unwrap();
+    let _first = open(temporary.path());
+    assert!(matches!(FjallStore::open(temporary.path()), Err(EngineError::Busy { .. })));
+}
+
+#[test]
+fn newer_and_garbage_formats_are_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    open(temporary.path()).close().unwrap();
+    fs::write(temporary.path().join("FORMAT"), "bearing-store 2\n").unwrap();
+    let error = FjallStore::open(temporary.path()).err().unwrap();
+    assert!(matches!(error, EngineError::NewerVersion { found: 2, known: 1, .. }), "{error}");
+    fs::write(temporary.path().join("FORMAT"), "who knows").unwrap();
+    let error = FjallStore::open(temporary.path()).err().unwrap();
+    assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
+}
+
+#[test]
+fn an_interrupted_first_opening_leaves_nothing_that_hinders_the_next() {
+    let temporary = tempfile::tempdir().unwrap();
+    drop(open(temporary.path()));
+    fs::remove_dir_all(temporary.path().join(DATABASE)).unwrap();
+    fs::create_dir(temporary.path().join("fjall.new")).unwrap();
+    fs::write(temporary.path().join("fjall.new/0.jnl"), "half").unwrap();
+    assert_eq!(open(temporary.path()).tablets().unwrap(), vec![]);
+}
+
+#[test]
+fn keys_beyond_the_limit_are_refused_and_break_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(temporary.path());
+    store.create_tablet(Block::RING).unwrap();
+    let long = vec![7; KEY_BYTES_MAX];
+    let too_long = vec![7; KEY_BYTES_MAX + 1];
+    let change = |key: &Vec<u8>| [Change { key: key.clone(), value: Some(vec![1]) }];
+    assert!(store.apply(Block::RING, LogIndex(1), &change(&too_long)).is_err());
+    assert_eq!(store.applied(Block::RING).unwrap(), Some(LogIndex::ZERO));
+    store.apply(Block::RING, LogIndex(1), &change(&long)).unwrap();
+    assert_eq!(store.get(Block::RING, &long).unwrap(), Some(vec![1]));
+}
+
+/// The directory for the child process of the next test.
+const CHILD: &str = "BEARING_STORE_CHILD";
+
+#[test]
+fn a_process_killed_at_work_leaves_a_prefix_not_shorter_than_flushed() {
+    if let Ok(path) = std::env::var(CHILD) {
+        return work_until_killed(Path::new(&path));
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    for kill_after in [1, 3, 5] {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "store::tests::a_process_killed_at_work_leaves_a_prefix_not_shorter_than_flushed",
+                "--nocapture",
+            ])
+            .env(CHILD, temporary.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let flushed = lines.filter_map(|line| line.strip_prefix("flushed ")?.parse::<u64>().ok());
+        let flushed = flushed.take(kill_after).last().expect("the child flushes");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut store = open(temporary.path());
+        let applied = store.applied(Block::RING).unwrap().unwrap().0;
+        assert!(applied >= flushed, "flushed {flushed}, found {applied}");
+        let expected: Vec<Pair> = (applied.saturating_sub(99).max(1)..=applied)
+            .map(|index| (format!("{:02}", index % 100).into_bytes(), index.to_le_bytes().to_vec()))
+            .collect();
+        let mut expected = expected;
+        expected.sort();
+        assert_eq!(content(&mut store, Block::RING), expected, "the content is that of index {applied}");
+    }
+}
+
+fn work_until_killed(path: &Path) {
+    let mut store = open(path);
+    store.create_tablet(Block::RING).unwrap();
+    let from = store.applied(Block::RING).unwrap().unwrap().0 + 1;
+    for index in from.. {
+        store.apply(Block::RING, LogIndex(index), &[put(&format!("{:02}", index % 100), index)]).unwrap();
+        if index % 250 == 0 {
+            store.flush().unwrap();
+            println!("flushed {index}");
+        }
+    }
+}
