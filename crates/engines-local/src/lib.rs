@@ -4,11 +4,13 @@
 //! held by one process at a time; what a trait calls stable has been synced, with its name, when the call returns. The formats are described
 //! in docs/formats. This crate must not know what the stored bytes mean.
 
+mod chunk_log;
 mod coordinator;
 mod directory;
 mod store;
 mod tablet_log;
 
+pub use chunk_log::FileChunkLog;
 pub use coordinator::RedbCoordinator;
 pub use store::FjallStore;
 pub use tablet_log::FileTabletLog;

@@ -1,0 +1,150 @@
+//! The two header slots of a chunk's file, byte by byte as in docs/formats/chunk-log.md.
+
+use bearing_types::{ChunkId, Epoch};
+
+/// Bytes between the slots: a torn or failed write to one sector never touches the other slot.
+pub const SLOT_BYTES: usize = 4096;
+/// Where the chunk's bytes begin in its file.
+pub const DATA_OFFSET: u64 = 2 * SLOT_BYTES as u64;
+/// Bytes of a slot that are used.
+pub const HEADER_BYTES: usize = 64;
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"BRG-CHNK";
+const SEALED: u32 = 1;
+const CRC_OFFSET: usize = 60;
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// Counts the headers of this chunk, from 1. The larger one of two valid ones counts; it lies in slot `generation % 2`.
+    pub generation: u64,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The sealed length, once it is sealed.
+    pub sealed: Option<u64>,
+}
+
+/// What the two slots say together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slots {
+    /// This is the header.
+    Valid(Header),
+    /// A newer program wrote one of them.
+    Newer(u32),
+    /// Nothing was ever written: the creation was not synced.
+    Blank,
+    /// Neither is valid.
+    Damaged,
+}
+
+/// The bytes of a header.
+pub fn encode(header: Header) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&header.sealed.map_or(0, |_| SEALED).to_le_bytes());
+    bytes[16..24].copy_from_slice(&header.chunk.0.to_le_bytes());
+    bytes[24..32].copy_from_slice(&header.generation.to_le_bytes());
+    bytes[32..40].copy_from_slice(&header.epoch.0.to_le_bytes());
+    bytes[40..48].copy_from_slice(&header.sealed.unwrap_or(0).to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
+    bytes[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Where the header of a generation lies.
+pub fn slot_offset(generation: u64) -> u64 {
+    generation % 2 * SLOT_BYTES as u64
+}
+
+/// Reads both slots; `bytes` is the beginning of the file, up to [`DATA_OFFSET`].
+pub fn decode(bytes: &[u8]) -> Slots {
+    let slots = [decode_slot(bytes, 0), decode_slot(bytes, SLOT_BYTES)];
+    if let Some(newer) = slots.iter().filter_map(|slot| slot.as_ref()?.err()).max() {
+        return Slots::Newer(newer);
+    }
+    match slots.into_iter().flatten().flatten().max_by_key(|header| header.generation) {
+        Some(header) => Slots::Valid(header),
+        None if bytes.iter().all(|byte| *byte == 0) => Slots::Blank,
+        None => Slots::Damaged,
+    }
+}
+
+/// A valid header, the version of a newer one, or nothing.
+fn decode_slot(bytes: &[u8], offset: usize) -> Option<Result<Header, u32>> {
+    let bytes = bytes.get(offset..offset + HEADER_BYTES)?;
+    if bytes[..8] != MAGIC[..] || crc32c::crc32c(&bytes[..CRC_OFFSET]) != u32_at(bytes, CRC_OFFSET) {
+        return None;
+    }
+    match u32_at(bytes, 8) {
+        VERSION => {}
+        newer if newer > VERSION => return Some(Err(newer)),
+        _ => return None,
+    }
+    let sealed = (u32_at(bytes, 12) & SEALED != 0).then(|| u64_at(bytes, 40));
+    Some(Ok(Header {
+        chunk: ChunkId(u64_at(bytes, 16)),
+        generation: u64_at(bytes, 24),
+        epoch: Epoch(u64_at(bytes, 32)),
+        sealed,
+    }))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut value = [0; 4];
+    value.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(value)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(generation: u64) -> Header {
+        Header { chunk: ChunkId(9), generation, epoch: Epoch(generation + 100), sealed: Some(generation * 7) }
+    }
+
+    fn file(headers: &[Header]) -> Vec<u8> {
+        let mut bytes = vec![0; DATA_OFFSET as usize];
+        for header in headers {
+            let offset = slot_offset(header.generation) as usize;
+            bytes[offset..offset + HEADER_BYTES].copy_from_slice(&encode(*header));
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_newer_of_two_headers_counts_and_a_torn_one_leaves_the_other() {
+        assert_eq!(decode(&file(&[header(1)])), Slots::Valid(header(1)));
+        let both = file(&[header(1), header(2)]);
+        assert_eq!(decode(&both), Slots::Valid(header(2)));
+        for torn in 0..HEADER_BYTES {
+            let mut bytes = both.clone();
+            bytes[torn] ^= 0x40;
+            assert_eq!(decode(&bytes), Slots::Valid(header(1)), "the slot of generation 2, byte {torn}");
+        }
+    }
+
+    #[test]
+    fn nothing_written_newer_and_damaged_are_told_apart() {
+        assert_eq!(decode(&[]), Slots::Blank);
+        assert_eq!(decode(&file(&[])), Slots::Blank);
+        assert_eq!(decode(&[7; 8192]), Slots::Damaged);
+        let mut newer = file(&[header(1)]);
+        let offset = slot_offset(1) as usize;
+        newer[offset + 8] = 3;
+        let crc = crc32c::crc32c(&newer[offset..offset + CRC_OFFSET]);
+        newer[offset + CRC_OFFSET..offset + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&newer), Slots::Newer(3));
+    }
+}

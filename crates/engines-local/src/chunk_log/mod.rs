@@ -1,0 +1,324 @@
+//! The chunk logs, one file per chunk.
+//!
+//! Invariants: a file is two header slots and then the chunk's bytes, so its length tells the chunk's; the header is only ever written to the
+//! slot that does not count, then synced; a cut is stable before the header that tells of it. A chunk whose headers are both damaged is left
+//! out of the listing and refuses everything but removal: its replicas have the bytes.
+
+mod files;
+mod header;
+
+use crate::directory::{Directory, Format, failed, refused, sync_directory};
+use bearing_seams::{ChunkEntry, ChunkLog, EngineError, EngineResult};
+use bearing_types::{ChunkId, Epoch};
+use files::Files;
+use header::{DATA_OFFSET, Header, Slots, slot_offset};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const FORMAT: Format = Format { name: "bearing-chunk-log", version: header::VERSION };
+const CHUNKS: &str = "chunks";
+
+/// What is known of a chunk without opening its file.
+#[derive(Debug)]
+struct Chunk {
+    header: Header,
+    length: u64,
+    /// The name in the directory is stable.
+    named: bool,
+    /// A sync failed: no more writing.
+    broken: bool,
+}
+
+/// [`ChunkLog`] in files.
+pub struct FileChunkLog {
+    directory: Directory,
+    chunks: BTreeMap<ChunkId, Chunk>,
+    damaged: BTreeMap<ChunkId, PathBuf>,
+    files: Files,
+}
+
+impl FileChunkLog {
+    /// Opens the logs in a directory, or makes an empty one.
+    ///
+    /// Bytes that were never synced may be found, whole or not; the next sync or set of their chunk makes what is left of them stable.
+    pub fn open(path: &Path) -> EngineResult<FileChunkLog> {
+        let directory = Directory::open(path, FORMAT)?;
+        let chunks_path = path.join(CHUNKS);
+        if !chunks_path.exists() {
+            fs::create_dir(&chunks_path).map_err(|error| failed("make directory", &chunks_path, &error))?;
+            sync_directory(path)?;
+        }
+        let mut log = FileChunkLog {
+            directory,
+            chunks: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            files: Files::default(),
+        };
+        for shelf in list(&chunks_path)? {
+            for file in list(&shelf)? {
+                log.load(file)?;
+            }
+        }
+        Ok(log)
+    }
+
+    /// The chunks whose headers are damaged: to be removed, and fetched again from their replicas.
+    pub fn damaged(&self) -> Vec<ChunkId> {
+        self.damaged.keys().copied().collect()
+    }
+
+    fn load(&mut self, path: PathBuf) -> EngineResult<()> {
+        let Some(chunk) = chunk_of(&path) else {
+            return Err(EngineError::Corrupt { what: format!("{}: not a chunk's file", path.display()) });
+        };
+        let (bytes, file_bytes) = read_header(&path).map_err(|error| failed("read", &path, &error))?;
+        match header::decode(&bytes) {
+            Slots::Valid(header) if header.chunk == chunk => {
+                let length = file_bytes.saturating_sub(DATA_OFFSET);
+                self.chunks.insert(chunk, Chunk { header, length, named: false, broken: false });
+            }
+            // Its creation was never synced, so nobody was promised any of it.
+            Slots::Blank => fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?,
+            Slots::Newer(found) => {
+                let what = path.display().to_string();
+                return Err(EngineError::NewerVersion { what, found, known: header::VERSION });
+            }
+            Slots::Valid(_) | Slots::Damaged => {
+                self.damaged.insert(chunk, path);
+            }
+        }
+        Ok(())
+    }
+
+    fn shelf(&self, chunk: ChunkId) -> PathBuf {
+        self.directory.path().join(CHUNKS).join(format!("{:02x}", chunk.0 & 0xff))
+    }
+
+    fn path(&self, chunk: ChunkId) -> PathBuf {
+        self.shelf(chunk).join(format!("{:016x}", chunk.0))
+    }
+
+    fn chunk(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
+        if let Some(path) = self.damaged.get(&id) {
+            return Err(EngineError::Corrupt { what: format!("{}: both headers", path.display()) });
+        }
+        match self.chunks.get_mut(&id) {
+            Some(chunk) => Ok(chunk),
+            None => refused(format!("{doing} chunk {id}, which does not exist")),
+        }
+    }
+
+    /// A chunk that may be written to.
+    fn writable(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
+        let chunk = self.chunk(id, doing)?;
+        if chunk.broken {
+            return refused(format!("{doing} chunk {id} (a sync of it failed)"));
+        }
+        Ok(chunk)
+    }
+
+    /// Does something with a chunk's file.
+    fn with_file<T>(
+        &mut self,
+        chunk: ChunkId,
+        doing: &str,
+        act: impl FnOnce(&File) -> io::Result<T>,
+    ) -> EngineResult<T> {
+        let path = self.path(chunk);
+        let open = || OpenOptions::new().read(true).write(true).open(&path);
+        self.files.get(chunk, open).and_then(act).map_err(|error| failed(doing, &path, &error))
+    }
+
+    /// As [`FileChunkLog::with_file`], for what must not fail: afterwards nobody knows what is stable.
+    fn with_file_stably<T>(
+        &mut self,
+        id: ChunkId,
+        doing: &str,
+        act: impl FnOnce(&File) -> io::Result<T>,
+    ) -> EngineResult<T> {
+        let result = self.with_file(id, doing, act);
+        if result.is_err()
+            && let Some(chunk) = self.chunks.get_mut(&id)
+        {
+            chunk.broken = true;
+        }
+        result
+    }
+
+    /// Makes a chunk's name stable, once.
+    fn name(&mut self, id: ChunkId) -> EngineResult<()> {
+        if self.chunk(id, "sync")?.named {
+            return Ok(());
+        }
+        let synced = sync_directory(&self.shelf(id));
+        let chunk = self.chunk(id, "sync")?;
+        chunk.broken |= synced.is_err();
+        chunk.named = synced.is_ok();
+        synced
+    }
+}
+
+fn list(path: &Path) -> EngineResult<Vec<PathBuf>> {
+    let entries = fs::read_dir(path).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let entries = entries.map_err(|error| failed("list", path, &error))?;
+    Ok(entries.into_iter().map(|entry| entry.path()).collect())
+}
+
+fn chunk_of(path: &Path) -> Option<ChunkId> {
+    let name = path.file_name()?.to_str()?;
+    let number = (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok())?;
+    number.map(ChunkId)
+}
+
+/// The header slots, as far as the file reaches, and the length of the file.
+fn read_header(path: &Path) -> io::Result<(Vec<u8>, u64)> {
+    let file = File::open(path)?;
+    let file_bytes = file.metadata()?.len();
+    let mut bytes = Vec::with_capacity(DATA_OFFSET as usize);
+    file.take(DATA_OFFSET).read_to_end(&mut bytes)?;
+    Ok((bytes, file_bytes))
+}
+
+impl ChunkLog for FileChunkLog {
+    fn chunks(&mut self) -> EngineResult<Vec<ChunkEntry>> {
+        let entries = self.chunks.iter().map(|(id, chunk)| ChunkEntry {
+            chunk: *id,
+            epoch: chunk.header.epoch,
+            length: chunk.length,
+            sealed: chunk.header.sealed,
+        });
+        Ok(entries.collect())
+    }
+
+    fn create(&mut self, chunk: ChunkId, epoch: Epoch) -> EngineResult<()> {
+        if self.chunks.contains_key(&chunk) || self.damaged.contains_key(&chunk) {
+            return refused(format!("create chunk {chunk}, which exists"));
+        }
+        let (shelf, path) = (self.shelf(chunk), self.path(chunk));
+        if !shelf.exists() {
+            fs::create_dir(&shelf).map_err(|error| failed("make directory", &shelf, &error))?;
+            sync_directory(&self.directory.path().join(CHUNKS))?;
+        }
+        let header = Header { chunk, generation: 1, epoch, sealed: None };
+        let make = || {
+            let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path)?;
+            file.write_all_at(&header::encode(header), slot_offset(header.generation))?;
+            file.set_len(DATA_OFFSET)?;
+            Ok(file)
+        };
+        match self.files.get(chunk, make) {
+            Ok(_) => {}
+            Err(error) => {
+                // A file without its header would stand in the way of the next try.
+                let _ = fs::remove_file(&path);
+                return Err(failed("create", &path, &error));
+            }
+        }
+        self.files.set_unsynced(chunk, true);
+        self.chunks.insert(chunk, Chunk { header, length: 0, named: false, broken: false });
+        Ok(())
+    }
+
+    fn append(&mut self, chunk: ChunkId, offset: u64, bytes: &[u8]) -> EngineResult<()> {
+        let entry = self.writable(chunk, "append to")?;
+        let length = entry.length;
+        if entry.header.sealed.is_some() {
+            return refused(format!("append to chunk {chunk} (it is sealed at {length})"));
+        }
+        if offset != length {
+            return refused(format!(
+                "append to chunk {chunk} at offset {offset}, but its length is {length}"
+            ));
+        }
+        let end = DATA_OFFSET + length;
+        let written = self.with_file(chunk, "append to", |file| {
+            // A part may have been written before the disk was full.
+            file.write_all_at(bytes, end).or_else(|error| file.set_len(end).and(Err(error)))
+        });
+        self.files.set_unsynced(chunk, true);
+        written?;
+        self.chunk(chunk, "append to")?.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self, chunk: ChunkId) -> EngineResult<()> {
+        self.writable(chunk, "sync")?;
+        self.with_file_stably(chunk, "sync", File::sync_data)?;
+        self.name(chunk)?;
+        self.files.set_unsynced(chunk, false);
+        Ok(())
+    }
+
+    fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
+        let end = self.chunk(chunk, "read")?.length;
+        let count = end.saturating_sub(offset).min(u64::from(length)) as usize;
+        let mut bytes = vec![0; count];
+        if count > 0 {
+            self.with_file(chunk, "read", |file| file.read_exact_at(&mut bytes, DATA_OFFSET + offset))?;
+        }
+        Ok(bytes)
+    }
+
+    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, sealed: bool) -> EngineResult<()> {
+        let entry = self.writable(chunk, "set")?;
+        let present = entry.length;
+        if length > present {
+            return refused(format!("cut chunk {chunk} at {length}, beyond its length of {present}"));
+        }
+        let generation = entry.header.generation + 1;
+        let header = Header { chunk, generation, epoch, sealed: sealed.then_some(length) };
+        self.with_file_stably(chunk, "set", |file| {
+            file.set_len(DATA_OFFSET + length)?;
+            file.sync_all()?;
+            file.write_all_at(&header::encode(header), slot_offset(generation))?;
+            file.sync_data()
+        })?;
+        self.name(chunk)?;
+        self.files.set_unsynced(chunk, false);
+        let entry = self.chunk(chunk, "set")?;
+        entry.header = header;
+        entry.length = length;
+        Ok(())
+    }
+
+    fn remove(&mut self, chunk: ChunkId) -> EngineResult<()> {
+        if !self.chunks.contains_key(&chunk) && !self.damaged.contains_key(&chunk) {
+            return refused(format!("remove chunk {chunk}, which does not exist"));
+        }
+        let path = self.path(chunk);
+        fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+        self.files.close(chunk);
+        self.chunks.remove(&chunk);
+        self.damaged.remove(&chunk);
+        sync_directory(&self.shelf(chunk))
+    }
+
+    fn space(&mut self) -> EngineResult<(u64, u64)> {
+        let used = self.chunks.values().map(|chunk| DATA_OFFSET + chunk.length).sum();
+        let path = self.directory.path();
+        let free = free_bytes(path).map_err(|error| failed("ask for the free space of", path, &error))?;
+        Ok((used, free))
+    }
+}
+
+/// Bytes that may still be written to the device of a path.
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut facts = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` ends in NUL and outlives the call; `facts` has room for the result.
+    let result = unsafe { libc::statvfs(path.as_ptr(), facts.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has filled `facts`.
+    let facts = unsafe { facts.assume_init() };
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+#[cfg(test)]
+mod tests;

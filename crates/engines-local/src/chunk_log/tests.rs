@@ -1,0 +1,146 @@
+use super::*;
+use bearing_seams::conformance::{self, Subject};
+use header::HEADER_BYTES;
+
+const CHUNK: ChunkId = ChunkId(0xabcd);
+
+fn open(path: &Path) -> FileChunkLog {
+    FileChunkLog::open(path).unwrap()
+}
+
+/// A log with one synced chunk of 5,000 bytes under epoch 4, and the path of its file.
+fn one_chunk(path: &Path) -> PathBuf {
+    let mut log = open(path);
+    log.create(CHUNK, Epoch(3)).unwrap();
+    log.append(CHUNK, 0, &[7; 5000]).unwrap();
+    log.set(CHUNK, Epoch(4), 5000, false).unwrap();
+    log.path(CHUNK)
+}
+
+fn spoil(path: &Path, offset: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn the_chunk_logs_in_files_conform() {
+    conformance::chunk_log(|| {
+        let temporary = tempfile::tempdir().unwrap();
+        Subject::new(open(temporary.path()), move |log, _| {
+            drop(log);
+            open(temporary.path())
+        })
+    });
+}
+
+#[test]
+fn a_torn_header_falls_back_to_the_one_before() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    // Generation 2 (epoch 4) lies in slot 0, generation 1 (epoch 3) in slot 1.
+    for torn in [1, 30, 63] {
+        spoil(&file, 0, &vec![0xee; torn]);
+        let entry = open(temporary.path()).chunks().unwrap()[0];
+        assert_eq!((entry.epoch, entry.length), (Epoch(3), 5000));
+    }
+    let mut log = open(temporary.path());
+    log.set(CHUNK, Epoch(9), 4000, true).unwrap();
+    drop(log);
+    let entry = open(temporary.path()).chunks().unwrap()[0];
+    assert_eq!(entry, ChunkEntry { chunk: CHUNK, epoch: Epoch(9), length: 4000, sealed: Some(4000) });
+}
+
+#[test]
+fn a_chunk_with_both_headers_damaged_is_never_served_and_can_be_replaced() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    spoil(&file, 10, b"\xff\xff");
+    spoil(&file, slot_offset(1) + 10, b"\xff\xff");
+    let mut log = open(temporary.path());
+    assert_eq!(log.chunks().unwrap(), vec![]);
+    assert_eq!(log.damaged(), [CHUNK]);
+    assert!(matches!(log.read(CHUNK, 0, 10), Err(EngineError::Corrupt { .. })));
+    assert!(log.create(CHUNK, Epoch(5)).is_err());
+    log.remove(CHUNK).unwrap();
+    log.create(CHUNK, Epoch(5)).unwrap();
+    assert_eq!(log.chunks().unwrap().len(), 1);
+    assert_eq!(log.damaged(), []);
+}
+
+#[test]
+fn a_chunk_whose_creation_was_not_synced_may_vanish_without_a_trace() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    for length in [0, 100, DATA_OFFSET, DATA_OFFSET + 5000] {
+        // The name reached the disk, and perhaps the length, but no block.
+        fs::write(&file, vec![0; length as usize]).unwrap();
+        assert_eq!(open(temporary.path()).chunks().unwrap(), vec![]);
+        assert!(!file.exists());
+    }
+}
+
+#[test]
+fn a_sealed_chunk_that_lost_bytes_shows_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    open(temporary.path()).set(CHUNK, Epoch(5), 5000, true).unwrap();
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(DATA_OFFSET + 100).unwrap();
+    let entry = open(temporary.path()).chunks().unwrap()[0];
+    assert_eq!(
+        (entry.length, entry.sealed),
+        (100, Some(5000)),
+        "the data machine sees that bytes are missing"
+    );
+}
+
+#[test]
+fn newer_and_foreign_files_are_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    let mut newer = header::encode(Header { chunk: CHUNK, generation: 3, epoch: Epoch(9), sealed: None });
+    newer[8] = 2;
+    let crc = crc32c::crc32c(&newer[..60]);
+    newer[60..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    spoil(&file, slot_offset(3), &newer);
+    let error = FileChunkLog::open(temporary.path()).err().unwrap();
+    assert!(matches!(error, EngineError::NewerVersion { found: 2, known: 1, .. }), "{error}");
+    fs::remove_file(&file).unwrap();
+    fs::write(file.with_file_name("notes.txt"), "mine").unwrap();
+    let error = FileChunkLog::open(temporary.path()).err().unwrap();
+    assert!(
+        matches!(error, EngineError::Corrupt { .. }) && error.to_string().contains("notes.txt"),
+        "{error}"
+    );
+}
+
+#[test]
+fn more_chunks_than_open_files_are_served() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut log = open(temporary.path());
+    for id in 0..600 {
+        log.create(ChunkId(id), Epoch(1)).unwrap();
+        log.append(ChunkId(id), 0, &id.to_le_bytes()).unwrap();
+        if id % 2 == 0 {
+            log.sync(ChunkId(id)).unwrap();
+        }
+    }
+    for id in 0..600 {
+        log.sync(ChunkId(id)).unwrap();
+    }
+    for id in 0..600 {
+        assert_eq!(log.read(ChunkId(id), 0, 100).unwrap(), id.to_le_bytes());
+    }
+    assert!(log.files.count() <= 600);
+    drop(log);
+    let mut log = open(temporary.path());
+    for id in 0..600 {
+        assert_eq!(log.read(ChunkId(id), 0, 100).unwrap(), id.to_le_bytes());
+    }
+    assert!(log.files.count() <= 256, "{} files are open", log.files.count());
+}
+
+#[test]
+fn a_second_process_is_told_that_the_chunks_are_in_use() {
+    let temporary = tempfile::tempdir().unwrap();
+    let _first = open(temporary.path());
+    assert!(matches!(FileChunkLog::open(temporary.path()), Err(EngineError::Busy { .. })));
+}
