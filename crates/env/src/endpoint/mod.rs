@@ -158,6 +158,8 @@ pub struct Endpoint {
     ready: Vec<Ready>,
     local: SocketAddr,
     datagrams_want_room: bool,
+    /// How many of the streams' failures the caller could have taken since they happened.
+    failures_announced: usize,
     counters: Counters,
 }
 
@@ -213,6 +215,7 @@ impl Endpoint {
             pool: Pool::default(),
             ready: Vec::new(),
             datagrams_want_room: false,
+            failures_announced: 0,
             counters: Counters::default(),
         })
     }
@@ -266,12 +269,17 @@ impl Endpoint {
     /// adds what came in to `incoming`. It may return early with nothing.
     pub fn receive(&mut self, timeout: Option<Duration>, incoming: &mut Vec<Incoming>) -> io::Result<()> {
         self.flush()?;
-        // A failure that the caller has not seen must not wait for the next packet.
-        let timeout = if self.streams.failures.is_empty() { timeout } else { Some(Duration::ZERO) };
+        // A failure found while sending must not wait for the next packet; but one that the caller never takes must not make it spin.
+        let timeout = if self.failures_announced < self.streams.failures.len() {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
         let mut ready = std::mem::take(&mut self.ready);
         let waited = self.poll.wait(timeout, &mut ready);
         self.streams.begin_turn();
         let handled = waited.and_then(|()| ready.iter().try_for_each(|ready| self.handle(*ready, incoming)));
+        self.failures_announced = self.streams.failures.len();
         self.ready = ready;
         handled
     }
@@ -303,6 +311,7 @@ impl Endpoint {
     /// may be lost; the next one makes a new stream.
     pub fn take_failures(&mut self, peers: &mut Vec<SocketAddr>) {
         peers.append(&mut self.streams.failures);
+        self.failures_announced = 0;
     }
 
     /// Takes a packet's buffer back for reuse.

@@ -20,6 +20,8 @@ pub const QUEUE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How long sent bytes, or a connection attempt, may go unacknowledged before the connection is given up. The system's own limits are
 /// minutes, far beyond any lease.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
+/// Failed peers that wait to be taken by the caller; one that never asks loses nothing but the news.
+const FAILURES_MAX: usize = 256;
 const SCRATCH_BYTES: usize = 64 * 1024;
 const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
@@ -80,7 +82,7 @@ impl Streams {
         let connection = start().map(|socket| Connection::new(socket, address, true, Stage::Connecting));
         let added = connection.and_then(|connection| self.add(poll, connection, Interest::ReadAndWrite));
         let id = added.map_err(|_| {
-            self.failures.push(address);
+            self.note_failure(address);
             SendError::Unreachable
         })?;
         self.by_address.insert(address, id);
@@ -199,6 +201,12 @@ impl Streams {
         }
     }
 
+    fn note_failure(&mut self, peer: SocketAddr) {
+        if self.failures.len() < FAILURES_MAX && !self.failures.contains(&peer) {
+            self.failures.push(peer);
+        }
+    }
+
     fn close(&mut self, id: ConnectionId, closed: Closed, counters: &mut Counters) {
         let Some(connection) = self.connections.remove(&id) else { return };
         counters.connections_closed += 1;
@@ -207,7 +215,7 @@ impl Streams {
         }
         if connection.outbound {
             self.by_address.remove(&connection.peer);
-            self.failures.push(connection.peer);
+            self.note_failure(connection.peer);
         } else {
             self.accepted_count -= 1;
         }
