@@ -1,1 +1,26 @@
-//! server
+//! Daemons: they open stores and sockets, turn the wheel around a machine, and carry out what it commands.
+//!
+//! Invariants: no policy, a daemon decides nothing that a machine could decide; commands are carried out in the order given; a
+//! reply leaves only after the sync that the machine waited for. Files and line numbers of TOML are this crate's business.
+
+pub mod cluster;
+pub mod config;
+mod contacts;
+mod coordinator;
+mod data;
+mod error;
+pub mod init;
+pub mod post;
+mod routes;
+mod shell;
+pub mod state;
+pub mod toml_file;
+
+pub use coordinator::run_coordinator;
+pub use data::run_data;
+pub use error::StartError;
+
+/// A value from a coordinator's register.
+pub fn decode_register<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    postcard::from_bytes(bytes).map_err(|error| error.to_string())
+}

@@ -1,0 +1,108 @@
+//! Configuration of one daemon: `config.toml` in its directory. Everything but its number has a default; unknown keys are refused.
+
+use crate::cluster::{Cluster, Daemon, DaemonName, Layout};
+use crate::{StartError, toml_file};
+use bearing_proto::client::ServerKind;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// What every daemon's file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DaemonFile {
+    /// The daemon's number among its kind.
+    #[serde(default = "first")]
+    pub number: u32,
+    /// The cluster's directory, relative to this file's directory.
+    #[serde(default = "parent")]
+    pub cluster: PathBuf,
+    /// What only a metadata server uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<MetadataLimits>,
+}
+
+/// Limits of a metadata server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetadataLimits {
+    /// Above so many bytes of tablet log the store is flushed and the log cut: it bounds the replay after a crash.
+    pub log_bytes_max: u64,
+    /// Clean entries cached per tablet.
+    pub cache_entries_max: usize,
+}
+
+impl Default for MetadataLimits {
+    fn default() -> MetadataLimits {
+        MetadataLimits { log_bytes_max: 64 << 20, cache_entries_max: 1 << 20 }
+    }
+}
+
+fn first() -> u32 {
+    1
+}
+
+fn parent() -> PathBuf {
+    PathBuf::from("..")
+}
+
+/// A daemon that knows who it is and what cluster it belongs to.
+#[derive(Clone, Debug)]
+pub struct DaemonConfig {
+    /// Its name and address.
+    pub daemon: Daemon,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// The cluster's directory.
+    pub layout: Layout,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Limits of a metadata server.
+    pub metadata: MetadataLimits,
+}
+
+impl DaemonConfig {
+    /// Reads a daemon's file and its cluster's.
+    pub fn read(kind: ServerKind, path: &Path) -> Result<DaemonConfig, StartError> {
+        let file: DaemonFile = toml_file::read(path)?;
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let layout = Layout::new(directory.join(&file.cluster));
+        let cluster = Cluster::read(&layout.cluster_file())?;
+        let name = DaemonName { kind, number: file.number };
+        let address = cluster.address_of(name).ok_or_else(|| StartError::Config {
+            file: path.to_owned(),
+            line: 1,
+            complaint: format!("{name} is not listed in {}", layout.cluster_file().display()),
+        })?;
+        let metadata = file.metadata.unwrap_or_default();
+        Ok(DaemonConfig { daemon: Daemon { name, address }, directory, layout, cluster, metadata })
+    }
+
+    /// Writes the file of a new daemon.
+    pub fn write_new(layout: &Layout, name: DaemonName) -> Result<(), StartError> {
+        let metadata = (name.kind == ServerKind::Metadata).then(MetadataLimits::default);
+        let file = DaemonFile { number: name.number, cluster: parent(), metadata };
+        let heading = format!("# Configuration of {name}. Where it listens is in cluster.toml.\n");
+        toml_file::write(&layout.daemon_config(name), &heading, &file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_first_daemon_with_defaults() {
+        let file: DaemonFile = toml_file::parse(Path::new("config.toml"), "").unwrap();
+        assert_eq!(file, DaemonFile { number: 1, cluster: "..".into(), metadata: None });
+    }
+
+    #[test]
+    fn an_unknown_limit_is_refused_with_its_line() {
+        let text = "number = 2\n[metadata]\nlog_byte_max = 3\n";
+        let error = toml_file::parse::<DaemonFile>(Path::new("config.toml"), text).unwrap_err();
+        assert!(error.to_string().starts_with("config.toml:3: "), "{error}");
+    }
+}

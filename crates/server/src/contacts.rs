@@ -1,0 +1,235 @@
+//! A server's dealings with the coordinator that are nobody's policy: its own entry is there, and others' addresses are known.
+//!
+//! A server that comes up under another address than before tells so here. Questions are repeated until they are answered; their
+//! numbers have the top bit set, so that they never meet those of the machine beside.
+
+use crate::cluster::{COORDINATOR, Daemon};
+use crate::init::encode;
+use crate::post::Post;
+use bearing_proto::Message;
+use bearing_proto::client::ServerEntry;
+use bearing_proto::coordinator::{Ask, AskCall, Register, SERVER_PREFIX, TellBody, Told, server_key};
+use bearing_types::Mono;
+use std::time::Duration;
+
+/// Questions of this module have this bit.
+const OURS: u64 = 1 << 63;
+/// An unanswered question is asked again after so long.
+const REPEAT: Duration = Duration::from_millis(200);
+/// How often others' addresses are asked for.
+const POLL: Duration = Duration::from_secs(2);
+/// How long the coordinator may be silent before it is worth a line in the log.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// What is to be found out or done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// What the coordinator has of this server.
+    ReadEntry,
+    /// Write it anew over this version.
+    WriteEntry(Option<u64>),
+    /// Others' addresses.
+    ListServers,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Contacts {
+    entry: ServerEntry,
+    step: Step,
+    number: u64,
+    seen: Option<u64>,
+    due: Mono,
+    answered: bool,
+    registered: bool,
+    began: Option<Mono>,
+    complained: bool,
+}
+
+impl Contacts {
+    /// The contacts of a server that was just started.
+    pub fn new(me: Daemon) -> Contacts {
+        Contacts {
+            entry: ServerEntry { server: me.name.server(), kind: me.name.kind, address: me.address },
+            step: Step::ReadEntry,
+            number: 0,
+            seen: None,
+            due: Mono::ZERO,
+            answered: false,
+            registered: false,
+            began: None,
+            complained: false,
+        }
+    }
+
+    /// Whether the coordinator has this server's present address.
+    pub fn is_registered(&self) -> bool {
+        self.registered
+    }
+
+    /// Whether the coordinator ever answered.
+    pub fn was_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// When [`Contacts::turn`] is due.
+    pub fn next_wake(&self) -> Mono {
+        self.due
+    }
+
+    /// Asks what is due.
+    pub fn turn(&mut self, now: Mono, post: &mut Post) {
+        self.complain(now);
+        if now < self.due {
+            return;
+        }
+        self.number += 1;
+        let key = server_key(self.entry.server);
+        let call = match self.step {
+            Step::ReadEntry => AskCall::Read { key },
+            Step::WriteEntry(expected) => AskCall::Swap { key, expected, value: Some(encode(&self.entry)) },
+            Step::ListServers => AskCall::List { prefix: SERVER_PREFIX.to_owned(), since: self.seen },
+        };
+        post.to_server(COORDINATOR, &Message::Ask(Ask { id: OURS | self.number, call }), &[]);
+        // The answer to a listing sets no earlier time: the next one is due after the poll.
+        self.due = now.after(if self.step == Step::ListServers { POLL } else { REPEAT });
+    }
+
+    /// Says once that the coordinator is awaited.
+    fn complain(&mut self, now: Mono) {
+        let began = *self.began.get_or_insert(now);
+        if !self.answered && !self.complained && now.since(began) > SILENCE {
+            self.complained = true;
+            tracing::warn!("the coordinator does not answer; waiting for it");
+        }
+    }
+
+    /// Takes an answer; says whether it was one to these questions.
+    pub fn take(&mut self, message: &Message, post: &mut Post) -> bool {
+        let Message::Told(Told { id, result }) = message else { return false };
+        if id & OURS == 0 {
+            return false;
+        }
+        // An older answer says nothing that the newest will not say.
+        if *id == OURS | self.number {
+            self.answered = true;
+            match result {
+                Ok(body) => self.advance(body, post),
+                Err(complaint) => tracing::warn!("the coordinator cannot answer: {complaint}"),
+            }
+        }
+        true
+    }
+
+    fn advance(&mut self, body: &TellBody, post: &mut Post) {
+        match (self.step, body) {
+            (Step::ReadEntry, TellBody::Register(register)) | (_, TellBody::Conflict(register)) => {
+                self.compare(register.as_ref());
+            }
+            (_, TellBody::Swapped(_)) => self.registered(),
+            (_, TellBody::Registers(version, registers)) => {
+                self.seen = Some(*version);
+                for register in registers.iter().flatten() {
+                    learn(register, post);
+                }
+            }
+            (Step::WriteEntry(_) | Step::ListServers, TellBody::Register(_)) => {}
+        }
+    }
+
+    fn compare(&mut self, register: Option<&Register>) {
+        if register.is_some_and(|register| register.value == encode(&self.entry)) {
+            return self.registered();
+        }
+        self.step = Step::WriteEntry(register.map(|register| register.version));
+        self.due = Mono::ZERO;
+    }
+
+    fn registered(&mut self) {
+        self.registered = true;
+        self.step = Step::ListServers;
+        self.due = Mono::ZERO;
+    }
+}
+
+fn learn(register: &Register, post: &mut Post) {
+    match postcard::from_bytes::<ServerEntry>(&register.value) {
+        Ok(entry) => post.learn_server(entry.server, entry.address),
+        Err(error) => tracing::warn!("the coordinator's register {} makes no sense: {error}", register.key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::DaemonName;
+    use bearing_proto::client::ServerKind;
+    use bearing_proto::envelope;
+    use bearing_proto::keys::{Key, ServerKeys};
+
+    fn keys() -> ServerKeys {
+        ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]))
+    }
+
+    fn me() -> Daemon {
+        let name = DaemonName { kind: ServerKind::Data, number: 1 };
+        Daemon { name, address: ([127, 0, 0, 1], 7).into() }
+    }
+
+    fn asked(post: &mut Post) -> Ask {
+        let sealed = post.take_sealed();
+        let opened = envelope::open(&sealed[0].packet, Some(keys().packets())).unwrap();
+        match &opened.messages[..] {
+            [Message::Ask(ask)] => ask.clone(),
+            other => panic!("one question, not {other:?}"),
+        }
+    }
+
+    fn tell(contacts: &mut Contacts, post: &mut Post, id: u64, body: TellBody) {
+        assert!(contacts.take(&Message::Told(Told { id, result: Ok(body) }), post));
+    }
+
+    #[test]
+    fn a_new_address_is_written_over_the_old_entry_and_others_are_learnt() {
+        let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]);
+        let mut contacts = Contacts::new(me());
+        contacts.turn(Mono::ZERO, &mut post);
+        let read = asked(&mut post);
+        let key = server_key(me().name.server());
+        assert_eq!(read.call, AskCall::Read { key: key.clone() });
+        let old = Register { key: key.clone(), version: 4, value: b"elsewhere".to_vec() };
+        tell(&mut contacts, &mut post, read.id, TellBody::Register(Some(old)));
+        assert!(!contacts.is_registered());
+        contacts.turn(Mono::ZERO, &mut post);
+        let write = asked(&mut post);
+        assert!(matches!(&write.call, AskCall::Swap { expected: Some(4), value: Some(_), .. }), "{write:?}");
+        tell(&mut contacts, &mut post, write.id, TellBody::Swapped(5));
+        assert!(contacts.is_registered());
+        contacts.turn(Mono::ZERO, &mut post);
+        let list = asked(&mut post);
+        let other = ServerEntry {
+            server: bearing_types::ServerId(3),
+            kind: ServerKind::Metadata,
+            address: ([127, 0, 0, 1], 9).into(),
+        };
+        let register = Register { key: server_key(other.server), version: 2, value: encode(&other) };
+        tell(&mut contacts, &mut post, list.id, TellBody::Registers(5, Some(vec![register])));
+        assert_eq!(post.server_at(other.address), Some(other.server));
+    }
+
+    #[test]
+    fn an_unanswered_question_is_repeated_and_foreign_answers_are_left() {
+        let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]);
+        let mut contacts = Contacts::new(me());
+        contacts.turn(Mono::ZERO, &mut post);
+        let first = asked(&mut post);
+        contacts.turn(Mono::ZERO, &mut post);
+        assert!(post.take_sealed().is_empty());
+        contacts.turn(Mono::ZERO.after(REPEAT), &mut post);
+        assert_ne!(asked(&mut post).id, first.id);
+        let foreign = Message::Told(Told { id: 7, result: Ok(TellBody::Swapped(1)) });
+        assert!(!contacts.take(&foreign, &mut post));
+    }
+}

@@ -1,0 +1,95 @@
+//! The data server's daemon: the chunk logs around the data machine.
+
+use crate::StartError;
+use crate::config::DaemonConfig;
+use crate::post::Post;
+use crate::shell::{self, Driver};
+use bearing_data::{Command, Config, DataServer, Event, Start};
+use bearing_engines_local::FileChunkLog;
+use bearing_env::random_u64;
+use bearing_proto::{Message, Sender};
+use bearing_seams::ChunkLog;
+use bearing_types::{Mono, Now};
+use std::collections::VecDeque;
+
+/// Runs a data server until it is told to stop.
+pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
+    shell::run(config, |config, keys| {
+        let mut log = FileChunkLog::open(&config.directory.join("chunks"))
+            .map_err(StartError::engine("open the chunk logs"))?;
+        let chunks = log.chunks().map_err(StartError::engine("list the chunks"))?;
+        tracing::info!("{} chunks are here", chunks.len());
+        let start = Start { server: config.daemon.name.server(), first_id: random_u64() >> 1 };
+        let machine = DataServer::new(start, Config::standard(), keys.grants().clone(), chunks);
+        Ok(ChunkKeeper { machine, log, events: VecDeque::new(), commands: Vec::new() })
+    })
+}
+
+struct ChunkKeeper<L> {
+    machine: DataServer,
+    log: L,
+    events: VecDeque<Event>,
+    commands: Vec<Command>,
+}
+
+impl<L: ChunkLog> Driver for ChunkKeeper<L> {
+    fn take(&mut self, sender: Sender, messages: Vec<Message>, attachment: Vec<u8>) {
+        let mut attachment = Some(attachment);
+        for message in messages {
+            let event = match message {
+                Message::Data(request) => {
+                    // One attachment per packet: it belongs to the first request.
+                    Event::Request {
+                        from: sender,
+                        request,
+                        attachment: attachment.take().unwrap_or_default(),
+                    }
+                }
+                Message::DataReply(reply) => Event::Reply { from: sender, reply },
+                _ => continue,
+            };
+            self.events.push_back(event);
+        }
+    }
+
+    fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        if self.machine.next_wake().is_some_and(|wake| wake <= now.mono) {
+            self.events.push_back(Event::Tick);
+        }
+        while let Some(event) = self.events.pop_front() {
+            self.machine.step(now, event, &mut self.commands);
+            for command in std::mem::take(&mut self.commands) {
+                self.carry_out(command, post);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_wake(&self) -> Option<Mono> {
+        self.machine.next_wake()
+    }
+
+    fn is_serving(&self) -> bool {
+        true
+    }
+
+    fn stop(&mut self) -> Result<(), StartError> {
+        // What was not synced was promised to nobody.
+        Ok(())
+    }
+}
+
+impl<L: ChunkLog> ChunkKeeper<L> {
+    fn carry_out(&mut self, command: Command, post: &mut Post) {
+        match command {
+            Command::Ask { to, request, attachment } => {
+                post.to_server(to, &Message::Data(request), &attachment)
+            }
+            Command::Answer { to, reply, attachment } => {
+                post.answer(to, &Message::DataReply(reply), &attachment);
+            }
+            Command::Log { ticket, command } => self.events.push_back(command.run(ticket, &mut self.log)),
+            Command::Note(note) => tracing::warn!("{note}"),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Making a cluster: directories, secrets, the first registers, and last of all `cluster.toml`.
+//!
+//! Every step but the last can be repeated: a crash in between leaves a directory without `cluster.toml`, and the next attempt starts
+//! over. Nothing is thrown away that a server may have stored something in.
+
+use crate::cluster::{Cluster, FORMAT, Layout, Member};
+use crate::config::DaemonConfig;
+use crate::{StartError, toml_file};
+use bearing_engines_local::RedbCoordinator;
+use bearing_env::{Secret, random_u64};
+use bearing_placement::{Assignment, Scheme};
+use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
+use bearing_proto::coordinator::{FILESYSTEM_KEY, server_key, tablet_key};
+use bearing_seams::{Coordinator, Swap};
+use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
+use serde::Serialize;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// A new cluster's ring is cut into 2^4 tablets: a few per server, so that they can be spread anew when servers are added.
+const TABLET_BITS: u8 = 4;
+/// Where chosen ports are looked for: above the registered ones, below those that Linux gives to outgoing connections.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// What a new cluster shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Metadata servers.
+    pub metadata: u32,
+    /// Data servers.
+    pub data: u32,
+    /// Copies of each byte of a file.
+    pub data_copies: u8,
+    /// How children are placed.
+    pub scheme: Scheme,
+    /// The first of consecutive ports, or any that are free.
+    pub port_base: Option<u16>,
+}
+
+/// Where a coordinator keeps its registers.
+pub fn registers_file(coordinator: &Path) -> PathBuf {
+    coordinator.join("registers.redb")
+}
+
+/// Makes a cluster on this machine, on loopback addresses.
+pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
+    refuse_leftovers(layout)?;
+    let count = plan.metadata as usize + plan.data as usize + 1;
+    let mut addresses = choose_addresses(count, plan.port_base)?.into_iter();
+    let mut members = |count: u32| -> Vec<Member> {
+        (1..=count).zip(&mut addresses).map(|(number, address)| Member { number, address }).collect()
+    };
+    let (coordinator, metadata, data) = (members(1)[0].address, members(plan.metadata), members(plan.data));
+    let cluster = Cluster {
+        format: FORMAT,
+        scheme: plan.scheme,
+        data_copies: plan.data_copies,
+        coordinator,
+        metadata,
+        data,
+    };
+    cluster.check().map_err(StartError::Refused)?;
+    make_secrets(layout)?;
+    for daemon in cluster.daemons() {
+        make_directory(&layout.daemon(daemon.name))?;
+        DaemonConfig::write_new(layout, daemon.name)?;
+    }
+    write_registers(layout, &cluster)?;
+    let heading = "# A Bearing cluster. Servers and clients read this file; it is not rewritten.\n";
+    toml_file::write(&layout.cluster_file(), heading, &cluster)?;
+    Ok(cluster)
+}
+
+/// Directories with stores, but without `cluster.toml`: somebody's data whose description is lost.
+fn refuse_leftovers(layout: &Layout) -> Result<(), StartError> {
+    let Ok(entries) = fs::read_dir(layout.root()) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_server = name.starts_with("metadata-") || name.starts_with("data-");
+        if is_server && crate::state::state_file(&entry.path()).exists() {
+            return Err(StartError::Refused(format!(
+                "{root} holds the stores of servers (such as {name}) but no cluster.toml; put that file back, \
+                 or remove {root} if its data may go",
+                root = layout.root().display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn make_secrets(layout: &Layout) -> Result<(), StartError> {
+    make_directory(&layout.secrets())?;
+    for path in [layout.cluster_key(), layout.enrolment_key()] {
+        Secret::read_or_create(&path).map_err(|error| StartError::Refused(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn make_directory(path: &Path) -> Result<(), StartError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| StartError::file("create", path, &error))
+}
+
+/// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that none is chosen twice.
+fn choose_addresses(count: usize, port_base: Option<u16>) -> Result<Vec<SocketAddr>, StartError> {
+    if let Some(base) = port_base {
+        return fixed_addresses(count, base);
+    }
+    let span = u64::from(PORTS.end - PORTS.start);
+    let first = (random_u64() % span) as u16;
+    let candidates =
+        (0..PORTS.end - PORTS.start).map(|step| PORTS.start + (first + step) % (PORTS.end - PORTS.start));
+    let held: Vec<_> = candidates.filter_map(|port| hold(loopback(port)).ok()).take(count).collect();
+    if held.len() < count {
+        let (start, end, found) = (PORTS.start, PORTS.end, held.len());
+        return Err(StartError::Refused(format!(
+            "only {found} of {count} ports are free between {start} and {end}; give --port-base"
+        )));
+    }
+    Ok(held.into_iter().map(|held| held.address).collect())
+}
+
+fn fixed_addresses(count: usize, base: u16) -> Result<Vec<SocketAddr>, StartError> {
+    let last = usize::from(base) + count - 1;
+    if base == 0 || last > usize::from(u16::MAX) {
+        return Err(StartError::Refused(format!(
+            "--port-base {base} needs the ports {base} to {last}; give 1 to {}",
+            usize::from(u16::MAX) + 1 - count
+        )));
+    }
+    let addresses: Vec<_> = (0..count).map(|step| loopback(base + step as u16)).collect();
+    let held: Result<Vec<_>, StartError> = addresses.iter().map(|address| hold(*address)).collect();
+    held.map(|_| addresses)
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// An address that nobody else can take while this lives.
+struct Held {
+    address: SocketAddr,
+    _datagrams: UdpSocket,
+    _streams: TcpListener,
+}
+
+fn hold(address: SocketAddr) -> Result<Held, StartError> {
+    let refused = |error: std::io::Error| StartError::Listen {
+        address,
+        reason: format!("{error}; stop what uses the port, or choose others with --port-base"),
+    };
+    let _datagrams = UdpSocket::bind(address).map_err(refused)?;
+    let _streams = TcpListener::bind(address).map_err(refused)?;
+    Ok(Held { address, _datagrams, _streams })
+}
+
+/// The first registers: who serves which tablet, where the servers are, and the filesystem's constants.
+fn write_registers(layout: &Layout, cluster: &Cluster) -> Result<(), StartError> {
+    let path = registers_file(&layout.daemon(crate::cluster::DaemonName::COORDINATOR));
+    // What an interrupted attempt left: there is no cluster.toml, so nobody has used it.
+    if path.exists() {
+        fs::remove_file(&path).map_err(|error| StartError::file("remove", &path, &error))?;
+    }
+    let mut coordinator =
+        RedbCoordinator::open(&path).map_err(StartError::engine("make the coordinator's registers"))?;
+    for (key, value) in registers(cluster)? {
+        let swap =
+            coordinator.swap(&key, None, Some(value)).map_err(StartError::engine("write a register"))?;
+        assert!(matches!(swap, Swap::Done(_)), "a new coordinator has no registers");
+    }
+    Ok(())
+}
+
+fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
+    let daemons = cluster.daemons();
+    let mut servers: Vec<ServerId> = Vec::new();
+    let mut registers = Vec::new();
+    for daemon in daemons.iter().filter(|daemon| daemon.name.kind != ServerKind::Coordinator) {
+        let server = daemon.name.server();
+        if daemon.name.kind == ServerKind::Metadata {
+            servers.push(server);
+        }
+        let entry = ServerEntry { server, kind: daemon.name.kind, address: daemon.address };
+        registers.push((server_key(server), encode(&entry)));
+    }
+    let assignment =
+        Assignment::even(&servers, TABLET_BITS).map_err(|error| StartError::Refused(error.to_string()))?;
+    registers.extend(assignment.tablets().map(|tablet| (tablet_key(tablet.block), encode(tablet))));
+    let filesystem = FilesystemRecord {
+        filesystem: FilesystemId(1),
+        name_key: NameKey(random_u64()),
+        scheme: cluster.scheme,
+        root: NodeId::ROOT,
+    };
+    registers.push((FILESYSTEM_KEY.to_owned(), encode(&filesystem)));
+    Ok(registers)
+}
+
+/// Registers hold values in postcard's encoding.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("plain values always encode")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan { metadata: 3, data: 2, data_copies: 2, scheme: Scheme::AnglecutHashed, port_base: None }
+    }
+
+    #[test]
+    fn a_new_cluster_can_be_read_back_and_its_registers_hold_an_assignment() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout::new(directory.path().join("cluster"));
+        let cluster = init(&layout, &plan()).unwrap();
+        assert_eq!(Cluster::read(&layout.cluster_file()).unwrap(), cluster);
+        for daemon in cluster.daemons() {
+            let config = DaemonConfig::read(daemon.name.kind, &layout.daemon_config(daemon.name)).unwrap();
+            assert_eq!(config.daemon, daemon);
+        }
+        let path = registers_file(&layout.daemon(crate::cluster::DaemonName::COORDINATOR));
+        let mut coordinator = RedbCoordinator::open(&path).unwrap();
+        let (_, entries) = coordinator.list(bearing_proto::coordinator::TABLET_PREFIX).unwrap();
+        let tablets: Vec<bearing_placement::Tablet> =
+            entries.iter().map(|entry| postcard::from_bytes(&entry.value).unwrap()).collect();
+        assert_eq!(Assignment::new(tablets).unwrap().tablets().count(), 16);
+    }
+
+    #[test]
+    fn an_interrupted_attempt_is_started_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout::new(directory.path());
+        init(&layout, &plan()).unwrap();
+        fs::remove_file(layout.cluster_file()).unwrap();
+        init(&layout, &plan()).unwrap();
+    }
+
+    #[test]
+    fn stores_without_their_description_are_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout::new(directory.path());
+        let cluster = init(&layout, &plan()).unwrap();
+        fs::remove_file(layout.cluster_file()).unwrap();
+        let daemon = cluster.daemons()[1];
+        drop(crate::state::Occupied::take(&layout.daemon(daemon.name), daemon).unwrap());
+        let error = init(&layout, &plan()).unwrap_err();
+        assert!(error.to_string().contains("metadata-1"), "{error}");
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_named() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let base = taken.local_addr().unwrap().port();
+        let error = choose_addresses(1, Some(base)).unwrap_err().to_string();
+        assert!(error.contains(&base.to_string()) && error.contains("--port-base"), "{error}");
+        let error = choose_addresses(9, Some(65_530)).unwrap_err().to_string();
+        assert!(error.contains("65530"), "{error}");
+    }
+}

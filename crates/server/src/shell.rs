@@ -1,0 +1,244 @@
+//! The wheel that turns around a machine: receive a batch, open, let the driver work, seal, send.
+//!
+//! One thread, one socket loop. The driver carries out its machine's commands between receiving and sending, so that what leaves in
+//! a turn is what the turn made stable.
+
+use crate::StartError;
+use crate::cluster::{COORDINATOR, DaemonName};
+use crate::config::DaemonConfig;
+use crate::contacts::Contacts;
+use crate::post::{Opened, Post};
+use crate::state::{Occupied, Phase};
+use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret};
+use bearing_proto::client::ServerKind;
+use bearing_proto::envelope::{Refusal, VERSION};
+use bearing_proto::keys::{Key, ServerKeys};
+use bearing_proto::{Message, Sender};
+use bearing_types::{Mono, Now};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The longest wait of a turn, so that a stop is never missed for long.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What a daemon does with messages: the part that differs between kinds.
+pub trait Driver {
+    /// Takes the messages of one packet. Nothing needs to be carried out yet.
+    fn take(&mut self, sender: Sender, messages: Vec<Message>, attachment: Vec<u8>);
+
+    /// Works until nothing is left to do now, and hands what is to be sent to the post.
+    fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError>;
+
+    /// When the next turn is due even if nothing comes in.
+    fn next_wake(&self) -> Option<Mono>;
+
+    /// Whether it serves all that it should.
+    fn is_serving(&self) -> bool;
+
+    /// Makes everything stable before the daemon ends.
+    fn stop(&mut self) -> Result<(), StartError>;
+}
+
+/// A daemon's process around its driver.
+pub struct Shell {
+    config: DaemonConfig,
+    occupied: Occupied,
+    endpoint: Endpoint,
+    post: Post,
+    contacts: Option<Contacts>,
+    stopping: Arc<AtomicBool>,
+    complained: BTreeSet<SocketAddr>,
+}
+
+/// The keys of a server, from its cluster's secret files.
+pub fn read_keys(config: &DaemonConfig) -> Result<ServerKeys, StartError> {
+    let key = |path: &Path| match Secret::read(path) {
+        Ok(secret) => Ok(Key::new(*secret.bytes())),
+        Err(error) => Err(StartError::Refused(error.to_string())),
+    };
+    Ok(ServerKeys::new(&key(&config.layout.cluster_key())?, key(&config.layout.enrolment_key())?))
+}
+
+/// Runs a daemon from its lock to its end: `open` opens the stores and makes the driver.
+pub fn run<D: Driver>(
+    config: DaemonConfig,
+    open: impl FnOnce(&DaemonConfig, &ServerKeys) -> Result<D, StartError>,
+) -> Result<(), StartError> {
+    let occupied = Occupied::take(&config.directory, config.daemon)?;
+    let name = config.daemon.name;
+    match Shell::start(config, occupied, open) {
+        Ok(()) => Ok(()),
+        Err((occupied, error)) => {
+            tracing::error!("{name} stops: {error}");
+            if let Some(occupied) = occupied {
+                occupied.enter(Phase::Failed, Some(error.to_string()))?;
+            }
+            Err(error)
+        }
+    }
+}
+
+type Ended = Result<(), (Option<Occupied>, StartError)>;
+
+impl Shell {
+    fn start<D: Driver>(
+        config: DaemonConfig,
+        occupied: Occupied,
+        open: impl FnOnce(&DaemonConfig, &ServerKeys) -> Result<D, StartError>,
+    ) -> Ended {
+        let opened = || -> Result<(ServerKeys, Endpoint, D), StartError> {
+            let keys = read_keys(&config)?;
+            let endpoint = listen(config.daemon.address)?;
+            let driver = open(&config, &keys)?;
+            Ok((keys, endpoint, driver))
+        };
+        let (keys, endpoint, mut driver) = match opened() {
+            Ok(opened) => opened,
+            Err(error) => return Err((Some(occupied), error)),
+        };
+        let me = config.daemon;
+        let servers =
+            config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
+        let post = Post::new(me.name.server(), keys, servers.collect::<Vec<_>>());
+        let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me));
+        let stopping = stop_on_signals(&endpoint);
+        let complained = BTreeSet::new();
+        let mut shell = Shell { config, occupied, endpoint, post, contacts, stopping, complained };
+        match shell.turn_until_stopped(&mut driver) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((Some(shell.occupied), error)),
+        }
+    }
+
+    fn turn_until_stopped(&mut self, driver: &mut impl Driver) -> Result<(), StartError> {
+        tracing::info!("{} listens on {}", self.config.daemon.name, self.config.daemon.address);
+        let mut incoming = Vec::new();
+        let mut serving = false;
+        while !self.stopping.load(Ordering::Relaxed) {
+            self.turn(driver, &mut incoming)?;
+            if !serving && driver.is_serving() && self.contacts.as_ref().is_none_or(Contacts::is_registered) {
+                serving = true;
+                self.occupied.enter(Phase::Serving, None)?;
+                tracing::info!("{} serves", self.config.daemon.name);
+            }
+        }
+        self.occupied.enter(Phase::Stopping, None)?;
+        driver.stop()?;
+        self.occupied.enter(Phase::Stopped, None)?;
+        tracing::info!("{} stopped in order", self.config.daemon.name);
+        Ok(())
+    }
+
+    fn turn(&mut self, driver: &mut impl Driver, incoming: &mut Vec<Incoming>) -> Result<(), StartError> {
+        let timeout = self.timeout(driver);
+        self.endpoint.receive(Some(timeout), incoming).map_err(|error| self.network_failed(&error))?;
+        let now = Clock.now();
+        for packet in incoming.drain(..) {
+            let opened = self.post.open(now.mono, &packet);
+            self.endpoint.recycle(packet.bytes);
+            self.handle(opened, driver)?;
+        }
+        if let Some(contacts) = &mut self.contacts {
+            contacts.turn(now.mono, &mut self.post);
+        }
+        driver.turn(now, &mut self.post)?;
+        for sealed in self.post.take_sealed() {
+            if let Err(error) = self.endpoint.send(sealed.to, sealed.transport, &sealed.packet) {
+                tracing::debug!("a packet to {:?} was dropped: {error}", sealed.to);
+            }
+        }
+        self.endpoint.flush().map_err(|error| self.network_failed(&error))
+    }
+
+    fn timeout(&self, driver: &impl Driver) -> Duration {
+        let contacts_wake = self.contacts.as_ref().map(Contacts::next_wake);
+        let wake = [driver.next_wake(), contacts_wake].into_iter().flatten().min();
+        let now = Clock.mono();
+        wake.map_or(WAIT_MAX, |wake| wake.since(now).min(WAIT_MAX))
+    }
+
+    fn handle(&mut self, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {
+        match opened {
+            Opened::Messages { sender, mut messages, attachment } => {
+                if let Some(contacts) = &mut self.contacts
+                    && sender == Sender::Server(COORDINATOR)
+                {
+                    messages.retain(|message| !contacts.take(message, &mut self.post));
+                }
+                driver.take(sender, messages, attachment);
+                Ok(())
+            }
+            Opened::Refused { peer, refusal } => self.refused(peer, refusal),
+            Opened::NotTaken { peer, error, first } => {
+                if first {
+                    tracing::warn!("a packet from {} was not taken: {error}", self.name_of(peer));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A refusal is unsigned, so it ends the daemon only while nothing contradicts it: before the coordinator ever answered.
+    fn refused(&mut self, peer: SocketAddr, refusal: Refusal) -> Result<(), StartError> {
+        let who = self.name_of(peer);
+        let error = match refusal {
+            Refusal::Unauthenticated => {
+                StartError::WrongClusterKey { who, address: peer, secret: self.config.layout.cluster_key() }
+            }
+            Refusal::Version { speaks } => {
+                StartError::OtherRelease { who, address: peer, speaks, ours: VERSION }
+            }
+        };
+        let is_coordinator = peer == self.config.cluster.coordinator;
+        if is_coordinator && self.contacts.as_ref().is_some_and(|contacts| !contacts.was_answered()) {
+            return Err(error);
+        }
+        if self.complained.len() < 1024 && self.complained.insert(peer) {
+            tracing::error!("{error}");
+        }
+        Ok(())
+    }
+
+    fn name_of(&self, peer: SocketAddr) -> String {
+        match self.post.server_at(peer) {
+            Some(server) => format!("{} at {peer}", DaemonName::of(server)),
+            None => peer.to_string(),
+        }
+    }
+
+    fn network_failed(&self, error: &std::io::Error) -> StartError {
+        StartError::Stopped {
+            server: self.config.daemon.name.server(),
+            reason: format!("the network of {} failed: {error}", self.config.daemon.address),
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<Endpoint, StartError> {
+    Endpoint::server(address)
+        .map_err(|error: EndpointError| StartError::Listen { address, reason: error.to_string() })
+}
+
+/// A flag that SIGTERM and SIGINT set; they also end the endpoint's wait.
+fn stop_on_signals(endpoint: &Endpoint) -> Arc<AtomicBool> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    let (flag, waker) = (Arc::clone(&stopping), endpoint.waker());
+    match Signals::new([SIGTERM, SIGINT]) {
+        Ok(mut signals) => {
+            std::thread::spawn(move || {
+                for _ in signals.forever() {
+                    flag.store(true, Ordering::Relaxed);
+                    waker.wake();
+                }
+            });
+        }
+        Err(error) => tracing::warn!("cannot wait for SIGTERM ({error}); stopping will look like a crash"),
+    }
+    stopping
+}

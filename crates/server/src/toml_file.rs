@@ -1,0 +1,80 @@
+//! Typed TOML files: read with the file's name and line in every complaint, written by rename so that no reader sees half of one.
+
+use crate::StartError;
+use serde::{Serialize, de::DeserializeOwned};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// Reads a file. Unknown keys are refused by the types (`deny_unknown_fields`).
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, StartError> {
+    let text = fs::read_to_string(path).map_err(|error| StartError::file("read", path, &error))?;
+    parse(path, &text)
+}
+
+/// Parses text as if it were the content of `path`.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, StartError> {
+    toml::from_str(text).map_err(|error| StartError::Config {
+        file: path.to_owned(),
+        line: error.span().map_or(1, |span| line_of(text, span.start)),
+        complaint: error.message().to_owned(),
+    })
+}
+
+/// Writes bytes to a file that is either the old one or the new one after a crash.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
+    let beside = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+    };
+    write().map_err(|error| StartError::file("write", path, &error))
+}
+
+/// Writes a value under a heading of comment lines.
+pub fn write<T: Serialize>(path: &Path, heading: &str, value: &T) -> Result<(), StartError> {
+    let body = toml::to_string(value).map_err(|error| StartError::file("encode", path, &error))?;
+    replace(path, format!("{heading}\n{body}").as_bytes())
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize, Serialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        count: u32,
+    }
+
+    #[test]
+    fn a_complaint_names_file_line_and_key() {
+        let error =
+            parse::<Sample>(Path::new("a/config.toml"), "# heading\ncount = 3\ncuont = 4\n").unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("a/config.toml:3: ") && said.contains("cuont"), "{said}");
+    }
+
+    #[test]
+    fn a_wrong_type_names_its_line() {
+        let error = parse::<Sample>(Path::new("c.toml"), "\n\ncount = \"many\"\n").unwrap_err();
+        assert!(error.to_string().starts_with("c.toml:3: "), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sample.toml");
+        write(&path, "# a heading", &Sample { count: 7 }).unwrap();
+        assert_eq!(read::<Sample>(&path).unwrap(), Sample { count: 7 });
+    }
+}
