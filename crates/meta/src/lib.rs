@@ -1,1 +1,48 @@
-//! meta
+//! The metadata server: one operation, one file, told top to bottom; around it a machine that loads what operations need, logs what they decide, and
+//! answers when that is stable.
+//!
+//! Invariants: no I/O, no clock, no randomness; a reply leaves only after every record it depends on is committed; nothing is served under a stale
+//! epoch; a request may wait for servers, never for a client. This crate must not know sockets, disks or engines.
+
+#[cfg(all(feature = "mutants", not(debug_assertions)))]
+compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");
+
+mod cache;
+mod config;
+mod context;
+mod event;
+mod extents;
+mod handover;
+mod job;
+mod key;
+mod lease;
+mod machine;
+#[cfg(feature = "mutants")]
+mod mutant;
+mod namespace;
+mod ops;
+mod parts;
+mod peers;
+mod questions;
+mod record;
+mod recover;
+mod request;
+mod run;
+mod startup;
+mod tablet;
+mod upkeep;
+mod view;
+mod works;
+
+pub use config::Config;
+pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
+pub use key::Key;
+pub use machine::{Counters, MetaServer};
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
+pub use record::{
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,
+    LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
+    RECORD_VERSION, Record, RecordError, ReplyRecord,
+};
+pub use recover::{RecoverError, recover};

@@ -31,6 +31,8 @@ pub enum PeerBody {
         transaction: TransactionId,
         /// Which of its parts; a participant may hold several.
         part_number: u8,
+        /// The session that asked; its own leases are in nobody's way.
+        session: SessionId,
         /// All transactions of the same coordinator epoch with smaller numbers are over.
         over_below: u64,
         /// What to prepare.
@@ -105,8 +107,10 @@ pub enum PeerBody {
         number: u32,
         /// Keys and values as stored.
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
-        /// With the last part: the index of the source's last record.
-        last: Option<LogIndex>,
+        /// The index of the source's last record: the target's indices go on after it.
+        base: LogIndex,
+        /// Whether this is the last part.
+        last: bool,
     },
     /// Hand-over: the part is stable at the target.
     Copied {
@@ -208,22 +212,11 @@ pub enum Part {
         /// The directory.
         node: NodeId,
     },
-    /// Rename over a file: the replaced node loses a link when the transaction commits.
-    ReplaceLink {
-        /// The node.
-        node: Handle,
-        /// Sessions that have it open.
-        open: Vec<SessionId>,
-        /// When.
-        changed: Wall,
-    },
 }
 
 /// Who removes a name, as far as the sticky rule asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remover {
-    /// The session that asks; its own leases are not recalled.
-    pub session: SessionId,
     /// The user.
     pub uid: Uid,
     /// The directory's mode.

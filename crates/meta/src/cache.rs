@@ -1,0 +1,178 @@
+//! The entry cache of one tablet: the newest version of every record that is not yet applied to the store (the overlay), and a bounded
+//! choice of the others.
+//!
+//! Invariant: a record leaves the overlay only when the store has confirmed its apply. Store commands run in order, so whatever was read
+//! before that is delivered before the confirmation, while the overlay still corrects it.
+
+use crate::key::Key;
+use crate::record::Record;
+use bearing_types::LogIndex;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::RangeInclusive;
+
+/// A record, or the knowledge that there is none; and the log record that made it so (zero: long ago).
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// The record.
+    pub record: Option<Record>,
+    /// The log record.
+    pub index: LogIndex,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cache {
+    overlay: BTreeMap<Key, Slot>,
+    young: Map,
+    old: Map,
+    generation_entries_max: usize,
+}
+
+type Map = HashMap<Key, Option<Record>, BuildHasherDefault<KeyHasher>>;
+
+impl Cache {
+    /// A cache of at most about `entries_max` clean entries. At least 1,024 are kept, so that one operation's keys always fit.
+    pub fn new(entries_max: usize) -> Cache {
+        Cache {
+            overlay: BTreeMap::new(),
+            young: Map::default(),
+            old: Map::default(),
+            generation_entries_max: (entries_max / 2).max(512),
+        }
+    }
+
+    /// What is known of a key; `None` if the store must be asked.
+    pub fn get(&mut self, key: &Key) -> Option<Slot> {
+        if let Some(slot) = self.overlay.get(key) {
+            return Some(slot.clone());
+        }
+        if let Some(record) = self.young.get(key) {
+            return Some(Slot { record: record.clone(), index: LogIndex::ZERO });
+        }
+        let record = self.old.remove(key)?;
+        self.insert_clean(*key, record.clone());
+        Some(Slot { record, index: LogIndex::ZERO })
+    }
+
+    /// Takes what the store said of a key, unless something newer is known.
+    pub fn loaded(&mut self, key: Key, record: Option<Record>) {
+        let known =
+            self.overlay.contains_key(&key) || self.young.contains_key(&key) || self.old.contains_key(&key);
+        if !known {
+            self.insert_clean(key, record);
+        }
+    }
+
+    /// Notes a change made by the log record `index`.
+    pub fn change(&mut self, key: Key, record: Option<Record>, index: LogIndex) {
+        self.young.remove(&key);
+        self.old.remove(&key);
+        self.overlay.insert(key, Slot { record, index });
+    }
+
+    /// The store has applied these keys' changes up to a log record.
+    pub fn applied(&mut self, keys: impl IntoIterator<Item = Key>, up_to: LogIndex) {
+        for key in keys {
+            if self.overlay.get(&key).is_some_and(|slot| slot.index <= up_to) {
+                let slot = self.overlay.remove(&key).expect("seen just now");
+                self.insert_clean(key, slot.record);
+            }
+        }
+    }
+
+    /// The overlay's part of a range of keys, deletions included.
+    pub fn overlay(&self, range: RangeInclusive<Key>) -> impl Iterator<Item = (&Key, &Slot)> {
+        self.overlay.range(range)
+    }
+
+    /// How many entries are held, clean and not.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.overlay.len() + self.young.len() + self.old.len()
+    }
+
+    fn insert_clean(&mut self, key: Key, record: Option<Record>) {
+        if self.young.len() >= self.generation_entries_max {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, record);
+    }
+}
+
+/// A fast hash for keys made of ids that are already spread. Never iterated, so its order does not matter; its seed is fixed, so that runs repeat.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct KeyHasher(u64);
+
+impl KeyHasher {
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+}
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks(8) {
+            let mut padded = [0; 8];
+            padded[..word.len()].copy_from_slice(word);
+            self.mix(u64::from_le_bytes(padded));
+        }
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u16(&mut self, value: u16) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.mix(value);
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.mix(value as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::NodeId;
+    use bearing_types::Wall;
+
+    fn mark(time: i64) -> Option<Record> {
+        Some(Record::Mark(Wall(time)))
+    }
+
+    #[test]
+    fn the_overlay_wins_over_what_the_store_says_until_it_is_applied() {
+        let mut cache = Cache::new(0);
+        let key = Key::Node(NodeId(1));
+        cache.change(key, mark(2), LogIndex(5));
+        cache.loaded(key, mark(1));
+        assert_eq!(cache.get(&key).unwrap().record, mark(2));
+        cache.applied([key], LogIndex(4));
+        assert_eq!(cache.get(&key).unwrap().index, LogIndex(5));
+        cache.applied([key], LogIndex(5));
+        let slot = cache.get(&key).unwrap();
+        assert_eq!((slot.record, slot.index), (mark(2), LogIndex::ZERO));
+    }
+
+    #[test]
+    fn clean_entries_are_bounded_and_recently_used_ones_stay() {
+        let mut cache = Cache::new(0);
+        for node in 0..10_000 {
+            cache.loaded(Key::Node(NodeId(node)), None);
+            assert!(cache.get(&Key::Node(NodeId(0))).is_some());
+        }
+        assert!(cache.len() <= 1024);
+        assert!(cache.get(&Key::Node(NodeId(1))).is_none());
+    }
+}

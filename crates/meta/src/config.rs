@@ -1,0 +1,75 @@
+//! Limits of a metadata server. Every queue, cache and wait names its bound here.
+
+use std::time::Duration;
+
+/// See the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Clean entries cached per tablet.
+    pub cache_entries_max: usize,
+    /// The longest lease: files and directories that are read often.
+    pub lease_max: Duration,
+    /// The shortest lease worth giving.
+    pub lease_min: Duration,
+    /// How long a grant is good; its signature outlives its lease, so that a lease can be renewed without a new signature being needed.
+    pub grant_life: Duration,
+    /// How long a data capability is good.
+    pub capability_life: Duration,
+    /// Clocks of servers may differ by so much.
+    pub skew_max: Duration,
+    /// A session ends when it was not renewed for so long.
+    pub session_life: Duration,
+    /// At most so many holders of a lease are tracked; above, it is not given.
+    pub lease_holders_max: usize,
+    /// After a recall no new lease is given for so long, so that the retried change finds it free.
+    pub recall_quiet: Duration,
+    /// How long a message to another server is waited for before it is sent again.
+    pub resend: Duration,
+    /// How long a data server may take to answer a fence.
+    pub fence_wait: Duration,
+    /// How often the coordinator is asked for a newer map.
+    pub map_poll: Duration,
+    /// Node ids taken from the common counter at a time.
+    pub id_range: u32,
+    /// Operations under way at the same time; more are told to retry.
+    pub jobs_max: usize,
+    /// Entries in one answer to a listing.
+    pub list_entries_max: u32,
+    /// Extents in one answer.
+    pub extents_max: u32,
+    /// Pairs in one part of a hand-over.
+    pub copy_pairs_max: usize,
+    /// A prepared participant asks the coordinator after so long.
+    pub inquire_after: Duration,
+    /// A planted bug to run with.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<crate::mutant::Mutant>,
+}
+
+impl Config {
+    /// The defaults that `docs/promises.md` lists.
+    pub fn standard() -> Config {
+        Config {
+            cache_entries_max: 1 << 20,
+            lease_max: Duration::from_secs(3),
+            lease_min: Duration::from_millis(300),
+            grant_life: Duration::from_secs(30),
+            capability_life: Duration::from_secs(600),
+            skew_max: Duration::from_millis(250),
+            session_life: Duration::from_secs(30),
+            lease_holders_max: 64,
+            recall_quiet: Duration::from_millis(50),
+            resend: Duration::from_millis(50),
+            fence_wait: Duration::from_millis(1500),
+            map_poll: Duration::from_millis(500),
+            id_range: 4096,
+            jobs_max: 8192,
+            list_entries_max: 1024,
+            extents_max: 512,
+            copy_pairs_max: 256,
+            inquire_after: Duration::from_millis(200),
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+}

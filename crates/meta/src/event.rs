@@ -1,0 +1,106 @@
+//! What goes into the machine and what comes out.
+
+use bearing_placement::Assignment;
+use bearing_proto::client::{Recall, Recalled, Reply, Request, ServerEntry};
+use bearing_proto::coordinator::{Ask, Told};
+use bearing_proto::data::{DataReply, DataRequest};
+use bearing_proto::peer::PeerMessage;
+use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair};
+use bearing_types::{Block, LogIndex, MapVersion, ServerId, SessionId};
+
+/// Identifies a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoadTicket(pub u64);
+
+/// Counts appends, so that one sync confirms all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AppendNumber(pub u64);
+
+/// What the store said, in the order asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadResult {
+    /// The values of the keys.
+    pub values: Vec<Option<Vec<u8>>>,
+    /// The pairs of the ranges.
+    pub ranges: Vec<Vec<Pair>>,
+}
+
+/// Something happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The server starts, with what [`crate::recover()`] found: it asks the coordinator for its tablets.
+    Start(Vec<(Block, LogIndex)>),
+    /// From a client.
+    Request(SessionId, Request),
+    /// From a client.
+    Recalled(SessionId, Recalled),
+    /// From another metadata server.
+    Peer(ServerId, PeerMessage),
+    /// From a data server.
+    Data(ServerId, DataReply),
+    /// From the coordinator.
+    Told(Told),
+    /// The result of [`Command::Load`].
+    Loaded(LoadTicket, EngineResult<LoadResult>),
+    /// All appends up to this one are stable. An error means that none of the later ones ever will be.
+    Synced(AppendNumber, EngineResult<()>),
+    /// The changes of a tablet up to this record are in its store.
+    Applied(Block, LogIndex, EngineResult<()>),
+    /// Somebody wants a tablet served by another server.
+    HandOver(Block, ServerId),
+    /// Time passed.
+    Tick,
+}
+
+/// Something to do. The shell runs commands in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// To a client.
+    Reply(SessionId, Reply),
+    /// To a client.
+    Recall(SessionId, Recall),
+    /// To another metadata server.
+    Peer(ServerId, PeerMessage),
+    /// To a data server.
+    Data(ServerId, DataRequest),
+    /// To the coordinator.
+    Ask(Ask),
+    /// Append to the tablet log; confirmed by [`Event::Synced`] with a number at least this.
+    Append(AppendNumber, LoggedRecord),
+    /// Read keys and ranges of a tablet's store, all at one point of the order of commands.
+    Load {
+        /// Comes back with the result.
+        ticket: LoadTicket,
+        /// The tablet.
+        tablet: Block,
+        /// Keys.
+        keys: Vec<Vec<u8>>,
+        /// Ranges, each with the most pairs wanted.
+        ranges: Vec<(KeyRange, usize)>,
+    },
+    /// Apply committed changes to a tablet's store.
+    Apply(Block, LogIndex, Vec<Change>),
+    /// Make an empty store for a tablet if it has none.
+    CreateTablet(Block),
+    /// Drop a tablet's store.
+    RemoveTablet(Block),
+    /// The map of tablets and servers changed.
+    Map(MapVersion, Assignment, Vec<ServerEntry>),
+    /// Something worth telling people.
+    Note(Note),
+}
+
+/// Something worth telling people, and worth counting in simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A tablet is served from now on.
+    Serving(Block, bearing_types::Epoch),
+    /// A tablet is served elsewhere from now on.
+    Left(Block),
+    /// The log or the store failed: nothing is accepted any more.
+    Failed(String),
+    /// Stored records make no sense.
+    Damaged(String),
+    /// Something happened in a protocol that crash tests want to hit: its name.
+    Step(&'static str),
+}

@@ -1,0 +1,165 @@
+//! The extents of a file: ordered by file offset, never overlapping, none beyond the file's size.
+
+use crate::key::Key;
+use crate::record::{ExtentRecord, Record};
+use crate::view::{Decide, Draft, Stop, View};
+use bearing_proto::client::{ChunkRef, Extent};
+use bearing_proto::frame::PAYLOAD_BYTES_MAX;
+use bearing_proto::peer::Work;
+use bearing_types::{Code, NodeId};
+use std::collections::BTreeMap;
+
+/// At most so many extents are looked at in one change of a file.
+pub(crate) const SCAN_MAX: usize = 1 << 16;
+
+/// The extents that overlap with `start..end`, by file offset.
+pub(crate) fn overlapping(
+    view: &mut View,
+    node: NodeId,
+    start: u64,
+    end: u64,
+    count_max: usize,
+) -> Decide<BTreeMap<u64, ExtentRecord>> {
+    if start >= end {
+        return Ok(BTreeMap::new());
+    }
+    // No extent is longer than a frame, so none that starts earlier reaches `start`.
+    let from = start.saturating_sub(u64::from(PAYLOAD_BYTES_MAX));
+    let pairs = view.range(Key::Extent(node, from)..=Key::Extent(node, end - 1), count_max)?;
+    let extents = pairs.into_iter().map(|(key, record)| match (key, record) {
+        (Key::Extent(_, offset), Record::Extent(extent)) => (offset, extent),
+        (key, record) => unreachable!("{key:?} holds {record:?}"),
+    });
+    Ok(extents.filter(|(offset, extent)| offset + u64::from(extent.length) > start).collect())
+}
+
+/// Bytes that a change frees, by chunk.
+#[derive(Default)]
+pub(crate) struct Freed {
+    by_chunk: BTreeMap<ChunkRef, u64>,
+}
+
+impl Freed {
+    /// All bytes together.
+    pub fn bytes(&self) -> u64 {
+        self.by_chunk.values().sum()
+    }
+
+    pub fn add(&mut self, chunk: ChunkRef, bytes: u64) {
+        *self.by_chunk.entry(chunk).or_default() += bytes;
+    }
+
+    /// Tells the chunks' records. Nobody waits for that.
+    pub fn release(self, view: &mut View) -> Decide<u64> {
+        let bytes = self.bytes();
+        for (chunk, bytes) in self.by_chunk {
+            if view.tablet.contains(chunk.position) {
+                crate::works::release_space(view, chunk, bytes)?;
+            } else {
+                let work = Work::ReleaseSpace { chunk, bytes };
+                view.queue(Draft { to: chunk.position, work, awaited: false, locks: Vec::new() });
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Takes `start..end` away from the extents given, which must be all that overlap with it; what sticks out stays.
+pub(crate) fn clear(extents: &mut BTreeMap<u64, ExtentRecord>, start: u64, end: u64, freed: &mut Freed) {
+    let hit: Vec<(u64, ExtentRecord)> = extents
+        .range(..end)
+        .filter(|(offset, extent)| **offset + u64::from(extent.length) > start)
+        .map(|(offset, extent)| (*offset, *extent))
+        .collect();
+    for (offset, extent) in hit {
+        extents.remove(&offset);
+        let extent_end = offset + u64::from(extent.length);
+        if offset < start {
+            extents.insert(offset, ExtentRecord { length: (start - offset) as u32, ..extent });
+        }
+        if extent_end > end {
+            let skipped = (end - offset) as u32;
+            extents.insert(
+                end,
+                ExtentRecord { length: extent.length - skipped, skip: extent.skip + skipped, ..extent },
+            );
+        }
+        freed.add(extent.chunk, extent_end.min(end) - offset.max(start));
+    }
+}
+
+/// Writes the difference between two states of the same range of extents.
+pub(crate) fn write_difference(
+    view: &mut View,
+    node: NodeId,
+    before: &BTreeMap<u64, ExtentRecord>,
+    after: &BTreeMap<u64, ExtentRecord>,
+) {
+    for offset in before.keys().filter(|offset| !after.contains_key(offset)) {
+        view.delete(Key::Extent(node, *offset));
+    }
+    for (offset, extent) in after.iter().filter(|(offset, extent)| before.get(offset) != Some(extent)) {
+        view.put(Key::Extent(node, *offset), Record::Extent(*extent));
+    }
+}
+
+/// Lets go of all content from `size` on. Returns the bytes freed.
+pub(crate) fn cut(view: &mut View, node: NodeId, size: u64) -> Decide<u64> {
+    let before = overlapping(view, node, size, u64::MAX, SCAN_MAX)?;
+    if before.len() >= SCAN_MAX {
+        return Err(Stop::Refuse(Code::TooLarge));
+    }
+    let mut after = before.clone();
+    let mut freed = Freed::default();
+    clear(&mut after, size, u64::MAX, &mut freed);
+    write_difference(view, node, &before, &after);
+    freed.release(view)
+}
+
+/// An extent as clients see it.
+pub(crate) fn shown(offset: u64, extent: &ExtentRecord) -> Extent {
+    Extent {
+        file_offset: offset,
+        length: extent.length,
+        chunk: extent.chunk,
+        frame: extent.frame,
+        skip: extent.skip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::{ChunkId, Position};
+    use proptest::prelude::*;
+
+    const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(1), position: Position(0) };
+
+    proptest! {
+        // The oracle: which (frame, byte of the frame) gives each byte of a small file.
+        #[test]
+        fn clearing_takes_away_exactly_the_range(writes in proptest::collection::vec((0u64..60, 1u32..20), 1..20)) {
+            let mut extents = BTreeMap::new();
+            let mut oracle: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
+            let mut freed = Freed::default();
+            for (frame, (offset, length)) in writes.iter().enumerate() {
+                let frame = frame as u64;
+                clear(&mut extents, *offset, offset + u64::from(*length), &mut freed);
+                extents.insert(*offset, ExtentRecord { length: *length, chunk: CHUNK, frame, skip: 0 });
+                for at in 0..*length {
+                    oracle.insert(offset + u64::from(at), (frame, at));
+                }
+            }
+            let mut seen = BTreeMap::new();
+            for (offset, extent) in &extents {
+                for at in 0..extent.length {
+                    let twice = seen.insert(offset + u64::from(at), (extent.frame, extent.skip + at));
+                    prop_assert!(twice.is_none());
+                }
+            }
+            let written: u64 = writes.iter().map(|(_, length)| u64::from(*length)).sum();
+            prop_assert_eq!(freed.bytes(), written - seen.len() as u64);
+            prop_assert_eq!(seen, oracle);
+        }
+    }
+}

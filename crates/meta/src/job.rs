@@ -1,0 +1,62 @@
+//! A job: one operation on one tablet, from its arrival to its decision.
+
+use crate::context::Context;
+use bearing_proto::client::Request;
+use bearing_proto::peer::{ItemId, Part, Question, Work};
+use bearing_types::{NodeId, Position, SessionId, TransactionId};
+
+/// Identifies a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct JobId(pub u64);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub id: JobId,
+    /// The start of its tablet.
+    pub tablet: Position,
+    pub work: JobWork,
+    pub context: Context,
+    /// How often it ran; a bound on loops that load forever.
+    pub runs: u32,
+}
+
+/// What a job does.
+#[derive(Debug)]
+pub(crate) enum JobWork {
+    /// A client's request.
+    Request(SessionId, Box<Request>),
+    /// A part of a transaction that another tablet coordinates.
+    Prepare {
+        from: Position,
+        session: SessionId,
+        transaction: TransactionId,
+        part_number: u8,
+        part: Box<Part>,
+    },
+    /// A queued item of another tablet.
+    Deliver { from: Position, item: ItemId, done_below: ItemId, work: Work },
+    /// A question of another tablet, or (without one) of this server.
+    Ask { from: Option<Position>, id: u64, question: Question },
+    /// Lets go of a page of a node's content.
+    Reap(NodeId),
+    /// Ends a session that was not renewed.
+    EndSession(SessionId),
+    /// Asks whether a silent session lives, and forgets it if not.
+    SweepSession(SessionId),
+}
+
+impl Job {
+    /// The session that asks, if a client does.
+    pub fn session(&self) -> Option<SessionId> {
+        match &self.work {
+            JobWork::Request(session, _) => Some(*session),
+            JobWork::Prepare { session, .. } => Some(*session),
+            JobWork::Deliver { .. }
+            | JobWork::Ask { .. }
+            | JobWork::Reap(_)
+            | JobWork::EndSession(_)
+            | JobWork::SweepSession(_) => None,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Keys of a tablet's records, and their bytes in the store (`docs/formats/records.md`).
+//!
+//! Encoded keys compare as the fields do: one tag byte, then fields big-endian. All keys are of fixed size: a name is found by its hash and an ordinal
+//! among names of equal hash, and the record says the name itself. So a lookup is a point read, and a listing a range read in cookie order.
+
+use bearing_proto::peer::ItemId;
+use bearing_types::{
+    ChunkId, Epoch, LogIndex, NameHash, NodeId, Position, Sequence, SessionId, TransactionId,
+};
+
+/// The key of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A name in a directory.
+    Name(NodeId, NameHash, u16),
+    /// A node at home here.
+    Node(NodeId),
+    /// A directory's content in this tablet.
+    Fragment(NodeId),
+    /// A run of a file's bytes, by file offset.
+    Extent(NodeId, u64),
+    /// A chunk.
+    Chunk(ChunkId),
+    /// A directory that was removed; it refuses every child operation.
+    Dead(NodeId),
+    /// An unlinked node that a session has open.
+    Orphan(NodeId, SessionId),
+    /// A session, in the tablet of its position.
+    Session(SessionId),
+    /// A session that ended, in any tablet that knew it.
+    Ended(SessionId),
+    /// A session that may hold leases of this tablet.
+    Holder(SessionId),
+    /// The reply to a mutation, kept until the client says it has it.
+    Reply(SessionId, Sequence),
+    /// A part of a transaction that is prepared here.
+    Prepare(TransactionId, u8),
+    /// A transaction coordinated here that is committed but not settled everywhere.
+    Decision(TransactionId),
+    /// An item on its way to another tablet.
+    Outbox(ItemId),
+    /// What was executed of the items of another tablet.
+    Inbox(Position),
+    /// The next id to give out (only in the tablet at position 0).
+    NextId,
+    /// The move token (only in the tablet at position 0): locked by the transaction that moves a directory.
+    MoveToken,
+}
+
+macro_rules! tags {
+    ($($name:ident = $tag:literal),* $(,)?) => {
+        $(const $name: u8 = $tag;)*
+    };
+}
+
+tags! {
+    NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
+    REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17,
+}
+
+impl Key {
+    /// The key's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(32);
+        match *self {
+            Key::Name(directory, hash, ordinal) => {
+                put(&mut bytes, NAME, &[directory.0]);
+                bytes.extend_from_slice(&hash.to_bits().to_be_bytes()[2..]);
+                bytes.extend_from_slice(&ordinal.to_be_bytes());
+            }
+            Key::Node(node) => put(&mut bytes, NODE, &[node.0]),
+            Key::Fragment(directory) => put(&mut bytes, FRAGMENT, &[directory.0]),
+            Key::Extent(node, offset) => put(&mut bytes, EXTENT, &[node.0, offset]),
+            Key::Chunk(chunk) => put(&mut bytes, CHUNK, &[chunk.0]),
+            Key::Dead(directory) => put(&mut bytes, DEAD, &[directory.0]),
+            Key::Orphan(node, session) => put(&mut bytes, ORPHAN, &[node.0, session.0]),
+            Key::Session(session) => put(&mut bytes, SESSION, &[session.0]),
+            Key::Ended(session) => put(&mut bytes, ENDED, &[session.0]),
+            Key::Holder(session) => put(&mut bytes, HOLDER, &[session.0]),
+            Key::Reply(session, sequence) => put(&mut bytes, REPLY, &[session.0, sequence.0]),
+            Key::Prepare(transaction, part) => {
+                put_transaction(&mut bytes, PREPARE, transaction);
+                bytes.push(part);
+            }
+            Key::Decision(transaction) => put_transaction(&mut bytes, DECISION, transaction),
+            Key::Outbox(item) => {
+                put(&mut bytes, OUTBOX, &[item.index.0]);
+                bytes.push(item.place);
+            }
+            Key::Inbox(source) => put(&mut bytes, INBOX, &[source.0]),
+            Key::NextId => bytes.push(NEXT_ID),
+            Key::MoveToken => bytes.push(MOVE_TOKEN),
+        }
+        bytes
+    }
+
+    /// A key from its bytes; `None` if they are not a key.
+    pub fn decode(bytes: &[u8]) -> Option<Key> {
+        let mut fields = Fields(bytes.get(1..)?);
+        let key = match bytes[0] {
+            NAME => {
+                let directory = NodeId(fields.u64()?);
+                let hash = fields.take::<6>()?;
+                let hash = u64::from_be_bytes([0, 0, hash[0], hash[1], hash[2], hash[3], hash[4], hash[5]]);
+                Key::Name(directory, NameHash::from_bits(hash), u16::from_be_bytes(fields.take()?))
+            }
+            NODE => Key::Node(NodeId(fields.u64()?)),
+            FRAGMENT => Key::Fragment(NodeId(fields.u64()?)),
+            EXTENT => Key::Extent(NodeId(fields.u64()?), fields.u64()?),
+            CHUNK => Key::Chunk(ChunkId(fields.u64()?)),
+            DEAD => Key::Dead(NodeId(fields.u64()?)),
+            ORPHAN => Key::Orphan(NodeId(fields.u64()?), SessionId(fields.u64()?)),
+            SESSION => Key::Session(SessionId(fields.u64()?)),
+            ENDED => Key::Ended(SessionId(fields.u64()?)),
+            HOLDER => Key::Holder(SessionId(fields.u64()?)),
+            REPLY => Key::Reply(SessionId(fields.u64()?), Sequence(fields.u64()?)),
+            PREPARE => Key::Prepare(fields.transaction()?, fields.take::<1>()?[0]),
+            DECISION => Key::Decision(fields.transaction()?),
+            OUTBOX => Key::Outbox(ItemId { index: LogIndex(fields.u64()?), place: fields.take::<1>()?[0] }),
+            INBOX => Key::Inbox(Position(fields.u64()?)),
+            NEXT_ID => Key::NextId,
+            MOVE_TOKEN => Key::MoveToken,
+            _ => return None,
+        };
+        fields.0.is_empty().then_some(key)
+    }
+}
+
+/// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and deliveries.
+pub(crate) const RESIDENT_TAGS: [u8; 9] =
+    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX];
+
+fn put(bytes: &mut Vec<u8>, tag: u8, fields: &[u64]) {
+    bytes.push(tag);
+    for field in fields {
+        bytes.extend_from_slice(&field.to_be_bytes());
+    }
+}
+
+fn put_transaction(bytes: &mut Vec<u8>, tag: u8, transaction: TransactionId) {
+    put(bytes, tag, &[transaction.coordinator.0, transaction.epoch.0, transaction.number]);
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn transaction(&mut self) -> Option<TransactionId> {
+        Some(TransactionId {
+            coordinator: Position(self.u64()?),
+            epoch: Epoch(self.u64()?),
+            number: self.u64()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn keys() -> impl Strategy<Value = Key> {
+        let transaction = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(at, epoch, number)| {
+            TransactionId { coordinator: Position(at), epoch: Epoch(epoch), number }
+        });
+        prop_oneof![
+            (any::<u64>(), any::<u64>(), any::<u16>()).prop_map(|(node, hash, ordinal)| Key::Name(
+                NodeId(node),
+                NameHash::from_bits(hash),
+                ordinal
+            )),
+            any::<u64>().prop_map(|node| Key::Node(NodeId(node))),
+            any::<u64>().prop_map(|node| Key::Fragment(NodeId(node))),
+            (any::<u64>(), any::<u64>()).prop_map(|(node, offset)| Key::Extent(NodeId(node), offset)),
+            (any::<u64>(), any::<u64>())
+                .prop_map(|(node, session)| Key::Orphan(NodeId(node), SessionId(session))),
+            (any::<u64>(), any::<u64>())
+                .prop_map(|(session, number)| Key::Reply(SessionId(session), Sequence(number))),
+            (transaction.clone(), any::<u8>())
+                .prop_map(|(transaction, part)| Key::Prepare(transaction, part)),
+            transaction.prop_map(Key::Decision),
+            (any::<u64>(), any::<u8>())
+                .prop_map(|(index, place)| Key::Outbox(ItemId { index: LogIndex(index), place })),
+            Just(Key::NextId),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_survives_its_bytes(key in keys()) {
+            prop_assert_eq!(Key::decode(&key.encode()), Some(key));
+        }
+
+        #[test]
+        fn bytes_compare_as_keys_do(a in keys(), b in keys()) {
+            let tags = (a.encode()[0], b.encode()[0]);
+            if tags.0 == tags.1 {
+                prop_assert_eq!(a.cmp(&b), a.encode().cmp(&b.encode()));
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = Key::decode(&bytes);
+        }
+    }
+}

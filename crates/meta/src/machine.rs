@@ -1,0 +1,320 @@
+//! The metadata server: which event goes where. What each kind of event means is told in the neighbouring files.
+
+use crate::config::Config;
+use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
+use crate::job::{Job, JobId};
+use crate::key::Key;
+use crate::startup::Startup;
+use crate::tablet::{Held, Tablet};
+use bearing_lookup::{ClientMap, Located};
+use bearing_placement::Assignment;
+use bearing_proto::client::{Answer, FilesystemRecord, Recall, Reply, ServerEntry};
+use bearing_proto::keys::ServerKeys;
+use bearing_proto::peer::{PeerBody, PeerMessage};
+use bearing_seams::EngineError;
+use bearing_types::{Mono, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Counts of what the server did. Shells publish them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests of clients.
+    pub requests: u64,
+    /// Runs of `decide`; more than requests because of loads.
+    pub runs: u64,
+    /// Store loads.
+    pub loads: u64,
+    /// Log records.
+    pub records: u64,
+    /// Recalls sent.
+    pub recalls: u64,
+    /// Transactions begun.
+    pub transactions: u64,
+    /// Of these, aborted.
+    pub aborts: u64,
+    /// Requests referred elsewhere.
+    pub referrals: u64,
+}
+
+/// See the module.
+pub struct MetaServer {
+    pub(crate) id: ServerId,
+    pub(crate) config: Config,
+    pub(crate) keys: ServerKeys,
+    pub(crate) tablets: BTreeMap<Position, Tablet>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) ready: VecDeque<JobId>,
+    pub(crate) next_job: u64,
+    pub(crate) next_append: u64,
+    pub(crate) next_data: u64,
+    /// Which request to a data server belongs to which job's slot, and when it was sent.
+    pub(crate) data_requests: BTreeMap<u64, (JobId, usize, Mono)>,
+    /// Loads under way, with the job and the keys it asked for.
+    pub(crate) loads: BTreeMap<LoadTicket, (JobId, Vec<Key>)>,
+    pub(crate) next_load: u64,
+    /// Which job coordinates which transaction.
+    pub(crate) transactions: BTreeMap<TransactionId, JobId>,
+    pub(crate) map: ClientMap,
+    pub(crate) assignment: Option<Assignment>,
+    pub(crate) servers: Vec<ServerEntry>,
+    pub(crate) startup: Startup,
+    pub(crate) filesystem: Option<FilesystemRecord>,
+    pub(crate) ids: NodeIdRange,
+    pub(crate) ids_asked: bool,
+    pub(crate) data_space: BTreeMap<ServerId, DataServerState>,
+    pub(crate) data_servers: Vec<ServerId>,
+    /// Messages of this server's tablets to each other.
+    pub(crate) inward: VecDeque<PeerMessage>,
+    pub(crate) failed: Option<String>,
+    pub(crate) next_upkeep: Mono,
+    pub(crate) next_resend: Mono,
+    pub(crate) arriving: BTreeMap<Position, crate::handover::Arriving>,
+    pub(crate) counters: Counters,
+}
+
+/// What is known of a data server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DataServerState {
+    pub pinged: Option<Mono>,
+    pub answered: Option<Mono>,
+    pub used: u64,
+    pub free: u64,
+}
+
+impl MetaServer {
+    /// A server that knows nothing but its name and its keys.
+    pub fn new(id: ServerId, config: Config, keys: ServerKeys) -> MetaServer {
+        MetaServer {
+            id,
+            config,
+            keys,
+            tablets: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            ready: VecDeque::new(),
+            next_job: 0,
+            next_append: 0,
+            next_data: 0,
+            data_requests: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            next_load: 0,
+            transactions: BTreeMap::new(),
+            map: ClientMap::new(),
+            assignment: None,
+            servers: Vec::new(),
+            startup: Startup::new(),
+            filesystem: None,
+            ids: NodeIdRange::EMPTY,
+            ids_asked: false,
+            data_space: BTreeMap::new(),
+            data_servers: Vec::new(),
+            inward: VecDeque::new(),
+            failed: None,
+            next_upkeep: Mono::ZERO,
+            next_resend: Mono::ZERO,
+            arriving: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes an event; appends what is to be done to `out`.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
+        if self.failed.is_some() {
+            return self.step_failed(event, out);
+        }
+        match event {
+            Event::Start(recovered) => self.start(now, recovered, out),
+            Event::Request(session, request) => self.take_request(now, session, request, out),
+            Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled),
+            Event::Peer(_, message) => self.take_peer(now, message, out),
+            Event::Data(server, reply) => self.take_data(now, server, reply),
+            Event::Told(told) => self.take_told(now, told, out),
+            Event::Loaded(ticket, result) => self.take_loaded(now, ticket, result, out),
+            Event::Synced(number, result) => self.take_synced(now, number, result, out),
+            Event::Applied(block, index, result) => self.take_applied(now, block.start(), index, result, out),
+            Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
+            Event::Tick => {}
+        }
+        if now.mono >= self.next_upkeep {
+            self.upkeep(now, out);
+        }
+        self.settle(now, out);
+    }
+
+    /// When the machine wants a [`Event::Tick`].
+    pub fn next_wake(&self) -> Mono {
+        self.next_upkeep
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The tablets that it serves now, with their epochs.
+    pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
+        self.tablets.values().map(|tablet| (tablet.block, tablet.epoch))
+    }
+
+    /// Runs what is ready and delivers inward messages until nothing moves.
+    fn settle(&mut self, now: Now, out: &mut Vec<Command>) {
+        loop {
+            if let Some(job) = self.ready.pop_front() {
+                self.run(now, job, out);
+            } else if let Some(message) = self.inward.pop_front() {
+                self.take_peer(now, message, out);
+            } else {
+                break;
+            }
+        }
+    }
+
+    // After a failed sync nothing is known about what is stable: no reply leaves any more, reads included.
+    fn step_failed(&mut self, event: Event, out: &mut Vec<Command>) {
+        if let Event::Request(session, request) = event {
+            out.push(Command::Reply(session, Reply { sequence: request.sequence, answer: Answer::Unknown }));
+        }
+    }
+
+    pub(crate) fn fail(&mut self, doing: &str, error: &EngineError, out: &mut Vec<Command>) {
+        let what = format!("{doing}: {error}");
+        out.push(Command::Note(Note::Failed(what.clone())));
+        self.failed = Some(what);
+        self.tablets.clear();
+        self.jobs.clear();
+        self.ready.clear();
+    }
+
+    pub(crate) fn tablet_at(&mut self, position: Position) -> Option<&mut Tablet> {
+        let (_, tablet) = self.tablets.range_mut(..=position).next_back()?;
+        tablet.block.contains(position).then_some(tablet)
+    }
+
+    pub(crate) fn next_append_number(&mut self) -> AppendNumber {
+        self.next_append += 1;
+        self.counters.records += 1;
+        AppendNumber(self.next_append)
+    }
+
+    // --- sending ---
+
+    pub(crate) fn reply(&self, session: SessionId, reply: Reply, out: &mut Vec<Command>) {
+        out.push(Command::Reply(session, reply));
+    }
+
+    /// Sends to whoever owns a position. What cannot be routed is lost, as in any network: senders repeat.
+    pub(crate) fn send_peer(&mut self, from: Position, to: Position, body: PeerBody, out: &mut Vec<Command>) {
+        let Some(located) = self.map.locate(to) else {
+            self.startup.want_map();
+            return;
+        };
+        let message = PeerMessage { from, to, epoch: located.epoch, body };
+        self.route(located, message, out);
+    }
+
+    pub(crate) fn route(&mut self, located: Located, message: PeerMessage, out: &mut Vec<Command>) {
+        if located.owner == self.id {
+            self.inward.push_back(message);
+        } else {
+            out.push(Command::Peer(located.owner, message));
+        }
+    }
+
+    /// Lets something leave once a record of its tablet is committed.
+    pub(crate) fn hold(
+        &mut self,
+        tablet: Position,
+        index: bearing_types::LogIndex,
+        held: Held,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(state) = self.tablets.get_mut(&tablet) else { return };
+        if let Some(held) = state.hold(index, held) {
+            self.release(tablet, held, out);
+        }
+    }
+
+    fn release(&mut self, tablet: Position, held: Held, out: &mut Vec<Command>) {
+        match held {
+            Held::Reply(session, reply) => self.reply(session, reply, out),
+            Held::Mutation(session, sequence) => self.reply_if_complete(tablet, session, sequence, out),
+            // The address is looked up when the message leaves, not when it was written.
+            Held::Peer(message) => self.send_peer(message.from, message.to, message.body, out),
+        }
+    }
+
+    pub(crate) fn send_recalls(
+        &mut self,
+        tablet: Position,
+        wishes: Vec<crate::lease::RecallWish>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(state) = self.tablets.get(&tablet) else { return };
+        for wish in wishes {
+            self.counters.recalls += 1;
+            let recall =
+                Recall { tablet: state.block, epoch: state.epoch, number: wish.number, keys: wish.keys };
+            out.push(Command::Recall(wish.session, recall));
+        }
+    }
+
+    // --- the log and the store ---
+
+    fn take_synced(
+        &mut self,
+        now: Now,
+        number: AppendNumber,
+        result: Result<(), EngineError>,
+        out: &mut Vec<Command>,
+    ) {
+        if let Err(error) = result {
+            return self.fail("sync the tablet log", &error, out);
+        }
+        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        for start in starts {
+            let Some(tablet) = self.tablets.get_mut(&start) else { continue };
+            let held = tablet.synced(number, out);
+            self.mark_outbox_committed(now, start, out);
+            for held in held {
+                self.release(start, held, out);
+            }
+        }
+        self.parts_stable(number, out);
+    }
+
+    fn take_applied(
+        &mut self,
+        now: Now,
+        start: Position,
+        index: bearing_types::LogIndex,
+        result: Result<(), EngineError>,
+        out: &mut Vec<Command>,
+    ) {
+        if let Err(error) = result {
+            return self.fail("apply to the store", &error, out);
+        }
+        if let Some(tablet) = self.tablets.get_mut(&start) {
+            tablet.applied(index);
+        }
+        self.go_on_leaving(now, start, out);
+    }
+
+    fn take_loaded(
+        &mut self,
+        now: Now,
+        ticket: LoadTicket,
+        result: Result<crate::event::LoadResult, EngineError>,
+        out: &mut Vec<Command>,
+    ) {
+        let loaded = match result {
+            Ok(loaded) => loaded,
+            Err(error) => return self.fail("read the store", &error, out),
+        };
+        if self.startup.loads.contains_key(&ticket) {
+            return self.take_startup_load(now, ticket, loaded, out);
+        }
+        if self.take_leaving_load(now, ticket, &loaded, out) {
+            return;
+        }
+        self.take_job_load(ticket, loaded, out);
+    }
+}

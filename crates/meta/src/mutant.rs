@@ -1,0 +1,31 @@
+//! Planted bugs of the kinds people make, chosen at run time, to show that the simulator finds them through invariants that do not mention them. Never part of a
+//! release build.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mutant {
+    /// A change does not look for leases of others.
+    ForgottenLeaseCheck,
+    /// A repeated request is executed again.
+    DoubleExecution,
+    /// Changes reach the store before the log is synced, and the store counts them as done. (Applied by the shell of the simulator.)
+    WrongSyncOrder,
+    /// A create is accepted in a directory that was removed.
+    GrantAfterRmdir,
+    /// A reply leaves before its record is committed.
+    ReplyBeforeCommit,
+    /// A change waits for a recall while others wait for it, instead of answering "retry".
+    RecallWhileHolding,
+}
+
+impl Mutant {
+    /// All of them, with the names used on command lines.
+    pub const ALL: [(&'static str, Mutant); 6] = [
+        ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
+        ("double-execution", Mutant::DoubleExecution),
+        ("wrong-sync-order", Mutant::WrongSyncOrder),
+        ("grant-after-rmdir", Mutant::GrantAfterRmdir),
+        ("reply-before-commit", Mutant::ReplyBeforeCommit),
+        ("recall-while-holding", Mutant::RecallWhileHolding),
+    ];
+}

@@ -1,0 +1,353 @@
+//! Names, fragments and nodes as operations handle them: what several operations share.
+
+use crate::key::Key;
+use crate::record::{
+    DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
+};
+use crate::view::{Decide, Draft, Stop, View};
+use bearing_placement::Seat;
+use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
+use bearing_proto::grant::{Grant, GrantBody};
+use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
+use bearing_types::{
+    Access, AclHash, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, QuotaId, SessionId,
+    Uid, Version, Wall,
+};
+
+/// What one entry adds to its directory's size, in bytes.
+const ENTRY_BYTES: u64 = 32;
+
+/// A name that exists.
+pub(crate) struct Slot {
+    pub key: Key,
+    pub entry: NameEntry,
+    more: bool,
+}
+
+/// Where a name could go.
+pub(crate) struct Vacancy {
+    key: Key,
+    more: bool,
+    /// The last slot of the chain, which must learn that the chain goes on.
+    previous: Option<(Key, NameRecord)>,
+}
+
+/// Looks a name up along the chain of names with its hash.
+pub(crate) fn find(
+    view: &mut View,
+    directory: NodeId,
+    hash: NameHash,
+    name: &Name,
+) -> Decide<Result<Slot, Vacancy>> {
+    let mut vacancy: Option<Vacancy> = None;
+    let mut previous: Option<(Key, NameRecord)> = None;
+    for ordinal in 1..=Cookie::ORDINAL_MAX {
+        let key = Key::Name(directory, hash, ordinal);
+        let Some(record) = view.name_slot(key)? else {
+            return Ok(Err(vacancy.unwrap_or(Vacancy { key, more: false, previous })));
+        };
+        match &record.entry {
+            Some(entry) if entry.name == *name => {
+                return Ok(Ok(Slot { key, entry: entry.clone(), more: record.more }));
+            }
+            Some(_) => {}
+            None if vacancy.is_none() => vacancy = Some(Vacancy { key, more: record.more, previous: None }),
+            None => {}
+        }
+        let more = record.more;
+        previous = Some((key, record));
+        if !more && vacancy.is_some() {
+            break;
+        }
+    }
+    // 32,767 names of one hash: nobody makes these but on purpose.
+    vacancy.map(Err).ok_or(Stop::Refuse(Code::NoSpace))
+}
+
+/// The name's slot, or `NotFound`.
+pub(crate) fn find_existing(view: &mut View, directory: NodeId, hash: NameHash, name: &Name) -> Decide<Slot> {
+    find(view, directory, hash, name)?.map_err(|_| Stop::Refuse(Code::NotFound))
+}
+
+/// Puts a name into a vacancy and counts it.
+pub(crate) fn insert(view: &mut View, vacancy: Vacancy, entry: NameEntry) -> Key {
+    if let Some((key, mut previous)) = vacancy.previous {
+        previous.more = true;
+        view.put(key, Record::Name(previous));
+    }
+    view.put(vacancy.key, Record::Name(NameRecord { entry: Some(entry), more: vacancy.more }));
+    vacancy.key
+}
+
+/// Lets an existing name lead elsewhere.
+pub(crate) fn replace(view: &mut View, slot: &Slot, entry: NameEntry) {
+    view.put(slot.key, Record::Name(NameRecord { entry: Some(entry), more: slot.more }));
+}
+
+/// Takes a name away. Its ordinal stays taken while names of the same hash follow.
+pub(crate) fn remove(view: &mut View, slot: &Slot) {
+    if slot.more {
+        view.put(slot.key, Record::Name(NameRecord { entry: None, more: true }));
+    } else {
+        view.delete(slot.key);
+    }
+}
+
+/// The directory's content in this tablet, about to get a name. If it does not exist yet, the directory's node has to list this tablet first.
+pub(crate) fn fragment_for_insert(view: &mut View, seat: &Seat) -> Decide<FragmentRecord> {
+    if let Some(fragment) = view.fragment(seat.node)? {
+        return Ok(fragment);
+    }
+    if view.get(Key::Dead(seat.node))?.is_some() {
+        return Err(Stop::Refuse(Code::NotFound));
+    }
+    let directory = Handle { node: seat.node, home: seat.home };
+    let block = view.tablet;
+    match view.ask(seat.home, Question::ListFragment { directory, block })? {
+        Told::Listed => Ok(empty_fragment(view.time())),
+        _ => Err(Stop::Later),
+    }
+}
+
+/// A fragment without entries.
+pub(crate) fn empty_fragment(born: Wall) -> FragmentRecord {
+    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1) }
+}
+
+/// Writes a fragment back with other counts.
+pub(crate) fn count(
+    view: &mut View,
+    directory: NodeId,
+    mut fragment: FragmentRecord,
+    entries: i64,
+    directories: i32,
+) {
+    let broken = "a fragment never counts fewer entries than it has";
+    fragment.entries = fragment.entries.checked_add_signed(entries).expect(broken);
+    fragment.directories = fragment.directories.checked_add_signed(directories).expect(broken);
+    fragment.modified = fragment.modified.max(view.time());
+    fragment.version = fragment.version.next();
+    view.put(Key::Fragment(directory), Record::Fragment(fragment));
+    view.changes(LeaseKey::Content(directory));
+}
+
+/// The fragment of a directory that has a name here.
+pub(crate) fn fragment_with_entries(view: &mut View, directory: NodeId) -> Decide<FragmentRecord> {
+    view.fragment(directory)?.ok_or(Stop::Refuse(Code::Io))
+}
+
+/// In a sticky directory only the owner of the entry, of the directory, or root may take a name away.
+pub(crate) fn check_sticky(view: &mut View, remover: &Remover, node: Handle) -> Decide<()> {
+    let free = !remover.directory_mode.has(Mode::STICKY)
+        || remover.uid == Uid(0)
+        || remover.uid == remover.directory_uid;
+    if free {
+        return Ok(());
+    }
+    match view.ask(node.home, Question::Owner { node })? {
+        Told::Owner { uid, .. } if uid == remover.uid => Ok(()),
+        _ => Err(Stop::Refuse(Code::NotPermitted)),
+    }
+}
+
+/// A remover from a grant.
+pub(crate) fn remover(grant: &GrantBody, uid: Uid) -> Remover {
+    Remover { uid, directory_mode: grant.access.mode, directory_uid: grant.access.uid }
+}
+
+/// A name of a non-directory is gone: its node loses a link, here in the same batch, elsewhere by the queue.
+pub(crate) fn drop_link(view: &mut View, node: Handle, keep_open: bool) -> Decide<()> {
+    let open = view.open_by(node.node, keep_open);
+    let changed = view.time();
+    if view.tablet.contains(node.home) {
+        return drop_link_here(view, node, &open, changed);
+    }
+    view.queue(Draft {
+        to: node.home,
+        work: Work::DropLink { node, open, changed },
+        awaited: true,
+        locks: Vec::new(),
+    });
+    Ok(())
+}
+
+/// The same, at the node's home.
+pub(crate) fn drop_link_here(
+    view: &mut View,
+    handle: Handle,
+    open: &[SessionId],
+    changed: Wall,
+) -> Decide<()> {
+    let mut node = view.node_at(handle)?;
+    node.attributes.links = node.attributes.links.saturating_sub(1);
+    node.touch(changed);
+    view.changes(LeaseKey::File(handle.node));
+    if node.attributes.links > 0 {
+        view.put_node(handle.node, node);
+        return Ok(());
+    }
+    let holders: Vec<SessionId> = open.iter().copied().chain(view.open_by(handle.node, false)).collect();
+    if holders.is_empty() {
+        reap(view, handle.node, node);
+        return Ok(());
+    }
+    for session in holders {
+        view.put(Key::Orphan(handle.node, session), Record::Mark(changed));
+    }
+    view.put_node(handle.node, node);
+    Ok(())
+}
+
+/// The session id of marks of nodes that nobody can reach any more and whose content is being let go.
+pub(crate) const REAPER: SessionId = SessionId(0);
+
+/// Nobody can reach the node any more. What has content is marked, and let go page by page in the background, so that unlinking costs the same whatever the size.
+pub(crate) fn reap(view: &mut View, node: NodeId, record: NodeRecord) {
+    if record.attributes.space == 0 {
+        view.delete(Key::Node(node));
+        return;
+    }
+    view.put(Key::Orphan(node, REAPER), Record::Mark(view.time()));
+    view.put_node(node, record);
+}
+
+/// Attributes of a new node.
+pub(crate) fn new_attributes(view: &View, file_type: FileType, access: Access) -> Attributes {
+    let now = view.time();
+    Attributes {
+        file_type,
+        mode: access.mode,
+        uid: access.uid,
+        gid: access.gid,
+        links: 1,
+        size: 0,
+        space: 0,
+        device: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        born: now,
+        version: Version(1),
+    }
+}
+
+/// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
+pub(crate) fn make_directory_node(
+    view: &mut View,
+    seat: Seat,
+    parent: Handle,
+    name: &[u8],
+    access: Access,
+    born: Wall,
+) -> NodeRecord {
+    let mut fragments = Vec::new();
+    if view.tablet.covers(seat.name_block) {
+        fragments.push(view.tablet);
+        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born)));
+    }
+    let mut attributes = new_attributes(view, FileType::Directory, access);
+    attributes.links = 2;
+    for time in
+        [&mut attributes.accessed, &mut attributes.modified, &mut attributes.changed, &mut attributes.born]
+    {
+        *time = born;
+    }
+    let content = DirectoryContent { seat, parent, name: name.to_vec(), fragments };
+    let record = NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) };
+    view.put_node(seat.node, record.clone());
+    record
+}
+
+/// A directory's attributes, merged from its node and its fragments, and whether all of these are here.
+pub(crate) fn directory_attributes(
+    view: &mut View,
+    node: NodeId,
+    record: &NodeRecord,
+) -> Decide<(Attributes, bool)> {
+    let mut attributes = record.attributes;
+    let mut all_here = true;
+    let (mut entries, mut directories) = (0u64, 0u32);
+    for block in &record.directory()?.fragments {
+        let stat = if view.tablet.contains(block.start()) {
+            view.fragment(node)?.map(stat_of)
+        } else {
+            all_here = false;
+            match view.ask(block.start(), Question::Fragment { directory: node })? {
+                Told::Fragment(stat) => Some(stat),
+                _ => return Err(Stop::Later),
+            }
+        };
+        let Some(stat) = stat else { continue };
+        entries += stat.entries;
+        directories += stat.directories;
+        attributes.modified = attributes.modified.max(stat.modified);
+        attributes.changed = attributes.changed.max(stat.modified);
+    }
+    attributes.links = 2 + directories;
+    attributes.size = entries * ENTRY_BYTES;
+    Ok((attributes, all_here))
+}
+
+/// What other tablets are told of a fragment.
+pub(crate) fn stat_of(fragment: FragmentRecord) -> FragmentStat {
+    FragmentStat { entries: fragment.entries, directories: fragment.directories, modified: fragment.modified }
+}
+
+/// A directory as its home shows it to the asking session.
+pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord) -> Decide<DirectoryView> {
+    let (attributes, all_here) = directory_attributes(view, node, record)?;
+    let directory = record.directory()?;
+    let access_lease = view.lease(LeaseKey::Access(node));
+    let lease = if all_here { view.lease(LeaseKey::Content(node)) } else { LeaseMs(0) };
+    let body = GrantBody {
+        filesystem: view.filesystem.filesystem,
+        name_key: view.filesystem.name_key,
+        session: view.session.ok_or(Stop::Refuse(Code::SessionEnded))?,
+        seat: directory.seat,
+        access: record.access(),
+        acl: AclHash(0),
+        quota: QuotaId(0),
+        expires: view.now.wall.after(view.config.grant_life),
+    };
+    Ok(DirectoryView {
+        node: NodeView { node: record.handle(node), attributes, lease },
+        parent: directory.parent,
+        grant: Grant::sign(body, view.keys.grants()),
+        access_lease,
+    })
+}
+
+/// A node that is no directory as its home shows it.
+pub(crate) fn node_view(view: &mut View, node: NodeId, record: &NodeRecord) -> NodeView {
+    let lease = view.lease(LeaseKey::File(node));
+    NodeView { node: record.handle(node), attributes: record.attributes, lease }
+}
+
+/// A name with as much of its node as is at home here.
+pub(crate) fn entry_view(
+    view: &mut View,
+    directory: NodeId,
+    hash: NameHash,
+    entry: &NameEntry,
+) -> Decide<EntryView> {
+    let mut shown = EntryView {
+        node: entry.node,
+        file_type: entry.file_type,
+        lease: view.lease(LeaseKey::Name(directory, hash)),
+        attributes: None,
+        directory: None,
+    };
+    if !view.tablet.contains(entry.node.home) {
+        return Ok(shown);
+    }
+    let record = view.node_at(entry.node)?;
+    if let NodeContent::Directory(content) = &record.content {
+        let here = content.fragments.iter().all(|block| view.tablet.contains(block.start()));
+        if here {
+            shown.directory = Some(Box::new(directory_view(view, entry.node.node, &record)?));
+        }
+    } else {
+        shown.attributes = Some(node_view(view, entry.node.node, &record));
+    }
+    Ok(shown)
+}

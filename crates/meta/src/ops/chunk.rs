@@ -1,0 +1,131 @@
+//! Chunks: opened for a writer, shown to readers, sealed when they cannot be appended to any more.
+
+use crate::context::DataResult;
+use crate::key::Key;
+use crate::record::{ChunkRecord, Record};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, ChunkRef, ChunkView};
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
+use bearing_types::{ChunkId, Epoch, Position, ServerId};
+
+/// What fencing a chunk's servers found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FenceOutcome {
+    /// Seal at this length.
+    Length(u64),
+    /// No server that has the chunk answers.
+    Nobody,
+}
+
+/// A new chunk. Servers to avoid are taken only when there are not enough others.
+pub(super) fn open(view: &mut View, copies: u8, avoid: &[ServerId]) -> Decide<Body> {
+    let copies = usize::from(copies.max(1));
+    let at_least = copies.saturating_sub(1).max(1);
+    let (shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
+        view.data_servers.iter().partition(|server| avoid.contains(server));
+    let id = view.new_id()?;
+    // Turned by the id, so that primaries spread.
+    let turn = if servers.is_empty() { 0 } else { id.0 as usize % servers.len() };
+    servers.rotate_left(turn);
+    if servers.len() < at_least {
+        servers.extend(shunned);
+    }
+    if servers.len() < at_least {
+        return Err(Stop::Later);
+    }
+    servers.truncate(copies);
+    let chunk = ChunkRef { chunk: ChunkId(id.0), position: position_here(view) };
+    let record =
+        ChunkRecord { position: chunk.position, epoch: Epoch(1), servers, sealed: None, dead_bytes: 0 };
+    view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
+    Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Append)))
+}
+
+// Any position of this tablet serves: the chunk's record is found by the position that its reference names.
+fn position_here(view: &View) -> Position {
+    view.tablet.start()
+}
+
+pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
+    let record = view.chunk(chunk)?;
+    Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
+}
+
+/// Fences all servers that answer, takes the shortest length that survived, logs it, and tells them.
+pub(super) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Body> {
+    let mut record = view.chunk(chunk)?;
+    if record.sealed.is_none() && record.epoch == epoch {
+        let fenced = view.data(chunk.chunk, &record.servers, &DataCall::Fence { epoch: epoch.next() })?;
+        let FenceOutcome::Length(length) = sealed_length(&fenced) else {
+            return Err(Stop::Later);
+        };
+        // Told before it is logged: a server that misses it, or a crash in between, leaves bytes beyond the length, which nobody refers to.
+        view.data(chunk.chunk, &record.servers, &DataCall::Seal { epoch: epoch.next(), length })?;
+        record.epoch = epoch.next();
+        record.sealed = Some(length);
+        view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
+    }
+    Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
+}
+
+/// The shortest length among servers that did not restart; only when none of these is left, the shortest of those that did: what they lost was never
+/// synced by all. A server that does not know the chunk never took an append, so nothing of it was acknowledged.
+fn sealed_length(fenced: &[DataResult]) -> FenceOutcome {
+    let mut steady: Option<u64> = None;
+    let mut restarted_length: Option<u64> = None;
+    for result in fenced {
+        match result {
+            Some(Ok(DataBody::Fenced { length, restarted: false })) => {
+                steady = Some(steady.map_or(*length, |shortest| shortest.min(*length)));
+            }
+            Some(Ok(DataBody::Fenced { length, restarted: true })) => {
+                restarted_length = Some(restarted_length.map_or(*length, |shortest| shortest.min(*length)));
+            }
+            Some(Err(DataError::NoChunk)) => {
+                restarted_length = Some(restarted_length.unwrap_or(0));
+            }
+            Some(Ok(_)) | Some(Err(_)) | None => {}
+        }
+    }
+    match steady.or(restarted_length) {
+        Some(length) => FenceOutcome::Length(length),
+        None => FenceOutcome::Nobody,
+    }
+}
+
+fn chunk_view(view: &View, chunk: ChunkRef, record: &ChunkRecord, right: DataRight) -> ChunkView {
+    let body = CapabilityBody {
+        chunk: chunk.chunk,
+        start: 0,
+        end: record.sealed.unwrap_or(u64::MAX),
+        right,
+        epoch: record.epoch,
+        expires: view.now.wall.after(view.config.capability_life),
+    };
+    ChunkView {
+        chunk,
+        epoch: record.epoch,
+        servers: record.servers.clone(),
+        sealed: record.sealed,
+        capability: Capability::sign(body, view.keys.grants()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fenced(length: u64, restarted: bool) -> DataResult {
+        Some(Ok(DataBody::Fenced { length, restarted }))
+    }
+
+    #[test]
+    fn a_restarted_server_counts_only_when_no_other_is_left() {
+        assert_eq!(sealed_length(&[fenced(100, false), fenced(40, true)]), FenceOutcome::Length(100));
+        assert_eq!(sealed_length(&[fenced(100, false), fenced(90, false), None]), FenceOutcome::Length(90));
+        assert_eq!(sealed_length(&[None, fenced(40, true)]), FenceOutcome::Length(40));
+        assert_eq!(sealed_length(&[Some(Err(DataError::NoChunk)), None]), FenceOutcome::Length(0));
+        assert_eq!(sealed_length(&[None, Some(Err(DataError::Failed))]), FenceOutcome::Nobody);
+    }
+}

@@ -1,0 +1,78 @@
+//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is let go.
+
+use crate::extents::{self, Freed, SCAN_MAX};
+use crate::namespace;
+use crate::ops::set_attributes::FILE_BYTES_MAX;
+use crate::record::{ExtentRecord, NodeContent};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, Extent, Handle, LeaseKey};
+use bearing_proto::frame::PAYLOAD_BYTES_MAX;
+use bearing_proto::grant::WriteToken;
+use bearing_types::{Code, Wall};
+use std::collections::BTreeMap;
+
+pub(super) fn decide(
+    view: &mut View,
+    handle: Handle,
+    token: WriteToken,
+    written: &[Extent],
+    size_min: u64,
+    modified: Wall,
+) -> Decide<Body> {
+    let mut record = view.node_at(handle)?;
+    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+    if token.node != handle.node || !token.verify(session, view.keys.grants()) {
+        return Err(Stop::Refuse(Code::Unauthenticated));
+    }
+    if !matches!(record.content, NodeContent::File) || size_min > FILE_BYTES_MAX || !written.iter().all(valid)
+    {
+        return Err(Stop::Refuse(Code::InvalidArgument));
+    }
+    let start = written.iter().map(|extent| extent.file_offset).min().unwrap_or(0);
+    let end = written.iter().map(extent_end).max().unwrap_or(0);
+    // No extent lies beyond the size, so a file that only grows needs no look at its extents.
+    let before = extents::overlapping(view, handle.node, start, end.min(record.attributes.size), SCAN_MAX)?;
+    if before.len() >= SCAN_MAX {
+        return Err(Stop::Refuse(Code::TooLarge));
+    }
+    let mut after = before.clone();
+    let freed = lay_over(&mut after, written);
+    extents::write_difference(view, handle.node, &before, &after);
+
+    let added: u64 = written.iter().map(|extent| u64::from(extent.length)).sum();
+    let attributes = &mut record.attributes;
+    attributes.space = (attributes.space + added).saturating_sub(freed.bytes());
+    attributes.size = attributes.size.max(size_min).max(end);
+    attributes.modified = attributes.modified.max(modified.min(view.time()));
+    freed.release(view)?;
+    record.touch(view.time());
+    view.put_node(handle.node, record.clone());
+    view.changes(LeaseKey::File(handle.node));
+    Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+}
+
+fn lay_over(extents: &mut BTreeMap<u64, ExtentRecord>, written: &[Extent]) -> Freed {
+    let mut freed = Freed::default();
+    for extent in written {
+        extents::clear(extents, extent.file_offset, extent_end(extent), &mut freed);
+        let record = ExtentRecord {
+            length: extent.length,
+            chunk: extent.chunk,
+            frame: extent.frame,
+            skip: extent.skip,
+        };
+        extents.insert(extent.file_offset, record);
+    }
+    freed
+}
+
+fn valid(extent: &Extent) -> bool {
+    let in_frame = extent.skip.checked_add(extent.length).is_some_and(|end| end <= PAYLOAD_BYTES_MAX);
+    let in_file =
+        extent.file_offset.checked_add(u64::from(extent.length)).is_some_and(|end| end <= FILE_BYTES_MAX);
+    extent.length > 0 && in_frame && in_file
+}
+
+fn extent_end(extent: &Extent) -> u64 {
+    extent.file_offset + u64::from(extent.length)
+}

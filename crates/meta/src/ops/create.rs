@@ -1,0 +1,67 @@
+//! A new file, symbolic link or special file: name, node and count in one batch on one tablet.
+
+use crate::namespace;
+use crate::record::{NameEntry, NodeContent, NodeRecord};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, NewNode};
+use bearing_proto::grant::{Grant, GrantBody, WriteToken};
+use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission};
+
+/// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    name: &Name,
+    new: &NewNode,
+) -> Decide<Body> {
+    let hash = NameHash::of(grant.body.name_key, name);
+    let position = grant.body.seat.position_of(hash);
+    view.require(position)?;
+    let content = content(new)?;
+    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let directory = grant.seat.node;
+    let vacancy = match namespace::find(view, directory, hash, name)? {
+        Ok(_) => return Err(Stop::Refuse(Code::Exists)),
+        Err(vacancy) => vacancy,
+    };
+    let fragment = namespace::fragment_for_insert(view, &grant.seat)?;
+
+    let id = view.new_id()?;
+    let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(&grant, who) };
+    let mut attributes = namespace::new_attributes(view, new.file_type, access);
+    attributes.device = new.device;
+    attributes.size = new.target.len() as u64;
+    let node = NodeRecord { home: position, attributes, content };
+    let entry = NameEntry { name: name.clone(), node: node.handle(id), file_type: new.file_type };
+    view.put_node(id, node);
+    namespace::insert(view, vacancy, entry.clone());
+    namespace::count(view, directory, fragment, 1, 0);
+
+    let token = match (new.file_type, view.session) {
+        (FileType::Regular, Some(session)) => Some(WriteToken::sign(id, session, view.keys.grants())),
+        _ => None,
+    };
+    Ok(Body::Entry(namespace::entry_view(view, directory, hash, &entry)?, token))
+}
+
+fn content(new: &NewNode) -> Result<NodeContent, Code> {
+    match new.file_type {
+        FileType::Directory => Err(Code::InvalidArgument),
+        FileType::Symlink if new.target.is_empty() => Err(Code::NotFound),
+        FileType::Symlink if new.target.len() > TARGET_BYTES_MAX => Err(Code::NameTooLong),
+        FileType::Symlink => Ok(NodeContent::Symlink(new.target.clone())),
+        _ if !new.target.is_empty() => Err(Code::InvalidArgument),
+        FileType::Regular => Ok(NodeContent::File),
+        FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+            Ok(NodeContent::Special)
+        }
+    }
+}
+
+/// In a set-group-id directory new nodes get the directory's group.
+pub(super) fn group_of_new(grant: &GrantBody, who: &Credentials) -> Gid {
+    if grant.access.mode.has(Mode::SETGID) { grant.access.gid } else { who.gid }
+}

@@ -1,0 +1,76 @@
+//! A part of a listing, in (hash, ordinal) order: a range read. The cookie alone says where to go on, so no server keeps listing state.
+
+use crate::key::Key;
+use crate::record::{NameEntry, NodeRecord, Record};
+use crate::view::{Decide, Stop, View};
+use bearing_placement::Seat;
+use bearing_proto::client::{Body, ListedEntry};
+use bearing_proto::grant::Grant;
+use bearing_types::{Attributes, Block, Code, Cookie, Credentials, FileType, NameHash, Permission, Position};
+
+/// The fewest names read at once: removed names whose place is kept count too.
+const READ_MIN: u32 = 16;
+
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    after: Cookie,
+    count_max: u32,
+) -> Decide<Body> {
+    let seat = &grant.body.seat;
+    view.require(seat.position_of(after.hash()))?;
+    view.admit(grant, who, Permission::READ)?;
+    if count_max == 0 {
+        return Err(Stop::Refuse(Code::InvalidArgument));
+    }
+    let count_max = count_max.min(view.config.list_entries_max) as usize;
+    let read_max = count_max.max(READ_MIN as usize);
+    let keys = Key::Name(seat.node, after.hash(), after.ordinal() + 1)
+        ..=Key::Name(seat.node, NameHash::LAST, u16::MAX);
+    let pairs = view.range(keys.clone(), read_max)?;
+    let cut = pairs.len() > count_max || view.range_was_full(&keys, read_max);
+    let named: Vec<(Cookie, NameEntry)> = pairs.into_iter().take(count_max).filter_map(named).collect();
+    prefetch_nodes(view, &named)?;
+    let next = match named.last() {
+        Some((last, _)) if cut => Some(last.hash()),
+        _ => next_tablet_hash(seat, view.tablet),
+    };
+    let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry)).collect();
+    Ok(Body::List { entries, next })
+}
+
+fn named((key, record): (Key, Record)) -> Option<(Cookie, NameEntry)> {
+    match (key, record) {
+        (Key::Name(_, hash, ordinal), Record::Name(name)) => Some((Cookie::new(hash, ordinal), name.entry?)),
+        (key, record) => unreachable!("{key:?} holds {record:?}"),
+    }
+}
+
+/// The first hash of the directory that lies beyond this tablet.
+fn next_tablet_hash(seat: &Seat, tablet: Block) -> Option<NameHash> {
+    let beyond = tablet.last().0.checked_add(1).map(Position)?;
+    seat.first_hash_at(beyond)
+}
+
+fn prefetch_nodes(view: &mut View, named: &[(Cookie, NameEntry)]) -> Decide<()> {
+    let here = named.iter().filter(|(_, entry)| has_attributes_here(view, entry));
+    let keys: Vec<Key> = here.map(|(_, entry)| Key::Node(entry.node.node)).collect();
+    view.prefetch(&keys)
+}
+
+// A directory's attributes need its fragments too: whoever wants them asks its home.
+fn has_attributes_here(view: &View, entry: &NameEntry) -> bool {
+    entry.file_type != FileType::Directory && view.tablet.contains(entry.node.home)
+}
+
+fn list_entry(view: &mut View, cookie: Cookie, entry: NameEntry) -> ListedEntry {
+    let attributes = if has_attributes_here(view, &entry) { attributes_at_hand(view, &entry) } else { None };
+    ListedEntry { cookie, name: entry.name, node: entry.node, file_type: entry.file_type, attributes }
+}
+
+// A node under prepare is simply not at hand.
+fn attributes_at_hand(view: &mut View, entry: &NameEntry) -> Option<Attributes> {
+    let node: Option<NodeRecord> = view.node(entry.node.node).ok().flatten();
+    node.map(|node| node.attributes)
+}

@@ -1,0 +1,53 @@
+//! A new directory. Its node lies at the start of its own span: often in another tablet, then made by the queue while the name counts as prepared.
+
+use crate::namespace;
+use crate::ops::create::group_of_new;
+use crate::record::NameEntry;
+use crate::view::{Decide, Draft, Stop, View};
+use bearing_proto::client::{Body, EntryView, Handle, LeaseMs};
+use bearing_proto::grant::Grant;
+use bearing_proto::peer::Work;
+use bearing_types::{Access, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
+
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    name: &Name,
+    mode: Mode,
+) -> Decide<Body> {
+    let hash = NameHash::of(grant.body.name_key, name);
+    view.require(grant.body.seat.position_of(hash))?;
+    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let parent = Handle { node: grant.seat.node, home: grant.seat.home };
+    let vacancy = match namespace::find(view, parent.node, hash, name)? {
+        Ok(_) => return Err(Stop::Refuse(Code::Exists)),
+        Err(vacancy) => vacancy,
+    };
+    let fragment = namespace::fragment_for_insert(view, &grant.seat)?;
+
+    let id = view.new_id()?;
+    let seat = grant.seat.child(id, hash);
+    let inherited = grant.access.mode.bits() & u32::from(Mode::SETGID);
+    let access =
+        Access { mode: Mode::new(mode.bits() | inherited), uid: who.uid, gid: group_of_new(&grant, who) };
+    let node = Handle { node: id, home: seat.home };
+    let entry = NameEntry { name: name.clone(), node, file_type: FileType::Directory };
+    let key = namespace::insert(view, vacancy, entry.clone());
+    namespace::count(view, parent.node, fragment, 1, 1);
+    let born = view.time();
+    if view.tablet.contains(seat.home) {
+        namespace::make_directory_node(view, seat, parent, name.as_bytes(), access, born);
+        return Ok(Body::Entry(namespace::entry_view(view, parent.node, hash, &entry)?, None));
+    }
+    let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, born };
+    view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
+    let shown = EntryView {
+        node,
+        file_type: FileType::Directory,
+        lease: LeaseMs(0),
+        attributes: None,
+        directory: None,
+    };
+    Ok(Body::Entry(shown, None))
+}

@@ -1,0 +1,66 @@
+//! Operations of clients: one file each, told top to bottom: validate, load, decide, record, reply.
+
+mod chunk;
+mod commit;
+mod create;
+mod directory;
+mod extents;
+mod link;
+mod list;
+mod lookup;
+mod make_directory;
+mod open;
+mod release;
+mod remove_directory;
+mod rename;
+mod session;
+mod set_attributes;
+mod unlink;
+
+use crate::view::{Decide, View};
+use bearing_proto::client::{Body, Call};
+
+pub(crate) use release::{forget_holder, reap_page};
+pub(crate) use session::end as end_session;
+
+/// Decides a client's call.
+pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
+    match call {
+        Call::OpenSession => session::open(view),
+        Call::RenewSession => session::renew(view),
+        Call::CloseSession => session::close(view),
+        Call::Map { .. } | Call::Statfs => unreachable!("answered by the machine without a tablet"),
+        Call::Root { filesystem } => directory::root(view, *filesystem),
+        Call::Directory { directory } => directory::show(view, *directory),
+        Call::Lookup { grant, who, name } => lookup::decide(view, grant, who, name),
+        Call::List { grant, who, after, count_max } => list::decide(view, grant, who, *after, *count_max),
+        Call::Create { grant, who, name, new } => create::decide(view, grant, who, name, new),
+        Call::MakeDirectory { grant, who, name, mode } => {
+            make_directory::decide(view, grant, who, name, *mode)
+        }
+        Call::Unlink { grant, who, name, keep_open } => unlink::decide(view, grant, who, name, *keep_open),
+        Call::RemoveDirectory { grant, who, name } => remove_directory::decide(view, grant, who, name),
+        Call::Link { grant, who, name, node } => link::decide(view, grant, who, name, *node),
+        Call::Rename { source, source_name, target, target_name, who, mode, keep_open } => {
+            let from = rename::End { grant: source, name: source_name };
+            let to = rename::End { grant: target, name: target_name };
+            rename::decide(view, from, to, who, *mode, *keep_open)
+        }
+        Call::Attributes { node } => directory::attributes(view, *node),
+        Call::SetAttributes { node, who, change, token } => {
+            set_attributes::decide(view, *node, who, change, *token)
+        }
+        Call::ReadLink { node } => directory::read_link(view, *node),
+        Call::Open { node, who, read, write, truncate } => {
+            open::decide(view, *node, who, open::Wish { read: *read, write: *write, truncate: *truncate })
+        }
+        Call::Extents { node, offset, count_max } => extents::decide(view, *node, *offset, *count_max),
+        Call::Commit { node, token, extents, size_min, modified } => {
+            commit::decide(view, *node, *token, extents, *size_min, *modified)
+        }
+        Call::Release { node } => release::decide(view, *node),
+        Call::OpenChunk { copies, avoid } => chunk::open(view, *copies, avoid),
+        Call::Chunk { chunk } => chunk::show(view, *chunk),
+        Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
+    }
+}

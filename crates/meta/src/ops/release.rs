@@ -1,0 +1,61 @@
+//! A session closes an unlinked file; and, in the background, the content of nodes that nobody can reach is let go page by page.
+
+use crate::extents::{self, Freed};
+use crate::key::Key;
+use crate::namespace::{self, REAPER};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, Handle};
+use bearing_types::{Code, NodeId, SessionId};
+use std::collections::BTreeMap;
+
+/// Extents let go in one step of the reaper.
+const PAGE: usize = 1024;
+/// Sessions looked at to see whether one still has the node open.
+const HOLDERS_MAX: usize = 4096;
+
+pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
+    view.require(handle.home)?;
+    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+    forget_holder(view, handle.node, session)?;
+    Ok(Body::Done)
+}
+
+/// The session has the node open no more; the last one to say so ends it.
+pub(crate) fn forget_holder(view: &mut View, node: NodeId, session: SessionId) -> Decide<()> {
+    let keys = Key::Orphan(node, SessionId(0))..=Key::Orphan(node, SessionId(u64::MAX));
+    let holders = view.range(keys, HOLDERS_MAX)?;
+    let mine = Key::Orphan(node, session);
+    if !holders.iter().any(|(key, _)| *key == mine) {
+        return Ok(());
+    }
+    view.delete(mine);
+    if holders.len() > 1 {
+        return Ok(());
+    }
+    match view.node(node)? {
+        Some(record) if record.attributes.links == 0 => namespace::reap(view, node, record),
+        Some(_) | None => {}
+    }
+    Ok(())
+}
+
+/// Lets go of one page of a node's extents; with the last page goes the node. Returns whether it is gone.
+pub(crate) fn reap_page(view: &mut View, node: NodeId) -> Decide<bool> {
+    let Some(mut record) = view.node(node)? else { return Ok(true) };
+    let before = extents::overlapping(view, node, 0, u64::MAX, PAGE)?;
+    let mut freed = Freed::default();
+    for extent in before.values() {
+        freed.add(extent.chunk, u64::from(extent.length));
+    }
+    extents::write_difference(view, node, &before, &BTreeMap::new());
+    let last = before.len() < PAGE;
+    record.attributes.space = record.attributes.space.saturating_sub(freed.bytes());
+    freed.release(view)?;
+    if last {
+        view.delete(Key::Node(node));
+        view.delete(Key::Orphan(node, REAPER));
+    } else {
+        view.put_node(node, record);
+    }
+    Ok(last)
+}

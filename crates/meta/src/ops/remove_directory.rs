@@ -1,0 +1,38 @@
+//! Removes an empty directory. Its node is prepared first, so that no new fragment is listed, then every listed fragment: each finds itself empty and
+//! refuses every child operation from then on, whatever grant is shown.
+
+use crate::namespace;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, Handle, LeaseKey};
+use bearing_proto::grant::Grant;
+use bearing_proto::peer::{Part, Promise};
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, Permission};
+
+pub(crate) fn decide(view: &mut View, grant: &Grant, who: &Credentials, name: &Name) -> Decide<Body> {
+    let hash = NameHash::of(grant.body.name_key, name);
+    view.require(grant.body.seat.position_of(hash))?;
+    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let parent = grant.seat.node;
+    let slot = namespace::find_existing(view, parent, hash, name)?;
+    namespace::check_sticky(view, &namespace::remover(&grant, who.uid), slot.entry.node)?;
+    if slot.entry.file_type != FileType::Directory {
+        return Err(Stop::Refuse(Code::NotDirectory));
+    }
+    kill(view, slot.entry.node)?;
+    let fragment = namespace::fragment_with_entries(view, parent)?;
+    namespace::remove(view, &slot);
+    namespace::count(view, parent, fragment, -1, -1);
+    view.changes(LeaseKey::Name(parent, hash));
+    Ok(Body::Done)
+}
+
+/// Prepares the end of a directory: its node, then every fragment that it lists.
+pub(super) fn kill(view: &mut View, node: Handle) -> Decide<()> {
+    let Promise::Fragments(fragments) = view.part(node.home, Part::KillNode { node })? else {
+        return Err(Stop::Refuse(Code::Io));
+    };
+    for block in fragments {
+        view.part(block.start(), Part::KillFragment { node: node.node })?;
+    }
+    Ok(())
+}

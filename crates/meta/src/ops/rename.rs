@@ -1,0 +1,157 @@
+//! Moves a name. The new name's tablet coordinates. Only a directory that changes its parent takes the move token; its new ancestors are read
+//! while the token is held, so that no two moves together can make a cycle.
+
+use crate::namespace::{self, Slot};
+use crate::ops::remove_directory::kill;
+use crate::record::NameEntry;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, Handle, LeaseKey, RenameMode};
+use bearing_proto::grant::Grant;
+use bearing_proto::peer::{Part, Promise, Question, Told};
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, Permission, Position};
+
+/// The deepest tree in which a directory can change its parent.
+const ANCESTORS_MAX: usize = 4096;
+
+/// A directory and a name in it.
+#[derive(Clone, Copy)]
+pub(super) struct End<'a> {
+    pub grant: &'a Grant,
+    pub name: &'a Name,
+}
+
+impl End<'_> {
+    fn hash(&self) -> NameHash {
+        NameHash::of(self.grant.body.name_key, self.name)
+    }
+
+    fn position(&self) -> Position {
+        self.grant.body.seat.position_of(self.hash())
+    }
+
+    fn directory(&self) -> Handle {
+        Handle { node: self.grant.body.seat.node, home: self.grant.body.seat.home }
+    }
+}
+
+pub(super) fn decide(
+    view: &mut View,
+    from: End,
+    to: End,
+    who: &Credentials,
+    mode: RenameMode,
+    keep_open: bool,
+) -> Decide<Body> {
+    view.require(to.position())?;
+    view.admit(from.grant, who, Permission::CHANGE_ENTRIES)?;
+    view.admit(to.grant, who, Permission::CHANGE_ENTRIES)?;
+    if from.grant.body.filesystem != to.grant.body.filesystem || from.grant.body.quota != to.grant.body.quota
+    {
+        return Err(Stop::Refuse(Code::CrossDevice));
+    }
+    let (node, file_type) = take(view, from, who)?;
+    let (directory, hash) = (to.directory(), to.hash());
+    // After the source is taken: with source and target in one directory the target is seen as it will be.
+    let target = if from.directory() == directory && from.name == to.name {
+        None
+    } else {
+        Some(namespace::find(view, directory.node, hash, to.name)?)
+    };
+    let Some(target) = target else {
+        view.nothing_to_do();
+        return if mode == RenameMode::NoReplace { Err(Stop::Refuse(Code::Exists)) } else { Ok(Body::Done) };
+    };
+    if let Ok(slot) = &target {
+        if mode == RenameMode::NoReplace {
+            return Err(Stop::Refuse(Code::Exists));
+        }
+        if slot.entry.node == node {
+            // Two names of one node: POSIX has rename do nothing.
+            view.nothing_to_do();
+            return Ok(Body::Done);
+        }
+    }
+    if file_type == FileType::Directory {
+        move_directory(view, node, from.directory(), to)?;
+    }
+    let entry = NameEntry { name: to.name.clone(), node, file_type };
+    let is_directory = i32::from(file_type == FileType::Directory);
+    match target {
+        Ok(slot) => replace(view, to, who, &slot, entry, keep_open)?,
+        Err(vacancy) => {
+            let fragment = namespace::fragment_for_insert(view, &to.grant.body.seat)?;
+            namespace::insert(view, vacancy, entry);
+            namespace::count(view, directory.node, fragment, 1, is_directory);
+        }
+    }
+    view.changes(LeaseKey::Name(directory.node, hash));
+    Ok(Body::Done)
+}
+
+fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileType)> {
+    let part = Part::TakeName {
+        directory: from.directory().node,
+        hash: from.hash(),
+        name: from.name.clone(),
+        remover: namespace::remover(&from.grant.body, who.uid),
+        changed: view.time(),
+    };
+    match view.part(from.position(), part)? {
+        Promise::Taken { node, file_type } => Ok((node, file_type)),
+        _ => Err(Stop::Refuse(Code::Io)),
+    }
+}
+
+/// A directory gets a new parent or name: its node must know, and it must not end up below itself.
+fn move_directory(view: &mut View, node: Handle, from: Handle, to: End) -> Decide<()> {
+    let parent = to.directory();
+    if from != parent {
+        view.part(Position(0), Part::MoveToken)?;
+        check_not_below(view, node, parent)?;
+    }
+    let changed = view.time();
+    view.part(node.home, Part::SetParent { node, parent, name: to.name.clone(), changed })?;
+    Ok(())
+}
+
+fn check_not_below(view: &mut View, node: Handle, mut ancestor: Handle) -> Decide<()> {
+    for _ in 0..ANCESTORS_MAX {
+        if ancestor.node == node.node {
+            return Err(Stop::Refuse(Code::InvalidArgument));
+        }
+        let Told::Parent(parent) = view.ask(ancestor.home, Question::Parent { directory: ancestor })? else {
+            return Err(Stop::Later);
+        };
+        if parent == ancestor {
+            return Ok(());
+        }
+        ancestor = parent;
+    }
+    Err(Stop::Refuse(Code::InvalidArgument))
+}
+
+fn replace(
+    view: &mut View,
+    to: End,
+    who: &Credentials,
+    slot: &Slot,
+    entry: NameEntry,
+    keep_open: bool,
+) -> Decide<()> {
+    let old = slot.entry.clone();
+    let directory = to.directory().node;
+    match (entry.file_type == FileType::Directory, old.file_type == FileType::Directory) {
+        (true, false) => return Err(Stop::Refuse(Code::NotDirectory)),
+        (false, true) => return Err(Stop::Refuse(Code::IsDirectory)),
+        (true, true) | (false, false) => {}
+    }
+    namespace::check_sticky(view, &namespace::remover(&to.grant.body, who.uid), old.node)?;
+    let fragment = namespace::fragment_with_entries(view, directory)?;
+    namespace::replace(view, slot, entry);
+    namespace::count(view, directory, fragment, 0, 0);
+    if old.file_type == FileType::Directory {
+        kill(view, old.node)
+    } else {
+        namespace::drop_link(view, old.node, keep_open)
+    }
+}

@@ -1,0 +1,147 @@
+//! Changes attributes of a node, at its home.
+
+use crate::extents;
+use crate::namespace;
+use crate::record::{NodeContent, NodeRecord};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, NodeView, TimeChange};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, Uid, Wall};
+
+/// The largest file, in bytes.
+pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+pub(super) fn decide(
+    view: &mut View,
+    handle: Handle,
+    who: &Credentials,
+    change: &AttributeChange,
+    token: Option<WriteToken>,
+) -> Decide<Body> {
+    let mut record = view.node_at(handle)?;
+    let owns = who.uid == Uid(0) || who.uid == record.attributes.uid;
+    check_times(&record, who, owns, change)?;
+    if let Some(mode) = change.mode {
+        set_mode(&mut record, who, owns, mode)?;
+    }
+    if change.uid.is_some() || change.gid.is_some() {
+        set_owner(&mut record, who, owns, change.uid, change.gid)?;
+    }
+    if let Some(size) = change.size {
+        check_writable(view, handle, &record, who, token)?;
+        set_size(view, handle, &mut record, size)?;
+    }
+    let now = view.time();
+    set_time(&mut record.attributes.accessed, change.accessed, now);
+    set_time(&mut record.attributes.modified, change.modified, now);
+    record.touch(now);
+    view.put_node(handle.node, record.clone());
+    view.changes(LeaseKey::File(handle.node));
+    if record.attributes.is_directory() {
+        view.changes(LeaseKey::Content(handle.node));
+        let access_changed = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+        if access_changed {
+            view.changes(LeaseKey::Access(handle.node));
+        }
+        let (attributes, _) = namespace::directory_attributes(view, handle.node, &record)?;
+        return Ok(Body::Node(NodeView {
+            node: handle,
+            attributes,
+            lease: view.lease(LeaseKey::Content(handle.node)),
+        }));
+    }
+    Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+}
+
+// utimensat(2): anybody who may write may set both times to now; other times only the owner.
+fn check_times(
+    record: &NodeRecord,
+    who: &Credentials,
+    owns: bool,
+    change: &AttributeChange,
+) -> Result<(), Code> {
+    let times = [change.accessed, change.modified];
+    if owns || times == [None, None] {
+        return Ok(());
+    }
+    if times.iter().flatten().any(|time| *time != TimeChange::Now) {
+        return Err(Code::NotPermitted);
+    }
+    // A truncate sets the modification time along with the size, which has its own check.
+    let writes = record.access().allows(who, Permission::WRITE, record.attributes.file_type);
+    if writes || change.size.is_some() { Ok(()) } else { Err(Code::Access) }
+}
+
+fn set_mode(record: &mut NodeRecord, who: &Credentials, owns: bool, mode: Mode) -> Result<(), Code> {
+    if !owns {
+        return Err(Code::NotPermitted);
+    }
+    let foreign_group = who.uid != Uid(0) && !who.in_group(record.attributes.gid);
+    record.attributes.mode = if foreign_group { mode.without(Mode::SETGID) } else { mode };
+    Ok(())
+}
+
+fn set_owner(
+    record: &mut NodeRecord,
+    who: &Credentials,
+    owns: bool,
+    uid: Option<Uid>,
+    gid: Option<Gid>,
+) -> Result<(), Code> {
+    let attributes = &mut record.attributes;
+    let (uid, gid) = (uid.unwrap_or(attributes.uid), gid.unwrap_or(attributes.gid));
+    let root = who.uid == Uid(0);
+    let allowed = root || (owns && uid == attributes.uid && (gid == attributes.gid || who.in_group(gid)));
+    if !allowed {
+        return Err(Code::NotPermitted);
+    }
+    (attributes.uid, attributes.gid) = (uid, gid);
+    if attributes.file_type != FileType::Directory && !root {
+        attributes.mode = attributes.mode.without(Mode::SETUID | Mode::SETGID);
+    }
+    Ok(())
+}
+
+fn check_writable(
+    view: &View,
+    handle: Handle,
+    record: &NodeRecord,
+    who: &Credentials,
+    token: Option<WriteToken>,
+) -> Decide<()> {
+    match record.content {
+        NodeContent::File => {}
+        NodeContent::Directory(_) => return Err(Stop::Refuse(Code::IsDirectory)),
+        NodeContent::Symlink(_) | NodeContent::Special => return Err(Stop::Refuse(Code::InvalidArgument)),
+    }
+    let open = token.is_some_and(|token| {
+        token.node == handle.node
+            && view.session.is_some_and(|session| token.verify(session, view.keys.grants()))
+    });
+    if open || record.access().allows(who, Permission::WRITE, FileType::Regular) {
+        return Ok(());
+    }
+    Err(Stop::Refuse(Code::Access))
+}
+
+/// Cuts or lengthens a file. What is cut off is let go; what is added is a hole.
+pub(super) fn set_size(view: &mut View, handle: Handle, record: &mut NodeRecord, size: u64) -> Decide<()> {
+    if size > FILE_BYTES_MAX {
+        return Err(Stop::Refuse(Code::TooLarge));
+    }
+    if size < record.attributes.size {
+        let freed = extents::cut(view, handle.node, size)?;
+        record.attributes.space = record.attributes.space.saturating_sub(freed);
+    }
+    record.attributes.size = size;
+    record.attributes.modified = record.attributes.modified.max(view.time());
+    Ok(())
+}
+
+fn set_time(time: &mut Wall, change: Option<TimeChange>, now: Wall) {
+    match change {
+        None => {}
+        Some(TimeChange::Now) => *time = now,
+        Some(TimeChange::To(to)) => *time = to,
+    }
+}

@@ -1,0 +1,31 @@
+//! Removes a name that is no directory. The node loses a link after the name is gone: its count may be too high, never too low.
+
+use crate::namespace;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, LeaseKey};
+use bearing_proto::grant::Grant;
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, Permission};
+
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    name: &Name,
+    keep_open: bool,
+) -> Decide<Body> {
+    let hash = NameHash::of(grant.body.name_key, name);
+    view.require(grant.body.seat.position_of(hash))?;
+    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let directory = grant.seat.node;
+    let slot = namespace::find_existing(view, directory, hash, name)?;
+    namespace::check_sticky(view, &namespace::remover(&grant, who.uid), slot.entry.node)?;
+    if slot.entry.file_type == FileType::Directory {
+        return Err(Stop::Refuse(Code::IsDirectory));
+    }
+    let fragment = namespace::fragment_with_entries(view, directory)?;
+    namespace::remove(view, &slot);
+    namespace::count(view, directory, fragment, -1, 0);
+    view.changes(LeaseKey::Name(directory, hash));
+    namespace::drop_link(view, slot.entry.node, keep_open)?;
+    Ok(Body::Done)
+}

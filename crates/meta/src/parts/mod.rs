@@ -1,0 +1,28 @@
+//! Parts of transactions, one file each. A part reads, locks what its promise rests on, and writes what commit shall change. In the coordinator's own tablet
+//! it joins the decision directly; elsewhere its writes wait in a prepare record.
+
+mod add_link;
+mod kill_fragment;
+mod kill_node;
+mod move_token;
+mod set_parent;
+mod take_name;
+
+use crate::view::{Decide, View};
+use bearing_proto::peer::{Part, Promise};
+
+/// Decides a part.
+pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
+    match part {
+        Part::TakeName { directory, hash, name, remover, changed: _ } => {
+            take_name::decide(view, *directory, *hash, name, remover)
+        }
+        Part::SetParent { node, parent, name, changed } => {
+            set_parent::decide(view, *node, *parent, name, *changed)
+        }
+        Part::MoveToken => move_token::decide(view),
+        Part::AddLink { node, changed } => add_link::decide(view, *node, *changed),
+        Part::KillNode { node } => kill_node::decide(view, *node),
+        Part::KillFragment { node } => kill_fragment::decide(view, *node),
+    }
+}

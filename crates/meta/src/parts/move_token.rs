@@ -1,0 +1,13 @@
+//! The move token: at most one directory changes its parent at a time. Released by the transaction's decision, never by time.
+
+use crate::key::Key;
+use crate::view::{Decide, View};
+use bearing_proto::peer::Promise;
+use bearing_types::Position;
+
+pub(super) fn decide(view: &mut View) -> Decide<Promise> {
+    view.require(Position(0))?;
+    view.hold(Key::MoveToken)?;
+    view.lock(Key::MoveToken)?;
+    Ok(Promise::Done)
+}

@@ -1,0 +1,29 @@
+//! Rename of a directory: its node knows its parent and name.
+
+use crate::key::Key;
+use crate::record::NodeContent;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Handle, LeaseKey};
+use bearing_proto::peer::Promise;
+use bearing_types::{Code, Name, Wall};
+
+pub(super) fn decide(
+    view: &mut View,
+    handle: Handle,
+    parent: Handle,
+    name: &Name,
+    changed: Wall,
+) -> Decide<Promise> {
+    let mut record = view.node_at(handle)?;
+    let NodeContent::Directory(content) = &mut record.content else {
+        return Err(Stop::Refuse(Code::NotDirectory));
+    };
+    content.parent = parent;
+    content.name = name.as_bytes().to_vec();
+    record.touch(changed);
+    view.lock(Key::Node(handle.node))?;
+    view.put_node(handle.node, record);
+    view.changes(LeaseKey::Access(handle.node));
+    view.changes(LeaseKey::Content(handle.node));
+    Ok(Promise::Done)
+}

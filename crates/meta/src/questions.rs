@@ -1,0 +1,69 @@
+//! Questions between tablets. Asking twice does no harm.
+
+use crate::key::Key;
+use crate::namespace;
+use crate::record::{NodeContent, Record};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::Handle;
+use bearing_proto::peer::{FragmentStat, Question, Told};
+use bearing_types::{Block, Code, NodeId, SessionId, Wall};
+
+/// The first id that the common counter gives out: 1 is the root.
+const FIRST_ID: NodeId = NodeId(2);
+
+/// Decides a question.
+pub(crate) fn decide(view: &mut View, question: &Question) -> Decide<Told> {
+    match question {
+        Question::ListFragment { directory, block } => list_fragment(view, *directory, *block),
+        Question::Parent { directory } => {
+            let parent = view.node_at(*directory)?.directory()?.parent;
+            Ok(Told::Parent(parent))
+        }
+        Question::Fragment { directory } => {
+            let fragment = view.fragment(*directory)?.map(namespace::stat_of);
+            Ok(Told::Fragment(fragment.unwrap_or(FragmentStat {
+                entries: 0,
+                directories: 0,
+                modified: Wall(i64::MIN),
+            })))
+        }
+        Question::Ids { count } => take_ids(view, *count),
+        Question::Session { session } => session_alive(view, *session),
+        Question::Owner { node } => {
+            let record = view.node_at(*node)?;
+            Ok(Told::Owner { uid: record.attributes.uid, gid: record.attributes.gid })
+        }
+    }
+}
+
+/// A tablet is about to take the first name of a directory: from now on the directory's removal must ask that tablet too.
+fn list_fragment(view: &mut View, directory: Handle, block: Block) -> Decide<Told> {
+    let mut record = match view.node_at(directory) {
+        // The directory was removed: for whoever wants to create in it, it does not exist.
+        Err(Stop::Refuse(Code::Stale)) => return Err(Stop::Refuse(Code::NotFound)),
+        other => other?,
+    };
+    let NodeContent::Directory(content) = &mut record.content else {
+        return Err(Stop::Refuse(Code::NotDirectory));
+    };
+    if !content.fragments.iter().any(|listed| listed.covers(block)) {
+        content.fragments.push(block);
+        view.put_node(directory.node, record);
+    }
+    Ok(Told::Listed)
+}
+
+fn take_ids(view: &mut View, count: u32) -> Decide<Told> {
+    let first = match view.get(Key::NextId)? {
+        Some(Record::NextId(next)) => next,
+        Some(other) => unreachable!("the counter holds {other:?}"),
+        None => FIRST_ID,
+    };
+    view.put(Key::NextId, Record::NextId(NodeId(first.0 + u64::from(count))));
+    Ok(Told::Ids { first, count })
+}
+
+fn session_alive(view: &mut View, session: SessionId) -> Decide<Told> {
+    let alive = view.get(Key::Session(session))?.is_some() && view.get(Key::Ended(session))?.is_none();
+    Ok(Told::Session { alive })
+}

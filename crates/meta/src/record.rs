@@ -1,0 +1,322 @@
+//! Values of a tablet's records, and the log record that changes them.
+//!
+//! A stored value is one version byte, then the record in postcard's encoding. Adding a field makes a new version with a migration in [`Record::decode`]; a
+//! version that this program does not know is refused, never guessed at.
+
+use crate::key::Key;
+use bearing_placement::Seat;
+use bearing_proto::client::{Body, ChunkRef, Handle};
+use bearing_proto::peer::{ItemId, Promise, Work};
+use bearing_types::{
+    Access, Attributes, Block, Code, Epoch, FileType, LogIndex, Name, NodeId, Position, Sequence, ServerId,
+    SessionId, Version, Wall,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of stored records.
+pub const RECORD_VERSION: u8 = 1;
+/// The version of log records.
+pub const LOG_VERSION: u8 = 1;
+
+/// A directory entry. A removed entry whose hash has further names stays as `Vacant`, so that ordinals (and so cookies) never change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRecord {
+    /// What it names, or nothing any more.
+    pub entry: Option<NameEntry>,
+    /// Whether names of the same hash with higher ordinals may exist.
+    pub more: bool,
+}
+
+/// What a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameEntry {
+    /// The name.
+    pub name: Name,
+    /// The node.
+    pub node: Handle,
+    /// The kind of node.
+    pub file_type: FileType,
+}
+
+/// A node (inode).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its home.
+    pub home: Position,
+    /// Its own attributes; a directory's times and counts also live in its fragments.
+    pub attributes: Attributes,
+    /// What its kind needs.
+    pub content: NodeContent,
+}
+
+/// What a node of each kind needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeContent {
+    /// Extents have keys of their own.
+    File,
+    /// A directory.
+    Directory(DirectoryContent),
+    /// The target of a symbolic link.
+    Symlink(Vec<u8>),
+    /// Nothing.
+    Special,
+}
+
+/// What a directory's node knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryContent {
+    /// Where its children go.
+    pub seat: Seat,
+    /// Its parent; itself for a root.
+    pub parent: Handle,
+    /// Its name there; empty for a root.
+    pub name: Vec<u8>,
+    /// The blocks in which it has a fragment. A listed block covers its later splits.
+    pub fragments: Vec<Block>,
+}
+
+/// A directory's content in one tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentRecord {
+    /// Its entries.
+    pub entries: u64,
+    /// Of these, directories.
+    pub directories: u32,
+    /// Last change of the entries.
+    pub modified: Wall,
+    /// Grows with every change of the entries.
+    pub version: Version,
+}
+
+/// A run of a file's bytes; the file offset is in the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentRecord {
+    /// Bytes.
+    pub length: u32,
+    /// The chunk.
+    pub chunk: ChunkRef,
+    /// Where the frame starts.
+    pub frame: u64,
+    /// Payload bytes to skip.
+    pub skip: u32,
+}
+
+/// A chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkRecord {
+    /// Where this record lies.
+    pub position: Position,
+    /// The chunk's epoch.
+    pub epoch: Epoch,
+    /// The servers that hold it, the primary first.
+    pub servers: Vec<ServerId>,
+    /// The length at which it was sealed.
+    pub sealed: Option<u64>,
+    /// Bytes of frames that nobody refers to any more.
+    pub dead_bytes: u64,
+}
+
+/// A prepared part of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepareRecord {
+    /// What was promised to the coordinator.
+    pub promise: Promise,
+    /// What is locked until the decision, as encoded keys.
+    pub locks: Vec<Vec<u8>>,
+    /// What commit changes.
+    pub changes: Vec<LoggedChange>,
+}
+
+/// An item on its way to another tablet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboxRecord {
+    /// A position in the tablet that shall execute it.
+    pub to: Position,
+    /// What to do.
+    pub work: Work,
+    /// The mutation whose reply waits for the delivery.
+    pub waiter: Option<(SessionId, Sequence)>,
+    /// What is locked until the delivery, as encoded keys.
+    pub locks: Vec<Vec<u8>>,
+}
+
+/// What was executed of the items of another tablet: all below `done_below`, and those listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxRecord {
+    /// All items with smaller ids are executed and acknowledged.
+    pub done_below: Option<ItemId>,
+    /// Executed items that are not below it.
+    pub done: Vec<ItemId>,
+}
+
+/// The reply to a mutation that went well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyRecord {
+    /// The position that the request concerned: where the record goes when the tablet is split.
+    pub position: Position,
+    /// What was answered.
+    pub body: Body,
+}
+
+/// Any record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// For [`Key::Name`].
+    Name(NameRecord),
+    /// For [`Key::Node`].
+    Node(Box<NodeRecord>),
+    /// For [`Key::Fragment`].
+    Fragment(FragmentRecord),
+    /// For [`Key::Extent`].
+    Extent(ExtentRecord),
+    /// For [`Key::Chunk`].
+    Chunk(Box<ChunkRecord>),
+    /// For [`Key::Prepare`].
+    Prepare(Box<PrepareRecord>),
+    /// For [`Key::Decision`]: positions of the participants.
+    Decision(Vec<Position>),
+    /// For [`Key::Outbox`].
+    Outbox(Box<OutboxRecord>),
+    /// For [`Key::Inbox`].
+    Inbox(Box<InboxRecord>),
+    /// For [`Key::Reply`].
+    Reply(Box<ReplyRecord>),
+    /// For [`Key::NextId`].
+    NextId(NodeId),
+    /// For marks that say all with their key and the time they were made: dead, orphan, session, ended, holder.
+    Mark(Wall),
+}
+
+/// One absolute change in a log record: encoded key, encoded record (`None` deletes).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedChange {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The record.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Why stored bytes are no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// Written by a newer program; the version found.
+    Version(u8),
+    /// Not a record.
+    Malformed,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordError::Version(found) => {
+                write!(
+                    f,
+                    "record of format version {found}; this program knows up to {RECORD_VERSION}; use a newer `bearing`"
+                )
+            }
+            RecordError::Malformed => {
+                write!(f, "record that makes no sense; restore this server from its replicas")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+impl Record {
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![RECORD_VERSION]).expect("plain values always encode")
+    }
+
+    /// A record from its bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
+        decode_versioned(bytes, RECORD_VERSION)
+    }
+}
+
+/// What one log record does to its tablet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// Whether everything before this record is void: the tablet arrives here by hand-over, and what this server held of it long ago counts no more.
+    pub reset: bool,
+    /// What changes.
+    pub changes: Vec<LoggedChange>,
+}
+
+impl LogEntry {
+    /// The record's bytes: a version byte, then the entry in postcard's encoding.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![LOG_VERSION]).expect("plain values always encode")
+    }
+
+    /// An entry from its bytes.
+    pub fn decode(bytes: &[u8]) -> Result<LogEntry, RecordError> {
+        decode_versioned(bytes, LOG_VERSION)
+    }
+}
+
+fn decode_versioned<'a, T: Deserialize<'a>>(bytes: &'a [u8], known: u8) -> Result<T, RecordError> {
+    match bytes.split_first() {
+        Some((version, body)) if *version == known => {
+            postcard::from_bytes(body).map_err(|_| RecordError::Malformed)
+        }
+        Some((version, _)) if *version > known => Err(RecordError::Version(*version)),
+        _ => Err(RecordError::Malformed),
+    }
+}
+
+impl LoggedChange {
+    /// A change from its parts.
+    pub fn new(key: &Key, record: Option<&Record>) -> LoggedChange {
+        LoggedChange { key: key.encode(), value: record.map(Record::encode) }
+    }
+
+    /// The parts of a change.
+    pub fn decode(&self) -> Result<(Key, Option<Record>), RecordError> {
+        let key = Key::decode(&self.key).ok_or(RecordError::Malformed)?;
+        let record = self.value.as_deref().map(Record::decode).transpose()?;
+        Ok((key, record))
+    }
+}
+
+impl NodeRecord {
+    /// What finds the node.
+    pub fn handle(&self, node: NodeId) -> Handle {
+        Handle { node, home: self.home }
+    }
+
+    /// The directory's part, or `NotDirectory`.
+    pub fn directory(&self) -> Result<&DirectoryContent, Code> {
+        match &self.content {
+            NodeContent::Directory(directory) => Ok(directory),
+            NodeContent::File | NodeContent::Symlink(_) | NodeContent::Special => Err(Code::NotDirectory),
+        }
+    }
+
+    /// Marks a change of attributes. Times of a node never run backwards.
+    pub fn touch(&mut self, now: Wall) {
+        self.attributes.changed = self.attributes.changed.max(now);
+        self.attributes.version = self.attributes.version.next();
+    }
+
+    /// Mode, owner and group.
+    pub fn access(&self) -> Access {
+        self.attributes.access()
+    }
+}
+
+impl InboxRecord {
+    /// Whether an item was executed.
+    pub fn executed(&self, item: ItemId) -> bool {
+        self.done_below.is_some_and(|below| item < below) || self.done.contains(&item)
+    }
+
+    /// Notes an execution, and lets go of what the sender will not repeat.
+    pub fn note(&mut self, item: ItemId, done_below: ItemId) {
+        self.done_below = self.done_below.max(Some(done_below));
+        self.done.retain(|done| *done >= done_below);
+        self.done.push(item);
+    }
+}

@@ -1,0 +1,194 @@
+//! Requests of clients: admitted at most once, answered once their records are committed.
+
+use crate::event::Command;
+use crate::job::JobWork;
+use crate::key::Key;
+use crate::machine::MetaServer;
+use crate::tablet::{Phase, Tablet};
+use bearing_proto::client::{Answer, Body, Call, ClusterMap, Recalled, Reply, Request, StatfsView};
+use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
+
+/// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
+const LEAVING_RETRY_US: u32 = 5_000;
+
+impl MetaServer {
+    pub(crate) fn take_request(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        request: Request,
+        out: &mut Vec<Command>,
+    ) {
+        self.counters.requests += 1;
+        let sequence = request.sequence;
+        match request.call {
+            Call::Map { have } => return self.answer_map(session, sequence, have, out),
+            Call::Statfs => return self.answer_statfs(session, sequence, out),
+            _ => {}
+        }
+        let busy = self.jobs.len() >= self.config.jobs_max || self.filesystem.is_none();
+        let Some(tablet) = self.tablet_at(request.position) else {
+            return self.refer(session, sequence, request.position, out);
+        };
+        if busy || matches!(tablet.phase, Phase::Leaving(_)) {
+            let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
+            return self.reply(session, Reply { sequence, answer }, out);
+        }
+        if request.call.mutates() && request.epoch != tablet.epoch {
+            return self.refer(session, sequence, request.position, out);
+        }
+        let start = tablet.block.start();
+        if tablet.ended.contains(&session) {
+            let reply = self.done(start, sequence, Err(Code::SessionEnded));
+            return self.reply(session, reply, out);
+        }
+        hear(tablet, now, session, request.finished_below);
+        if request.call.mutates() {
+            let state = tablet.sessions.entry(session).or_default();
+            // A stray copy of something long finished, or of something under way: the answer was or will be sent.
+            if state.finished_below.is_some_and(|below| sequence < below) || state.running.contains(&sequence)
+            {
+                return;
+            }
+            if state.answered.contains_key(&sequence) && !self.executes_twice() {
+                out.push(Command::Note(crate::event::Note::Step("duplicate")));
+                return self.reply_if_complete(start, session, sequence, out);
+            }
+            let tablet = self.tablets.get_mut(&start).expect("seen just now");
+            tablet.sessions.entry(session).or_default().running.insert(sequence);
+        }
+        self.new_job(start, JobWork::Request(session, Box::new(request)), now);
+    }
+
+    /// Sends the reply to a mutation if its record is committed and its queued items have arrived.
+    pub(crate) fn reply_if_complete(
+        &self,
+        start: Position,
+        session: SessionId,
+        sequence: Sequence,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let Some(answered) = tablet.sessions.get(&session).and_then(|state| state.answered.get(&sequence))
+        else {
+            return;
+        };
+        if answered.index <= tablet.committed && answered.awaited.is_empty() {
+            let reply = self.done(start, sequence, answered.result.clone());
+            self.reply(session, reply, out);
+        }
+    }
+
+    /// An answer that was decided here.
+    pub(crate) fn done(&self, start: Position, sequence: Sequence, result: Result<Body, Code>) -> Reply {
+        let answer = match self.tablets.get(&start) {
+            Some(tablet) => {
+                Answer::Done { tablet: tablet.block, epoch: tablet.epoch, result: result.map(Box::new) }
+            }
+            None => Answer::Unknown,
+        };
+        Reply { sequence, answer }
+    }
+
+    /// Says who serves a position, as far as is known.
+    pub(crate) fn refer(
+        &mut self,
+        session: SessionId,
+        sequence: Sequence,
+        position: Position,
+        out: &mut Vec<Command>,
+    ) {
+        self.counters.referrals += 1;
+        let serving = self.tablet_at(position).map(|tablet| (tablet.block, tablet.epoch));
+        let answer = match (serving, self.map.locate(position)) {
+            (Some((tablet, epoch)), _) => Answer::Referral { tablet, epoch, owner: self.id },
+            // Owned by this server, but not served yet: the client waits a moment.
+            (None, Some(located)) if located.owner == self.id => Answer::Retry { after_us: LEAVING_RETRY_US },
+            (None, Some(located)) => {
+                Answer::Referral { tablet: located.block, epoch: located.epoch, owner: located.owner }
+            }
+            (None, None) => Answer::Unknown,
+        };
+        self.reply(session, Reply { sequence, answer }, out);
+    }
+
+    fn answer_map(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        have: Option<MapVersion>,
+        out: &mut Vec<Command>,
+    ) {
+        let (Some(version), Some(assignment)) = (self.map.version(), &self.assignment) else {
+            return self.reply(session, Reply { sequence, answer: Answer::Unknown }, out);
+        };
+        let map = (have != Some(version)).then(|| {
+            let assignment = assignment.clone();
+            Box::new(ClusterMap { version, assignment, servers: self.servers.clone() })
+        });
+        self.reply(session, unplaced(sequence, Ok(Body::Map(map))), out);
+    }
+
+    fn answer_statfs(&self, session: SessionId, sequence: Sequence, out: &mut Vec<Command>) {
+        let states = self.data_space.values();
+        let (used, free) = states.fold((0, 0), |(used, free), state| (used + state.used, free + state.free));
+        let nodes_used = self.ids.next.0;
+        let view = StatfsView { bytes_total: used + free, bytes_free: free, nodes_used };
+        self.reply(session, unplaced(sequence, Ok(Body::Statfs(view))), out);
+    }
+
+    pub(crate) fn take_recalled(&mut self, now: Now, session: SessionId, recalled: Recalled) {
+        let config = &self.config;
+        let Some(tablet) = self.tablets.get_mut(&recalled.tablet.start()) else { return };
+        if tablet.epoch == recalled.epoch {
+            tablet.leases.recalled(session, recalled.number, &recalled.open, now.mono, config);
+        }
+    }
+
+    /// What calls on a session do to the tablet's memory of it.
+    pub(crate) fn note_session_calls(&mut self, now: Now, start: Position, session: SessionId, call: &Call) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        match call {
+            Call::OpenSession | Call::RenewSession => {
+                tablet.registered.insert(session, now.mono);
+            }
+            Call::CloseSession => {
+                tablet.registered.remove(&session);
+                tablet.ended.insert(session);
+            }
+            _ => {}
+        }
+    }
+
+    fn executes_twice(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.config.mutant == Some(crate::mutant::Mutant::DoubleExecution) {
+            return true;
+        }
+        false
+    }
+}
+
+/// An answer that no tablet stands behind.
+fn unplaced(sequence: Sequence, result: Result<Body, Code>) -> Reply {
+    let answer = Answer::Done {
+        tablet: bearing_types::Block::RING,
+        epoch: bearing_types::Epoch(0),
+        result: result.map(Box::new),
+    };
+    Reply { sequence, answer }
+}
+
+/// Notes that a session was heard of, and lets go of the replies that it has.
+fn hear(tablet: &mut Tablet, now: Now, session: SessionId, finished_below: Sequence) {
+    let state = tablet.sessions.entry(session).or_default();
+    state.heard = Some(now.mono);
+    if state.finished_below.is_some_and(|below| below >= finished_below) {
+        return;
+    }
+    state.finished_below = Some(finished_below);
+    let kept = state.answered.split_off(&finished_below);
+    let finished = std::mem::replace(&mut state.answered, kept);
+    let logged = finished.into_iter().filter(|(_, answered)| answered.result.is_ok());
+    tablet.stale_replies.extend(logged.map(|(sequence, _)| Key::Reply(session, sequence)));
+}

@@ -1,0 +1,684 @@
+//! Running jobs: decide, fetch what is missing, decide again; then write, lock, recall and reply.
+
+use crate::context::{Context, PartVote};
+use crate::event::{Command, LoadResult, LoadTicket, Note};
+use crate::job::{Job, JobId, JobWork};
+use crate::key::Key;
+use crate::machine::MetaServer;
+use crate::namespace::REAPER;
+use crate::ops;
+use crate::parts;
+use crate::questions;
+use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
+use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, PreparedState};
+use crate::view::{Decide, Draft, Stop, View};
+use crate::works;
+use bearing_proto::client::{Answer, Body, LeaseKey, LeaseMs, Reply};
+use bearing_proto::data::DataRequest;
+use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
+use bearing_seams::KeyRange;
+use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A job that runs so often loads in circles; it is told to retry.
+const RUNS_MAX: u32 = 10_000;
+
+/// What a job came to.
+pub(crate) enum Decided {
+    Body(Body),
+    Promise(Promise),
+    Delivered,
+    Told(Told),
+    Reaped(bool),
+    SessionOver,
+}
+
+/// What a decision leaves behind besides its result.
+struct Effects {
+    wanted: Vec<Key>,
+    batch: BTreeMap<Key, Option<Record>>,
+    locks: BTreeSet<Key>,
+    drafts: Vec<Draft>,
+    changed: Vec<LeaseKey>,
+    given: Vec<(LeaseKey, LeaseMs)>,
+    read_index: LogIndex,
+    nothing: bool,
+}
+
+impl MetaServer {
+    pub(crate) fn new_job(&mut self, tablet: Position, work: JobWork, now: Now) -> JobId {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let mut context = Context::new(now);
+        if let JobWork::Prepare { transaction, .. } = &work {
+            context.transaction = Some(*transaction);
+        }
+        self.jobs.insert(id, Job { id, tablet, work, context, runs: 0 });
+        self.ready.push_back(id);
+        id
+    }
+
+    /// Runs a job once.
+    pub(crate) fn run(&mut self, now: Now, id: JobId, out: &mut Vec<Command>) {
+        let (Some(mut job), Some(filesystem)) = (self.jobs.remove(&id), self.filesystem) else { return };
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        self.counters.runs += 1;
+        job.runs += 1;
+        job.context.range_wanted = false;
+        let mut view = View::new(
+            now,
+            &self.config,
+            &self.keys,
+            tablet,
+            job.session(),
+            &self.data_servers,
+            &filesystem,
+            &mut self.ids,
+            &mut job.context,
+        );
+        let decided = decide(&mut view, &job.work);
+        let effects = Effects {
+            wanted: view.wanted,
+            batch: view.batch,
+            locks: view.locks,
+            drafts: view.drafts,
+            changed: view.changed,
+            given: view.given,
+            read_index: view.read_index,
+            nothing: view.nothing,
+        };
+        match decided {
+            Ok(decided) => self.conclude(now, job, decided, effects, out),
+            Err(Stop::Need) if job.runs < RUNS_MAX => self.fetch(now, job, effects.wanted, out),
+            Err(Stop::Need) | Err(Stop::Later) => self.postpone(job, out),
+            Err(Stop::Locked(key)) => self.wait_for_lock(job, key, out),
+            Err(Stop::Refuse(code)) => self.refuse(job, code, effects.read_index, out),
+            Err(Stop::Elsewhere(position)) => self.elsewhere(job, position, out),
+        }
+    }
+
+    // --- what is missing ---
+
+    fn fetch(&mut self, now: Now, mut job: Job, wanted: Vec<Key>, out: &mut Vec<Command>) {
+        let id = job.id;
+        if job.context.wants_transaction && job.context.transaction.is_none() {
+            self.begin_transaction(&mut job);
+            self.ready.push_back(id);
+        }
+        let reload = job.context.range_wanted;
+        for slot in &mut job.context.ranges {
+            // Whatever is fetched, time passes until the next run: a range is read again for it.
+            slot.pairs = None;
+        }
+        if reload || !wanted.is_empty() {
+            self.load(&job, &wanted, reload, out);
+        }
+        self.send_parts(&mut job, out);
+        self.send_questions(&mut job, out);
+        self.send_data(now, &mut job, out);
+        self.jobs.insert(id, job);
+    }
+
+    fn load(&mut self, job: &Job, wanted: &[Key], reload: bool, out: &mut Vec<Command>) {
+        let Some(tablet) = self.tablets.get(&job.tablet) else { return };
+        let ranges = job.context.ranges.iter().filter(|_| reload);
+        let ranges = ranges.map(|slot| (key_range(&slot.keys), slot.count_max)).collect();
+        self.counters.loads += 1;
+        let keys = wanted.iter().map(Key::encode).collect();
+        let ticket = LoadTicket(self.next_load);
+        out.push(Command::Load { ticket, tablet: tablet.block, keys, ranges });
+        self.next_load += 1;
+        self.loads.insert(ticket, (job.id, wanted.to_vec()));
+    }
+
+    /// What a job asked of the store is there.
+    pub(crate) fn take_job_load(&mut self, ticket: LoadTicket, loaded: LoadResult, out: &mut Vec<Command>) {
+        let Some((id, wanted)) = self.loads.remove(&ticket) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        for (key, value) in wanted.into_iter().zip(loaded.values) {
+            match value.as_deref().map(Record::decode).transpose() {
+                Ok(record) => tablet.cache.loaded(key, record),
+                Err(error) => return self.damaged(id, format!("{key:?}: {error}"), out),
+            }
+        }
+        let mut decoded = Vec::new();
+        for pairs in loaded.ranges {
+            match decode_pairs(pairs) {
+                Ok(pairs) => decoded.push(pairs),
+                Err(what) => return self.damaged(id, what, out),
+            }
+        }
+        for (slot, pairs) in job.context.ranges.iter_mut().zip(decoded) {
+            slot.pairs = Some(pairs);
+        }
+        self.ready.push_back(id);
+    }
+
+    // Damaged records are never served; the operation that met them says so.
+    fn damaged(&mut self, id: JobId, what: String, out: &mut Vec<Command>) {
+        out.push(Command::Note(Note::Damaged(what)));
+        if let Some(job) = self.jobs.remove(&id) {
+            self.refuse(job, Code::Io, LogIndex::ZERO, out);
+        }
+    }
+
+    pub(crate) fn begin_transaction(&mut self, job: &mut Job) {
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        let number = tablet.next_transaction;
+        tablet.next_transaction += 1;
+        tablet.live.insert(number);
+        self.counters.transactions += 1;
+        let coordinator = tablet.block.start();
+        let transaction = TransactionId { coordinator, epoch: tablet.epoch, number };
+        job.context.transaction = Some(transaction);
+        self.transactions.insert(transaction, job.id);
+    }
+
+    pub(crate) fn send_parts(&mut self, job: &mut Job, out: &mut Vec<Command>) {
+        let wanted = |vote: &PartVote| matches!(vote, PartVote::Wanted);
+        if !job.context.parts.iter().any(|slot| wanted(&slot.vote)) {
+            return;
+        }
+        if job.context.transaction.is_none() {
+            self.begin_transaction(job);
+        }
+        let (Some(transaction), Some(session)) = (job.context.transaction, job.session()) else { return };
+        let over_below = self.tablets.get(&job.tablet).map_or(0, |tablet| tablet.over_below());
+        for (number, slot) in job.context.parts.iter_mut().enumerate().filter(|(_, slot)| wanted(&slot.vote))
+        {
+            slot.vote = PartVote::Sent;
+            let part = Box::new(slot.part.clone());
+            let part_number = number as u8;
+            let body = PeerBody::Prepare { transaction, part_number, session, over_below, part };
+            self.send_peer(job.tablet, slot.position, body, out);
+        }
+    }
+
+    pub(crate) fn send_questions(&mut self, job: &mut Job, out: &mut Vec<Command>) {
+        for (number, slot) in job.context.questions.iter_mut().enumerate().filter(|(_, slot)| !slot.sent) {
+            slot.sent = true;
+            let id = job.id.0 << 8 | number as u64 & 0xff;
+            let body = PeerBody::Ask { id, question: slot.question.clone() };
+            self.send_peer(job.tablet, slot.position, body, out);
+        }
+    }
+
+    fn send_data(&mut self, now: Now, job: &mut Job, out: &mut Vec<Command>) {
+        for (number, slot) in job.context.data.iter_mut().enumerate().filter(|(_, slot)| slot.sent.is_none())
+        {
+            let id = self.next_data;
+            self.next_data += 1;
+            slot.sent = Some(id);
+            self.data_requests.insert(id, (job.id, number, now.mono));
+            out.push(Command::Data(
+                slot.server,
+                DataRequest { id, chunk: slot.chunk, call: slot.call.clone() },
+            ));
+        }
+    }
+
+    fn wait_for_lock(&mut self, job: Job, key: Key, out: &mut Vec<Command>) {
+        // A transaction never waits for a lock while it holds others: that is how deadlocks are made.
+        if job.context.has_parts()
+            || !job.context.holds.is_empty()
+            || matches!(job.work, JobWork::Prepare { .. })
+        {
+            return self.postpone(job, out);
+        }
+        let id = job.id;
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        tablet.waiting.entry(key).or_default().push(id);
+        self.jobs.insert(id, job);
+    }
+
+    // --- the decision ---
+
+    fn conclude(
+        &mut self,
+        now: Now,
+        mut job: Job,
+        decided: Decided,
+        effects: Effects,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        if let JobWork::Prepare { transaction, .. } = &job.work
+            && tablet.is_over(*transaction)
+        {
+            return self.drop_job(job);
+        }
+        if effects.nothing {
+            self.abort_parts(&mut job, out);
+            return self.answer(now, job, decided, effects, false, out);
+        }
+        if job.context.parts.iter().any(|slot| !slot.used) {
+            return self.postpone(job, out);
+        }
+        let holders = tablet.leases.holders(&effects.changed, job.session(), now.mono);
+        if !holders.is_empty() && !self.skips_lease_check() {
+            let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+            let wishes = tablet.leases.recall(holders, now.mono, &self.config);
+            out.push(Command::Note(Note::Step("recall")));
+            self.send_recalls(job.tablet, wishes, out);
+            return self.postpone(job, out);
+        }
+        self.answer(now, job, decided, effects, true, out);
+    }
+
+    fn answer(
+        &mut self,
+        now: Now,
+        job: Job,
+        decided: Decided,
+        mut effects: Effects,
+        commit: bool,
+        out: &mut Vec<Command>,
+    ) {
+        self.give_leases(now, &job, &mut effects);
+        let start = job.tablet;
+        if commit {
+            self.add_protocol_records(&job, &decided, &mut effects);
+        }
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let first_item = tablet.next_index;
+        for node in nodes_to_reap(&effects.batch) {
+            self.begin_reaping(now, start, node);
+        }
+        if commit {
+            add_outbox_records(&job, first_item, &mut effects);
+        }
+        let index = if effects.batch.is_empty() {
+            effects.read_index
+        } else {
+            let number = self.next_append_number();
+            let tablet = self.tablets.get_mut(&start).expect("seen just now");
+            let index = tablet.write(std::mem::take(&mut effects.batch), number, out);
+            tablet.leases.changed(&effects.changed);
+            index.max(effects.read_index)
+        };
+        let awaited = self.start_items(start, first_item, &effects.drafts);
+        self.close_transaction(&job, index, commit, out);
+        self.finish(now, job, decided, index, awaited, effects, out);
+    }
+
+    fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) {
+        let (Some(session), Some(tablet)) = (job.session(), self.tablets.get_mut(&job.tablet)) else {
+            return;
+        };
+        if effects.given.is_empty() || !matches!(job.work, JobWork::Request(..)) {
+            return;
+        }
+        for (key, lease) in &effects.given {
+            tablet.leases.give(*key, session, *lease, now.mono);
+        }
+        // Logged before the first lease leaves, so that a later owner knows whom to ask.
+        if tablet.holders.insert(session) {
+            effects.batch.insert(Key::Holder(session), Some(Record::Mark(now.wall)));
+        }
+    }
+
+    fn add_protocol_records(&mut self, job: &Job, decided: &Decided, effects: &mut Effects) {
+        match (&job.work, decided) {
+            (JobWork::Request(session, request), Decided::Body(body)) if request.call.mutates() => {
+                let reply = ReplyRecord { position: request.position, body: body.clone() };
+                effects
+                    .batch
+                    .insert(Key::Reply(*session, request.sequence), Some(Record::Reply(Box::new(reply))));
+            }
+            (JobWork::Prepare { transaction, part_number, .. }, Decided::Promise(promise)) => {
+                let changes = std::mem::take(&mut effects.batch);
+                let record = PrepareRecord {
+                    promise: promise.clone(),
+                    locks: effects.locks.iter().map(Key::encode).collect(),
+                    changes: changes
+                        .iter()
+                        .map(|(key, record)| crate::record::LoggedChange::new(key, record.as_ref()))
+                        .collect(),
+                };
+                // What the part changes counts only with the decision; its leases are free by now, and locked keys give no new ones.
+                effects.batch.insert(
+                    Key::Prepare(*transaction, *part_number),
+                    Some(Record::Prepare(Box::new(record))),
+                );
+            }
+            (JobWork::Deliver { from, item, done_below, .. }, Decided::Delivered) => {
+                if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
+                    let inbox = tablet.inbox.entry(*from).or_default();
+                    inbox.note(*item, *done_below);
+                    effects.batch.insert(Key::Inbox(*from), Some(Record::Inbox(Box::new(inbox.clone()))));
+                }
+            }
+            _ => {}
+        }
+        let participants: BTreeSet<Position> = job.context.parts.iter().map(|slot| slot.position).collect();
+        if let (Some(transaction), false) = (job.context.transaction, participants.is_empty()) {
+            effects.batch.insert(
+                Key::Decision(transaction),
+                Some(Record::Decision(participants.into_iter().collect())),
+            );
+        }
+    }
+
+    /// The items of a decision go into the outbox; they leave when the record is committed. Returns those that the reply waits for.
+    fn start_items(&mut self, start: Position, index: LogIndex, drafts: &[Draft]) -> BTreeSet<ItemId> {
+        let mut awaited = BTreeSet::new();
+        let Some(tablet) = self.tablets.get_mut(&start) else { return awaited };
+        for (place, draft) in drafts.iter().enumerate() {
+            let item = ItemId { index, place: place as u8 };
+            for key in &draft.locks {
+                tablet.locked.insert(*key, LockedBy::Item(item));
+            }
+            if draft.awaited {
+                awaited.insert(item);
+            }
+            let record = outbox_record(draft, None);
+            tablet.outbox.insert(item, OutboxState { record, sent: None, committed: false });
+        }
+        awaited
+    }
+
+    fn close_transaction(&mut self, job: &Job, index: LogIndex, commit: bool, out: &mut Vec<Command>) {
+        if matches!(job.work, JobWork::Prepare { .. }) {
+            return;
+        }
+        let Some(transaction) = job.context.transaction else { return };
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        tablet.live.remove(&transaction.number);
+        self.transactions.remove(&transaction);
+        let participants: BTreeSet<Position> = job.context.parts.iter().map(|slot| slot.position).collect();
+        if commit && !participants.is_empty() {
+            out.push(Command::Note(Note::Step("decided")));
+            let state =
+                DecisionState { waiting: participants.clone(), index, sent: job.context.started.mono };
+            tablet.decisions.insert(transaction, state);
+            for position in participants {
+                let body = PeerBody::Decided { transaction, commit: true };
+                let message =
+                    PeerMessage { from: job.tablet, to: position, epoch: bearing_types::Epoch(0), body };
+                self.hold(job.tablet, index, Held::Peer(message), out);
+            }
+        }
+        self.unlock(job.tablet, LockedBy::Transaction(transaction));
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn finish(
+        &mut self,
+        now: Now,
+        job: Job,
+        decided: Decided,
+        index: LogIndex,
+        awaited: BTreeSet<ItemId>,
+        effects: Effects,
+        out: &mut Vec<Command>,
+    ) {
+        let start = job.tablet;
+        match (job.work, decided) {
+            (JobWork::Request(session, request), Decided::Body(body)) => {
+                self.note_session_calls(now, start, session, &request.call);
+                if request.call.mutates() {
+                    let Some(tablet) = self.tablets.get_mut(&start) else { return };
+                    let state = tablet.sessions.entry(session).or_default();
+                    state.running.remove(&request.sequence);
+                    state.answered.insert(request.sequence, Answered { result: Ok(body), index, awaited });
+                    return self.hold(start, index, Held::Mutation(session, request.sequence), out);
+                }
+                let reply = self.done(start, request.sequence, Ok(body));
+                self.hold(start, index, Held::Reply(session, reply), out);
+            }
+            (JobWork::Prepare { from, transaction, part_number, .. }, Decided::Promise(promise)) => {
+                self.note_prepared(now, start, transaction, part_number, &promise, index, &effects.locks);
+                out.push(Command::Note(Note::Step("prepared")));
+                let body = PeerBody::Prepared { transaction, part_number, vote: Vote::Yes(promise) };
+                self.hold_peer(start, index, from, body, out);
+            }
+            (JobWork::Deliver { from, item, .. }, Decided::Delivered) => {
+                out.push(Command::Note(Note::Step("delivered")));
+                self.hold_peer(start, index, from, PeerBody::Delivered { item }, out);
+            }
+            (JobWork::Ask { from: Some(from), id, .. }, Decided::Told(told)) => {
+                self.hold_peer(start, index, from, PeerBody::Told { id, told }, out);
+            }
+            (JobWork::Ask { from: None, .. }, Decided::Told(told)) => self.take_ids(told),
+            (JobWork::Reap(node), Decided::Reaped(gone)) => {
+                if let Some(tablet) = self.tablets.get_mut(&start) {
+                    tablet.reaping.remove(&node);
+                }
+                if !gone {
+                    self.begin_reaping(now, start, node);
+                }
+            }
+            (JobWork::EndSession(session) | JobWork::SweepSession(session), Decided::SessionOver) => {
+                self.forget_session(start, session);
+            }
+            (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
+            (_, Decided::Told(_) | Decided::Reaped(_) | Decided::SessionOver) => {}
+        }
+    }
+
+    pub(crate) fn hold_peer(
+        &mut self,
+        start: Position,
+        index: LogIndex,
+        to: Position,
+        body: PeerBody,
+        out: &mut Vec<Command>,
+    ) {
+        let message = PeerMessage { from: start, to, epoch: bearing_types::Epoch(0), body };
+        self.hold(start, index, Held::Peer(message), out);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn note_prepared(
+        &mut self,
+        now: Now,
+        start: Position,
+        transaction: TransactionId,
+        part_number: u8,
+        promise: &Promise,
+        index: LogIndex,
+        locks: &BTreeSet<Key>,
+    ) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        for key in locks {
+            tablet.locked.insert(*key, LockedBy::Transaction(transaction));
+        }
+        let key = Key::Prepare(transaction, part_number);
+        let Some(Some(Record::Prepare(record))) = tablet.cache.get(&key).map(|slot| slot.record) else {
+            unreachable!("the prepare record was written just now")
+        };
+        debug_assert_eq!(record.promise, *promise);
+        tablet
+            .prepared
+            .insert((transaction, part_number), PreparedState { record: *record, index, asked: now.mono });
+    }
+
+    // --- no decision ---
+
+    /// The operation is dropped without a trace, and whoever asked is told to ask again.
+    pub(crate) fn postpone(&mut self, mut job: Job, out: &mut Vec<Command>) {
+        self.abort_parts(&mut job, out);
+        match &job.work {
+            JobWork::Request(session, request) => {
+                let answer = Answer::Retry { after_us: 500 };
+                self.reply(*session, Reply { sequence: request.sequence, answer }, out);
+            }
+            JobWork::Prepare { from, transaction, part_number, .. } => {
+                let body = PeerBody::Prepared {
+                    transaction: *transaction,
+                    part_number: *part_number,
+                    vote: Vote::Later,
+                };
+                self.send_peer(job.tablet, *from, body, out);
+            }
+            JobWork::Ask { from: Some(from), id, .. } => {
+                self.send_peer(job.tablet, *from, PeerBody::Told { id: *id, told: Told::Later }, out);
+            }
+            JobWork::Ask { from: None, .. } => self.ids_asked = false,
+            // The sender repeats, or the next upkeep starts it again.
+            JobWork::Deliver { .. }
+            | JobWork::Reap(_)
+            | JobWork::EndSession(_)
+            | JobWork::SweepSession(_) => {}
+        }
+        self.drop_job(job);
+    }
+
+    fn refuse(&mut self, mut job: Job, code: Code, read_index: LogIndex, out: &mut Vec<Command>) {
+        self.abort_parts(&mut job, out);
+        let start = job.tablet;
+        match &job.work {
+            JobWork::Request(session, request) => {
+                let (session, sequence) = (*session, request.sequence);
+                // Retrying with a fresh grant is the same mutation, so this refusal must not be remembered as its answer.
+                if request.call.mutates() && code != Code::Unauthenticated {
+                    let Some(tablet) = self.tablets.get_mut(&start) else { return };
+                    let refused =
+                        Answered { result: Err(code), index: LogIndex::ZERO, awaited: BTreeSet::new() };
+                    tablet.sessions.entry(session).or_default().answered.insert(sequence, refused);
+                }
+                let reply = self.done(start, sequence, Err(code));
+                self.hold(start, read_index, Held::Reply(session, reply), out);
+            }
+            JobWork::Prepare { from, transaction, part_number, .. } => {
+                let body = PeerBody::Prepared {
+                    transaction: *transaction,
+                    part_number: *part_number,
+                    vote: Vote::No(code),
+                };
+                self.hold_peer(start, read_index, *from, body, out);
+            }
+            JobWork::Ask { from: Some(from), id, .. } => {
+                let body = PeerBody::Told { id: *id, told: Told::Refused(code) };
+                self.hold_peer(start, read_index, *from, body, out);
+            }
+            JobWork::Deliver { item, .. } => {
+                out.push(Command::Note(Note::Damaged(format!("queued item {item:?} was refused: {code}"))));
+            }
+            JobWork::Ask { from: None, .. } => self.ids_asked = false,
+            JobWork::Reap(_) | JobWork::EndSession(_) | JobWork::SweepSession(_) => {}
+        }
+        self.drop_job(job);
+    }
+
+    fn elsewhere(&mut self, job: Job, position: Position, out: &mut Vec<Command>) {
+        match &job.work {
+            JobWork::Request(session, request) => self.refer(*session, request.sequence, position, out),
+            JobWork::Prepare { from, .. } | JobWork::Ask { from: Some(from), .. } => {
+                let tablet =
+                    self.map.locate(position).map(|located| (located.block, located.epoch, located.owner));
+                self.send_peer(job.tablet, *from, PeerBody::NotMine { tablet }, out);
+            }
+            _ => {}
+        }
+        self.drop_job(job);
+    }
+
+    /// Tells everybody who may have prepared something that it is off.
+    fn abort_parts(&mut self, job: &mut Job, out: &mut Vec<Command>) {
+        if matches!(job.work, JobWork::Prepare { .. }) {
+            return;
+        }
+        let Some(transaction) = job.context.transaction else { return };
+        let positions: BTreeSet<Position> = job.context.parts.iter().map(|slot| slot.position).collect();
+        self.counters.aborts += 1;
+        for position in positions {
+            self.send_peer(job.tablet, position, PeerBody::Decided { transaction, commit: false }, out);
+        }
+        job.context.parts.clear();
+        if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
+            tablet.live.remove(&transaction.number);
+        }
+        self.transactions.remove(&transaction);
+    }
+
+    pub(crate) fn drop_job(&mut self, job: Job) {
+        if let (JobWork::Request(session, request), Some(tablet)) =
+            (&job.work, self.tablets.get_mut(&job.tablet))
+            && let Some(state) = tablet.sessions.get_mut(session)
+        {
+            state.running.remove(&request.sequence);
+        }
+        if let (Some(transaction), false) = (job.context.transaction, job.context.holds.is_empty()) {
+            self.unlock(job.tablet, LockedBy::Transaction(transaction));
+        }
+    }
+
+    /// Frees locks and lets those who waited run.
+    pub(crate) fn unlock(&mut self, start: Position, by: LockedBy) {
+        if let Some(tablet) = self.tablets.get_mut(&start) {
+            let jobs = tablet.unlock(by);
+            self.ready.extend(jobs);
+        }
+    }
+
+    fn skips_lease_check(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.config.mutant == Some(crate::mutant::Mutant::ForgottenLeaseCheck) {
+            return true;
+        }
+        false
+    }
+}
+
+fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
+    match work {
+        JobWork::Request(_, request) => ops::decide(view, &request.call).map(Decided::Body),
+        JobWork::Prepare { part, .. } => parts::decide(view, part).map(Decided::Promise),
+        JobWork::Deliver { work, .. } => works::decide(view, work).map(|()| Decided::Delivered),
+        JobWork::Ask { from: Some(_), question, .. } => questions::decide(view, question).map(Decided::Told),
+        JobWork::Ask { from: None, question, .. } => {
+            view.ask(Position(0), question.clone()).map(Decided::Told)
+        }
+        JobWork::Reap(node) => ops::reap_page(view, *node).map(Decided::Reaped),
+        JobWork::EndSession(session) => {
+            ops::end_session(view, *session);
+            Ok(Decided::SessionOver)
+        }
+        JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
+    }
+}
+
+fn add_outbox_records(job: &Job, index: LogIndex, effects: &mut Effects) {
+    let waiter = match &job.work {
+        JobWork::Request(session, request) if request.call.mutates() => Some((*session, request.sequence)),
+        _ => None,
+    };
+    for (place, draft) in effects.drafts.iter().enumerate() {
+        let item = ItemId { index, place: place as u8 };
+        let record = outbox_record(draft, waiter);
+        effects.batch.insert(Key::Outbox(item), Some(Record::Outbox(Box::new(record))));
+    }
+}
+
+fn outbox_record(draft: &Draft, waiter: Option<(SessionId, bearing_types::Sequence)>) -> OutboxRecord {
+    OutboxRecord {
+        to: draft.to,
+        work: draft.work.clone(),
+        waiter: waiter.filter(|_| draft.awaited),
+        locks: draft.locks.iter().map(Key::encode).collect(),
+    }
+}
+
+fn key_range(keys: &std::ops::RangeInclusive<Key>) -> KeyRange {
+    let mut end = keys.end().encode();
+    end.push(0);
+    KeyRange { start: keys.start().encode(), end: Some(end) }
+}
+
+pub(crate) fn decode_pairs(pairs: Vec<bearing_seams::Pair>) -> Result<Vec<(Key, Record)>, String> {
+    let decode = |(key, value): bearing_seams::Pair| {
+        let decoded = Key::decode(&key).ok_or_else(|| format!("key {key:02x?} makes no sense"))?;
+        let record = Record::decode(&value).map_err(|error| format!("{decoded:?}: {error}"))?;
+        Ok((decoded, record))
+    };
+    pairs.into_iter().map(decode).collect()
+}
+
+fn nodes_to_reap(batch: &BTreeMap<Key, Option<Record>>) -> Vec<NodeId> {
+    let marks = batch.iter().filter(|(_, record)| record.is_some());
+    marks
+        .filter_map(|(key, _)| if let Key::Orphan(node, REAPER) = key { Some(*node) } else { None })
+        .collect()
+}

@@ -1,0 +1,399 @@
+//! From the coordinator's registers to tablets that serve: each is taken under epoch + 1 before it serves, also by the server that had it before.
+
+use crate::config::Config;
+use crate::event::{Command, LoadResult, LoadTicket, Note};
+use crate::key::{Key, RESIDENT_TAGS};
+use crate::machine::MetaServer;
+use crate::namespace::{REAPER, empty_fragment};
+use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record};
+use crate::run::decode_pairs;
+use crate::tablet::{Answered, DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
+use bearing_lookup::Located;
+use bearing_placement::{Assignment, Seat, Tablet as Assigned};
+use bearing_proto::client::{FilesystemRecord, Handle, ServerEntry, ServerKind};
+use bearing_proto::coordinator::{
+    Ask, AskCall, FILESYSTEM_KEY, Register, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told, tablet_key,
+};
+use bearing_seams::KeyRange;
+use bearing_types::{
+    Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Mono, Now, Position, ServerId, Uid,
+    Version, Wall,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The mode of a filesystem's root.
+const ROOT_MODE: u32 = 0o755;
+
+#[derive(Clone, Copy, Debug)]
+enum AskKind {
+    List,
+    Take(Block, Epoch),
+}
+
+#[derive(Debug)]
+pub(crate) struct StartLoad {
+    block: Block,
+    epoch: Epoch,
+    next_index: LogIndex,
+}
+
+/// What is known of the registers, and what is on its way.
+#[derive(Debug)]
+pub(crate) struct Startup {
+    asks: BTreeMap<u64, (AskKind, Mono)>,
+    next_ask: u64,
+    version: Option<u64>,
+    wanted: bool,
+    polled: Option<Mono>,
+    pub registers: BTreeMap<Position, (u64, Assigned)>,
+    pub recovered: BTreeMap<Block, LogIndex>,
+    pub loads: BTreeMap<LoadTicket, StartLoad>,
+    /// Tablets that are being taken or loaded.
+    pub pending: BTreeSet<Position>,
+}
+
+impl Startup {
+    pub fn new() -> Startup {
+        Startup {
+            asks: BTreeMap::new(),
+            next_ask: 1 << 63,
+            version: None,
+            wanted: true,
+            polled: None,
+            registers: BTreeMap::new(),
+            recovered: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            pending: BTreeSet::new(),
+        }
+    }
+
+    /// The map turned out to be old.
+    pub fn want_map(&mut self) {
+        self.wanted = true;
+    }
+
+    fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) {
+        let id = self.next_ask;
+        self.next_ask += 1;
+        self.asks.insert(id, (kind, now.mono));
+        out.push(Command::Ask(Ask { id, call }));
+    }
+}
+
+impl MetaServer {
+    pub(crate) fn start(&mut self, now: Now, recovered: Vec<(Block, LogIndex)>, out: &mut Vec<Command>) {
+        self.startup.recovered = recovered.into_iter().collect();
+        self.poll_map(now, out);
+    }
+
+    /// Asks for the registers if it is time, and gives up on answers that did not come.
+    pub(crate) fn poll_map(&mut self, now: Now, out: &mut Vec<Command>) {
+        let (resend, poll) = (self.config.resend, self.config.map_poll);
+        let startup = &mut self.startup;
+        let lost = |since: Mono| now.mono.since(since) >= resend * 4;
+        let mut lost_takes = Vec::new();
+        startup.asks.retain(|_, (kind, since)| {
+            if lost(*since)
+                && let AskKind::Take(block, _) = kind
+            {
+                lost_takes.push(block.start());
+            }
+            !lost(*since)
+        });
+        // A swap whose answer is lost may have taken effect: the registers tell.
+        for start in lost_takes {
+            startup.pending.remove(&start);
+            startup.wanted = true;
+        }
+        let listing = startup.asks.values().any(|(kind, _)| matches!(kind, AskKind::List));
+        let wait = if startup.wanted { resend / 4 } else { poll };
+        let due = startup.polled.is_none_or(|polled| now.mono.since(polled) >= wait);
+        if !listing && due {
+            startup.polled = Some(now.mono);
+            let since = startup.version.filter(|_| !startup.wanted);
+            startup.wanted = false;
+            startup.ask(now, AskKind::List, AskCall::List { prefix: String::new(), since }, out);
+        }
+    }
+
+    pub(crate) fn take_told(&mut self, now: Now, told: Told, out: &mut Vec<Command>) {
+        let Some((kind, _)) = self.startup.asks.remove(&told.id) else { return };
+        match (kind, told.result) {
+            (AskKind::List, Ok(TellBody::Registers(version, Some(registers)))) => {
+                self.take_registers(now, version, registers, out)
+            }
+            (AskKind::Take(block, epoch), Ok(TellBody::Swapped(version))) => {
+                self.taken(now, block, epoch, version, out)
+            }
+            (AskKind::Take(block, _), _) => {
+                // Somebody else changed the register. A tablet that was arriving here is not ours.
+                self.startup.pending.remove(&block.start());
+                if self.arriving.remove(&block.start()).is_some() {
+                    out.push(Command::RemoveTablet(block));
+                }
+                self.startup.want_map();
+            }
+            (AskKind::List, Ok(_)) => {}
+            (AskKind::List, Err(_)) => self.startup.want_map(),
+        }
+    }
+
+    fn take_registers(&mut self, now: Now, version: u64, registers: Vec<Register>, out: &mut Vec<Command>) {
+        if self.startup.version.is_some_and(|known| known > version) {
+            return;
+        }
+        let (mut tablets, mut servers) = (BTreeMap::new(), Vec::new());
+        for register in registers {
+            if register.key.starts_with(TABLET_PREFIX) {
+                let Ok(tablet) = postcard::from_bytes::<Assigned>(&register.value) else { continue };
+                tablets.insert(tablet.block.start(), (register.version, tablet));
+            } else if register.key.starts_with(SERVER_PREFIX) {
+                servers.extend(postcard::from_bytes::<ServerEntry>(&register.value).ok());
+            } else if register.key == FILESYSTEM_KEY {
+                self.filesystem = postcard::from_bytes::<FilesystemRecord>(&register.value).ok();
+            }
+        }
+        let Ok(assignment) = Assignment::new(tablets.values().map(|(_, tablet)| tablet.clone())) else {
+            return self.startup.want_map();
+        };
+        self.startup.version = Some(version);
+        self.startup.registers = tablets;
+        self.servers = servers.clone();
+        self.map.replace(MapVersion(version), &assignment);
+        self.assignment = Some(assignment.clone());
+        self.watch_data_servers(now);
+        out.push(Command::Map(MapVersion(version), assignment, servers));
+        self.match_registers(now, out);
+    }
+
+    /// Takes what the registers say is ours, and leaves what they say is not.
+    fn match_registers(&mut self, now: Now, out: &mut Vec<Command>) {
+        let registers: Vec<(u64, Assigned)> = self.startup.registers.values().cloned().collect();
+        for (version, assigned) in registers {
+            let start = assigned.block.start();
+            let serving = self.tablets.get(&start).map(|tablet| tablet.epoch);
+            let mine = assigned.owner == self.id;
+            match serving {
+                Some(epoch) if assigned.epoch > epoch => self.leave(start, !mine, out),
+                Some(_) => continue,
+                None => {}
+            }
+            let busy = self.startup.pending.contains(&start) || self.arriving.contains_key(&start);
+            if mine && !busy {
+                self.take_tablet(now, &assigned, version, out);
+            }
+        }
+    }
+
+    /// Makes this server the owner under the next epoch, if nobody else was quicker.
+    pub(crate) fn take_tablet(
+        &mut self,
+        now: Now,
+        assigned: &Assigned,
+        version: u64,
+        out: &mut Vec<Command>,
+    ) {
+        let epoch = assigned.epoch.next();
+        let mine = Assigned { block: assigned.block, epoch, owner: self.id, replicas: vec![self.id] };
+        let value = postcard::to_stdvec(&mine).expect("plain values always encode");
+        let call =
+            AskCall::Swap { key: tablet_key(assigned.block), expected: Some(version), value: Some(value) };
+        self.startup.pending.insert(assigned.block.start());
+        self.startup.ask(now, AskKind::Take(assigned.block, epoch), call, out);
+    }
+
+    /// The register is ours: load what has to be in memory.
+    fn taken(&mut self, _now: Now, block: Block, epoch: Epoch, version: u64, out: &mut Vec<Command>) {
+        let start = block.start();
+        let mine = Assigned { block, epoch, owner: self.id, replicas: vec![self.id] };
+        self.startup.registers.insert(start, (version, mine));
+        self.map.learn(Located { block, epoch, owner: self.id });
+        self.startup.want_map();
+        let next_index = match self.arriving.remove(&start) {
+            Some(arriving) => arriving.next_index(),
+            None => self.startup.recovered.get(&block).copied().unwrap_or(LogIndex::ZERO).next(),
+        };
+        let ticket = LoadTicket(self.next_load);
+        self.next_load += 1;
+        out.push(Command::CreateTablet(block));
+        let ranges = RESIDENT_TAGS
+            .iter()
+            .map(|tag| (KeyRange { start: vec![*tag], end: Some(vec![*tag + 1]) }, usize::MAX));
+        let root = self.root_here(block).map(|(_, seat)| Key::Node(seat.node).encode());
+        out.push(Command::Load {
+            ticket,
+            tablet: block,
+            keys: root.into_iter().collect(),
+            ranges: ranges.collect(),
+        });
+        self.startup.loads.insert(ticket, StartLoad { block, epoch, next_index });
+    }
+
+    fn root_here(&self, block: Block) -> Option<(FilesystemRecord, Seat)> {
+        let filesystem = self.filesystem?;
+        let seat = Seat::root(filesystem.root, filesystem.scheme);
+        block.contains(seat.home).then_some((filesystem, seat))
+    }
+
+    pub(crate) fn take_startup_load(
+        &mut self,
+        now: Now,
+        ticket: LoadTicket,
+        loaded: LoadResult,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(load) = self.startup.loads.remove(&ticket) else { return };
+        let start = load.block.start();
+        self.startup.pending.remove(&start);
+        let mut tablet = Tablet::new(load.block, load.epoch, load.next_index, &self.config);
+        for pairs in loaded.ranges {
+            match decode_pairs(pairs) {
+                Ok(pairs) => {
+                    pairs.into_iter().for_each(|(key, record)| remember(&mut tablet, now, key, record))
+                }
+                // What decides over duplicates and locks is damaged: serving without it could lose or repeat operations.
+                Err(what) => {
+                    return out.push(Command::Note(Note::Damaged(format!("tablet {}: {what}", load.block))));
+                }
+            }
+        }
+        link_waiters(&mut tablet);
+        let sessions = tablet.holders.clone();
+        let recalls = tablet.leases.inherit(sessions, now.mono.after(self.config.lease_max));
+        let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
+        self.tablets.insert(start, tablet);
+        if let (Some((_, seat)), Some(None)) = (self.root_here(load.block), loaded.values.first()) {
+            self.make_root(now, start, seat, out);
+        }
+        out.push(Command::Note(Note::Serving(load.block, load.epoch)));
+        self.send_recalls(start, recalls, out);
+        for node in reaping {
+            self.begin_reaping(now, start, node);
+        }
+    }
+
+    /// The first owner of a new filesystem's root makes it.
+    fn make_root(&mut self, now: Now, start: Position, seat: Seat, out: &mut Vec<Command>) {
+        let number = self.next_append_number();
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let node = root_node(seat, tablet.block, now.wall);
+        let mut batch = BTreeMap::from([(Key::Node(seat.node), Some(Record::Node(Box::new(node))))]);
+        if tablet.block.covers(seat.name_block) {
+            batch.insert(Key::Fragment(seat.node), Some(Record::Fragment(empty_fragment(now.wall))));
+        }
+        tablet.write(batch, number, out);
+    }
+
+    /// Stops serving a tablet. What clients and peers had under way here is theirs to repeat elsewhere.
+    pub(crate) fn leave(&mut self, start: Position, forget: bool, out: &mut Vec<Command>) {
+        let Some(tablet) = self.tablets.remove(&start) else { return };
+        self.jobs.retain(|_, job| job.tablet != start);
+        out.push(Command::Note(Note::Left(tablet.block)));
+        self.startup.recovered.insert(tablet.block, tablet.last_index());
+        if forget {
+            out.push(Command::RemoveTablet(tablet.block));
+        }
+    }
+
+    fn watch_data_servers(&mut self, _now: Now) {
+        let data: BTreeSet<ServerId> = self
+            .servers
+            .iter()
+            .filter(|entry| entry.kind == ServerKind::Data)
+            .map(|entry| entry.server)
+            .collect();
+        self.data_space.retain(|server, _| data.contains(server));
+        for server in data {
+            self.data_space.entry(server).or_default();
+        }
+    }
+}
+
+fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
+    let root = Handle { node: seat.node, home: seat.home };
+    let attributes = Attributes {
+        file_type: FileType::Directory,
+        mode: Mode::new(ROOT_MODE),
+        uid: Uid(0),
+        gid: Gid(0),
+        links: 2,
+        size: 0,
+        space: 0,
+        device: 0,
+        accessed: born,
+        modified: born,
+        changed: born,
+        born,
+        version: Version(1),
+    };
+    let fragments = if block.covers(seat.name_block) { vec![block] } else { Vec::new() };
+    let content = DirectoryContent { seat, parent: root, name: Vec::new(), fragments };
+    NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) }
+}
+
+/// Puts a record that decides over duplicates, locks or deliveries where it belongs.
+fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record) {
+    match (key, record) {
+        (Key::Session(session), _) => {
+            tablet.registered.insert(session, now.mono);
+        }
+        (Key::Ended(session), _) => {
+            tablet.ended.insert(session);
+        }
+        (Key::Holder(session), _) => {
+            tablet.holders.insert(session);
+        }
+        (Key::Orphan(node, REAPER), _) => {
+            tablet.reaping.insert(node);
+        }
+        (Key::Reply(session, sequence), Record::Reply(reply)) => {
+            let answered =
+                Answered { result: Ok(reply.body), index: LogIndex::ZERO, awaited: BTreeSet::new() };
+            let state = tablet.sessions.entry(session).or_default();
+            state.heard.get_or_insert(now.mono);
+            state.answered.insert(sequence, answered);
+        }
+        (Key::Prepare(transaction, part), Record::Prepare(record)) => {
+            lock_all(tablet, &record.locks, LockedBy::Transaction(transaction));
+            // Asked at once: the coordinator may have decided long ago.
+            let state = PreparedState { record: *record, index: LogIndex::ZERO, asked: Mono::ZERO };
+            tablet.prepared.insert((transaction, part), state);
+        }
+        (Key::Decision(transaction), Record::Decision(participants)) => {
+            let waiting = participants.into_iter().collect();
+            tablet
+                .decisions
+                .insert(transaction, DecisionState { waiting, index: LogIndex::ZERO, sent: Mono::ZERO });
+        }
+        (Key::Outbox(item), Record::Outbox(record)) => {
+            lock_all(tablet, &record.locks, LockedBy::Item(item));
+            tablet.outbox.insert(item, OutboxState { record: *record, sent: None, committed: true });
+        }
+        (Key::Inbox(source), Record::Inbox(record)) => {
+            tablet.inbox.insert(source, *record);
+        }
+        _ => {}
+    }
+}
+
+fn lock_all(tablet: &mut Tablet, keys: &[Vec<u8>], by: LockedBy) {
+    for key in keys.iter().filter_map(|key| Key::decode(key)) {
+        tablet.locked.insert(key, by);
+    }
+}
+
+/// A reply waits for its items again.
+fn link_waiters(tablet: &mut Tablet) {
+    for (item, state) in &tablet.outbox {
+        let Some((session, sequence)) = state.record.waiter else { continue };
+        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.answered.get_mut(&sequence));
+        if let Some(answered) = answered {
+            answered.awaited.insert(*item);
+        }
+    }
+}
+
+/// How often upkeep looks.
+pub(crate) fn upkeep_interval(config: &Config) -> std::time::Duration {
+    config.resend / 4
+}

@@ -1,0 +1,305 @@
+//! One tablet: its records in memory, its log, and who waits for what.
+
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::event::{AppendNumber, Command};
+use crate::job::JobId;
+use crate::key::Key;
+use crate::lease::LeaseTable;
+use crate::record::{InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
+use bearing_proto::client::{Body, Reply};
+use bearing_proto::peer::{ItemId, PeerMessage};
+use bearing_seams::{Change, LoggedRecord};
+use bearing_types::{
+    Block, Code, Epoch, LogIndex, Mono, NodeId, Position, Sequence, ServerId, SessionId, TransactionId,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Who holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockedBy {
+    /// A transaction: until it is decided.
+    Transaction(TransactionId),
+    /// A queued item: until it is delivered.
+    Item(ItemId),
+}
+
+/// Something that leaves when a log record is committed.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Reply(SessionId, Reply),
+    /// The reply to a mutation whose queued items may have to arrive first.
+    Mutation(SessionId, Sequence),
+    Peer(PeerMessage),
+}
+
+/// What became of a mutation.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub result: Result<Body, Code>,
+    /// The log record with the reply; zero for a refusal, which is remembered in memory only.
+    pub index: LogIndex,
+    /// Items that must arrive before the reply may leave.
+    pub awaited: BTreeSet<ItemId>,
+}
+
+/// A session as this tablet knows it.
+#[derive(Debug, Default)]
+pub(crate) struct SessionState {
+    /// Mutations by number, from `finished_below` on.
+    pub answered: BTreeMap<Sequence, Answered>,
+    /// Mutations under way.
+    pub running: BTreeSet<Sequence>,
+    /// The client has the replies to all smaller numbers.
+    pub finished_below: Option<Sequence>,
+    /// When the session was last heard of here.
+    pub heard: Option<Mono>,
+}
+
+#[derive(Debug)]
+pub(crate) struct OutboxState {
+    pub record: OutboxRecord,
+    pub sent: Option<Mono>,
+    pub committed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct DecisionState {
+    /// Participants that have not settled.
+    pub waiting: BTreeSet<Position>,
+    pub index: LogIndex,
+    pub sent: Mono,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedState {
+    pub record: PrepareRecord,
+    pub index: LogIndex,
+    pub asked: Mono,
+}
+
+/// Numbers of one coordinator epoch that are over, as far as a participant remembers.
+#[derive(Debug, Default)]
+pub(crate) struct OverMarks {
+    pub below: u64,
+    pub numbers: BTreeSet<u64>,
+}
+
+/// Whether the tablet serves.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// It serves.
+    Serving,
+    /// It is handed over; requests are told to retry.
+    Leaving(Leaving),
+}
+
+/// A hand-over at its source.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub to: ServerId,
+    pub since: Mono,
+    /// The part that is being read or on its way, and the key after which it starts.
+    pub part: u32,
+    pub after: Option<Vec<u8>>,
+    pub pairs: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    pub last: bool,
+    pub loading: Option<crate::event::LoadTicket>,
+    pub sent: Mono,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tablet {
+    pub block: Block,
+    pub epoch: Epoch,
+    /// The version of its register at the coordinator.
+    pub phase: Phase,
+    pub cache: Cache,
+    pub locked: BTreeMap<Key, LockedBy>,
+    pub waiting: BTreeMap<Key, Vec<JobId>>,
+    pub leases: LeaseTable,
+    pub holders: BTreeSet<SessionId>,
+    pub ended: BTreeSet<SessionId>,
+    pub sessions: BTreeMap<SessionId, SessionState>,
+    /// Sessions whose record lies here, and when they were last renewed.
+    pub registered: BTreeMap<SessionId, Mono>,
+    pub outbox: BTreeMap<ItemId, OutboxState>,
+    pub inbox: BTreeMap<Position, InboxRecord>,
+    pub decisions: BTreeMap<TransactionId, DecisionState>,
+    pub prepared: BTreeMap<(TransactionId, u8), PreparedState>,
+    pub over: BTreeMap<(Position, Epoch), OverMarks>,
+    pub next_transaction: u64,
+    pub live: BTreeSet<u64>,
+    pub reaping: BTreeSet<NodeId>,
+    /// Replies that the client has: they go with the next record.
+    pub stale_replies: Vec<Key>,
+    pub next_index: LogIndex,
+    pub committed: LogIndex,
+    pub applied: LogIndex,
+    appended: VecDeque<(AppendNumber, LogIndex)>,
+    unapplied: VecDeque<(LogIndex, Vec<LoggedChange>, Vec<Key>)>,
+    applying: VecDeque<(LogIndex, Vec<Key>)>,
+    held: BTreeMap<LogIndex, Vec<Held>>,
+}
+
+impl Tablet {
+    pub fn new(block: Block, epoch: Epoch, next_index: LogIndex, config: &Config) -> Tablet {
+        let before = LogIndex(next_index.0 - 1);
+        Tablet {
+            block,
+            epoch,
+            phase: Phase::Serving,
+            cache: Cache::new(config.cache_entries_max),
+            locked: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            leases: LeaseTable::default(),
+            holders: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            outbox: BTreeMap::new(),
+            inbox: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            over: BTreeMap::new(),
+            next_transaction: 1,
+            live: BTreeSet::new(),
+            reaping: BTreeSet::new(),
+            stale_replies: Vec::new(),
+            next_index,
+            committed: before,
+            applied: before,
+            appended: VecDeque::new(),
+            unapplied: VecDeque::new(),
+            applying: VecDeque::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// The index of the youngest record, committed or not.
+    pub fn last_index(&self) -> LogIndex {
+        LogIndex(self.next_index.0 - 1)
+    }
+
+    /// Logs changes and puts them into the overlay. Returns the record's index.
+    pub fn write(
+        &mut self,
+        mut batch: BTreeMap<Key, Option<Record>>,
+        number: AppendNumber,
+        out: &mut Vec<Command>,
+    ) -> LogIndex {
+        for key in self.stale_replies.drain(..) {
+            batch.entry(key).or_insert(None);
+        }
+        let index = self.next_index;
+        self.next_index = index.next();
+        let changes: Vec<LoggedChange> =
+            batch.iter().map(|(key, record)| LoggedChange::new(key, record.as_ref())).collect();
+        let entry = LogEntry { reset: false, changes };
+        let logged = LoggedRecord { tablet: self.block, epoch: self.epoch, index, bytes: entry.encode() };
+        out.push(Command::Append(number, logged));
+        self.appended.push_back((number, index));
+        let keys = batch.keys().copied().collect();
+        self.unapplied.push_back((index, entry.changes, keys));
+        for (key, record) in batch {
+            self.cache.change(key, record, index);
+        }
+        index
+    }
+
+    /// Notes that appends up to `number` are stable. Emits applies, and returns what may leave now.
+    pub fn synced(&mut self, number: AppendNumber, out: &mut Vec<Command>) -> Vec<Held> {
+        while let Some((appended, index)) = self.appended.front().copied() {
+            if appended > number {
+                break;
+            }
+            self.appended.pop_front();
+            self.committed = index;
+        }
+        self.emit_applies(out);
+        let later = self.held.split_off(&self.committed.next());
+        std::mem::replace(&mut self.held, later).into_values().flatten().collect()
+    }
+
+    fn emit_applies(&mut self, out: &mut Vec<Command>) {
+        let (mut changes, mut keys, mut last) = (Vec::new(), Vec::new(), None);
+        while self.unapplied.front().is_some_and(|(index, ..)| *index <= self.committed) {
+            let (index, logged, touched) = self.unapplied.pop_front().expect("seen just now");
+            changes.extend(logged.into_iter().map(|change| Change { key: change.key, value: change.value }));
+            keys.extend(touched);
+            last = Some(index);
+        }
+        if let Some(index) = last {
+            out.push(Command::Apply(self.block, index, changes));
+            self.applying.push_back((index, keys));
+        }
+    }
+
+    /// The store holds everything up to a record.
+    pub fn applied(&mut self, up_to: LogIndex) {
+        while self.applying.front().is_some_and(|(index, _)| *index <= up_to) {
+            let (index, keys) = self.applying.pop_front().expect("seen just now");
+            self.cache.applied(keys, index);
+            self.applied = index;
+        }
+    }
+
+    /// Keeps something until a record is committed; gives it back if it is already.
+    pub fn hold(&mut self, index: LogIndex, held: Held) -> Option<Held> {
+        if index <= self.committed {
+            return Some(held);
+        }
+        self.held.entry(index).or_default().push(held);
+        None
+    }
+
+    /// Whether everything logged is committed and in the store.
+    pub fn is_settled(&self) -> bool {
+        self.applied == self.last_index()
+    }
+
+    /// Unlocks what a holder has locked. Returns the jobs that waited for it.
+    pub fn unlock(&mut self, by: LockedBy) -> Vec<JobId> {
+        let keys: Vec<Key> =
+            self.locked.iter().filter(|(_, holder)| **holder == by).map(|(key, _)| *key).collect();
+        let mut jobs = Vec::new();
+        for key in keys {
+            self.locked.remove(&key);
+            jobs.extend(self.waiting.remove(&key).unwrap_or_default());
+        }
+        jobs
+    }
+
+    /// The smallest number of a transaction of this epoch that is not over.
+    pub fn over_below(&self) -> u64 {
+        let decided = self
+            .decisions
+            .keys()
+            .filter(|transaction| transaction.epoch == self.epoch)
+            .map(|transaction| transaction.number);
+        decided.chain(self.live.iter().copied()).min().unwrap_or(self.next_transaction)
+    }
+
+    /// Whether a transaction is over as far as this participant remembers.
+    pub fn is_over(&self, transaction: TransactionId) -> bool {
+        let marks = self.over.get(&(transaction.coordinator, transaction.epoch));
+        marks.is_some_and(|marks| {
+            transaction.number < marks.below || marks.numbers.contains(&transaction.number)
+        })
+    }
+
+    /// Notes that a transaction is over, or that all below a number are.
+    pub fn mark_over(&mut self, transaction: TransactionId, below: Option<u64>) {
+        let marks = self.over.entry((transaction.coordinator, transaction.epoch)).or_default();
+        match below {
+            Some(below) => {
+                marks.below = marks.below.max(below);
+                marks.numbers.retain(|number| *number >= marks.below);
+            }
+            None => {
+                marks.numbers.insert(transaction.number);
+            }
+        }
+    }
+}

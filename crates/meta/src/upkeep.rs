@@ -1,0 +1,263 @@
+//! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers watched.
+
+use crate::context::PartVote;
+use crate::event::Command;
+use crate::job::{JobId, JobWork};
+use crate::key::Key;
+use crate::machine::{DataServerState, MetaServer};
+use crate::ops;
+use crate::record::Record;
+use crate::startup::upkeep_interval;
+use crate::view::{Decide, Stop, View};
+use bearing_placement::position_of_session;
+use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
+use bearing_proto::peer::{ItemId, PeerBody, Question, Told};
+use bearing_types::{ChunkId, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How often data servers are asked for their space.
+const PING_EVERY: Duration = Duration::from_secs(1);
+/// A data server that was silent for so long gets no new chunks.
+const PING_LOST: Duration = Duration::from_secs(3);
+/// Orphans of one ended session that are let go in one step.
+const ORPHANS_MAX: usize = 1 << 16;
+
+impl MetaServer {
+    pub(crate) fn upkeep(&mut self, now: Now, out: &mut Vec<Command>) {
+        self.next_upkeep = now.mono.after(upkeep_interval(&self.config));
+        self.poll_map(now, out);
+        self.take_arrived(now, out);
+        self.draw_ids(now);
+        self.expire_data_requests(now);
+        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        for start in &starts {
+            if let Some(tablet) = self.tablets.get_mut(start) {
+                tablet.leases.expire(now.mono);
+            }
+            self.watch_sessions(now, *start);
+            self.watch_leaving(now, *start, out);
+        }
+        if now.mono >= self.next_resend {
+            self.next_resend = now.mono.after(self.config.resend);
+            self.ping_data_servers(now, out);
+            self.resend_jobs(out);
+            for start in starts {
+                self.resend_tablet(now, start, out);
+            }
+        }
+    }
+
+    // --- repeats ---
+
+    fn resend_jobs(&mut self, out: &mut Vec<Command>) {
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            let Some(mut job) = self.jobs.remove(&id) else { continue };
+            for slot in job.context.parts.iter_mut().filter(|slot| matches!(slot.vote, PartVote::Sent)) {
+                slot.vote = PartVote::Wanted;
+            }
+            for slot in job.context.questions.iter_mut().filter(|slot| slot.told.is_none()) {
+                slot.sent = false;
+            }
+            self.send_parts(&mut job, out);
+            self.send_questions(&mut job, out);
+            self.jobs.insert(id, job);
+        }
+    }
+
+    fn resend_tablet(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        let (resend, inquire_after) = (self.config.resend, self.config.inquire_after);
+        let due = |sent: Mono| now.mono.since(sent) >= resend;
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let recalls = tablet.leases.unanswered();
+        let items: Vec<ItemId> = tablet
+            .outbox
+            .iter()
+            .filter(|(_, state)| state.committed && state.sent.is_none_or(due))
+            .map(|(item, _)| *item)
+            .collect();
+        let committed = tablet.committed;
+        let mut decided: Vec<(TransactionId, Position)> = Vec::new();
+        for (transaction, state) in
+            tablet.decisions.iter_mut().filter(|(_, state)| state.index <= committed && due(state.sent))
+        {
+            state.sent = now.mono;
+            decided.extend(state.waiting.iter().map(|position| (*transaction, *position)));
+        }
+        let mut in_doubt: BTreeSet<TransactionId> = BTreeSet::new();
+        for ((transaction, _), state) in tablet.prepared.iter_mut() {
+            if now.mono.since(state.asked) >= inquire_after {
+                state.asked = now.mono;
+                in_doubt.insert(*transaction);
+            }
+        }
+        self.send_recalls(start, recalls, out);
+        for item in items {
+            self.send_item(now, start, item, out);
+        }
+        for (transaction, position) in decided {
+            self.send_peer(start, position, PeerBody::Decided { transaction, commit: true }, out);
+        }
+        for transaction in in_doubt {
+            self.send_peer(start, transaction.coordinator, PeerBody::Inquire { transaction }, out);
+        }
+    }
+
+    // --- ids ---
+
+    fn draw_ids(&mut self, now: Now) {
+        let low = self.ids.left() < u64::from(self.config.id_range) / 2;
+        let Some(start) = self.tablets.keys().next().copied() else { return };
+        if low && !self.ids_asked && self.filesystem.is_some() {
+            self.ids_asked = true;
+            let question = Question::Ids { count: self.config.id_range };
+            self.new_job(start, JobWork::Ask { from: None, id: 0, question }, now);
+        }
+        let asking = |work: &JobWork| matches!(work, JobWork::Ask { from: None, .. });
+        self.ids_asked = self.ids_asked && self.jobs.values().any(|job| asking(&job.work));
+    }
+
+    /// Ids drawn ahead. What is left of the range before is burnt.
+    pub(crate) fn take_ids(&mut self, told: Told) {
+        self.ids_asked = false;
+        if let Told::Ids { first, count } = told {
+            self.ids = NodeIdRange { next: first, end: NodeId(first.0 + u64::from(count)) };
+        }
+    }
+
+    // --- sessions ---
+
+    fn watch_sessions(&mut self, now: Now, start: Position) {
+        let life = self.config.session_life;
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let lost: Vec<SessionId> = tablet
+            .registered
+            .iter()
+            .filter(|(_, renewed)| now.mono.since(**renewed) >= life)
+            .map(|(session, _)| *session)
+            .collect();
+        let silent = |heard: &Option<Mono>| heard.is_none_or(|heard| now.mono.since(heard) >= life * 2);
+        let mut swept = Vec::new();
+        for (session, state) in tablet.sessions.iter_mut().filter(|(_, state)| silent(&state.heard)) {
+            // Asked again after another silent while.
+            state.heard = Some(now.mono);
+            swept.push(*session);
+        }
+        for session in lost {
+            if let Some(tablet) = self.tablets.get_mut(&start) {
+                tablet.registered.remove(&session);
+            }
+            self.new_job(start, JobWork::EndSession(session), now);
+        }
+        for session in swept {
+            self.new_job(start, JobWork::SweepSession(session), now);
+        }
+    }
+
+    /// A session is over in this tablet.
+    pub(crate) fn forget_session(&mut self, start: Position, session: SessionId) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let ended = tablet.cache.get(&Key::Ended(session)).is_some_and(|slot| slot.record.is_some());
+        if ended {
+            tablet.ended.insert(session);
+            tablet.sessions.remove(&session);
+            tablet.registered.remove(&session);
+            tablet.holders.remove(&session);
+        }
+    }
+
+    // --- the reaper ---
+
+    /// Lets go of an unreachable node's content in the background.
+    pub(crate) fn begin_reaping(&mut self, now: Now, start: Position, node: NodeId) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        if tablet.reaping.insert(node) {
+            self.new_job(start, JobWork::Reap(node), now);
+        }
+    }
+
+    // --- data servers ---
+
+    fn ping_data_servers(&mut self, now: Now, out: &mut Vec<Command>) {
+        let mut alive = Vec::new();
+        for (server, state) in &mut self.data_space {
+            let due = state.pinged.is_none_or(|pinged| now.mono.since(pinged) >= PING_EVERY);
+            if due {
+                state.pinged = Some(now.mono);
+                // Answers to pings are told apart by an id that no request has.
+                let request = DataRequest { id: u64::MAX, chunk: ChunkId(0), call: DataCall::Ping };
+                out.push(Command::Data(*server, request));
+            }
+            if state.answered.is_some_and(|answered| now.mono.since(answered) < PING_LOST) {
+                alive.push(*server);
+            }
+        }
+        self.data_servers = alive;
+    }
+
+    pub(crate) fn take_pong(&mut self, now: Now, server: ServerId, reply: &DataReply) {
+        let (Some(state), Ok(DataBody::Space { used, free })) =
+            (self.data_space.get_mut(&server), reply.result)
+        else {
+            return;
+        };
+        *state = DataServerState { answered: Some(now.mono), used, free, ..*state };
+        if !self.data_servers.contains(&server) {
+            self.data_servers.push(server);
+            self.data_servers.sort();
+        }
+    }
+
+    fn expire_data_requests(&mut self, now: Now) {
+        let wait = self.config.fence_wait;
+        let lost: Vec<u64> = self
+            .data_requests
+            .iter()
+            .filter(|(_, (_, _, sent))| now.mono.since(*sent) >= wait)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            let Some((job, slot, _)) = self.data_requests.remove(&id) else { continue };
+            let Some(job) = self.jobs.get_mut(&job) else { continue };
+            if let Some(slot) = job.context.data.get_mut(slot) {
+                slot.result = Some(None);
+                self.ready.push_back(job.id);
+            }
+        }
+    }
+}
+
+/// Asks the tablet of a silent session whether it lives; if not, everything of it here goes, and the mark stays.
+pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<()> {
+    let Told::Session { alive } = view.ask(position_of_session(session), Question::Session { session })?
+    else {
+        return Err(Stop::Later);
+    };
+    if alive {
+        return Ok(());
+    }
+    let orphans = view.range(
+        Key::Orphan(NodeId(0), SessionId(0))..=Key::Orphan(NodeId(u64::MAX), SessionId(u64::MAX)),
+        ORPHANS_MAX,
+    )?;
+    for (key, _) in orphans {
+        if let Key::Orphan(node, holder) = key
+            && holder == session
+        {
+            ops::forget_holder(view, node, session)?;
+        }
+    }
+    let replies = view.range(
+        Key::Reply(session, bearing_types::Sequence(0))
+            ..=Key::Reply(session, bearing_types::Sequence(u64::MAX)),
+        ORPHANS_MAX,
+    )?;
+    for (key, _) in replies {
+        view.delete(key);
+    }
+    view.delete(Key::Holder(session));
+    let ended = view.time();
+    view.put(Key::Ended(session), Record::Mark(ended));
+    Ok(())
+}

@@ -1,0 +1,415 @@
+//! What an operation sees while it decides: records, its own writes so far, and answers of others. Reading something that is not at hand stops
+//! the run with a [`Stop`]; the machine fetches it and runs the operation again from the top.
+
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
+use crate::key::Key;
+use crate::lease::LeaseTable;
+use crate::parts;
+use crate::record::{ChunkRecord, FragmentRecord, NameRecord, NodeRecord, Record};
+use crate::tablet::LockedBy;
+use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
+use bearing_proto::data::DataCall;
+use bearing_proto::grant::{Grant, GrantBody};
+use bearing_proto::keys::ServerKeys;
+use bearing_proto::peer::{Part, Promise, Question, Told, Work};
+use bearing_types::{
+    Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, NodeIdRange, Now, Permission, Position,
+    ServerId, SessionId, Wall,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// Why a run of `decide` ended without a decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The operation is refused. Nothing changes.
+    Refuse(Code),
+    /// Something has to be fetched; it is noted in the view or the context.
+    Need,
+    /// The key is locked by a transaction or a queued item.
+    Locked(Key),
+    /// Ask again a little later.
+    Later,
+    /// The position belongs to another tablet.
+    Elsewhere(Position),
+}
+
+impl From<Code> for Stop {
+    fn from(code: Code) -> Stop {
+        Stop::Refuse(code)
+    }
+}
+
+pub(crate) type Decide<T> = Result<T, Stop>;
+
+/// Which data servers could take a chunk, best first.
+pub(crate) type DataServers = [ServerId];
+
+/// An item for the outbox.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub to: Position,
+    pub work: Work,
+    /// Whether the reply waits for the delivery.
+    pub awaited: bool,
+    /// Locked until the delivery.
+    pub locks: Vec<Key>,
+}
+
+/// See the module.
+pub(crate) struct View<'a> {
+    pub now: Now,
+    pub config: &'a Config,
+    pub keys: &'a ServerKeys,
+    pub tablet: Block,
+    /// Who asks, if a client does.
+    pub session: Option<SessionId>,
+    pub data_servers: &'a DataServers,
+    pub filesystem: &'a FilesystemRecord,
+    pub(crate) cache: &'a mut Cache,
+    pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
+    pub(crate) leases: &'a LeaseTable,
+    pub(crate) ids: &'a mut NodeIdRange,
+    pub(crate) context: &'a mut Context,
+    /// Keys to load before the next run.
+    pub(crate) wanted: Vec<Key>,
+    /// What the decision writes.
+    pub(crate) batch: BTreeMap<Key, Option<Record>>,
+    /// What a prepared part locks.
+    pub(crate) locks: BTreeSet<Key>,
+    /// What the decision queues.
+    pub(crate) drafts: Vec<Draft>,
+    /// Leases that the decision's changes touch.
+    pub(crate) changed: Vec<LeaseKey>,
+    /// Whether the operation said that it changes nothing.
+    pub(crate) nothing: bool,
+    /// Leases that go out with the reply.
+    pub(crate) given: Vec<(LeaseKey, LeaseMs)>,
+    /// The youngest log record that something read depends on.
+    pub(crate) read_index: LogIndex,
+    ids_used: usize,
+}
+
+impl<'a> View<'a> {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        now: Now,
+        config: &'a Config,
+        keys: &'a ServerKeys,
+        tablet: &'a mut crate::tablet::Tablet,
+        session: Option<SessionId>,
+        data_servers: &'a DataServers,
+        filesystem: &'a FilesystemRecord,
+        ids: &'a mut NodeIdRange,
+        context: &'a mut Context,
+    ) -> View<'a> {
+        for slot in &mut context.parts {
+            slot.used = false;
+        }
+        View {
+            now,
+            config,
+            keys,
+            tablet: tablet.block,
+            session,
+            data_servers,
+            filesystem,
+            cache: &mut tablet.cache,
+            locked: &mut tablet.locked,
+            leases: &tablet.leases,
+            ids,
+            context,
+            wanted: Vec::new(),
+            batch: BTreeMap::new(),
+            locks: BTreeSet::new(),
+            drafts: Vec::new(),
+            changed: Vec::new(),
+            nothing: false,
+            given: Vec::new(),
+            read_index: LogIndex::ZERO,
+            ids_used: 0,
+        }
+    }
+
+    /// The time of the change: the same in every run of one operation.
+    pub fn time(&self) -> Wall {
+        self.context.started.wall
+    }
+
+    /// The operation must be for this tablet.
+    pub fn require(&self, position: Position) -> Decide<()> {
+        if self.tablet.contains(position) { Ok(()) } else { Err(Stop::Elsewhere(position)) }
+    }
+
+    // --- records ---
+
+    pub fn get(&mut self, key: Key) -> Decide<Option<Record>> {
+        if let Some(written) = self.batch.get(&key) {
+            return Ok(written.clone());
+        }
+        if self.locked_by_others(&key) {
+            return Err(Stop::Locked(key));
+        }
+        match self.cache.get(&key) {
+            Some(slot) => {
+                self.read_index = self.read_index.max(slot.index);
+                Ok(slot.record)
+            }
+            None => {
+                self.wanted.push(key);
+                Err(Stop::Need)
+            }
+        }
+    }
+
+    fn locked_by_others(&self, key: &Key) -> bool {
+        let own = self.context.transaction.map(LockedBy::Transaction);
+        self.locked.get(key).is_some_and(|by| Some(*by) != own)
+    }
+
+    /// Locks a key until the transaction that this operation coordinates is over. Not logged: if this server fails, so does the transaction.
+    pub fn hold(&mut self, key: Key) -> Decide<()> {
+        if self.locked_by_others(&key) {
+            return Err(Stop::Locked(key));
+        }
+        let Some(transaction) = self.context.transaction else {
+            self.context.wants_transaction = true;
+            return Err(Stop::Need);
+        };
+        self.locked.insert(key, LockedBy::Transaction(transaction));
+        if !self.context.holds.contains(&key) {
+            self.context.holds.push(key);
+        }
+        Ok(())
+    }
+
+    /// Locks a key from when this part is prepared until it is decided.
+    pub fn lock(&mut self, key: Key) -> Decide<()> {
+        if self.locked_by_others(&key) {
+            return Err(Stop::Locked(key));
+        }
+        self.locks.insert(key);
+        Ok(())
+    }
+
+    /// The operation turns out to change nothing: what was prepared is dropped, and the reply says that it is done.
+    pub fn nothing_to_do(&mut self) {
+        self.nothing = true;
+        self.batch.clear();
+        self.drafts.clear();
+        self.changed.clear();
+        for slot in &mut self.context.parts {
+            slot.used = false;
+        }
+    }
+
+    /// Notes that these will be read, so that all missing ones are loaded at once.
+    pub fn prefetch(&mut self, keys: &[Key]) -> Decide<()> {
+        let missing = |key: &&Key| !self.batch.contains_key(key) && self.cache.get(key).is_none();
+        let missing: Vec<Key> = keys.iter().filter(missing).copied().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.wanted.extend(missing);
+        Err(Stop::Need)
+    }
+
+    pub fn put(&mut self, key: Key, record: Record) {
+        self.batch.insert(key, Some(record));
+    }
+
+    pub fn delete(&mut self, key: Key) {
+        self.batch.insert(key, None);
+    }
+
+    /// The pairs of a range of keys, at most `count_max`, in order.
+    pub fn range(&mut self, keys: RangeInclusive<Key>, count_max: usize) -> Decide<Vec<(Key, Record)>> {
+        let slot = self.context.ranges.iter().find(|slot| slot.keys == keys && slot.count_max == count_max);
+        let Some(stored) = slot.and_then(|slot| slot.pairs.as_ref()) else {
+            if slot.is_none() {
+                self.context.ranges.push(RangeSlot { keys, count_max, pairs: None });
+            }
+            self.context.range_wanted = true;
+            return Err(Stop::Need);
+        };
+        // Beyond the last pair of a full read the store was not asked, so nothing can be said there.
+        let full = stored.len() >= count_max;
+        let last = stored.last().map(|(key, _)| *key).filter(|_| full).unwrap_or(*keys.end());
+        let mut merged: BTreeMap<Key, Record> = stored.iter().cloned().collect();
+        let mut read_index = self.read_index;
+        for (key, slot) in self.cache.overlay(*keys.start()..=last) {
+            read_index = read_index.max(slot.index);
+            match &slot.record {
+                Some(record) => merged.insert(*key, record.clone()),
+                None => merged.remove(key),
+            };
+        }
+        self.read_index = read_index;
+        for (key, record) in self.batch.range(*keys.start()..=last) {
+            match record {
+                Some(record) => merged.insert(*key, record.clone()),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().collect())
+    }
+
+    /// Whether a range read was cut off at `count_max`, and so says nothing about keys after its last pair.
+    pub fn range_was_full(&self, keys: &RangeInclusive<Key>, count_max: usize) -> bool {
+        let slot = self.context.ranges.iter().find(|slot| slot.keys == *keys && slot.count_max == count_max);
+        slot.and_then(|slot| slot.pairs.as_ref()).is_some_and(|pairs| pairs.len() >= count_max)
+    }
+
+    pub fn node(&mut self, node: NodeId) -> Decide<Option<NodeRecord>> {
+        Ok(self.get(Key::Node(node))?.map(|record| match record {
+            Record::Node(node) => *node,
+            other => unreachable!("{node:?} holds {other:?}"),
+        }))
+    }
+
+    /// A node at home here; `Stale` if it is gone, `Elsewhere` if its home is another tablet.
+    pub fn node_at(&mut self, handle: Handle) -> Decide<NodeRecord> {
+        self.require(handle.home)?;
+        self.node(handle.node)?.ok_or(Stop::Refuse(Code::Stale))
+    }
+
+    pub fn put_node(&mut self, node: NodeId, record: NodeRecord) {
+        self.put(Key::Node(node), Record::Node(Box::new(record)));
+    }
+
+    pub fn fragment(&mut self, directory: NodeId) -> Decide<Option<FragmentRecord>> {
+        Ok(self.get(Key::Fragment(directory))?.map(|record| match record {
+            Record::Fragment(fragment) => fragment,
+            other => unreachable!("fragment of {directory:?} holds {other:?}"),
+        }))
+    }
+
+    pub fn name_slot(&mut self, key: Key) -> Decide<Option<NameRecord>> {
+        Ok(self.get(key)?.map(|record| match record {
+            Record::Name(name) => name,
+            other => unreachable!("{key:?} holds {other:?}"),
+        }))
+    }
+
+    pub fn chunk(&mut self, chunk: ChunkRef) -> Decide<ChunkRecord> {
+        self.require(chunk.position)?;
+        match self.get(Key::Chunk(chunk.chunk))? {
+            Some(Record::Chunk(record)) => Ok(*record),
+            Some(other) => unreachable!("{chunk:?} holds {other:?}"),
+            None => Err(Stop::Refuse(Code::Stale)),
+        }
+    }
+
+    /// An id for a new node or chunk. Runs of the same operation get the same ids.
+    pub fn new_id(&mut self) -> Decide<NodeId> {
+        if self.ids_used == self.context.ids.len() {
+            let id = self.ids.take().ok_or(Stop::Later)?;
+            self.context.ids.push(id);
+        }
+        self.ids_used += 1;
+        Ok(self.context.ids[self.ids_used - 1])
+    }
+
+    // --- permission ---
+
+    /// Whether a grant is ours, is the asker's, has not expired, and allows the wish.
+    pub fn admit(&self, grant: &'a Grant, who: &Credentials, wish: Permission) -> Decide<&'a GrantBody> {
+        let body = &grant.body;
+        // A grant of another session, or an expired one, is treated alike: the client has to ask the directory's home again.
+        let mine = self.session == Some(body.session);
+        let late = self.now.wall > body.expires.after(self.config.skew_max);
+        if !mine || late || !grant.verify(self.keys.grants()) {
+            return Err(Stop::Refuse(Code::Unauthenticated));
+        }
+        if !body.access.allows(who, wish, FileType::Directory) {
+            return Err(Stop::Refuse(Code::Access));
+        }
+        Ok(body)
+    }
+
+    // --- leases ---
+
+    /// The decision changes what is leased under this key.
+    pub fn changes(&mut self, key: LeaseKey) {
+        self.changed.push(key);
+    }
+
+    /// A lease to go out with the reply, if a client asks.
+    pub fn lease(&mut self, key: LeaseKey) -> LeaseMs {
+        let Some(session) = self.session else { return LeaseMs(0) };
+        let lease = self.leases.offer(key, session, self.now.mono, self.config);
+        if lease.0 > 0 {
+            self.given.push((key, lease));
+        }
+        lease
+    }
+
+    /// Sessions that have a node open, as far as they said so.
+    pub fn open_by(&self, node: NodeId, requester_keeps: bool) -> Vec<SessionId> {
+        let own = self.session.filter(|_| requester_keeps);
+        let others = self.leases.open_by(node).filter(|session| Some(*session) != self.session);
+        own.into_iter().chain(others).collect()
+    }
+
+    // --- others ---
+
+    /// Sends an item to another tablet with this decision.
+    pub fn queue(&mut self, draft: Draft) {
+        self.drafts.push(draft);
+    }
+
+    /// Has a part prepared where `position` lies; here it joins the decision.
+    pub fn part(&mut self, position: Position, part: Part) -> Decide<Promise> {
+        if self.tablet.contains(position) {
+            return parts::decide(self, &part);
+        }
+        let slots = &mut self.context.parts;
+        let Some(slot) = slots.iter_mut().find(|slot| slot.position == position && slot.part == part) else {
+            slots.push(PartSlot { position, part, vote: PartVote::Wanted, used: true });
+            return Err(Stop::Need);
+        };
+        slot.used = true;
+        match &slot.vote {
+            PartVote::Wanted | PartVote::Sent => Err(Stop::Need),
+            PartVote::Yes(promise) => Ok(promise.clone()),
+            PartVote::No(code) => Err(Stop::Refuse(*code)),
+            PartVote::Later => Err(Stop::Later),
+        }
+    }
+
+    /// Asks the tablet of `position`; here the answer is at hand at once.
+    pub fn ask(&mut self, position: Position, question: Question) -> Decide<Told> {
+        if self.tablet.contains(position) {
+            return crate::questions::decide(self, &question);
+        }
+        let questions = &mut self.context.questions;
+        let Some(slot) = questions.iter().find(|slot| slot.position == position && slot.question == question)
+        else {
+            questions.push(QuestionSlot { position, question, sent: false, told: None });
+            return Err(Stop::Need);
+        };
+        match &slot.told {
+            Some(Told::Refused(code)) => Err(Stop::Refuse(*code)),
+            Some(Told::Later) => Err(Stop::Later),
+            Some(told) => Ok(told.clone()),
+            None => Err(Stop::Need),
+        }
+    }
+
+    /// Asks data servers, all at once; `None` for those that do not answer in time.
+    pub fn data(&mut self, chunk: ChunkId, servers: &[ServerId], call: &DataCall) -> Decide<Vec<DataResult>> {
+        let slots = &mut self.context.data;
+        for server in servers {
+            let asked =
+                slots.iter().any(|slot| slot.server == *server && slot.call == *call && slot.chunk == chunk);
+            if !asked {
+                slots.push(DataSlot { server: *server, chunk, call: call.clone(), sent: None, result: None });
+            }
+        }
+        let mine =
+            |slot: &&DataSlot| servers.contains(&slot.server) && slot.call == *call && slot.chunk == chunk;
+        slots.iter().filter(mine).map(|slot| slot.result.ok_or(Stop::Need)).collect()
+    }
+}
