@@ -157,6 +157,15 @@ impl Generator {
         }
     }
 
+    /// A name was moved.
+    pub fn moved(&mut self, source: NodeId, source_name: &Name, target: Handle, target_name: &Name) {
+        let mut moved = self.private.take(source, source_name);
+        moved.extend(self.shared.take(source, source_name));
+        for known in moved {
+            self.learn(target, target_name, known.node, known.file_type);
+        }
+    }
+
     /// A name is gone.
     pub fn forget_name(&mut self, directory: NodeId, name: &Name) {
         self.private.forget(directory, name);
@@ -422,6 +431,15 @@ impl Known {
 impl Knowledge {
     fn directories(&self) -> impl Iterator<Item = &Known> {
         self.known.iter().filter(|known| known.is_directory())
+    }
+
+    /// What is known under a name, which is forgotten.
+    fn take(&mut self, directory: NodeId, name: &Name) -> Vec<Known> {
+        let is_it =
+            |known: &Known| known.name.as_ref().is_some_and(|(at, of)| at.node == directory && of == name);
+        let found = self.known.iter().filter(|known| is_it(known)).cloned().collect();
+        self.forget(directory, name);
+        found
     }
 
     fn forget(&mut self, directory: NodeId, name: &Name) {

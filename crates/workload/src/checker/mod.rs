@@ -64,11 +64,16 @@ impl Check {
     pub fn run(&self, history: &History, witness: &[WitnessEvent]) -> Checked {
         let mut replay = replay::Replay::new(self, history);
         replay.run(witness);
-        let replay::Replay { oracle, timeline, mut violations, unmade, .. } = replay;
+        let replay::Replay { oracle, timeline, mut violations, unmade, told, .. } = replay;
         let reader = reads::Reader { check: self, history, timeline: &timeline };
         for (index, entry) in history.entries.iter().enumerate() {
             let refused = unmade.contains(&index);
             if let Err(violation) = reader.check(index, entry, refused) {
+                violations.push(violation);
+            }
+        }
+        for (index, point, view) in told {
+            if let Err(violation) = reader.check_told(index, &history.entries[index], point, &view) {
                 violations.push(violation);
             }
         }

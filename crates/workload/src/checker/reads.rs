@@ -22,13 +22,6 @@ pub struct Reader<'a> {
 
 type Window = RangeInclusive<Point>;
 
-impl Check {
-    /// Whether another client may have had a file open for writing during a call.
-    pub fn size_may_be_late(&self, history: &History, entry: &Entry, node: NodeId) -> bool {
-        foreign_writers(history, entry, node).next().is_some()
-    }
-}
-
 fn foreign_writers<'a>(
     history: &'a History,
     entry: &'a Entry,
@@ -68,6 +61,15 @@ impl Reader<'_> {
             },
             Event::Mutation { .. } => Ok(()),
         }
+    }
+
+    /// Checks what the answer to a change says of the node: as it was at some moment since the change.
+    pub fn check_told(&self, index: usize, entry: &Entry, made: Point, view: &View) -> Result<(), Violation> {
+        let returned = entry.returned.unwrap_or(Mono(u64::MAX));
+        let window = made..=self.timeline.window(returned, returned).end().to_owned().max(made);
+        let query = Query::Attributes { node: view.node, own_end: 0 };
+        self.view(entry, &window, &query, view)
+            .map_err(|(_, message)| Violation::of(Rule::WrongAnswer, index, entry, message))
     }
 
     fn refusal(&self, window: &Window, mutation: &Mutation, code: Code) -> Result<(), (Rule, String)> {

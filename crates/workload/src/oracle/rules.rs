@@ -36,7 +36,7 @@ pub fn refusals(structure: &dyn State, access: &dyn State, mutation: &Mutation) 
         Mutation::SetAttributes { node, who, change, through_file } => {
             rules.set_attributes(*node, who, change, *through_file)
         }
-        Mutation::Truncate { node, who } => rules.truncate(*node, who),
+        Mutation::Truncate { node, who, read } => rules.truncate(*node, who, *read),
         Mutation::Commit { node, .. } => rules.commit(*node),
     };
     match found {
@@ -201,10 +201,11 @@ impl Rules<'_> {
         push_if(codes, !through_file && !self.may(id, who, Permission::WRITE), Code::Access);
     }
 
-    fn truncate(&self, id: NodeId, who: &Credentials) -> Found {
+    fn truncate(&self, id: NodeId, who: &Credentials, read: bool) -> Found {
         let mut codes = Vec::new();
         let Some(node) = self.structure.node(id) else { return stop(codes, Code::Stale) };
         self.cut(id, node, who, false, &mut codes);
+        push_if(&mut codes, read && !self.may(id, who, Permission::READ), Code::Access);
         Ok(codes)
     }
 

@@ -181,6 +181,6 @@ fn commits_lay_bytes_over_and_cutting_forgets_them() {
     let pieces = vec![Piece { offset: 2, bytes: b"abc".to_vec() }, Piece { offset: 4, bytes: b"Z".to_vec() }];
     must(&mut fs, &Mutation::Commit { node: NodeId(2), pieces, size_min: 7 }, None);
     assert_eq!(*fs.node(NodeId(2)).unwrap().content, b"\0\0abZ\0\0"[..7]);
-    must(&mut fs, &Mutation::Truncate { node: NodeId(2), who: Credentials::ROOT }, None);
+    must(&mut fs, &Mutation::Truncate { node: NodeId(2), who: Credentials::ROOT, read: true }, None);
     assert_eq!(fs.view(NodeId(2)).unwrap().size, 0);
 }

@@ -107,6 +107,8 @@ pub enum Mutation {
         node: NodeId,
         /// Who asks.
         who: Credentials,
+        /// Whether to read it too.
+        read: bool,
     },
     /// Makes written bytes part of a file.
     Commit {
