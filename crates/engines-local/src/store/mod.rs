@@ -23,6 +23,7 @@ const DATABASE: &str = "fjall";
 /// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of entries of its own.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// With one, a flush may wait behind a compaction; but with more, fjall's first worker spins while the others compact.
 const WORKER_THREADS: usize = 1;
 /// How often a flush looks whether the worker has finished.
 const FLUSH_POLL: Duration = Duration::from_millis(1);
@@ -38,6 +39,8 @@ pub struct FjallStore {
     sequence: SequenceGuard,
     database: Database,
     directory: Directory,
+    /// Something was applied since the last flush.
+    unflushed: bool,
     broken: bool,
 }
 
@@ -65,7 +68,7 @@ impl FjallStore {
                 keyspaces.insert(tablet, keyspace);
             }
         }
-        Ok(FjallStore { keyspaces, sequence, database, directory, broken: false })
+        Ok(FjallStore { keyspaces, sequence, database, directory, unflushed: false, broken: false })
     }
 
     /// Flushes and closes. Dropping a store without this loses nothing that was flushed.
@@ -277,6 +280,7 @@ impl Store for FjallStore {
             }
         }
         batch.insert(keyspace, APPLIED_KEY, applied.0.to_le_bytes());
+        self.unflushed = true;
         let committed = batch.commit();
         self.broken |= committed.is_err();
         committed.map_err(|error| translate("apply changes", error))
@@ -284,8 +288,12 @@ impl Store for FjallStore {
 
     fn flush(&mut self) -> EngineResult<()> {
         self.check("flush the store")?;
+        if !self.unflushed {
+            return Ok(());
+        }
         let flushed = self.flush_all();
         self.broken |= flushed.is_err();
+        self.unflushed = flushed.is_err();
         flushed
     }
 }

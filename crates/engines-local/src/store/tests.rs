@@ -1,7 +1,9 @@
 use super::*;
 use bearing_seams::conformance::{self, Stop, Subject};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 fn open(path: &Path) -> FjallStore {
     FjallStore::open(path).unwrap()
@@ -11,27 +13,45 @@ fn put(key: &str, value: u64) -> Change {
     Change { key: key.into(), value: Some(value.to_le_bytes().to_vec()) }
 }
 
-/// What a killed process leaves behind: a copy made while the store is open, once its worker is idle so that files do not change meanwhile.
+/// What a killed process leaves behind: a copy made while the store is open, and made again if its worker changed files meanwhile.
 fn copy_while_open(store: &FjallStore, target: &Path) {
-    while store.database.outstanding_flushes() > 0 || store.database.active_compactions() > 0 {
-        std::thread::yield_now();
+    loop {
+        let before = listing(store.path());
+        let copied = copy_tree(store.path(), target);
+        if copied.is_ok() && before.is_some() && before == listing(store.path()) {
+            return;
+        }
+        fs::remove_dir_all(target).unwrap();
     }
-    copy_tree(store.path(), target);
 }
 
-fn copy_tree(source: &Path, target: &Path) {
-    fs::create_dir_all(target).unwrap();
-    for entry in fs::read_dir(source).unwrap() {
-        let (from, to) = {
-            let entry = entry.unwrap();
-            (entry.path(), target.join(entry.file_name()))
-        };
+fn copy_tree(source: &Path, target: &Path) -> io::Result<()> {
+    fs::create_dir_all(target)?;
+    for entry in fs::read_dir(source)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), target.join(entry.file_name()));
         if from.is_dir() {
-            copy_tree(&from, &to);
+            copy_tree(&from, &to)?;
         } else {
-            fs::copy(&from, &to).unwrap();
+            fs::copy(&from, &to)?;
         }
     }
+    Ok(())
+}
+
+/// All files below a directory with their lengths and times, or `None` if some vanished while they were listed.
+fn listing(path: &Path) -> Option<BTreeMap<PathBuf, (u64, SystemTime)>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(path).ok()? {
+        let path = entry.ok()?.path();
+        let metadata = fs::metadata(&path).ok()?;
+        if metadata.is_dir() {
+            files.extend(listing(&path)?);
+        } else {
+            files.insert(path, (metadata.len(), metadata.modified().ok()?));
+        }
+    }
+    Some(files)
 }
 
 fn content(store: &mut FjallStore, tablet: Block) -> Vec<Pair> {
