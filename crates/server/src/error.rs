@@ -66,14 +66,9 @@ pub enum StartError {
         /// Which daemon, and its process.
         who: String,
     },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {reason}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why, and what to try.
-        reason: String,
-    },
+    /// The address cannot be listened on; the reason names it and what to try.
+    #[error("{0}")]
+    Listen(String),
     /// A store refused.
     #[error("{doing}: {error}")]
     Engine {

@@ -150,9 +150,10 @@ struct Held {
 }
 
 fn hold(address: SocketAddr) -> Result<Held, StartError> {
-    let refused = |error: std::io::Error| StartError::Listen {
-        address,
-        reason: format!("{error}; stop what uses the port, or choose others with --port-base"),
+    let refused = |error: std::io::Error| {
+        StartError::Listen(format!(
+            "cannot listen on {address}: {error}; stop what uses the port, or choose others with --port-base"
+        ))
     };
     let _datagrams = UdpSocket::bind(address).map_err(refused)?;
     let _streams = TcpListener::bind(address).map_err(refused)?;

@@ -221,8 +221,7 @@ impl Shell {
 }
 
 fn listen(address: SocketAddr) -> Result<Endpoint, StartError> {
-    Endpoint::server(address)
-        .map_err(|error: EndpointError| StartError::Listen { address, reason: error.to_string() })
+    Endpoint::server(address).map_err(|error: EndpointError| StartError::Listen(error.to_string()))
 }
 
 /// A flag that SIGTERM and SIGINT set; they also end the endpoint's wait.

@@ -1,0 +1,73 @@
+//! `down`: stops a cluster whoever started it, in whatever state it is.
+
+use crate::args::Down;
+use crate::mounts::{self, Detach, MountState};
+use crate::process::{Process, stop_all};
+use crate::report::{Report, mount_file, supervisor_file};
+use crate::up::running_supervisor;
+use anyhow::{Context, Result};
+use bearing_server::cluster::{Cluster, Layout};
+use bearing_server::state::DaemonState;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The supervisor stops its children one kind after the other, each with a patience of its own.
+const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(70);
+/// For daemons that have no supervisor any more.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `down`.
+pub fn down(flags: &Down) -> Result<()> {
+    let layout =
+        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let cluster = Cluster::read(&layout.cluster_file())?;
+    let mut stopped = 0;
+    let mut killed = 0;
+    if let Some(supervisor) = running_supervisor(&layout) {
+        stopped += 1;
+        killed += stop_all(&[supervisor], SUPERVISOR_PATIENCE);
+    }
+    // The mount before the servers, so that what was written gets through.
+    for group in [mount_process(&layout), daemon_processes(&layout, &cluster)] {
+        stopped += group.len();
+        killed += stop_all(&group, PATIENCE);
+    }
+    clear_mount(&layout)?;
+    match (stopped, killed) {
+        (0, _) => println!("nothing is running in {}", flags.directory.dir.display()),
+        (_, 0) => println!("stopped; {} keeps the data", flags.directory.dir.display()),
+        _ => println!(
+            "stopped, {killed} processes had to be killed; {} keeps the data",
+            flags.directory.dir.display()
+        ),
+    }
+    Ok(())
+}
+
+fn mount_process(layout: &Layout) -> Vec<Process> {
+    Report::read(&mount_file(layout))
+        .filter(Report::is_alive)
+        .map(|report| report.process)
+        .into_iter()
+        .collect()
+}
+
+fn daemon_processes(layout: &Layout, cluster: &Cluster) -> Vec<Process> {
+    let states =
+        cluster.daemons().into_iter().filter_map(|daemon| DaemonState::read(&layout.daemon(daemon.name)));
+    let alive = states.filter(DaemonState::is_alive);
+    alive.map(|state| Process { pid: state.pid, started_ticks: state.started_ticks }).collect()
+}
+
+/// Takes away what killed processes left mounted.
+fn clear_mount(layout: &Layout) -> Result<()> {
+    let reports = [mount_file(layout), supervisor_file(layout)];
+    let points: Vec<PathBuf> = reports.iter().filter_map(|file| Report::read(file)?.mount).collect();
+    for point in points {
+        if mounts::state(&point)? == MountState::Dead {
+            mounts::detach(&point, Detach::Now)?;
+            println!("a dead mount at {} was detached", point.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it is taken away.
+
+use crate::failure::Usage;
+use anyhow::{Context, Result, bail};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is mounted at a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountState {
+    /// Nothing.
+    None,
+    /// A Bearing that answers.
+    Ours,
+    /// A Bearing whose process is gone.
+    Dead,
+    /// Something else, of this type.
+    Foreign(String),
+}
+
+/// How a mount is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// Only when nobody uses it.
+    WhenIdle,
+    /// Now; who uses it keeps a view of what is gone.
+    Now,
+}
+
+/// The absolute path of a mount point. The point itself is not looked at: asking a dead mount fails, asking one whose servers are gone
+/// may take long.
+pub fn absolute(point: &Path) -> Result<PathBuf> {
+    let named = std::path::absolute(point).with_context(|| format!("find {}", point.display()))?;
+    match (named.parent(), named.file_name()) {
+        (Some(parent), Some(name)) if parent.exists() => {
+            let parent = parent.canonicalize().with_context(|| format!("find {}", parent.display()))?;
+            Ok(parent.join(name))
+        }
+        _ => Ok(named),
+    }
+}
+
+/// What is mounted at a point given by its absolute path.
+pub fn state(point: &Path) -> Result<MountState> {
+    let table = fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
+    Ok(match mounted_at(&table, point) {
+        None => MountState::None,
+        Some(Mounted { is_bearing: false, kind }) => MountState::Foreign(kind),
+        Some(_) if is_connected(point) => MountState::Ours,
+        Some(_) => MountState::Dead,
+    })
+}
+
+/// Whether a process serves the mount: a dead one refuses at once with ENOTCONN. Opening a directory reaches the process even when its
+/// attributes are cached.
+fn is_connected(point: &Path) -> bool {
+    match fs::File::open(point) {
+        Ok(_) => true,
+        Err(error) => {
+            error.raw_os_error() != Some(libc::ENOTCONN) && error.raw_os_error() != Some(libc::ECONNABORTED)
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    kind: String,
+    is_bearing: bool,
+}
+
+/// The topmost mount at a point in a table of lines `.. root point options .. - kind source ..`.
+fn mounted_at(table: &str, point: &Path) -> Option<Mounted> {
+    table.lines().rev().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        if unescape(before.split(' ').nth(4)?) != point.as_os_str().as_bytes() {
+            return None;
+        }
+        let mut after = after.split(' ');
+        let (kind, source) = (after.next()?, after.next()?);
+        let is_bearing = kind.starts_with("fuse") && (kind.contains("bearing") || source.contains("bearing"));
+        Some(Mounted { kind: kind.to_owned(), is_bearing })
+    })
+}
+
+/// The kernel writes blanks, tabs, line feeds and backslashes as three octal digits.
+fn unescape(field: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+/// Makes a mount point ready: it exists, is empty, nothing is mounted there; a dead mount that a crash left is detached. Says what was
+/// cleared away.
+pub fn prepare(point: &Path) -> Result<Option<&'static str>> {
+    check_fuse()?;
+    let mut cleared = None;
+    match state(point)? {
+        MountState::None => {}
+        MountState::Dead => {
+            detach(point, Detach::Now)?;
+            cleared = Some("a dead mount that a crash had left there was detached");
+        }
+        MountState::Ours => bail!(Usage(format!(
+            "{point} is busy: a Bearing is mounted there already; unmount it with `bearing umount {point}`, or choose another directory",
+            point = point.display()
+        ))),
+        MountState::Foreign(kind) => bail!(Usage(format!(
+            "{} is busy: a filesystem of type {kind} is mounted there; choose another directory",
+            point.display()
+        ))),
+    }
+    fs::create_dir_all(point).with_context(|| format!("make the mount point {}", point.display()))?;
+    let entries =
+        fs::read_dir(point).with_context(|| format!("look into the mount point {}", point.display()))?;
+    let count = entries.count();
+    if count > 0 {
+        bail!(Usage(format!(
+            "{} is busy: it holds {count} entries that the mount would hide; move them away or choose another directory",
+            point.display()
+        )));
+    }
+    Ok(cleared)
+}
+
+/// Refuses a machine that cannot mount, and says what to do.
+pub fn check_fuse() -> Result<()> {
+    match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            bail!("/dev/fuse cannot be opened ({error}); run as root, or let your user open it")
+        }
+        Err(error) => bail!(
+            "/dev/fuse cannot be opened ({error}), so nothing can be mounted; install the package fuse3 and run `modprobe fuse`, \
+             or start the container with `--device /dev/fuse --cap-add SYS_ADMIN`"
+        ),
+    }
+}
+
+/// Takes a mount away.
+pub fn detach(point: &Path, how: Detach) -> Result<()> {
+    let path = CString::new(point.as_os_str().as_bytes()).context("a path with a NUL")?;
+    let flags = match how {
+        Detach::WhenIdle => 0,
+        Detach::Now => libc::MNT_DETACH,
+    };
+    // SAFETY: `path` is a NUL-terminated string that outlives the call.
+    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EPERM) => detach_as_user(point, how),
+        Some(libc::EBUSY) => bail!(
+            "{} is in use; leave it with every shell and close its files, then try again",
+            point.display()
+        ),
+        _ => Err(error).with_context(|| format!("unmount {}", point.display())),
+    }
+}
+
+/// Users who are not root unmount with the helper that mounted for them.
+fn detach_as_user(point: &Path, how: Detach) -> Result<()> {
+    let flag = match how {
+        Detach::WhenIdle => "-u",
+        Detach::Now => "-uz",
+    };
+    let output = Command::new("fusermount3")
+        .arg(flag)
+        .arg(point)
+        .output()
+        .context("run fusermount3 (install the package fuse3)")?;
+    if !output.status.success() {
+        bail!("unmount {}: {}", point.display(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+        40 22 0:50 / /a\\040b/mnt rw,nosuid - fuse.bearing bearing rw,user_id=0\n\
+        41 22 0:51 / /old rw shared:1 - fuse bearing rw\n\
+        42 22 0:52 / /old rw - tmpfs none rw\n";
+
+    #[test]
+    fn a_mount_is_found_by_its_unescaped_point() {
+        let found = mounted_at(TABLE, Path::new("/a b/mnt")).unwrap();
+        assert!(found.is_bearing);
+        assert_eq!(mounted_at(TABLE, Path::new("/a")), None);
+    }
+
+    #[test]
+    fn the_topmost_mount_counts() {
+        assert_eq!(mounted_at(TABLE, Path::new("/old")).unwrap().kind, "tmpfs");
+    }
+
+    #[test]
+    fn a_mount_point_that_holds_files_is_refused_and_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "kept").unwrap();
+        let point = absolute(directory.path()).unwrap();
+        let error = prepare(&point).unwrap_err().to_string();
+        assert!(error.contains("1 entries") || error.contains("/dev/fuse"), "{error}");
+        assert!(directory.path().join("file").exists());
+    }
+}

@@ -1,0 +1,179 @@
+//! `status`: who runs, how far each has come, who owns what, where it is mounted.
+
+use crate::args::Status;
+use crate::ask;
+use crate::failure::Unreachable;
+use crate::mounts::{self, MountState};
+use crate::report::{Report, mount_file, supervisor_file};
+use anyhow::{Context, Result, bail};
+use bearing_placement::Tablet;
+use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
+use bearing_server::state::{DaemonState, Phase};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long the coordinator may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// All that is known.
+#[derive(Debug, Serialize)]
+struct View {
+    daemons: Vec<DaemonView>,
+    supervisor: Option<ProcessView>,
+    mount: Option<MountView>,
+    map_version: Option<u64>,
+    tablets: Option<Vec<TabletView>>,
+}
+
+#[derive(Debug, Serialize)]
+struct DaemonView {
+    #[serde(skip)]
+    name: DaemonName,
+    kind: &'static str,
+    id: u32,
+    /// Of the running process.
+    pid: Option<u32>,
+    address: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessView {
+    pid: u32,
+    state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct MountView {
+    path: PathBuf,
+    pid: Option<u32>,
+    state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct TabletView {
+    block: String,
+    epoch: u64,
+    /// The metadata server's number.
+    owner: u32,
+    replicas: Vec<u32>,
+}
+
+/// Runs `status`. It fails (exit code 3) when nothing runs.
+pub fn status(flags: &Status) -> Result<()> {
+    let layout =
+        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let cluster = Cluster::read(&layout.cluster_file())?;
+    let view = look(&layout, &cluster)?;
+    if flags.json {
+        println!("{}", serde_json::to_string_pretty(&view)?);
+    } else {
+        print(&view);
+    }
+    if view.daemons.iter().all(|daemon| daemon.pid.is_none()) {
+        let dir = flags.directory.dir.display();
+        bail!(Unreachable(format!("no daemon runs in {dir}; start them with `bearing up --dir {dir}`")));
+    }
+    Ok(())
+}
+
+fn look(layout: &Layout, cluster: &Cluster) -> Result<View> {
+    let daemons: Vec<DaemonView> =
+        cluster.daemons().iter().map(|daemon| daemon_view(layout, daemon)).collect();
+    let coordinator_runs = daemons.iter().any(|daemon| daemon.kind == "coordinator" && daemon.pid.is_some());
+    let map =
+        if coordinator_runs { ask::tablets(layout, cluster, PATIENCE).map_err(complain).ok() } else { None };
+    let (map_version, tablets) = map.unzip();
+    let supervisor = Report::read(&supervisor_file(layout)).filter(Report::is_alive);
+    Ok(View {
+        daemons,
+        supervisor: supervisor
+            .map(|report| ProcessView { pid: report.process.pid, state: word(report.state) }),
+        mount: mount_view(layout)?,
+        map_version,
+        tablets: tablets.map(|tablets| tablets.iter().map(tablet_view).collect()),
+    })
+}
+
+fn complain(error: anyhow::Error) {
+    eprintln!("bearing: tablets are not known: {error:#}");
+}
+
+fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {
+    let state = DaemonState::read(&layout.daemon(daemon.name));
+    let (pid, state) = match &state {
+        None => (None, "stopped"),
+        Some(state) if state.is_alive() => (Some(state.pid), word(state.state)),
+        Some(DaemonState { state: phase @ (Phase::Stopped | Phase::Failed), .. }) => (None, word(*phase)),
+        Some(_) => (None, "dead"),
+    };
+    DaemonView {
+        name: daemon.name,
+        kind: daemon.name.kind_word(),
+        id: daemon.name.number,
+        pid,
+        address: daemon.address.to_string(),
+        state,
+    }
+}
+
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Serving => "serving",
+        Phase::Stopping => "stopping",
+        Phase::Stopped => "stopped",
+        Phase::Failed => "failed",
+    }
+}
+
+fn mount_view(layout: &Layout) -> Result<Option<MountView>> {
+    let Some(report) = Report::read(&mount_file(layout)) else { return Ok(None) };
+    let Some(path) = report.mount.clone() else { return Ok(None) };
+    let state = match mounts::state(&path)? {
+        MountState::None => return Ok(None),
+        MountState::Ours => "mounted",
+        MountState::Dead => "dead",
+        MountState::Foreign(_) => return Ok(None),
+    };
+    let pid = report.is_alive().then_some(report.process.pid);
+    Ok(Some(MountView { path, pid, state }))
+}
+
+fn tablet_view(tablet: &Tablet) -> TabletView {
+    TabletView {
+        block: tablet.block.to_string(),
+        epoch: tablet.epoch.0,
+        owner: DaemonName::of(tablet.owner).number,
+        replicas: tablet.replicas.iter().map(|replica| DaemonName::of(*replica).number).collect(),
+    }
+}
+
+fn print(view: &View) {
+    let mut daemons = Table::new();
+    daemons.load_style(presets::NOTHING).set_header(["DAEMON", "PID", "ADDRESS", "STATE"]);
+    for daemon in &view.daemons {
+        let pid = daemon.pid.map_or("-".to_owned(), |pid| pid.to_string());
+        let name = daemon.name.to_string();
+        daemons.add_row([name, pid, daemon.address.clone(), daemon.state.to_owned()]);
+    }
+    println!("{daemons}");
+    if let Some(tablets) = &view.tablets {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["TABLET", "EPOCH", "OWNER"]);
+        for tablet in tablets {
+            table.add_row([
+                tablet.block.clone(),
+                tablet.epoch.to_string(),
+                format!("metadata-{}", tablet.owner),
+            ]);
+        }
+        println!("\n{table}");
+    }
+    match &view.mount {
+        Some(mount) => println!("\nmount: {} ({})", mount.path.display(), mount.state),
+        None => println!("\nnot mounted"),
+    }
+}

@@ -1,0 +1,405 @@
+//! The supervisor: starts the daemons of a cluster and its mount as child processes, waits until all serve, starts again what dies.
+//!
+//! It decides nothing about the cluster. A child that says that starting it again would not help is left dead, and says so in its
+//! log and state file. When the supervisor itself is killed, the kernel tells its children to stop.
+
+use crate::failure::HOPELESS;
+use crate::mounts::{self, Detach, MountState};
+use crate::process::{Process, bound_to_parent, own_program, stop_all};
+use crate::report::{Report, mount_file, mount_log, supervisor_file};
+use anyhow::{Context, Result, bail};
+use bearing_server::cluster::{Cluster, DaemonName, Layout};
+use bearing_server::state::{DaemonState, Phase};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The pause before a child is started again, doubled with every failure in a row.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A child that ran for so long has no failures in a row any more.
+const SOUND_AFTER: Duration = Duration::from_secs(30);
+/// While the cluster comes up, a child that fails so often in a row makes the start fail.
+const START_FAILURES_MAX: u32 = 3;
+/// How long the cluster may take to come up. A long log is replayed within this.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+/// How often state files are looked at while the cluster comes up.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long children may take to stop in order.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to supervise.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The cluster's directory, absolute.
+    pub layout: Layout,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Where to mount it, absolute.
+    pub mount: Option<PathBuf>,
+    /// What to do with daemons that die.
+    pub restart: Restart,
+}
+
+/// What to do with daemons that die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Start them again.
+    Always,
+    /// Leave them dead.
+    Never,
+}
+
+/// Who a child is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Role {
+    Daemon(DaemonName),
+    Mount(PathBuf),
+}
+
+/// A child process, or the wish to have one.
+struct Ward {
+    role: Role,
+    child: Option<Child>,
+    started: Instant,
+    failures: u32,
+    /// When to start it (again).
+    due: Option<Instant>,
+}
+
+/// Supervises until told to stop. `ready` is called once, when everything serves.
+pub fn supervise(plan: &Plan, ready: impl FnOnce()) -> Result<()> {
+    let _lock = lock(&plan.layout)?;
+    let report = |state, reason: Option<String>| {
+        let report = Report { reason, ..Report::own(state, plan.mount.as_deref()) };
+        report.write(&supervisor_file(&plan.layout))
+    };
+    report(Phase::Starting, None)?;
+    let signals = forward_signals()?;
+    stop_strays(plan);
+    let mut supervisor = Supervisor { plan, program: own_program()?, wards: Vec::new(), signals };
+    let result = supervisor.run(|| {
+        report(Phase::Serving, None)?;
+        ready();
+        Ok(())
+    });
+    report(Phase::Stopping, None)?;
+    supervisor.stop();
+    match &result {
+        Ok(()) => report(Phase::Stopped, None)?,
+        Err(error) => report(Phase::Failed, Some(format!("{error:#}")))?,
+    }
+    result
+}
+
+/// One supervisor per cluster. The lock goes with the process.
+fn lock(layout: &Layout) -> Result<File> {
+    let path = layout.root().join("supervisor.lock");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    if file.try_lock().is_err() {
+        let pid = Report::read(&supervisor_file(layout))
+            .map_or(String::new(), |report| format!(" (process {})", report.process.pid));
+        bail!("the cluster in {} is already running{pid}", layout.root().display());
+    }
+    Ok(file)
+}
+
+/// Daemons and mounts that an earlier, killed supervisor left running.
+fn stop_strays(plan: &Plan) {
+    let states = plan
+        .cluster
+        .daemons()
+        .into_iter()
+        .filter_map(|daemon| DaemonState::read(&plan.layout.daemon(daemon.name)));
+    let daemons = states.map(|state| Process { pid: state.pid, started_ticks: state.started_ticks });
+    let mount = Report::read(&mount_file(&plan.layout)).map(|report| report.process);
+    let alive: Vec<Process> = daemons.chain(mount).filter(|process| process.is_alive()).collect();
+    if !alive.is_empty() {
+        eprintln!("stopping {} processes that an earlier, killed supervisor left", alive.len());
+        stop_all(&alive, STOP_PATIENCE);
+    }
+}
+
+fn forward_signals() -> Result<Receiver<i32>> {
+    let (sender, receiver) = channel();
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD]).context("wait for signals")?;
+    std::thread::spawn(move || signals.forever().try_for_each(|signal| sender.send(signal)));
+    Ok(receiver)
+}
+
+struct Supervisor<'a> {
+    plan: &'a Plan,
+    program: PathBuf,
+    wards: Vec<Ward>,
+    signals: Receiver<i32>,
+}
+
+/// Why a wait ended.
+#[derive(PartialEq, Eq)]
+enum Woken {
+    Stop,
+    Look,
+}
+
+impl Supervisor<'_> {
+    fn run(&mut self, ready: impl FnOnce() -> Result<()>) -> Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        for daemon in self.plan.cluster.daemons() {
+            self.wards.push(Ward::new(Role::Daemon(daemon.name)));
+        }
+        if !self.bring_up(deadline)? {
+            return Ok(());
+        }
+        if let Some(point) = &self.plan.mount {
+            self.wards.push(Ward::new(Role::Mount(point.clone())));
+            if !self.bring_up(deadline)? {
+                return Ok(());
+            }
+        }
+        ready()?;
+        while self.wait(None)? == Woken::Look {
+            self.reap();
+            self.start_due()?;
+        }
+        Ok(())
+    }
+
+    /// Starts what is not started and waits until all serve; `false` when told to stop meanwhile.
+    fn bring_up(&mut self, deadline: Instant) -> Result<bool> {
+        loop {
+            self.reap();
+            self.start_due()?;
+            if let Some(ward) =
+                self.wards.iter().find(|ward| ward.gave_up() || ward.failures >= START_FAILURES_MAX)
+            {
+                bail!("{} does not start: {}", ward.title(), self.reason(ward));
+            }
+            let waiting: Vec<String> =
+                self.wards.iter().filter(|ward| !self.serves(ward)).map(Ward::title).collect();
+            if waiting.is_empty() {
+                return Ok(true);
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "after {} s there is still no answer from {}; see the logs in {}",
+                    START_PATIENCE.as_secs(),
+                    waiting.join(", "),
+                    self.plan.layout.root().display()
+                );
+            }
+            if self.wait(Some(LOOK))? == Woken::Stop {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits for a signal, for the next start that is due, or at most so long.
+    fn wait(&self, at_most: Option<Duration>) -> Result<Woken> {
+        let now = Instant::now();
+        let next_due = self.wards.iter().filter_map(|ward| ward.due).min();
+        let until_due = next_due.map(|due| due.saturating_duration_since(now));
+        let timeout = [until_due, at_most].into_iter().flatten().min().unwrap_or(PAUSE_MAX);
+        match self.signals.recv_timeout(timeout) {
+            Ok(SIGCHLD) | Err(RecvTimeoutError::Timeout) => Ok(Woken::Look),
+            Ok(_) => Ok(Woken::Stop),
+            Err(RecvTimeoutError::Disconnected) => bail!("the thread that waits for signals is gone"),
+        }
+    }
+
+    /// Takes note of children that ended, and plans their next start.
+    fn reap(&mut self) {
+        for ward in &mut self.wards {
+            let Some(child) = &mut ward.child else { continue };
+            let Ok(Some(status)) = child.try_wait() else { continue };
+            ward.child = None;
+            let hopeless = status.code() == Some(i32::from(HOPELESS));
+            ward.failures = if ward.started.elapsed() > SOUND_AFTER { 1 } else { ward.failures + 1 };
+            // A mount that ends well was unmounted by somebody.
+            let unmounted = status.success() && matches!(ward.role, Role::Mount(_));
+            let again = !hopeless && !unmounted && self.plan.restart == Restart::Always;
+            ward.due = again.then(|| Instant::now() + ward.pause());
+            let next = match ward.due {
+                Some(_) => format!("started again in {} ms", ward.pause().as_millis()),
+                None => "left dead".to_owned(),
+            };
+            eprintln!("{} ended ({status}); {next}", ward.title());
+        }
+    }
+
+    fn start_due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        for ward in self.wards.iter_mut().filter(|ward| ward.due.is_some_and(|due| due <= now)) {
+            if let Role::Mount(point) = &ward.role {
+                clear_dead_mount(point)?;
+            }
+            let mut command = command(&self.program, self.plan, &ward.role)?;
+            bound_to_parent(&mut command);
+            let child = command.spawn().with_context(|| format!("start {}", ward.title()))?;
+            ward.child = Some(child);
+            ward.started = now;
+            ward.due = None;
+        }
+        Ok(())
+    }
+
+    /// Whether a child runs and says that it serves.
+    fn serves(&self, ward: &Ward) -> bool {
+        let Some(child) = &ward.child else { return false };
+        let (pid, state) = match &ward.role {
+            Role::Daemon(name) => match DaemonState::read(&self.plan.layout.daemon(*name)) {
+                Some(state) => (state.pid, state.state),
+                None => return false,
+            },
+            Role::Mount(_) => match Report::read(&mount_file(&self.plan.layout)) {
+                Some(report) => (report.process.pid, report.state),
+                None => return false,
+            },
+        };
+        pid == child.id() && state == Phase::Serving
+    }
+
+    /// Why a child failed: by its own report, or by the end of its log.
+    fn reason(&self, ward: &Ward) -> String {
+        let layout = &self.plan.layout;
+        let (reported, log) = match &ward.role {
+            Role::Daemon(name) => (
+                DaemonState::read(&layout.daemon(*name)).and_then(|state| state.reason),
+                layout.daemon_log(*name),
+            ),
+            Role::Mount(_) => {
+                (Report::read(&mount_file(layout)).and_then(|report| report.reason), mount_log(layout))
+            }
+        };
+        reported.unwrap_or_else(|| format!("{}; see {}", last_line(&log), log.display()))
+    }
+
+    /// Stops the mount first, so that what was written gets through, then the servers, and last the coordinator.
+    fn stop(&mut self) {
+        let order = |role: &Role| match role {
+            Role::Mount(_) => 0,
+            Role::Daemon(DaemonName::COORDINATOR) => 2,
+            Role::Daemon(_) => 1,
+        };
+        for turn in 0..=2 {
+            let wards: Vec<&mut Ward> =
+                self.wards.iter_mut().filter(|ward| order(&ward.role) == turn).collect();
+            stop_wards(wards);
+        }
+        if let Some(point) = &self.plan.mount
+            && mounts::state(point).is_ok_and(|state| state == MountState::Dead)
+            && let Err(error) = mounts::detach(point, Detach::Now)
+        {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn stop_wards(wards: Vec<&mut Ward>) {
+    let mut children: Vec<Child> = wards.into_iter().filter_map(|ward| ward.child.take()).collect();
+    for child in &children {
+        // SAFETY: kill takes plain numbers; the child was not waited for, so the number is still its own.
+        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    }
+    let deadline = Instant::now() + STOP_PATIENCE;
+    for child in &mut children {
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                eprintln!("process {} does not stop; it is killed", child.id());
+                // Failing means that it ended meanwhile.
+                let _ = child.kill();
+                let _ = child.wait();
+            } else {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+/// A killed mount leaves a dead one in the tree.
+fn clear_dead_mount(point: &Path) -> Result<()> {
+    if mounts::state(point)? == MountState::Dead {
+        mounts::detach(point, Detach::Now)?;
+        eprintln!("{}: a dead mount was detached", point.display());
+    }
+    Ok(())
+}
+
+fn command(program: &Path, plan: &Plan, role: &Role) -> Result<Command> {
+    let mut command = Command::new(program);
+    let log = match role {
+        Role::Daemon(name) => {
+            command.args(["daemon", name.kind_word(), "--config"]).arg(plan.layout.daemon_config(*name));
+            plan.layout.daemon_log(*name)
+        }
+        Role::Mount(point) => {
+            command.args(["mount", "--foreground", "--state"]).arg(mount_file(&plan.layout));
+            command.arg(plan.layout.root()).arg(point);
+            mount_log(&plan.layout)
+        }
+    };
+    let log = open_log(&log)?;
+    let errors = log.try_clone().context("share a log file")?;
+    command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir("/");
+    Ok(command)
+}
+
+/// A log file to append to.
+pub fn open_log(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("open the log {}", path.display()))
+}
+
+/// The last line that a program printed.
+pub fn last_line(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").to_owned()
+}
+
+impl Ward {
+    fn new(role: Role) -> Ward {
+        let now = Instant::now();
+        Ward { role, child: None, started: now, failures: 0, due: Some(now) }
+    }
+
+    fn title(&self) -> String {
+        match &self.role {
+            Role::Daemon(name) => name.to_string(),
+            Role::Mount(point) => format!("the mount at {}", point.display()),
+        }
+    }
+
+    fn gave_up(&self) -> bool {
+        self.child.is_none() && self.due.is_none()
+    }
+
+    fn pause(&self) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(16);
+        PAUSE_MIN.saturating_mul(1 << doublings).min(PAUSE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit() {
+        let mut ward = Ward::new(Role::Daemon(DaemonName::COORDINATOR));
+        let pauses: Vec<u128> = (1..=8)
+            .map(|failures| {
+                ward.failures = failures;
+                ward.pause().as_millis()
+            })
+            .collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+}
