@@ -255,6 +255,16 @@ impl Chunk {
         }
     }
 
+    /// What to say of frames behind that. What was lost here, or is not known here any more, may be elsewhere.
+    pub fn beyond(&self) -> DataError {
+        match self.phase {
+            Phase::Removing => DataError::NoChunk,
+            Phase::Sealed(_) => DataError::BeyondEnd,
+            Phase::Broken(_) | Phase::Fenced { .. } if self.stained => DataError::NoChunk,
+            Phase::Naming | Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => DataError::BeyondEnd,
+        }
+    }
+
     /// Bytes of frames held in memory.
     pub fn held(&self) -> u64 {
         match &self.role {

@@ -72,14 +72,7 @@ pub(crate) fn read(
 fn within(chunks: &Chunks, id: ChunkId, start: u64, end: u64) -> Result<u64, DataError> {
     let Some(chunk) = chunks.get(&id) else { return Err(DataError::NoChunk) };
     let limit = chunk.readable();
-    match end <= limit && start < limit {
-        true => Ok(limit),
-        // What was lost here may be elsewhere.
-        false if chunk.stained && !matches!(chunk.phase, crate::chunk::Phase::Sealed(_)) => {
-            Err(DataError::NoChunk)
-        }
-        false => Err(DataError::BeyondEnd),
-    }
+    if end <= limit && start < limit { Ok(limit) } else { Err(chunk.beyond()) }
 }
 
 /// The header was read, perhaps with the payload.

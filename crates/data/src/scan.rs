@@ -73,11 +73,9 @@ impl Scan {
             let rest = &bytes[position..];
             let header = match FrameHeader::decode(rest) {
                 Ok(header) => header,
-                Err(FrameError::Version(_)) => return Found::Newer,
-                Err(FrameError::Damaged) => {
-                    let cut_short = position > 0 && rest.len() < HEADER_BYTES_MAX as usize;
-                    return if cut_short { self.go_on(here) } else { Found::End(here) };
-                }
+                Err(_) if position > 0 && rest.len() < HEADER_BYTES_MAX as usize => return self.go_on(here),
+                Err(FrameError::Version(_)) if header_fits(rest) => return Found::Newer,
+                Err(FrameError::Version(_) | FrameError::Damaged) => return Found::End(here),
             };
             let start = header.header_bytes as usize;
             let end = start + header.payload_bytes as usize;
@@ -104,4 +102,16 @@ impl Scan {
         self.at = at;
         Found::More
     }
+}
+
+/// Whether a header of any version fits its checksum: its length and its checksum lie at the same place in all versions, so that a newer frame
+/// is told from a torn one.
+fn header_fits(bytes: &[u8]) -> bool {
+    let fixed = bytes.first_chunk::<16>();
+    let length = fixed.map_or(0, |fixed| usize::from(u16::from_le_bytes([fixed[6], fixed[7]])));
+    let header = bytes.get(..length).filter(|header| header.len() >= 16);
+    header.is_some_and(|header| {
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..]);
+        crc.to_le_bytes() == header[12..16]
+    })
 }

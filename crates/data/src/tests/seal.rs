@@ -1,0 +1,234 @@
+//! Fences, seals, removals, pings.
+
+use super::bench::*;
+use crate::{Config, LogCommand, Note};
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_types::Epoch;
+
+const FENCE: Epoch = Epoch(5);
+const DONE: Result<DataBody, DataError> = Ok(DataBody::Done);
+
+fn fence() -> DataCall {
+    DataCall::Fence { epoch: FENCE }
+}
+
+fn seal(length: u64) -> DataCall {
+    DataCall::Seal { epoch: FENCE, length }
+}
+
+fn fenced(length: u64, restarted: bool) -> Result<DataBody, DataError> {
+    Ok(DataBody::Fenced { length, restarted })
+}
+
+/// A server with two frames of one chunk, and the length of one.
+fn two_frames() -> (Bench, u64) {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    bench.append_alone(&bytes);
+    bench.append_alone(&bytes);
+    (bench, bytes.len() as u64)
+}
+
+#[test]
+fn a_fence_tells_the_length_and_refuses_what_comes_under_older_epochs() {
+    let (mut bench, one) = two_frames();
+    let said = bench.send(META, 1, fence(), &[]);
+    let set = LogCommand::Set { chunk: CHUNK, epoch: FENCE, length: 2 * one, sealed: false };
+    assert_eq!(logs(&said), [set]);
+    assert_eq!(answers(&bench.run()), [(1, fenced(2 * one, false))]);
+    let bytes = frame(3, 10);
+    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
+    assert_eq!(bench.result(CLIENT, sync(&[ME]), &[]), Err(DataError::Sealed));
+    let old = DataCall::Fence { epoch: EPOCH };
+    assert_eq!(bench.result(META, old, &[]), Err(DataError::Sealed));
+    let again = bench.send(META, 2, fence(), &[]);
+    assert_eq!((answers(&again), logs(&again).len()), (vec![(2, fenced(2 * one, false))], 0));
+    assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn a_fence_ends_what_waits_and_lets_writes_come_to_rest() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
+    bench.send(CLIENT, 2, append(&[ME, OTHER], &bytes), &bytes);
+    let said = bench.send(META, 3, fence(), &[]);
+    let sealed = Err(DataError::Sealed);
+    assert_eq!((answers(&said), logs(&said).len()), (vec![(1, sealed), (2, sealed)], 0));
+    assert_eq!(bench.reply(OTHER, 1000, DONE), [], "too late");
+    assert_eq!(answers(&bench.run()), [(3, fenced(2 * bytes.len() as u64, false))]);
+}
+
+#[test]
+fn a_fence_of_a_chunk_in_the_making_comes_before_its_first_frame() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    bench.send(CLIENT, 1, append(&[ME], &bytes), &bytes);
+    bench.send(META, 2, fence(), &[]);
+    let said = bench.run();
+    assert_eq!(answers(&said), [(1, Err(DataError::Sealed)), (2, fenced(0, false))]);
+}
+
+#[test]
+fn a_restarted_server_says_so_and_cuts_what_is_torn() {
+    let whole = frame(1, 150_000);
+    let mut log = MemChunkLog::new();
+    log.create(CHUNK, EPOCH).unwrap();
+    log.append(CHUNK, 0, &whole).unwrap();
+    log.append(CHUNK, whole.len() as u64, &frame(2, 100)[..150]).unwrap();
+    let mut bench = Bench::on(log, Config::standard());
+    let said = bench.ask(META, 1, fence(), &[]);
+    let (before, after) = (whole.len() as u64 + 150, whole.len() as u64);
+    assert_eq!(said[0], crate::Command::Note(Note::Cut { chunk: CHUNK, before, after }));
+    assert_eq!(answers(&said), [(1, fenced(after, true))]);
+    let entry = bench.log.chunks().unwrap()[0];
+    assert_eq!((entry.epoch, entry.length, entry.sealed), (FENCE, after, None));
+    assert_eq!(bench.result(META, seal(after), &[]), DONE);
+}
+
+#[test]
+fn what_cannot_be_read_is_not_cut() {
+    let newer = newer_frame();
+    let mut log = MemChunkLog::new();
+    log.create(CHUNK, EPOCH).unwrap();
+    log.append(CHUNK, 0, &newer).unwrap();
+    let mut bench = Bench::on(log, Config::standard());
+    assert_eq!(bench.result(META, fence(), &[]), Err(DataError::Failed));
+    assert_eq!(bench.log.chunks().unwrap()[0].length, newer.len() as u64);
+}
+
+#[test]
+fn scans_beyond_the_limit_wait_their_turn() {
+    let mut log = MemChunkLog::new();
+    let chunks: Vec<_> = (0..5).map(bearing_types::ChunkId).collect();
+    for chunk in &chunks {
+        log.create(*chunk, EPOCH).unwrap();
+        log.append(*chunk, 0, &frame(1, 100)).unwrap();
+    }
+    let mut bench = Bench::on(log, Config { scans_max: 2, ..Config::standard() });
+    for chunk in &chunks {
+        bench.send_to(*chunk, META, chunk.0, fence(), &[]);
+    }
+    assert_eq!(bench.pending.len(), 2);
+    assert_eq!(answers(&bench.run()).len(), 5);
+}
+
+#[test]
+fn a_seal_cuts_and_is_the_same_when_repeated() {
+    let (mut bench, one) = two_frames();
+    bench.ask(META, 1, fence(), &[]);
+    assert_eq!(bench.result(META, seal(one), &[]), DONE);
+    let again = bench.send(META, 3, seal(one), &[]);
+    assert_eq!((answers(&again), logs(&again).len()), (vec![(3, DONE)], 0));
+    assert_eq!(bench.log.chunks().unwrap()[0].sealed, Some(one));
+    assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
+    assert_eq!(bench.result(CLIENT, read(one, 0, 1), &[]), Err(DataError::BeyondEnd));
+    assert_eq!(bench.result(META, fence(), &[]), fenced(one, false));
+
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, seal(one), &[]), DONE);
+    assert_eq!(bench.result(META, fence(), &[]), fenced(one, false), "sealed is stable");
+    assert_eq!(bench.result(META, seal(2 * one), &[]), Err(DataError::Corrupt));
+    assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn a_seal_without_its_fence_fences_too() {
+    let (mut bench, one) = two_frames();
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    let bytes = frame(3, 10);
+    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
+}
+
+#[test]
+fn a_seal_beyond_what_is_here_is_not_taken() {
+    let (mut bench, one) = two_frames();
+    bench.ask(META, 1, fence(), &[]);
+    assert_eq!(bench.result_of_short_seal(3 * one), Err(DataError::Corrupt));
+    assert_eq!(bench.log.chunks().unwrap()[0].sealed, None);
+    assert_eq!(bench.bytes(one, 0, 100), payload(1, 100), "what is here is still read");
+}
+
+impl Bench {
+    fn result_of_short_seal(&mut self, length: u64) -> Result<DataBody, DataError> {
+        let said = self.ask(META, 2, seal(length), &[]);
+        assert!(said.iter().any(|command| matches!(command, crate::Command::Note(Note::Short { .. }))));
+        answers(&said)[0].1
+    }
+}
+
+#[test]
+fn a_newer_seal_may_cut_further() {
+    let (mut bench, one) = two_frames();
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    let newer = |length| DataCall::Seal { epoch: FENCE.next(), length };
+    assert_eq!(bench.result(META, newer(one), &[]), DONE);
+    assert_eq!(bench.result(META, seal(2 * one), &[]), Err(DataError::Sealed));
+    assert_eq!(bench.result(META, DataCall::Fence { epoch: FENCE.next() }, &[]), fenced(one, false));
+}
+
+#[test]
+fn a_fence_of_an_unknown_chunk_keeps_it_from_coming_to_life() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    assert_eq!(bench.result(META, seal(0), &[]), Err(DataError::NoChunk));
+    assert_eq!(bench.result(META, fence(), &[]), fenced(0, false));
+    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
+    let primary = Sender::Server(OTHER);
+    assert_eq!(bench.result(primary, replicate(0, 0, &bytes), &bytes), Err(DataError::Sealed));
+    assert_eq!(bench.result(META, seal(0), &[]), DONE);
+}
+
+#[test]
+fn clients_may_not_fence_seal_remove_or_ping() {
+    let (mut bench, one) = two_frames();
+    for call in [fence(), seal(one), DataCall::Remove, DataCall::Ping] {
+        assert_eq!(bench.result(CLIENT, call, &[]), Err(DataError::Capability));
+        assert_eq!(bench.machine.chunk_count(), 1);
+    }
+}
+
+#[test]
+fn a_fence_that_cannot_be_made_stable_is_refused() {
+    let (mut bench, _) = two_frames();
+    bench.log.fail_next_sync();
+    let said = bench.ask(META, 1, fence(), &[]);
+    assert_eq!(answers(&said), [(1, Err(DataError::Failed))]);
+    assert!(bench.machine.has_failed());
+}
+
+#[test]
+fn after_a_failed_sync_a_fence_does_not_count_on_the_bytes() {
+    let (mut bench, one) = two_frames();
+    bench.log.fail_next_sync();
+    bench.ask(CLIENT, 1, sync(&[ME]), &[]);
+    let said = bench.send(META, 2, fence(), &[]);
+    let length = (2 * one) as u32;
+    assert_eq!(logs(&said), [LogCommand::Read { chunk: CHUNK, offset: 0, length }]);
+    assert!(matches!(answers(&bench.run())[..], [(2, Err(DataError::Failed))]));
+}
+
+#[test]
+fn removing_is_the_same_when_repeated() {
+    let (mut bench, _) = two_frames();
+    bench.send(META, 1, DataCall::Remove, &[]);
+    bench.send(META, 2, DataCall::Remove, &[]);
+    assert_eq!(answers(&bench.send(CLIENT, 3, read(0, 0, 1), &[])), [(3, Err(DataError::NoChunk))]);
+    assert_eq!(answers(&bench.run()), [(1, DONE), (2, DONE)]);
+    assert_eq!(bench.result(META, DataCall::Remove, &[]), DONE);
+    assert_eq!((bench.machine.chunk_count(), bench.log.chunks().unwrap().len()), (0, 0));
+}
+
+#[test]
+fn a_removal_ends_what_waits() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
+    let said = bench.ask(META, 2, DataCall::Remove, &[]);
+    assert_eq!(answers(&said), [(1, Err(DataError::NoChunk)), (2, DONE)]);
+    assert_eq!(bench.machine.next_wake(), None);
+}
+
+#[test]
+fn a_ping_tells_the_space() {
+    let (mut bench, one) = two_frames();
+    let result = bench.result(META, DataCall::Ping, &[]);
+    assert!(matches!(result, Ok(DataBody::Space { used, free }) if used == 2 * one && free > 0));
+}
