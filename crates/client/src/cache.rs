@@ -1,0 +1,324 @@
+//! What is held under leases: directories (grant, attributes), names, attributes of files.
+//!
+//! Invariants: nothing is served past the end of its lease, after its recall, or while a change of our own may have ended it. What the
+//! kernel was told it may keep stays *known* here until that time is over, also when it may not be served any more, so that a recall
+//! can name it to the kernel; what has to make room before is taken from the kernel first.
+
+use crate::bounded::Bounded;
+use crate::config::ClientConfig;
+use crate::event::Invalidation;
+use crate::hub::State;
+use crate::lease::Stamp;
+use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
+use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position};
+
+/// A lease taken.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    until: Mono,
+    /// Our own change may have ended it: only the kernel's copy matters still.
+    usable: bool,
+}
+
+impl Held {
+    fn live(held: Option<Held>, now: Mono) -> Option<Mono> {
+        held.filter(|held| held.usable && now < held.until).map(|held| held.until)
+    }
+
+    fn kernel_may_have(held: Option<Held>, now: Mono) -> bool {
+        held.is_some_and(|held| now < held.until)
+    }
+}
+
+#[derive(Debug)]
+struct CachedDirectory {
+    view: DirectoryView,
+    access: Option<Held>,
+    content: Option<Held>,
+}
+
+#[derive(Debug)]
+struct CachedName {
+    name: Name,
+    node: Handle,
+    file_type: FileType,
+    position: Position,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct CachedNode {
+    handle: Handle,
+    attributes: Attributes,
+    held: Option<Held>,
+}
+
+/// A directory that may be used now.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    pub view: DirectoryView,
+    pub access_until: Option<Mono>,
+    pub content_until: Option<Mono>,
+}
+
+/// A name that may be used now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    pub node: Handle,
+    pub file_type: FileType,
+    pub until: Option<Mono>,
+}
+
+/// Attributes, and until when they may be used without asking.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub node: Handle,
+    pub attributes: Attributes,
+    pub until: Option<Mono>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    directories: Bounded<NodeId, CachedDirectory>,
+    names: Bounded<(NodeId, NameHash), Vec<CachedName>>,
+    nodes: Bounded<NodeId, CachedNode>,
+    /// The name under which a file was last seen, for the headers of its frames. Never served.
+    last_names: Bounded<NodeId, (NodeId, Name)>,
+}
+
+impl Cache {
+    pub fn new(config: &ClientConfig) -> Cache {
+        Cache {
+            directories: Bounded::new(config.directories_max),
+            names: Bounded::new(config.names_max),
+            nodes: Bounded::new(config.nodes_max),
+            last_names: Bounded::new(config.nodes_max),
+        }
+    }
+
+    /// A directory whose access attributes are leased.
+    pub fn directory(&mut self, node: NodeId, now: Mono) -> Option<Directory> {
+        let cached = self.directories.get(&node)?;
+        let access_until = Held::live(cached.access, now)?;
+        let content_until = Held::live(cached.content, now);
+        Some(Directory { view: cached.view.clone(), access_until: Some(access_until), content_until })
+    }
+
+    /// A leased name.
+    pub fn name(&mut self, directory: NodeId, hash: NameHash, name: &Name, now: Mono) -> Option<Named> {
+        let cached = self.names.get(&(directory, hash))?.iter().find(|cached| cached.name == *name)?;
+        let until = Held::live(cached.held, now)?;
+        Some(Named { node: cached.node, file_type: cached.file_type, until: Some(until) })
+    }
+
+    /// Leased attributes of a node that is no directory.
+    pub fn node(&mut self, node: NodeId, now: Mono) -> Option<Seen> {
+        let cached = self.nodes.get(&node)?;
+        let until = Held::live(cached.held, now)?;
+        Some(Seen { node: cached.handle, attributes: cached.attributes, until: Some(until) })
+    }
+
+    /// The directory and name under which a file was last seen.
+    pub fn last_name(&self, node: NodeId) -> Option<&(NodeId, Name)> {
+        self.last_names.peek(&node)
+    }
+
+    /// Remembers a name for [`Cache::last_name`].
+    pub fn note_name(&mut self, node: NodeId, directory: NodeId, name: &Name) {
+        self.last_names.insert(node, (directory, name.clone()));
+    }
+
+    /// Whether attributes of any file are held, live or not.
+    pub fn holds_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// A change of our own: nothing of this is served any more.
+    pub fn forget(&mut self, keys: &[LeaseKey]) {
+        for key in keys {
+            self.each_held(*key, |held| {
+                if let Some(held) = held {
+                    held.usable = false;
+                }
+            });
+        }
+    }
+
+    /// A recall: drops it, and says what the kernel has to drop. A node is always named: the kernel may know more of it than we.
+    pub fn recall(&mut self, key: LeaseKey, now: Mono, kernel: &mut Vec<Invalidation>) {
+        self.each_held(key, |held| *held = held.filter(|held| now < held.until));
+        match key {
+            LeaseKey::Access(node) | LeaseKey::File(node) | LeaseKey::Content(node) => {
+                kernel.push(Invalidation::Node { node });
+            }
+            LeaseKey::Name(directory, hash) => {
+                let cached = self.names.peek(&(directory, hash)).into_iter().flatten();
+                let known = cached.filter(|cached| Held::kernel_may_have(cached.held, now));
+                kernel
+                    .extend(known.map(|cached| Invalidation::Entry { directory, name: cached.name.clone() }));
+            }
+        }
+        self.each_held(key, |held| *held = None);
+    }
+
+    /// A recall of everything that lies in a block.
+    pub fn recall_block(&mut self, block: Block, now: Mono, kernel: &mut Vec<Invalidation>) {
+        let mut keys = Vec::new();
+        for (node, cached) in self.directories.iter() {
+            if block.contains(cached.view.node.node.home) {
+                keys.extend([LeaseKey::Access(*node), LeaseKey::Content(*node)]);
+            }
+        }
+        for (node, cached) in self.nodes.iter() {
+            if block.contains(cached.handle.home) {
+                keys.push(LeaseKey::File(*node));
+            }
+        }
+        for ((directory, hash), cached) in self.names.iter() {
+            if cached.iter().any(|cached| block.contains(cached.position)) {
+                keys.push(LeaseKey::Name(*directory, *hash));
+            }
+        }
+        for key in keys {
+            self.recall(key, now, kernel);
+        }
+    }
+
+    /// Lets go of everything.
+    pub fn clear(&mut self) {
+        self.directories.clear();
+        self.names.clear();
+        self.nodes.clear();
+    }
+
+    fn each_held(&mut self, key: LeaseKey, mut change: impl FnMut(&mut Option<Held>)) {
+        match key {
+            LeaseKey::Access(node) => {
+                if let Some(cached) = self.directories.get(&node) {
+                    change(&mut cached.access);
+                }
+            }
+            LeaseKey::Content(node) => {
+                if let Some(cached) = self.directories.get(&node) {
+                    change(&mut cached.content);
+                }
+            }
+            LeaseKey::File(node) => {
+                if let Some(cached) = self.nodes.get(&node) {
+                    change(&mut cached.held);
+                }
+            }
+            LeaseKey::Name(directory, hash) => {
+                for cached in self.names.get(&(directory, hash)).into_iter().flatten() {
+                    change(&mut cached.held);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Takes what a reply says of a node that is no directory.
+    pub fn take_node(&mut self, view: &NodeView, stamp: &Stamp) -> Seen {
+        let node = view.node;
+        self.files.observe(node.node, &view.attributes, stamp.sent);
+        let held = self.lease(LeaseKey::File(node.node), node.home, view.lease, stamp);
+        if held.is_some() {
+            let cached = CachedNode { handle: node, attributes: view.attributes, held };
+            let evicted = self.cache.nodes.insert(node.node, cached);
+            if let Some((node, cached)) = evicted
+                && Held::kernel_may_have(cached.held, self.now.mono)
+            {
+                self.invalidate(vec![Invalidation::Node { node }]);
+            }
+        }
+        Seen { node, attributes: view.attributes, until: held.map(|held| held.until) }
+    }
+
+    /// Takes what a reply says of a directory.
+    pub fn take_directory(&mut self, view: DirectoryView, stamp: &Stamp) -> Directory {
+        let handle = view.node.node;
+        let signed = self.signature_lives(view.grant.body.expires);
+        let access_lease = if signed { view.access_lease } else { LeaseMs(0) };
+        let access = self.lease(LeaseKey::Access(handle.node), handle.home, access_lease, stamp);
+        let content = self.lease(LeaseKey::Content(handle.node), handle.home, view.node.lease, stamp);
+        let (access, content) = (self.within_grant(access, &view), content);
+        if access.is_some() || content.is_some() {
+            let cached = CachedDirectory { view: view.clone(), access, content };
+            let evicted = self.cache.directories.insert(handle.node, cached);
+            if let Some((node, cached)) = evicted
+                && (Held::kernel_may_have(cached.access, self.now.mono)
+                    || Held::kernel_may_have(cached.content, self.now.mono))
+            {
+                self.invalidate(vec![Invalidation::Node { node }]);
+            }
+        }
+        let until = |held: Option<Held>| held.map(|held| held.until);
+        Directory { view, access_until: until(access), content_until: until(content) }
+    }
+
+    /// Takes what a reply says of a name.
+    pub fn take_name(
+        &mut self,
+        directory: &Directory,
+        name: &Name,
+        view: &EntryView,
+        stamp: &Stamp,
+    ) -> Named {
+        let grant = &directory.view.grant.body;
+        let hash = NameHash::of(grant.name_key, name);
+        let position = grant.seat.position_of(hash);
+        let parent = grant.seat.node;
+        if view.file_type != FileType::Directory {
+            self.cache.note_name(view.node.node, parent, name);
+        }
+        let held = self.lease(LeaseKey::Name(parent, hash), position, view.lease, stamp);
+        if held.is_some() {
+            let cached =
+                CachedName { name: name.clone(), node: view.node, file_type: view.file_type, position, held };
+            self.keep_name(parent, hash, cached);
+        }
+        Named { node: view.node, file_type: view.file_type, until: held.map(|held| held.until) }
+    }
+
+    fn keep_name(&mut self, parent: NodeId, hash: NameHash, mut cached: CachedName) {
+        let now = self.now.mono;
+        if let Some(sharing) = self.cache.names.get(&(parent, hash)) {
+            // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
+            let before = sharing.iter().find(|other| other.name == cached.name);
+            if let (Some(until), Some(held)) =
+                (before.and_then(|b| Held::live(b.held, now)), &mut cached.held)
+            {
+                held.until = held.until.max(until);
+            }
+            sharing.retain(|other| other.name != cached.name && Held::kernel_may_have(other.held, now));
+            sharing.push(cached);
+            return;
+        }
+        let Some(((directory, _), gone)) = self.cache.names.insert((parent, hash), vec![cached]) else {
+            return;
+        };
+        let known = gone.into_iter().filter(|cached| Held::kernel_may_have(cached.held, now));
+        let kernel: Vec<_> =
+            known.map(|cached| Invalidation::Entry { directory, name: cached.name }).collect();
+        if !kernel.is_empty() {
+            self.invalidate(kernel);
+        }
+    }
+
+    fn lease(&mut self, key: LeaseKey, position: Position, lease: LeaseMs, stamp: &Stamp) -> Option<Held> {
+        let until = self.lease_end(stamp.sent, lease)?;
+        if !self.leases.may_take(key, position, stamp) {
+            self.counters.leases_passed_over += 1;
+            return None;
+        }
+        Some(Held { until, usable: true })
+    }
+
+    /// A grant is good while both its lease and its signature last.
+    fn within_grant(&self, held: Option<Held>, view: &DirectoryView) -> Option<Held> {
+        let left = view.grant.body.expires.since(self.now.wall.after(self.config.skew_max));
+        held.map(|held| Held { until: held.until.min(self.now.mono.after(left)), ..held })
+    }
+}

@@ -1,0 +1,123 @@
+//! Limits and times of a client. Every queue, cache, batch and retry names its bound here.
+
+use bearing_types::{FilesystemId, SessionId};
+use std::time::Duration;
+
+/// See the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// The session: drawn at random by the shell; its secret is the shell's business too.
+    pub session: SessionId,
+    /// The filesystem that `Operation::Root` asks for.
+    pub filesystem: FilesystemId,
+    /// Copies of written data.
+    pub copies: u8,
+    /// A request is given up after this time: long enough for a server to be restarted.
+    pub request_deadline: Duration,
+    /// The first pause before a request without an answer is sent again; later ones double.
+    pub resend_pause: Duration,
+    /// The longest such pause.
+    pub resend_pause_max: Duration,
+    /// The first pause after an answer said "not now"; later ones double.
+    pub retry_pause: Duration,
+    /// The longest such pause, unless the server asks for a longer one.
+    pub retry_pause_max: Duration,
+    /// Maps are asked for at most so often.
+    pub map_pause: Duration,
+    /// Taken off every lease, besides a hundredth of it.
+    pub lease_margin: Duration,
+    /// Clocks of servers and this client may differ by so much: grants and capabilities are used no longer than this before their end.
+    pub skew_max: Duration,
+    /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
+    pub directory_lateness: Duration,
+    /// How long the size and extents of an open file may be used when another client may be writing it.
+    pub file_lateness: Duration,
+    /// Directories cached.
+    pub directories_max: usize,
+    /// Names cached.
+    pub names_max: usize,
+    /// Attributes of files cached.
+    pub nodes_max: usize,
+    /// Files whose extents are cached.
+    pub extent_files_max: usize,
+    /// Extents cached of one file.
+    pub extents_per_file_max: usize,
+    /// Extents asked for at a time.
+    pub extents_page: u32,
+    /// Extents in one commit.
+    pub commit_extents_max: usize,
+    /// Entries asked for at a time in a listing.
+    pub list_page: u32,
+    /// Chunk views cached.
+    pub chunks_max: usize,
+    /// Buffered bytes of one file; beyond, writes wait.
+    pub file_buffer_bytes_max: usize,
+    /// Buffered bytes of all files; beyond, writes wait.
+    pub buffer_bytes_max: usize,
+    /// Buffered writes are written out after this time without being asked to.
+    pub writeout_after: Duration,
+    /// A new chunk is opened when one has so many bytes.
+    pub chunk_bytes_max: u64,
+    /// Appends under way at the same time, for one file.
+    pub appends_max: usize,
+    /// Data reads under way at the same time, for one operation.
+    pub reads_max: usize,
+    /// A data server has to answer within this time.
+    pub data_timeout: Duration,
+    /// A frame is tried so often when data servers say they are full.
+    pub append_tries_max: u32,
+    /// A data server that failed is avoided for this time.
+    pub avoid_time: Duration,
+    /// A planted bug to run with.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<crate::mutant::Mutant>,
+}
+
+impl ClientConfig {
+    /// The defaults.
+    pub fn standard(session: SessionId, filesystem: FilesystemId, copies: u8) -> ClientConfig {
+        ClientConfig {
+            session,
+            filesystem,
+            copies,
+            request_deadline: Duration::from_secs(60),
+            resend_pause: Duration::from_millis(100),
+            resend_pause_max: Duration::from_secs(2),
+            retry_pause: Duration::from_millis(2),
+            retry_pause_max: Duration::from_millis(200),
+            map_pause: Duration::from_millis(200),
+            lease_margin: Duration::from_millis(5),
+            skew_max: Duration::from_millis(250),
+            directory_lateness: Duration::from_secs(1),
+            file_lateness: Duration::from_secs(1),
+            directories_max: 32 << 10,
+            names_max: 128 << 10,
+            nodes_max: 128 << 10,
+            extent_files_max: 4096,
+            extents_per_file_max: 64 << 10,
+            extents_page: 512,
+            commit_extents_max: 1024,
+            list_page: 512,
+            chunks_max: 8192,
+            file_buffer_bytes_max: 4 << 20,
+            buffer_bytes_max: 64 << 20,
+            writeout_after: Duration::from_secs(5),
+            chunk_bytes_max: 64 << 20,
+            appends_max: 8,
+            reads_max: 8,
+            data_timeout: Duration::from_secs(5),
+            append_tries_max: 8,
+            avoid_time: Duration::from_secs(10),
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    /// Whether recalled leases go on being used: a planted bug, never otherwise.
+    pub(crate) fn serves_after_recall(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::ServeAfterRecall);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+}

@@ -1,0 +1,60 @@
+//! What the machine counts; shells publish it.
+
+/// Plain sums since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Operations that began.
+    pub operations: u64,
+    /// Requests to metadata servers, each counted once.
+    pub requests: u64,
+    /// Requests sent again because no answer came.
+    pub resends: u64,
+    /// Answers that said "not now".
+    pub retries: u64,
+    /// Answers that named another owner or epoch.
+    pub referrals: u64,
+    /// Maps taken.
+    pub maps: u64,
+    /// Requests given up at their deadline.
+    pub deadlines: u64,
+    /// Replies that nobody waited for any more.
+    pub late_replies: u64,
+    /// Messages of a kind that no client gets.
+    pub unexpected: u64,
+    /// Refusals of packets.
+    pub refused: u64,
+    /// Recalls answered.
+    pub recalls: u64,
+    /// Leases not taken because a recall or an own change came between.
+    pub leases_passed_over: u64,
+    /// Lookups answered from cached names.
+    pub name_hits: u64,
+    /// Lookups asked for.
+    pub name_misses: u64,
+    /// Attributes answered from the cache.
+    pub attribute_hits: u64,
+    /// Attributes asked for.
+    pub attribute_misses: u64,
+    /// Grants found in the cache.
+    pub grant_hits: u64,
+    /// Grants asked for.
+    pub grant_misses: u64,
+    /// Grants that a server refused.
+    pub grants_refused: u64,
+    /// Files opened without asking.
+    pub local_opens: u64,
+    /// Bytes taken by writes.
+    pub bytes_written: u64,
+    /// Bytes given by reads.
+    pub bytes_read: u64,
+    /// Frames appended to chunks.
+    pub frames: u64,
+    /// Chunks opened.
+    pub chunks_opened: u64,
+    /// Chunks given up.
+    pub chunks_lost: u64,
+    /// Reads that another replica had to answer.
+    pub replicas_passed_over: u64,
+    /// Writes that had to wait for room in the buffer.
+    pub writes_held_back: u64,
+}

@@ -1,0 +1,113 @@
+//! What the shell tells the client machine, and what the machine tells the shell to do.
+
+use crate::operation::{Answer, Operation, Ticket};
+use bearing_proto::client::ServerEntry;
+use bearing_proto::envelope::{Message, Refusal};
+use bearing_types::{Code, MapVersion, Name, NodeId, ServerId};
+use std::time::Duration;
+
+/// The other side of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// This server.
+    Server(ServerId),
+    /// Any of the metadata servers that the shell was given addresses of. The shell takes them in turn.
+    AnySeed,
+}
+
+/// How a message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// In a datagram; messages to the same target that follow each other may share one.
+    Datagram,
+    /// Over a connection.
+    Stream,
+}
+
+/// Something happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An operation begins. The caller bounds how many are under way.
+    Start(Ticket, Operation),
+    /// A message came. Its packet's signature was checked.
+    Message {
+        /// Who sealed the packet.
+        from: Target,
+        /// The message.
+        message: Message,
+        /// The packet's bulk bytes.
+        attachment: Vec<u8>,
+    },
+    /// A server took a packet not. Unsigned: believed only while the session is not open yet.
+    Refused(Refusal),
+    /// Nothing can be sent to this server, or a connection to it broke. A hint: requests are sent again sooner.
+    Unreachable(ServerId),
+    /// The kernel serves no more what [`Command::Invalidate`] of this number named.
+    Invalidated(u64),
+    /// The time that [`crate::Client::next_wake`] named has come.
+    Tick,
+}
+
+/// Something to do, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Send a message.
+    Send {
+        /// To whom.
+        to: Target,
+        /// How.
+        transport: Transport,
+        /// What.
+        message: Message,
+        /// Bulk bytes of the packet; a message that has some travels alone.
+        attachment: Vec<u8>,
+    },
+    /// An operation is over.
+    Finish(Ticket, Result<Answer, Code>),
+    /// Make the kernel forget, then say [`Event::Invalidated`]. Only after the answers of all [`Command::Finish`] given before have reached
+    /// the kernel: else it might learn from them what it shall forget.
+    Invalidate {
+        /// Comes back with [`Event::Invalidated`].
+        number: u64,
+        /// What to forget.
+        what: Vec<Invalidation>,
+    },
+    /// Servers and their addresses, learnt with a map. Replaces all given before.
+    Servers(Vec<ServerEntry>),
+    /// Something worth telling people.
+    Note(Note),
+}
+
+/// What the kernel shall forget.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invalidation {
+    /// A name in a directory.
+    Entry {
+        /// The directory.
+        directory: NodeId,
+        /// The name.
+        name: Name,
+    },
+    /// A node's attributes, and a file's data.
+    Node {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// What shells publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The session is open; it has to be renewed within this time.
+    SessionOpen(Duration),
+    /// The session is over.
+    SessionOver(Code),
+    /// A newer map was taken.
+    MapTaken(MapVersion),
+    /// A chunk could not be appended to any more; its primary.
+    ChunkLost(ServerId),
+    /// A data server gave no good answer to a read.
+    ReplicaPassedOver(ServerId),
+    /// Buffered writes to this file could not be stored and are lost; the file's next flush, sync or close says so.
+    WritesLost(NodeId, Code),
+}

@@ -1,0 +1,309 @@
+//! Chunks this client appends to, and what it knows of others.
+//!
+//! One open chunk takes the frames of all files, so small files are packed. A chunk that fails is sealed at the shortest surviving length,
+//! and appending goes on in a new one, without the servers that failed.
+
+use super::data_request::DataFailure;
+use crate::bounded::Bounded;
+use crate::config::ClientConfig;
+use crate::event::{Command, Note};
+use crate::hub::{Hub, State};
+use crate::task::Gate;
+use bearing_proto::client::{Body, Call, ChunkRef, ChunkView};
+use bearing_proto::data::{DataCall, DataError};
+use bearing_types::{ChunkId, Code, Mono, Position, ServerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A chunk that was appended to.
+struct Written {
+    view: Arc<ChunkView>,
+    /// All acknowledged frames lie below.
+    acknowledged: u64,
+    /// All below is stable.
+    synced: u64,
+    /// It cannot be appended to any more.
+    failed: bool,
+    /// The length at which it was sealed. What is below is stable: servers sync when they seal.
+    sealed: Option<u64>,
+}
+
+/// See the module.
+pub(crate) struct Chunks {
+    current: Option<Current>,
+    /// One at a time opens or seals.
+    gate: Gate,
+    written: BTreeMap<ChunkId, Written>,
+    views: Bounded<ChunkId, ChunkView>,
+    avoided: BTreeMap<ServerId, Mono>,
+}
+
+struct Current {
+    view: Arc<ChunkView>,
+    /// Bytes sent, acknowledged or not.
+    bytes: u64,
+}
+
+/// How often a broken connection is tried again before the chunk counts as failed.
+pub(super) const RECONNECTS: u32 = 3;
+/// The first pause between two such tries.
+pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+impl Chunks {
+    pub fn new(config: &ClientConfig) -> Chunks {
+        Chunks {
+            current: None,
+            gate: Gate::default(),
+            written: BTreeMap::new(),
+            views: Bounded::new(config.chunks_max),
+            avoided: BTreeMap::new(),
+        }
+    }
+
+    /// A frame that ends at `end` is acknowledged.
+    pub fn acknowledged(&mut self, chunk: ChunkId, end: u64) {
+        if let Some(written) = self.written.get_mut(&chunk) {
+            written.acknowledged = written.acknowledged.max(end);
+        }
+    }
+
+    /// All chunks with something that is not stable yet.
+    pub fn unsynced(&self) -> Vec<ChunkId> {
+        let open = self
+            .written
+            .iter()
+            .filter(|(_, written)| written.sealed.is_none() && written.synced < written.acknowledged);
+        open.map(|(chunk, _)| *chunk).collect()
+    }
+
+    /// Avoids a server for a while.
+    fn avoid(&mut self, servers: &[ServerId], until: Mono) {
+        for server in servers {
+            self.avoided.insert(*server, until);
+        }
+    }
+
+    /// Servers to try last.
+    pub fn is_avoided(&self, server: ServerId, now: Mono) -> bool {
+        self.avoided.get(&server).is_some_and(|until| now < *until)
+    }
+
+    /// Lets go of chunks of which all is stable and that nobody appends to any more.
+    fn prune(&mut self) {
+        let current = self.current.as_ref().map(|current| current.view.chunk.chunk);
+        self.written.retain(|chunk, written| {
+            Some(*chunk) == current || written.sealed.is_some() || written.synced < written.acknowledged
+        });
+    }
+}
+
+impl State {
+    /// The open chunk, if it has room for a frame; counts the frame in.
+    fn chunk_with_room(&mut self, frame_bytes: u64) -> Option<Arc<ChunkView>> {
+        let (limit, expires) =
+            (self.config.chunk_bytes_max, self.chunks.current.as_ref()?.view.capability.body.expires);
+        let lives = self.signature_lives(expires);
+        let current = self.chunks.current.as_mut()?;
+        if !lives || (current.bytes > 0 && current.bytes + frame_bytes > limit) {
+            self.chunks.current = None;
+            return None;
+        }
+        current.bytes += frame_bytes;
+        Some(Arc::clone(&current.view))
+    }
+
+    fn take_open_chunk(&mut self, view: ChunkView) {
+        self.counters.chunks_opened += 1;
+        self.chunks.prune();
+        self.chunks.views.insert(view.chunk.chunk, view.clone());
+        let view = Arc::new(view);
+        let written =
+            Written { view: Arc::clone(&view), acknowledged: 0, synced: 0, failed: false, sealed: None };
+        self.chunks.written.insert(view.chunk.chunk, written);
+        self.chunks.current = Some(Current { view, bytes: 0 });
+    }
+
+    /// A chunk failed. Whether that is news.
+    fn chunk_fails(&mut self, chunk: ChunkId, avoid: &[ServerId]) -> bool {
+        let until = self.now.mono.after(self.config.avoid_time);
+        self.chunks.avoid(avoid, until);
+        if self.chunks.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
+            self.chunks.current = None;
+        }
+        let Some(written) = self.chunks.written.get_mut(&chunk) else { return false };
+        let news = !written.failed;
+        written.failed = true;
+        if news {
+            self.counters.chunks_lost += 1;
+            let primary = written.view.servers.first().copied();
+            self.out.extend(primary.map(|primary| Command::Note(Note::ChunkLost(primary))));
+        }
+        news
+    }
+}
+
+impl Hub {
+    /// A chunk with room for a frame, opened near `home` if there is none.
+    pub(super) async fn writable_chunk(
+        &self,
+        home: Position,
+        frame_bytes: u64,
+    ) -> Result<Arc<ChunkView>, Code> {
+        loop {
+            let (chunk, turn) = self.with(|state| match state.chunk_with_room(frame_bytes) {
+                Some(chunk) => (Some(chunk), None),
+                None => (None, state.chunks.gate.enter()),
+            });
+            if let Some(chunk) = chunk {
+                return Ok(chunk);
+            }
+            if let Some(turn) = turn {
+                turn.await;
+            }
+            // Somebody else may have opened one while this waited for its turn.
+            let wanted = self.with(|state| state.chunks.current.is_none());
+            let opened = if wanted { self.open_chunk(home).await } else { Ok(()) };
+            self.with(|state| state.chunks.gate.leave());
+            opened?;
+        }
+    }
+
+    async fn open_chunk(&self, home: Position) -> Result<(), Code> {
+        let (copies, mut avoid) = self.with(|state| {
+            let now = state.now.mono;
+            state.chunks.avoided.retain(|_, until| now < *until);
+            (state.config.copies, state.chunks.avoided.keys().copied().collect::<Vec<_>>())
+        });
+        loop {
+            let call = Call::OpenChunk { copies, avoid: avoid.clone() };
+            match self.call(home, call).await {
+                Ok(answered) => {
+                    return self.with(|state| match answered.body {
+                        Body::Chunk(view) if !view.servers.is_empty() => {
+                            state.take_open_chunk(view);
+                            Ok(())
+                        }
+                        _ => {
+                            state.counters.unexpected += 1;
+                            Err(Code::Io)
+                        }
+                    });
+                }
+                // Without the avoided ones there are too few: perhaps they are back.
+                Err(Code::NoSpace) if !avoid.is_empty() => {
+                    avoid.clear();
+                    self.with(|state| state.chunks.avoided.clear());
+                }
+                Err(code) => return Err(code),
+            }
+        }
+    }
+
+    /// A chunk cannot be appended to any more: has it sealed, once, so that appending goes on elsewhere.
+    pub(super) async fn chunk_failed(&self, chunk: ChunkRef, avoid: &[ServerId]) {
+        let news = self.with(|state| state.chunk_fails(chunk.chunk, avoid));
+        if news {
+            // Whoever needs the length asks again if this fails.
+            let _ = self.sealed_length(chunk.chunk).await;
+        }
+    }
+
+    /// The length of a failed chunk: below it everything is stable, above it everything is gone. `None` if it has not failed.
+    pub(super) async fn sealed_length(&self, chunk: ChunkId) -> Result<Option<u64>, Code> {
+        let wanted = self.with(|state| {
+            let written = state.chunks.written.get(&chunk).filter(|written| written.failed)?;
+            Some((written.view.chunk, written.view.epoch, written.sealed))
+        });
+        let (chunk, epoch) = match wanted {
+            None => return Ok(None),
+            Some((_, _, Some(sealed))) => return Ok(Some(sealed)),
+            Some((chunk, epoch, None)) => (chunk, epoch),
+        };
+        let answered = self.call(chunk.position, Call::SealChunk { chunk, epoch }).await?;
+        self.with(|state| match answered.body {
+            Body::Chunk(ChunkView { sealed: Some(length), .. }) => {
+                state.chunks.views.remove(&chunk.chunk);
+                if let Some(written) = state.chunks.written.get_mut(&chunk.chunk) {
+                    written.sealed = Some(length);
+                }
+                Ok(Some(length))
+            }
+            _ => {
+                state.counters.unexpected += 1;
+                Err(Code::Io)
+            }
+        })
+    }
+
+    /// Makes what was acknowledged of a chunk stable. If that cannot be done, the chunk is sealed and its length told.
+    pub(super) async fn sync_chunk(&self, chunk: ChunkId) -> Result<Option<u64>, Code> {
+        let mut tries = 0;
+        loop {
+            let wanted = self.with(|state| {
+                let written = state.chunks.written.get(&chunk)?;
+                let pending = !written.failed && written.synced < written.acknowledged;
+                pending.then(|| (Arc::clone(&written.view), written.acknowledged))
+            });
+            let Some((view, acknowledged)) = wanted else { return self.sealed_length(chunk).await };
+            let call = DataCall::Sync { capability: view.capability.clone(), servers: view.servers.clone() };
+            match self.data_call(view.servers[0], chunk, call, Vec::new()).await {
+                Ok(_) => {
+                    self.with(|state| {
+                        if let Some(written) = state.chunks.written.get_mut(&chunk) {
+                            written.synced = written.synced.max(acknowledged);
+                        }
+                    });
+                    return Ok(None);
+                }
+                Err(DataFailure::Over(code)) => return Err(code),
+                Err(DataFailure::Disconnected) if tries < RECONNECTS => {
+                    self.sleep(RECONNECT_PAUSE * (1 << tries)).await;
+                    tries += 1;
+                }
+                Err(failure) => self.chunk_failed(view.chunk, &to_avoid(&view, failure)).await,
+            }
+        }
+    }
+
+    /// Who holds a chunk, with the right to read it.
+    pub(super) async fn chunk_view(&self, chunk: ChunkRef, fresh: bool) -> Result<ChunkView, Code> {
+        let cached = self.with(|state| {
+            let view = state.chunks.views.get(&chunk.chunk).filter(|_| !fresh).cloned()?;
+            state.signature_lives(view.capability.body.expires).then_some(view)
+        });
+        if let Some(view) = cached {
+            return Ok(view);
+        }
+        let answered = self.call(chunk.position, Call::Chunk { chunk }).await?;
+        self.with(|state| match answered.body {
+            Body::Chunk(view) => {
+                state.chunks.views.insert(chunk.chunk, view.clone());
+                Ok(view)
+            }
+            _ => {
+                state.counters.unexpected += 1;
+                Err(Code::Io)
+            }
+        })
+    }
+}
+
+/// Which servers a new chunk should do without.
+pub(super) fn to_avoid(view: &ChunkView, failure: DataFailure) -> Vec<ServerId> {
+    match failure {
+        DataFailure::Refused(DataError::ReplicaLost(server)) => vec![server],
+        DataFailure::NoAnswer
+        | DataFailure::Disconnected
+        | DataFailure::Refused(DataError::Failed | DataError::Full) => vec![view.servers[0]],
+        DataFailure::Refused(
+            DataError::Sealed
+            | DataError::NoChunk
+            | DataError::Corrupt
+            | DataError::BeyondEnd
+            | DataError::Capability
+            | DataError::Damaged,
+        )
+        | DataFailure::Over(_) => Vec::new(),
+    }
+}

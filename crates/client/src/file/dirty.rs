@@ -1,0 +1,146 @@
+//! Written bytes that are not stored yet: ordered runs that never overlap.
+
+use bearing_proto::frame::PAYLOAD_BYTES_MAX;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// See the module. Runs that touch are joined as long as they fit one frame.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    runs: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Runs {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The first byte after the last run.
+    pub fn end(&self) -> Option<u64> {
+        self.runs.last_key_value().map(|(start, run)| start + run.len() as u64)
+    }
+
+    /// Puts bytes over what was there.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.cut(offset..offset + bytes.len() as u64);
+        self.bytes += bytes.len();
+        let before = self.runs.range_mut(..offset).next_back();
+        let joined = before.filter(|(start, run)| {
+            **start + run.len() as u64 == offset && run.len() + bytes.len() <= PAYLOAD_BYTES_MAX as usize
+        });
+        match joined {
+            Some((_, run)) => run.extend_from_slice(bytes),
+            None => drop(self.runs.insert(offset, bytes.to_vec())),
+        }
+    }
+
+    /// Takes a range out.
+    fn cut(&mut self, range: Range<u64>) {
+        let before = self.runs.range(..range.start).next_back();
+        let first = before
+            .filter(|(start, run)| **start + run.len() as u64 > range.start)
+            .map_or(range.start, |(start, _)| *start);
+        let touched: Vec<u64> = self.runs.range(first..range.end).map(|(start, _)| *start).collect();
+        for start in touched {
+            let mut run = self.runs.remove(&start).expect("listed just now");
+            let end = start + run.len() as u64;
+            self.bytes -= run.len();
+            if end > range.end {
+                let rest = run.split_off((range.end - start) as usize);
+                self.bytes += rest.len();
+                self.runs.insert(range.end, rest);
+            }
+            if start < range.start {
+                run.truncate((range.start - start) as usize);
+                self.bytes += run.len();
+                self.runs.insert(start, run);
+            }
+        }
+    }
+
+    /// What lies in a range: each run's part, by its offset.
+    pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
+        let before = self.runs.range(..range.start).next_back();
+        let inside = self.runs.range(range.start..range.end.max(range.start));
+        before.into_iter().chain(inside).filter_map(move |(start, run)| {
+            let from = range.start.max(*start);
+            let to = range.end.min(*start + run.len() as u64);
+            (from < to).then(|| (from, &run[(from - start) as usize..(to - start) as usize]))
+        })
+    }
+
+    /// The ranges of the runs, none longer than a frame's payload.
+    pub fn pieces(&self) -> Vec<Range<u64>> {
+        let step = u64::from(PAYLOAD_BYTES_MAX);
+        let mut pieces = Vec::new();
+        for (start, run) in &self.runs {
+            let end = start + run.len() as u64;
+            let mut from = *start;
+            while from < end {
+                let to = end.min(from + step);
+                pieces.push(from..to);
+                from = to;
+            }
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn writes_that_follow_each_other_become_one_run() {
+        let mut runs = Runs::default();
+        for at in 0..10 {
+            runs.write(at * 3, b"abc");
+        }
+        assert_eq!(runs.pieces(), [0..30]);
+    }
+
+    #[test]
+    fn a_long_run_is_cut_into_frames() {
+        let mut runs = Runs::default();
+        runs.write(5, &vec![1; PAYLOAD_BYTES_MAX as usize + 1]);
+        let step = u64::from(PAYLOAD_BYTES_MAX);
+        assert_eq!(runs.pieces(), [5..5 + step, 5 + step..6 + step]);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_say_what_a_plain_file_would(writes in proptest::collection::vec((0u64..300, 1usize..60, any::<u8>()), 0..40), from in 0u64..400, length in 0u64..200) {
+            let mut runs = Runs::default();
+            let mut oracle: Vec<Option<u8>> = vec![None; 400];
+            for (offset, length, byte) in writes {
+                runs.write(offset, &vec![byte; length]);
+                oracle[offset as usize..offset as usize + length].fill(Some(byte));
+            }
+            let mut seen = vec![None; 400];
+            for (at, bytes) in runs.parts(0..400) {
+                for (index, byte) in bytes.iter().enumerate() {
+                    prop_assert!(seen[at as usize + index].replace(*byte).is_none(), "runs overlap");
+                }
+            }
+            prop_assert_eq!(runs.bytes(), oracle.iter().flatten().count());
+            prop_assert_eq!(runs.end().unwrap_or(0), oracle.iter().rposition(Option::is_some).map_or(0, |at| at as u64 + 1));
+            let within: usize = runs.parts(from..from + length).map(|(at, bytes)| {
+                assert!(at >= from && at + bytes.len() as u64 <= from + length);
+                bytes.len()
+            }).sum();
+            let end = (from + length).min(400) as usize;
+            prop_assert_eq!(within, oracle[(from as usize).min(end)..end].iter().flatten().count());
+            prop_assert_eq!(seen, oracle);
+        }
+    }
+}

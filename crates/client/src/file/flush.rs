@@ -1,0 +1,391 @@
+//! Writing out: frames are appended to chunks, the chunks synced if that is asked for, and only then are the extents committed.
+
+use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
+use super::data_request::DataFailure;
+use super::{File, Stability};
+use crate::event::{Command, Note};
+use crate::hub::{Hub, State, Work};
+use bearing_proto::client::{Body, Call, ChunkRef, ChunkView, Extent, Handle, LeaseKey};
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_proto::frame::{self, FrameOwner};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{ChunkId, Code, Mono, NodeId, Wall};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+/// How often frames are appended again because the chunk they lay in was sealed below them.
+const LOST_TRIES: u32 = 8;
+/// The first pause after a data server refused an append.
+const APPEND_PAUSE: Duration = Duration::from_millis(20);
+/// The longest.
+const APPEND_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What is being written out of one file.
+struct Job {
+    handle: Handle,
+    token: Option<WriteToken>,
+    pieces: Vec<Range<u64>>,
+    size_min: u64,
+    modified: Wall,
+}
+
+/// Where a piece of a file lies now.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    chunk: ChunkRef,
+    frame: u64,
+    frame_end: u64,
+}
+
+type Places = BTreeMap<u64, (Range<u64>, Placed)>;
+
+impl State {
+    /// Takes what is dirty out of the way of new writes. Nobody else writes the file out meanwhile.
+    fn begin_flush(&mut self, node: NodeId) -> Option<Job> {
+        let file = self.files.files.get_mut(&node)?;
+        debug_assert!(file.gate.is_held() && file.flushing.is_empty());
+        file.flushing = std::mem::take(&mut file.dirty);
+        Some(Job {
+            handle: file.handle,
+            token: file.token,
+            pieces: file.flushing.pieces(),
+            size_min: file.flushing.end().unwrap_or(0),
+            modified: file.modified,
+        })
+    }
+
+    /// What was being written out is stored, or lost.
+    fn end_flush(&mut self, node: NodeId, result: Result<(), Code>) {
+        let Some(file) = self.files.files.get_mut(&node) else { return };
+        let flushed = std::mem::take(&mut file.flushing);
+        file.written_end = file.dirty.end();
+        self.files.buffered_bytes -= flushed.bytes();
+        if let (Err(code), false) = (result, flushed.is_empty()) {
+            self.out.push(Command::Note(Note::WritesLost(node, code)));
+        }
+        self.files.made_room();
+    }
+
+    fn encode_frame(&self, node: NodeId, piece: &Range<u64>) -> Vec<u8> {
+        let Some(file) = self.files.files.get(&node) else { return Vec::new() };
+        let mut payload = Vec::with_capacity((piece.end - piece.start) as usize);
+        for (_, bytes) in file.flushing.parts(piece.clone()) {
+            payload.extend_from_slice(bytes);
+        }
+        let (parent, name) = match self.cache.last_name(node) {
+            Some((parent, name)) => (*parent, name.as_bytes().to_vec()),
+            None => (NodeId(0), Vec::new()),
+        };
+        let attributes = &file.attributes;
+        let owner = FrameOwner {
+            node,
+            home: file.handle.home,
+            parent,
+            name,
+            file_offset: piece.start,
+            version: attributes.version,
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+        };
+        let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);
+        frame::encode(&owner, &payload, &mut frame);
+        frame
+    }
+}
+
+impl Hub {
+    /// Writes a file out and tells of an earlier failure that nobody was told of. Each failure is told once.
+    pub(crate) async fn flush(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
+        let result = self.write_out(node, stability).await;
+        let earlier = self.with(|state| state.files.files.get_mut(&node).and_then(|file| file.error.take()));
+        result.and(earlier.map_or(Ok(()), Err))
+    }
+
+    /// The same, if there is anything to write out.
+    pub(crate) async fn flush_if_dirty(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
+        let dirty = self.with(|state| state.files.files.get(&node).is_some_and(File::is_dirty));
+        if dirty { self.flush(node, stability).await } else { Ok(()) }
+    }
+
+    /// Writes a file out without anybody waiting for it; a failure is kept for whoever asks next.
+    pub(super) async fn flush_behind(self, node: NodeId) {
+        let result = self.write_out(node, Stability::Visible).await;
+        self.with(|state| {
+            if let (Err(code), Some(file)) = (result, state.files.files.get_mut(&node)) {
+                file.error.get_or_insert(code);
+            }
+            state.files.drop_unused(node);
+        });
+    }
+
+    async fn write_out(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
+        let turn = self.with(|state| state.files.files.get_mut(&node).map(|file| file.gate.enter()));
+        match turn {
+            None => return Ok(()),
+            Some(Some(turn)) => turn.await,
+            Some(None) => {}
+        }
+        let result = match self.with(|state| state.begin_flush(node)) {
+            Some(job) => self.store(node, &job, stability).await,
+            None => Ok(()),
+        };
+        self.with(|state| {
+            state.end_flush(node, result);
+            if let Some(file) = state.files.files.get_mut(&node) {
+                file.gate.leave();
+            }
+        });
+        result
+    }
+
+    async fn store(&self, node: NodeId, job: &Job, stability: Stability) -> Result<(), Code> {
+        let mut places = Places::new();
+        let mut tries = 0;
+        loop {
+            self.append_missing(node, job, &mut places).await?;
+            let lost = self.lost(&places, stability).await?;
+            if lost.is_empty() {
+                break;
+            }
+            if tries == LOST_TRIES {
+                return Err(Code::Io);
+            }
+            tries += 1;
+            for start in lost {
+                places.remove(&start);
+            }
+        }
+        if stability == Stability::Stable {
+            self.sync_earlier(node).await?;
+        }
+        self.commit(node, job, &places).await?;
+        if stability == Stability::Visible {
+            self.with(|state| state.note_unsynced(node, &places));
+        }
+        Ok(())
+    }
+
+    async fn append_missing(&self, node: NodeId, job: &Job, places: &mut Places) -> Result<(), Code> {
+        let mut work: Vec<Work<_>> = Vec::new();
+        for piece in &job.pieces {
+            if places.contains_key(&piece.start) {
+                continue;
+            }
+            let (hub, home, piece) = (self.clone(), job.handle, piece.clone());
+            work.push(Box::pin(async move {
+                let placed = hub.append(node, home, piece.clone()).await;
+                (piece, placed)
+            }));
+        }
+        let appends_max = self.with(|state| state.config.appends_max);
+        let mut failed = None;
+        for (piece, placed) in self.windowed(appends_max, work).await {
+            match placed {
+                Ok(placed) => drop(places.insert(piece.start, (piece, placed))),
+                Err(code) => failed = failed.or(Some(code)),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Appends one piece, to another chunk if one fails, until it is stored or the time or the servers' space is used up.
+    async fn append(&self, node: NodeId, handle: Handle, piece: Range<u64>) -> Result<Placed, Code> {
+        let (deadline, tries_max) = self.with(|state| {
+            (state.now.mono.after(state.config.request_deadline), state.config.append_tries_max)
+        });
+        let (mut full, mut disconnects, mut pauses) = (0, 0, 0);
+        loop {
+            let frame = self.with(|state| state.encode_frame(node, &piece));
+            let frame_bytes = frame.len() as u64;
+            let chunk = self.writable_chunk(handle.home, frame_bytes).await?;
+            let failure = match self.append_frame(&chunk, frame).await {
+                Ok(placed) => return Ok(placed),
+                Err(DataFailure::Over(code)) => return Err(code),
+                Err(failure) => failure,
+            };
+            if failure == DataFailure::Refused(DataError::Full) {
+                full += 1;
+                if full >= tries_max {
+                    return Err(Code::NoSpace);
+                }
+            }
+            let transient = match failure {
+                DataFailure::Disconnected => disconnects < RECONNECTS,
+                DataFailure::Refused(error) => error == DataError::Damaged,
+                DataFailure::NoAnswer | DataFailure::Over(_) => false,
+            };
+            if transient {
+                disconnects += 1;
+            } else {
+                disconnects = 0;
+                self.chunk_failed(chunk.chunk, &to_avoid(&chunk, failure)).await;
+            }
+            self.pause_append(deadline, pauses).await?;
+            pauses += 1;
+        }
+    }
+
+    async fn pause_append(&self, deadline: Mono, pauses: u32) -> Result<(), Code> {
+        let pause = self.with(|state| {
+            let pause = state.random.backed_off(APPEND_PAUSE, APPEND_PAUSE_MAX, pauses);
+            (state.now.mono < deadline).then_some(pause.max(RECONNECT_PAUSE))
+        });
+        match pause {
+            Some(pause) => {
+                self.sleep(pause).await;
+                Ok(())
+            }
+            None => Err(Code::Unreachable),
+        }
+    }
+
+    async fn append_frame(&self, chunk: &ChunkView, frame: Vec<u8>) -> Result<Placed, DataFailure> {
+        let frame_bytes = frame.len() as u64;
+        let call = DataCall::Append {
+            capability: chunk.capability.clone(),
+            servers: chunk.servers.clone(),
+            crc: crc32c::crc32c(&frame),
+        };
+        let (body, _) = self.data_call(chunk.servers[0], chunk.chunk.chunk, call, frame).await?;
+        let DataBody::Appended { frame } = body else {
+            return Err(DataFailure::Refused(DataError::Damaged));
+        };
+        let frame_end = frame.saturating_add(frame_bytes);
+        self.with(|state| {
+            state.counters.frames += 1;
+            state.chunks.acknowledged(chunk.chunk.chunk, frame_end);
+        });
+        Ok(Placed { chunk: chunk.chunk, frame, frame_end })
+    }
+
+    /// The pieces whose frames are gone, because their chunk was sealed below them. With [`Stability::Stable`] the chunks of all others
+    /// are synced.
+    async fn lost(&self, places: &Places, stability: Stability) -> Result<Vec<u64>, Code> {
+        let chunks: BTreeSet<ChunkId> = places.values().map(|(_, placed)| placed.chunk.chunk).collect();
+        let mut lost = Vec::new();
+        for chunk in chunks {
+            let sealed = match stability {
+                Stability::Visible => self.sealed_length(chunk).await?,
+                Stability::Stable => self.sync_chunk(chunk).await?,
+            };
+            let Some(length) = sealed else { continue };
+            let beyond = places
+                .iter()
+                .filter(|(_, (_, placed))| placed.chunk.chunk == chunk && placed.frame_end > length);
+            lost.extend(beyond.map(|(start, _)| *start));
+        }
+        Ok(lost)
+    }
+
+    /// Syncs the chunks in which frames of this file lie that were committed before without being synced.
+    async fn sync_earlier(&self, node: NodeId) -> Result<(), Code> {
+        let (earlier, all) = self.with(|state| {
+            let earlier = state.files.files.get(&node).map(|file| file.unsynced.clone()).unwrap_or_default();
+            let all = if state.files.left_unknown { state.chunks.unsynced() } else { Vec::new() };
+            (earlier, all)
+        });
+        let mut lost = false;
+        for (chunk, end) in &earlier {
+            let sealed = self.sync_chunk(*chunk).await?;
+            lost |= sealed.is_some_and(|length| length < *end);
+        }
+        for chunk in all {
+            self.sync_chunk(chunk).await?;
+        }
+        self.with(|state| {
+            if let Some(file) = state.files.files.get_mut(&node) {
+                file.unsynced.retain(|chunk, _| !earlier.contains_key(chunk));
+            }
+        });
+        if lost { Err(Code::Io) } else { Ok(()) }
+    }
+
+    async fn commit(&self, node: NodeId, job: &Job, places: &Places) -> Result<(), Code> {
+        let extents: Vec<Extent> = places.values().map(|(piece, placed)| extent_of(piece, placed)).collect();
+        let extents_max = self.with(|state| state.config.commit_extents_max);
+        for part in extents.chunks(extents_max) {
+            // Without a token the file was not opened for writing here, so nothing can be dirty.
+            let token = job.token.ok_or(Code::InvalidArgument)?;
+            let call = Call::Commit {
+                node: job.handle,
+                token,
+                extents: part.to_vec(),
+                size_min: job.size_min.min(part.last().map_or(0, super::extents::end_of)),
+                modified: job.modified,
+            };
+            self.change(vec![LeaseKey::File(node)], job.handle.home, call, |state, answered| {
+                match answered.body {
+                    Body::Node(view) => {
+                        state.files.committed(node, part, &view.attributes);
+                        state.take_node(&view, &answered.stamp);
+                    }
+                    // Whatever else it says, the extents are the file's now: the rest is asked for when it is needed.
+                    _ => state.files.unknown_again(node),
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Makes every write of this client stable.
+    pub(crate) async fn sync_all(&self) -> Result<(), Code> {
+        let nodes = self.with(|state| state.files.files.keys().copied().collect::<Vec<_>>());
+        let mut work: Vec<Work<_>> = Vec::new();
+        for node in nodes {
+            let hub = self.clone();
+            work.push(Box::pin(async move { (node, hub.write_out(node, Stability::Stable).await) }));
+        }
+        let appends_max = self.with(|state| state.config.appends_max);
+        let mut failed = None;
+        for (node, result) in self.windowed(appends_max, work).await {
+            if let Err(code) = result {
+                failed = failed.or(Some(code));
+                // The file's own next flush tells of it too.
+                self.with(|state| {
+                    if let Some(file) = state.files.files.get_mut(&node) {
+                        file.error.get_or_insert(code);
+                    }
+                });
+            }
+        }
+        let left = self.with(|state| state.chunks.unsynced());
+        for chunk in left {
+            self.sync_chunk(chunk).await?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl State {
+    fn note_unsynced(&mut self, node: NodeId, places: &Places) {
+        let Some(file) = self.files.files.get_mut(&node) else { return };
+        for (_, placed) in places.values() {
+            let end = file.unsynced.entry(placed.chunk.chunk).or_insert(0);
+            *end = placed.frame_end.max(*end);
+        }
+    }
+}
+
+impl super::Files {
+    /// Size and extents have to be asked for again.
+    fn unknown_again(&mut self, node: NodeId) {
+        self.extents.remove(&node);
+        if let Some(file) = self.files.get_mut(&node) {
+            file.attributes.size = file.size();
+            file.validated = Mono::ZERO;
+        }
+    }
+}
+
+fn extent_of(piece: &Range<u64>, placed: &Placed) -> Extent {
+    Extent {
+        file_offset: piece.start,
+        length: (piece.end - piece.start) as u32,
+        chunk: placed.chunk,
+        frame: placed.frame,
+        skip: 0,
+    }
+}

@@ -1,0 +1,270 @@
+//! Open files: own writes that are not stored yet, and what is known of stored content.
+//!
+//! Invariants: all open files of one node share one state, so each sees the others' writes; bytes are in `dirty`, then in `flushing`, then in the
+//! extents, and reads put them over each other in that order; a failed write-out is reported once. Buffers are bounded: beyond the bound
+//! a write waits until something was written out.
+
+pub(crate) mod chunk;
+pub(crate) mod data_request;
+mod dirty;
+mod extents;
+mod flush;
+pub(crate) mod open;
+mod read;
+mod write;
+
+use crate::bounded::Bounded;
+use crate::config::ClientConfig;
+use crate::operation::OpenFile;
+use crate::task::{Gate, Promise};
+use bearing_proto::client::{Extent, Handle};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{Attributes, Block, ChunkId, Code, Mono, NodeId, Version, Wall};
+use dirty::Runs;
+use extents::ExtentMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far written bytes shall get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stability {
+    /// Others see them when they open the file.
+    Visible,
+    /// They survive a power cut too.
+    Stable,
+}
+
+/// A file of which something is open, buffered or on its way.
+pub(crate) struct File {
+    handle: Handle,
+    opens: u32,
+    token: Option<WriteToken>,
+    /// As last seen at the server.
+    attributes: Attributes,
+    /// When that was asked for.
+    validated: Mono,
+    dirty: Runs,
+    flushing: Runs,
+    /// The end of the furthest write that is not committed.
+    written_end: Option<u64>,
+    modified: Wall,
+    /// Chunks with frames of this file that are committed but were not synced, and where the last of these frames ends.
+    unsynced: BTreeMap<ChunkId, u64>,
+    /// A failed write-out that nobody was told of.
+    error: Option<Code>,
+    /// One write-out at a time.
+    gate: Gate,
+    writeout_planned: bool,
+    /// The server keeps the node for us after its last link went.
+    release_due: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    node: NodeId,
+    read: bool,
+    write: bool,
+}
+
+#[derive(Debug)]
+struct Opening {
+    handle: Handle,
+    count: u32,
+    release_due: bool,
+}
+
+/// See the module.
+pub(crate) struct Files {
+    /// Nodes that are being opened: they count as open, because the server may have opened them already.
+    opening: BTreeMap<NodeId, Opening>,
+    opens: BTreeMap<OpenFile, Open>,
+    files: BTreeMap<NodeId, File>,
+    extents: Bounded<NodeId, ExtentMap>,
+    /// What closed files left unsynced.
+    left_unsynced: Bounded<NodeId, BTreeMap<ChunkId, u64>>,
+    /// Some of that was let go of: from then on a sync of any file syncs every chunk.
+    left_unknown: bool,
+    buffered_bytes: usize,
+    waiting_for_room: Vec<Promise<()>>,
+    next_open: u64,
+    extents_per_file_max: usize,
+}
+
+/// Closed files whose unsynced chunks are remembered one by one.
+const LEFT_UNSYNCED_MAX: usize = 64 << 10;
+
+impl File {
+    /// Its length with our own writes.
+    fn size(&self) -> u64 {
+        self.attributes.size.max(self.written_end.unwrap_or(0))
+    }
+
+    fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || !self.flushing.is_empty()
+    }
+
+    fn is_unused(&self) -> bool {
+        self.opens == 0 && !self.is_dirty() && !self.gate.is_held()
+    }
+
+    fn buffered_bytes(&self) -> usize {
+        self.dirty.bytes() + self.flushing.bytes()
+    }
+}
+
+impl Files {
+    pub fn new(config: &ClientConfig) -> Files {
+        Files {
+            opening: BTreeMap::new(),
+            opens: BTreeMap::new(),
+            files: BTreeMap::new(),
+            extents: Bounded::new(config.extent_files_max),
+            left_unsynced: Bounded::new(LEFT_UNSYNCED_MAX),
+            left_unknown: false,
+            buffered_bytes: 0,
+            waiting_for_room: Vec::new(),
+            next_open: 1,
+            extents_per_file_max: config.extents_per_file_max,
+        }
+    }
+
+    pub fn any_open(&self) -> bool {
+        !self.opens.is_empty() || !self.opening.is_empty()
+    }
+
+    pub fn is_open(&self, node: NodeId) -> bool {
+        self.opening.contains_key(&node) || self.files.get(&node).is_some_and(|file| file.opens > 0)
+    }
+
+    /// The open files whose homes lie in a block.
+    pub fn open_in(&self, block: Block) -> Vec<NodeId> {
+        let open = self.files.iter().filter(|(_, file)| file.opens > 0);
+        let open = open.map(|(node, file)| (*node, file.handle.home));
+        let opening = self.opening.iter().map(|(node, opening)| (*node, opening.handle.home));
+        let inside: BTreeSet<_> =
+            open.chain(opening).filter(|(_, home)| block.contains(*home)).map(|(node, _)| node).collect();
+        inside.into_iter().collect()
+    }
+
+    /// The right to write that came with an open file.
+    pub fn token(&self, file: OpenFile) -> Option<WriteToken> {
+        let open = self.opens.get(&file).filter(|open| open.write)?;
+        self.files.get(&open.node)?.token
+    }
+
+    /// A recall was answered with "open": the server may keep the node for us, so it is told when the last open file closes.
+    pub fn recalled(&mut self, node: NodeId) {
+        self.name_goes(node);
+        if let Some(file) = self.files.get_mut(&node) {
+            // What is cached of it is checked before the next read.
+            file.validated = Mono::ZERO;
+        }
+    }
+
+    /// A name of the node is about to go. Whether the node has to be kept for us.
+    pub fn name_goes(&mut self, node: NodeId) -> bool {
+        if let Some(opening) = self.opening.get_mut(&node) {
+            opening.release_due = true;
+        }
+        if let Some(file) = self.files.get_mut(&node) {
+            file.release_due |= file.opens > 0;
+        }
+        self.is_open(node)
+    }
+
+    /// Attributes as this client's own writes leave them.
+    pub fn overlaid(&self, node: NodeId, attributes: Attributes) -> Attributes {
+        match self.files.get(&node) {
+            Some(file) if file.is_dirty() => Attributes {
+                size: attributes.size.max(file.written_end.unwrap_or(0)),
+                modified: attributes.modified.max(file.modified),
+                changed: attributes.changed.max(file.modified),
+                ..attributes
+            },
+            Some(_) | None => attributes,
+        }
+    }
+
+    /// A server told a node's attributes.
+    pub fn observe(&mut self, node: NodeId, attributes: &Attributes, sent: Mono) {
+        if let Some(file) = self.files.get_mut(&node)
+            && attributes.version >= file.attributes.version
+        {
+            file.attributes = *attributes;
+            file.validated = file.validated.max(sent);
+        }
+        if self.extents.peek(&node).is_some_and(|map| map.version() < attributes.version) {
+            self.extents.remove(&node);
+        }
+    }
+
+    /// The file was cut (or lengthened) at the server.
+    pub fn truncated(&mut self, node: NodeId, size: u64) {
+        self.extents.remove(&node);
+        if let Some(file) = self.files.get_mut(&node) {
+            file.attributes.size = size;
+            file.written_end = file.dirty.end().max(file.flushing.end());
+        }
+    }
+
+    /// A page of extents came.
+    fn take_extents(&mut self, node: NodeId, page: Page<'_>, sent: Mono) {
+        if let Some(file) = self.files.get_mut(&node)
+            && page.version > file.attributes.version
+        {
+            file.attributes.version = page.version;
+            file.attributes.size = page.size;
+            file.validated = file.validated.max(sent);
+        }
+        let known = self.extents.get(&node).filter(|map| map.version() == page.version);
+        let mut map = match known {
+            Some(map) if map.count() < self.extents_per_file_max => {
+                map.add_page(page.offset, page.extents, page.complete);
+                return;
+            }
+            Some(_) | None => ExtentMap::unknown(page.version, page.size),
+        };
+        map.add_page(page.offset, page.extents, page.complete);
+        self.extents.insert(node, map);
+    }
+
+    /// Extents of our own became part of the file, and nothing else did if the version grew by one.
+    fn committed(&mut self, node: NodeId, extents: &[Extent], attributes: &Attributes) {
+        let follows = |map: &&mut ExtentMap| map.version().next() == attributes.version;
+        match self.extents.get(&node).filter(follows) {
+            Some(map) => {
+                for extent in extents {
+                    map.cover(*extent);
+                }
+                map.advance(attributes.version, attributes.size);
+            }
+            None => drop(self.extents.remove(&node)),
+        }
+    }
+
+    /// Lets go of a file of which nothing is open or buffered; remembers what it left unsynced.
+    fn drop_unused(&mut self, node: NodeId) {
+        if !self.files.get(&node).is_some_and(File::is_unused) {
+            return;
+        }
+        let Some(file) = self.files.remove(&node) else { return };
+        if !file.unsynced.is_empty() && self.left_unsynced.insert(node, file.unsynced).is_some() {
+            self.left_unknown = true;
+        }
+    }
+
+    /// Buffers shrank: whoever waits for room looks again.
+    fn made_room(&mut self) {
+        for promise in self.waiting_for_room.drain(..) {
+            promise.keep(());
+        }
+    }
+}
+
+/// A part of a file's extents as a server told it.
+struct Page<'a> {
+    version: Version,
+    size: u64,
+    offset: u64,
+    extents: &'a [Extent],
+    complete: bool,
+}

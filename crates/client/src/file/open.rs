@@ -1,0 +1,187 @@
+//! Opening and closing files.
+
+use super::extents::ExtentMap;
+use super::{File, Open, Opening, Stability};
+use crate::cache::Seen;
+use crate::hub::{Hub, State};
+use crate::operation::{Answer, Found, OpenFile};
+use crate::request::Answered;
+use crate::task::Gate;
+use bearing_proto::client::{Body, Call, Handle, LeaseKey};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{Code, Credentials, FileType, Mono, NodeId, Permission};
+use std::collections::BTreeMap;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub read: bool,
+    pub write: bool,
+    pub truncate: bool,
+}
+
+impl Hub {
+    pub(crate) async fn open_file(
+        &self,
+        node: Handle,
+        who: &Credentials,
+        wish: Wish,
+    ) -> Result<Answer, Code> {
+        if let Some(answer) = self.open_locally(node, who, wish) {
+            return Ok(answer);
+        }
+        if wish.truncate {
+            // Written before, so cut off: but if the file may not be cut, what was written must not be lost.
+            self.flush_if_dirty(node.node, Stability::Visible).await?;
+        }
+        self.with(|state| state.files.begin_opening(node));
+        let opened = self.ask_open(node, who, wish).await;
+        let release = self.with(|state| state.files.end_opening(node.node));
+        if release {
+            self.release(node).await;
+        }
+        opened
+    }
+
+    async fn ask_open(&self, node: Handle, who: &Credentials, wish: Wish) -> Result<Answer, Code> {
+        let Wish { read, write, truncate } = wish;
+        let call = Call::Open { node, who: who.clone(), read, write, truncate };
+        if !write && !truncate {
+            let answered = self.call(node.home, call).await?;
+            return self.with(|state| state.take_opened(answered, wish));
+        }
+        let keys = vec![LeaseKey::File(node.node)];
+        self.change(keys, node.home, call, |state, answered| state.take_opened(answered, wish)).await?
+    }
+
+    /// The server need not keep a node for us any more.
+    async fn release(&self, node: Handle) {
+        // If this fails the node goes with the session.
+        let _ = self.call(node.home, Call::Release { node }).await;
+    }
+
+    /// A lease on a file's attributes is the right to open it for reading without asking. Refusals are left to the server.
+    fn open_locally(&self, node: Handle, who: &Credentials, wish: Wish) -> Option<Answer> {
+        if wish.write || wish.truncate {
+            return None;
+        }
+        self.with(|state| {
+            let seen = state.cache.node(node.node, state.now.mono)?;
+            let regular = seen.attributes.file_type == FileType::Regular;
+            let allowed = seen.attributes.access().allows(who, Permission::READ, FileType::Regular);
+            if !regular || !allowed {
+                return None;
+            }
+            state.counters.local_opens += 1;
+            let found = state.found(&seen, None);
+            let file = state.add_open(&seen, wish, None, state.now.mono);
+            Some(Answer::Opened(file, found))
+        })
+    }
+
+    pub(crate) async fn close(&self, file: OpenFile) -> Result<Answer, Code> {
+        let open = self.with(|state| state.files.opens.get(&file).copied()).ok_or(Code::InvalidArgument)?;
+        let last = self.with(|state| state.files.files.get(&open.node).is_some_and(|file| file.opens == 1));
+        let stored = if last { self.flush_if_dirty(open.node, Stability::Visible).await } else { Ok(()) };
+        let (error, release) = self.with(|state| state.end_open(file));
+        if let Some(node) = release {
+            self.release(node).await;
+        }
+        stored.and(error.map_or(Ok(Answer::Done), Err))
+    }
+}
+
+impl State {
+    fn take_opened(&mut self, answered: Answered, wish: Wish) -> Result<Answer, Code> {
+        let Body::Opened(view, token) = answered.body else {
+            self.counters.unexpected += 1;
+            return Err(Code::Io);
+        };
+        if wish.truncate {
+            self.files.truncated(view.node.node, view.attributes.size);
+        }
+        let seen = self.take_node(&view, &answered.stamp);
+        let file = self.add_open(&seen, wish, token, answered.stamp.sent);
+        Ok(Answer::Opened(file, self.found(&seen, None)))
+    }
+
+    /// Opens a file that this client just made.
+    pub fn open_created(&mut self, found: &Found, token: Option<WriteToken>) -> OpenFile {
+        let seen = Seen { node: found.node, attributes: found.attributes, until: None };
+        let wish = Wish { read: true, write: true, truncate: false };
+        if found.attributes.size == 0 {
+            self.files.extents.insert(found.node.node, ExtentMap::empty(found.attributes.version));
+        }
+        let validated = self.now.mono;
+        self.add_open(&seen, wish, token, validated)
+    }
+
+    fn add_open(&mut self, seen: &Seen, wish: Wish, token: Option<WriteToken>, validated: Mono) -> OpenFile {
+        let handle = seen.node;
+        let number = OpenFile(self.files.next_open);
+        self.files.next_open += 1;
+        self.files.opens.insert(number, Open { node: handle.node, read: wish.read, write: wish.write });
+        let unsynced = self.files.left_unsynced.remove(&handle.node);
+        let file = self.files.files.entry(handle.node).or_insert_with(|| File {
+            handle,
+            opens: 0,
+            token: None,
+            attributes: seen.attributes,
+            validated,
+            dirty: Default::default(),
+            flushing: Default::default(),
+            written_end: None,
+            modified: self.now.wall,
+            unsynced: BTreeMap::new(),
+            error: None,
+            gate: Gate::default(),
+            writeout_planned: false,
+            release_due: false,
+        });
+        file.opens += 1;
+        file.token = token.or(file.token);
+        file.unsynced.extend(unsynced.into_iter().flatten());
+        // Close-to-open: what was known of the content counts from this moment only if it is of this version.
+        self.files.observe(handle.node, &seen.attributes, validated);
+        number
+    }
+
+    /// Takes an open file away. Gives an error nobody was told of, and the node that the server need not keep any more.
+    fn end_open(&mut self, file: OpenFile) -> (Option<Code>, Option<Handle>) {
+        let Some(open) = self.files.opens.remove(&file) else { return (None, None) };
+        let Some(file) = self.files.files.get_mut(&open.node) else { return (None, None) };
+        file.opens -= 1;
+        let error = file.error.take();
+        let release = (file.opens == 0 && file.release_due).then_some(file.handle);
+        if file.opens == 0 {
+            file.release_due = false;
+        }
+        self.files.drop_unused(open.node);
+        (error, release)
+    }
+}
+
+impl super::Files {
+    fn begin_opening(&mut self, node: Handle) {
+        let opening = Opening { handle: node, count: 0, release_due: false };
+        self.opening.entry(node.node).or_insert(opening).count += 1;
+    }
+
+    /// An open request is over. Whether the server may keep the node for us although nothing came of the opening.
+    fn end_opening(&mut self, node: NodeId) -> bool {
+        let opening = self.opening.get_mut(&node).expect("an opening ends once");
+        opening.count -= 1;
+        let release_due = opening.release_due;
+        let last = opening.count == 0;
+        if last {
+            self.opening.remove(&node);
+        }
+        match self.files.get_mut(&node).filter(|file| file.opens > 0) {
+            Some(file) => {
+                file.release_due |= release_due;
+                false
+            }
+            None => last && release_due,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Reading: own writes over stored content over zeros.
+
+use super::Page;
+use super::data_request::DataFailure;
+use super::extents::clipped;
+use crate::event::{Command, Note};
+use crate::hub::{Hub, State, Work};
+use crate::operation::{Answer, OpenFile};
+use bearing_proto::client::{Body, Call, ChunkView, Extent};
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_types::{Code, NodeId, ServerId};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Pages of extents asked for within one read before it is given up: the file changes faster than it can be read.
+const PAGES_MAX: u32 = 1024;
+/// The first pause before silent replicas are asked again.
+const REPLICA_PAUSE: Duration = Duration::from_millis(50);
+/// The longest.
+const REPLICA_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What became of one round over all replicas of a chunk.
+enum Round {
+    Got(Vec<u8>),
+    /// Some may still have it: they did not answer, or our right to read has expired.
+    Perhaps,
+    /// None has it.
+    Nowhere,
+}
+
+impl Hub {
+    pub(crate) async fn read(&self, file: OpenFile, offset: u64, length: u32) -> Result<Answer, Code> {
+        let node = self.with(|state| state.files.opened(file, |open| open.read))?;
+        self.validate(node).await?;
+        // Own writes are looked at before the extents: what is committed in between is in these then.
+        let (range, own) = self.with(|state| state.own_bytes(node, offset, length));
+        let gaps = gaps_in(&range, &own);
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let mut end = range.end;
+        if !gaps.is_empty() {
+            let extents = self.extents(node, range.clone()).await?;
+            self.read_extents(&extents, &gaps, range.start, &mut bytes).await?;
+            // The extents may have told that the file is shorter.
+            let size = self.with(|state| state.size_of(node));
+            let own_end = own.last().map_or(0, |(at, bytes)| at + bytes.len() as u64);
+            end = end.min(size.max(own_end)).max(range.start);
+        }
+        for (at, own) in own {
+            let at = (at - range.start) as usize;
+            bytes[at..at + own.len()].copy_from_slice(&own);
+        }
+        bytes.truncate((end - range.start) as usize);
+        self.with(|state| state.counters.bytes_read += bytes.len() as u64);
+        Ok(Answer::Bytes(bytes))
+    }
+
+    /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.
+    pub(super) async fn validate(&self, node: NodeId) -> Result<(), Code> {
+        let stale = self.with(|state| {
+            let leased = state.cache.node(node, state.now.mono).is_some();
+            let file = state.files.files.get(&node)?;
+            let young = state.now.mono.since(file.validated) <= state.config.file_lateness
+                && file.validated > bearing_types::Mono::ZERO;
+            (!leased && !young).then_some(file.handle)
+        });
+        match stale {
+            Some(handle) => self.ask_attributes(handle).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// The extents in a range of a file.
+    async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Extent>, Code> {
+        for _ in 0..PAGES_MAX {
+            let (handle, page) = self.with(|state| {
+                let handle = state.files.files.get(&node).map(|file| file.handle);
+                (handle, state.config.extents_page)
+            });
+            let handle = handle.ok_or(Code::InvalidArgument)?;
+            let missing = self.with(|state| state.first_unknown(node, range.clone()));
+            let Some(offset) = missing else {
+                return Ok(self.with(|state| state.known_extents(node, range)));
+            };
+            let call = Call::Extents { node: handle, offset, count_max: page };
+            let answered = self.call(handle.home, call).await?;
+            self.with(|state| match answered.body {
+                Body::Extents { version, size, extents, complete } => {
+                    // A page that ends before it begins would be asked for again for ever.
+                    let page = Page {
+                        version,
+                        size,
+                        offset,
+                        complete: complete || extents.is_empty(),
+                        extents: &extents,
+                    };
+                    state.files.take_extents(node, page, answered.stamp.sent);
+                    Ok(())
+                }
+                _ => {
+                    state.counters.unexpected += 1;
+                    Err(Code::Io)
+                }
+            })?;
+        }
+        Err(Code::Io)
+    }
+
+    async fn read_extents(
+        &self,
+        extents: &[Extent],
+        gaps: &[Range<u64>],
+        start: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), Code> {
+        let mut wanted = Vec::new();
+        let mut work: Vec<Work<_>> = Vec::new();
+        for part in
+            extents.iter().flat_map(|extent| gaps.iter().filter_map(|gap| clipped(extent, gap.clone())))
+        {
+            wanted.push(part.file_offset);
+            let hub = self.clone();
+            work.push(Box::pin(async move { hub.read_extent(part).await }));
+        }
+        let reads_max = self.with(|state| state.config.reads_max);
+        let read = self.windowed(reads_max, work).await;
+        for (at, read) in wanted.into_iter().zip(read) {
+            let read = read?;
+            let at = (at - start) as usize;
+            bytes[at..at + read.len()].copy_from_slice(&read);
+        }
+        Ok(())
+    }
+
+    /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked again until the deadline.
+    async fn read_extent(&self, extent: Extent) -> Result<Vec<u8>, Code> {
+        let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
+        let mut round = 0;
+        loop {
+            let view = self.chunk_view(extent.chunk, round > 0).await?;
+            let pause = match self.ask_replicas(&view, &extent).await? {
+                Round::Got(bytes) => return Ok(bytes),
+                Round::Perhaps => self.with(|state| {
+                    let pause = state.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);
+                    (state.now.mono < deadline).then_some(pause)
+                }),
+                // The view may be old: one more round with a new one.
+                Round::Nowhere => (round == 0).then_some(Duration::ZERO),
+            };
+            self.sleep(pause.ok_or(Code::Io)?).await;
+            round += 1;
+        }
+    }
+
+    async fn ask_replicas(&self, view: &ChunkView, extent: &Extent) -> Result<Round, Code> {
+        let mut round = Round::Nowhere;
+        for server in self.with(|state| state.replicas_in_order(view)) {
+            let call = DataCall::Read {
+                capability: view.capability.clone(),
+                frame: extent.frame,
+                skip: extent.skip,
+                length: extent.length,
+            };
+            match self.data_call(server, view.chunk.chunk, call, Vec::new()).await {
+                Ok((DataBody::Bytes { crc }, bytes))
+                    if bytes.len() == extent.length as usize && crc32c::crc32c(&bytes) == crc =>
+                {
+                    return Ok(Round::Got(bytes));
+                }
+                Err(DataFailure::Over(code)) => return Err(code),
+                Err(DataFailure::NoAnswer | DataFailure::Disconnected)
+                | Err(DataFailure::Refused(DataError::Capability)) => round = Round::Perhaps,
+                Ok(_) | Err(DataFailure::Refused(_)) => {}
+            }
+            self.with(|state| {
+                state.counters.replicas_passed_over += 1;
+                state.out.push(Command::Note(Note::ReplicaPassedOver(server)));
+            });
+        }
+        Ok(round)
+    }
+}
+
+impl State {
+    /// The part of a read that lies in the file, and our own unstored bytes in it.
+    fn own_bytes(&self, node: NodeId, offset: u64, length: u32) -> (Range<u64>, Vec<(u64, Vec<u8>)>) {
+        let end = offset.saturating_add(u64::from(length)).min(self.size_of(node));
+        let range = offset..end.max(offset);
+        let Some(file) = self.files.files.get(&node) else { return (range, Vec::new()) };
+        let mut own = super::dirty::Runs::default();
+        for (at, bytes) in file.flushing.parts(range.clone()).chain(file.dirty.parts(range.clone())) {
+            own.write(at, bytes);
+        }
+        let own = own.parts(range.clone()).map(|(at, bytes)| (at, bytes.to_vec())).collect();
+        (range, own)
+    }
+
+    fn size_of(&self, node: NodeId) -> u64 {
+        self.files.files.get(&node).map_or(0, super::File::size)
+    }
+
+    fn first_unknown(&mut self, node: NodeId, range: Range<u64>) -> Option<u64> {
+        let version = self.files.files.get(&node).map(|file| file.attributes.version);
+        let from = range.start;
+        let stored = self.files.files.get(&node).map_or(0, |file| file.attributes.size);
+        let range = from..range.end.min(stored);
+        if range.is_empty() {
+            return None;
+        }
+        match self.files.extents.get(&node) {
+            Some(map) if version.is_none_or(|version| version <= map.version()) => map.first_unknown(range),
+            Some(_) | None => Some(from),
+        }
+    }
+
+    fn known_extents(&mut self, node: NodeId, range: Range<u64>) -> Vec<Extent> {
+        match self.files.extents.get(&node) {
+            Some(map) => {
+                let end = range.end.min(map.size().max(range.start));
+                map.parts(range.start..end).collect()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// The servers of a chunk, from one that differs from client to client, those that failed lately last.
+    fn replicas_in_order(&self, view: &ChunkView) -> Vec<ServerId> {
+        let count = view.servers.len().max(1);
+        let first = (view.chunk.chunk.0.wrapping_add(self.config.session.0) % count as u64) as usize;
+        let mut servers = view.servers.clone();
+        servers.rotate_left(first.min(view.servers.len()));
+        servers.sort_by_key(|server| self.chunks.is_avoided(*server, self.now.mono));
+        servers
+    }
+}
+
+/// The parts of a range that are in none of the ordered pieces.
+fn gaps_in(range: &Range<u64>, pieces: &[(u64, Vec<u8>)]) -> Vec<Range<u64>> {
+    let mut gaps = Vec::new();
+    let mut from = range.start;
+    for (at, bytes) in pieces {
+        if from < *at {
+            gaps.push(from..*at);
+        }
+        from = at + bytes.len() as u64;
+    }
+    if from < range.end {
+        gaps.push(from..range.end);
+    }
+    gaps
+}

@@ -1,0 +1,116 @@
+//! Writing: into the buffer, which pushes back when it is full.
+
+use super::{File, Open};
+use crate::hub::{Hub, State};
+use crate::operation::{Answer, OpenFile};
+use crate::task::{Awaited, promise};
+use bearing_types::{Code, NodeId};
+
+/// The largest length of a file.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+impl Hub {
+    pub(crate) async fn write(
+        &self,
+        file: OpenFile,
+        offset: Option<u64>,
+        bytes: Vec<u8>,
+    ) -> Result<Answer, Code> {
+        let node = self.with(|state| state.files.opened(file, |open| open.write))?;
+        self.room(node).await;
+        if offset.is_none() {
+            self.validate(node).await?;
+        }
+        let plan = self.with(|state| state.buffer(node, offset, &bytes))?;
+        if plan {
+            let hub = self.clone();
+            self.with(|state| state.spawn(hub.write_out_later(node)));
+        }
+        Ok(Answer::Written(bytes.len() as u32))
+    }
+
+    /// Waits until the buffers have room. As long as they have none, what is buffered is written out.
+    async fn room(&self, node: NodeId) {
+        let mut waited = false;
+        while let Some((awaited, write_out)) = self.with(|state| state.wait_for_room(node)) {
+            if !waited {
+                self.with(|state| state.counters.writes_held_back += 1);
+                waited = true;
+            }
+            if let Some(fullest) = write_out {
+                let hub = self.clone();
+                self.with(|state| state.spawn(hub.flush_behind(fullest)));
+            }
+            awaited.await;
+        }
+    }
+
+    async fn write_out_later(self, node: NodeId) {
+        let after = self.with(|state| state.config.writeout_after);
+        self.sleep(after).await;
+        let dirty = self.with(|state| {
+            let file = state.files.files.get_mut(&node)?;
+            file.writeout_planned = false;
+            file.is_dirty().then_some(())
+        });
+        if dirty.is_some() {
+            self.flush_behind(node).await;
+        }
+    }
+}
+
+impl State {
+    /// Puts bytes into the buffer. Whether a write-out has to be planned.
+    fn buffer(&mut self, node: NodeId, offset: Option<u64>, bytes: &[u8]) -> Result<bool, Code> {
+        let now = self.now.wall;
+        let file = self.files.files.get_mut(&node).ok_or(Code::InvalidArgument)?;
+        let offset = offset.unwrap_or_else(|| file.size());
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Code::TooLarge)?;
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let before = file.dirty.bytes();
+        file.dirty.write(offset, bytes);
+        let grown = file.dirty.bytes() - before;
+        file.written_end = file.written_end.max(Some(end));
+        file.modified = now;
+        let plan = !std::mem::replace(&mut file.writeout_planned, true);
+        self.files.buffered_bytes += grown;
+        self.counters.bytes_written += bytes.len() as u64;
+        Ok(plan)
+    }
+
+    /// If the buffers are full: what to wait for, and the file to write out meanwhile, unless all that is full is being written out.
+    fn wait_for_room(&mut self, node: NodeId) -> Option<(Awaited<()>, Option<NodeId>)> {
+        let own = self.files.files.get(&node).map_or(0, File::buffered_bytes);
+        let own_full = own > 0 && own >= self.config.file_buffer_bytes_max;
+        let all_full =
+            self.files.buffered_bytes > 0 && self.files.buffered_bytes >= self.config.buffer_bytes_max;
+        if !own_full && !all_full {
+            return None;
+        }
+        let idle = |file: &File| !file.gate.is_held() && !file.dirty.is_empty();
+        let fullest = if own_full {
+            self.files.files.get(&node).filter(|file| idle(file)).map(|_| node)
+        } else {
+            let files = self.files.files.iter().filter(|(_, file)| idle(file));
+            files.max_by_key(|(node, file)| (file.dirty.bytes(), **node)).map(|(node, _)| *node)
+        };
+        let (promise, awaited) = promise();
+        self.files.waiting_for_room.push(promise);
+        Some((awaited, fullest))
+    }
+}
+
+impl super::Files {
+    /// The node of an open file, if it was opened so that this may be done.
+    pub(super) fn opened(&self, file: OpenFile, may: impl Fn(&Open) -> bool) -> Result<NodeId, Code> {
+        self.opens.get(&file).filter(|open| may(open)).map(|open| open.node).ok_or(Code::InvalidArgument)
+    }
+
+    /// The node of an open file.
+    pub fn node_of(&self, file: OpenFile) -> Result<NodeId, Code> {
+        self.opened(file, |_| true)
+    }
+}

@@ -1,0 +1,187 @@
+//! The machine: events in, commands out.
+
+use crate::config::ClientConfig;
+use crate::counters::Counters;
+use crate::event::{Command, Event, Target};
+use crate::file::Stability;
+use crate::file::open::Wish;
+use crate::hub::{Hub, State};
+use crate::namespace::rename::Place;
+use crate::operation::{Answer, Operation, Ticket};
+use crate::task::Tasks;
+use crate::timer::Timer;
+use bearing_proto::Message;
+use bearing_types::{Code, Mono, Now};
+
+/// A client: one session with a cluster.
+pub struct Client {
+    hub: Hub,
+    tasks: Tasks,
+    begun: bool,
+}
+
+impl Client {
+    /// A client that has not begun yet: its first step opens the session. `seed` gives the jitter of its pauses.
+    pub fn new(config: ClientConfig, seed: u64) -> Client {
+        Client { hub: Hub::new(State::new(config, seed)), tasks: Tasks::default(), begun: false }
+    }
+
+    /// Takes one event and appends commands to `out`, to be carried out in their order.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
+        self.hub.with(|state| {
+            state.now = now;
+            std::mem::swap(&mut state.out, out);
+        });
+        if !self.begun {
+            self.begun = true;
+            self.tasks.add(Box::pin(self.hub.clone().live()));
+        }
+        self.hub.with(State::take_due_timers);
+        self.take(event);
+        self.settle();
+        self.hub.with(|state| std::mem::swap(&mut state.out, out));
+    }
+
+    /// When to step with [`Event::Tick`] if nothing else happens before. Before the first step: at once.
+    pub fn next_wake(&self) -> Option<Mono> {
+        if self.begun { self.hub.with(|state| state.timers.next_due()) } else { Some(Mono::ZERO) }
+    }
+
+    /// Sums since the start.
+    pub fn counters(&self) -> Counters {
+        self.hub.with(|state| state.counters)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Start(ticket, operation) => {
+                self.tasks.add(Box::pin(self.hub.clone().run(ticket, operation)));
+            }
+            Event::Message { from, message, attachment } => {
+                self.hub.with(|state| state.take_message(from, message, attachment));
+            }
+            Event::Refused(refusal) => self.hub.with(|state| state.take_refusal(refusal)),
+            Event::Unreachable(server) => self.hub.with(|state| {
+                state.hurry_requests(server);
+                state.data_disconnected(server);
+            }),
+            Event::Invalidated(number) => self.hub.with(|state| state.invalidated(number)),
+            Event::Tick => {}
+        }
+    }
+
+    /// Runs tasks until all of them wait, then sends their requests.
+    fn settle(&mut self) {
+        loop {
+            for task in self.hub.with(|state| std::mem::take(&mut state.new_tasks)) {
+                self.tasks.add(task);
+            }
+            if self.tasks.poll_one() || self.hub.with(|state| !state.new_tasks.is_empty()) {
+                continue;
+            }
+            self.hub.with(State::send_requests);
+            // A request whose position nobody knows has just asked for a map.
+            if !self.hub.with(State::begin_fetching_map) {
+                return;
+            }
+            self.tasks.add(Box::pin(self.hub.clone().fetch_maps()));
+        }
+    }
+}
+
+impl State {
+    fn take_due_timers(&mut self) {
+        while let Some(timer) = self.timers.take_due(self.now.mono) {
+            match timer {
+                Timer::Request(sequence) => self.request_due(sequence),
+                Timer::Data(id) => self.data_request_due(id),
+                Timer::Sleeper(sleeper) => self.timers.wake(sleeper),
+                Timer::Session(number) => self.session_wait_due(number),
+            }
+        }
+    }
+
+    fn take_message(&mut self, from: Target, message: Message, attachment: Vec<u8>) {
+        match message {
+            Message::Reply(reply) => self.take_reply(from, reply),
+            Message::Recall(recall) => self.take_recall(from, recall),
+            Message::DataReply(reply) => self.take_data_reply(reply, attachment),
+            Message::Refused(refusal) => self.take_refusal(refusal),
+            Message::Request(_)
+            | Message::Recalled(_)
+            | Message::Peer(_)
+            | Message::Data(_)
+            | Message::Ask(_)
+            | Message::Told(_) => self.counters.unexpected += 1,
+        }
+    }
+}
+
+impl Hub {
+    async fn run(self, ticket: Ticket, operation: Operation) {
+        self.with(|state| state.counters.operations += 1);
+        let result = match self.session_open().await {
+            Ok(()) => self.carry_out(operation).await,
+            Err(code) => Err(code),
+        };
+        self.with(|state| state.out.push(Command::Finish(ticket, result)));
+    }
+
+    async fn carry_out(&self, operation: Operation) -> Result<Answer, Code> {
+        match operation {
+            Operation::Root => self.root().await,
+            Operation::Lookup { directory, name, who } => self.lookup(directory, &name, &who).await,
+            Operation::Parent { directory } => self.parent(directory).await,
+            Operation::Attributes { node, file_type } => self.attributes(node, file_type).await,
+            Operation::SetAttributes { node, file_type, who, change, file } => {
+                self.set_attributes(node, file_type, &who, change, file).await
+            }
+            Operation::Create { directory, name, who, new, open } => {
+                self.create(directory, &name, &who, new, open).await
+            }
+            Operation::MakeDirectory { directory, name, who, mode } => {
+                self.make_directory(directory, &name, &who, mode).await
+            }
+            Operation::Unlink { directory, name, who } => self.unlink(directory, &name, &who).await,
+            Operation::RemoveDirectory { directory, name, who } => {
+                self.remove_directory(directory, &name, &who).await
+            }
+            Operation::Rename { source, source_name, target, target_name, who, mode } => {
+                let source = Place { directory: source, name: &source_name };
+                let target = Place { directory: target, name: &target_name };
+                self.rename(source, target, &who, mode).await
+            }
+            Operation::Link { node, directory, name, who } => self.link(node, directory, &name, &who).await,
+            Operation::ReadLink { node } => self.read_link(node).await,
+            Operation::List { directory, who, after, count_max } => {
+                self.list(directory, &who, after, count_max).await
+            }
+            Operation::Statfs => self.statfs().await,
+            Operation::Open { node, who, read, write, truncate } => {
+                self.open_file(node, &who, Wish { read, write, truncate }).await
+            }
+            Operation::Close { file } => self.close(file).await,
+            Operation::Read { file, offset, length } => self.read(file, offset, length).await,
+            Operation::Write { file, offset, bytes } => self.write(file, offset, bytes).await,
+            Operation::Flush { file } => self.flush_open(file, Stability::Visible).await,
+            Operation::Sync { file } => self.flush_open(file, Stability::Stable).await,
+            Operation::SyncAll => self.sync_all().await.map(|()| Answer::Done),
+            Operation::End => self.end().await,
+        }
+    }
+
+    async fn flush_open(
+        &self,
+        file: crate::operation::OpenFile,
+        stability: Stability,
+    ) -> Result<Answer, Code> {
+        let node = self.with(|state| state.files.node_of(file))?;
+        self.flush(node, stability).await.map(|()| Answer::Done)
+    }
+
+    async fn end(&self) -> Result<Answer, Code> {
+        let synced = self.sync_all().await;
+        let closed = self.close_session().await;
+        synced.and(closed).map(|()| Answer::Done)
+    }
+}

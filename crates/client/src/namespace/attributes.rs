@@ -1,0 +1,88 @@
+//! Attributes: reading, changing; targets of symbolic links.
+
+use super::{home, node_keys, unexpected};
+use crate::file::Stability;
+use crate::hub::{Hub, State};
+use crate::operation::{Answer, Found, OpenFile};
+use crate::request::Answered;
+use bearing_proto::client::{AttributeChange, Body, Call, Handle};
+use bearing_types::{Code, Credentials, FileType};
+
+impl Hub {
+    pub(crate) async fn attributes(&self, node: Handle, file_type: FileType) -> Result<Answer, Code> {
+        let found = match file_type {
+            FileType::Directory => self.directory_found(node).await?,
+            _ => self.file_found(node).await?,
+        };
+        Ok(Answer::Found(found))
+    }
+
+    /// Attributes of a node that is no directory.
+    pub(super) async fn file_found(&self, node: Handle) -> Result<Found, Code> {
+        let cached = self.with(|state| {
+            let seen = state.cache.node(node.node, state.now.mono)?;
+            state.counters.attribute_hits += 1;
+            Some(state.found(&seen, None))
+        });
+        match cached {
+            Some(found) => Ok(found),
+            None => self.ask_attributes(node).await,
+        }
+    }
+
+    /// Asks for attributes, whatever is cached.
+    pub(crate) async fn ask_attributes(&self, node: Handle) -> Result<Found, Code> {
+        let answered = self.call(home(node), Call::Attributes { node }).await?;
+        self.with(|state| {
+            state.counters.attribute_misses += 1;
+            state.take_node_body(answered)
+        })
+    }
+
+    pub(crate) async fn set_attributes(
+        &self,
+        node: Handle,
+        file_type: FileType,
+        who: &Credentials,
+        change: AttributeChange,
+        file: Option<OpenFile>,
+    ) -> Result<Answer, Code> {
+        // What was written before must not undo the change of size or times when it is flushed later.
+        self.flush_if_dirty(node.node, Stability::Visible).await?;
+        let token = self.with(|state| file.and_then(|file| state.files.token(file)));
+        let keys = node_keys(node.node, file_type == FileType::Directory);
+        let call = Call::SetAttributes { node, who: who.clone(), change, token };
+        let found = self
+            .change(keys, home(node), call, |state, answered| {
+                if let Some(size) = change.size {
+                    state.files.truncated(node.node, size);
+                }
+                state.take_node_body(answered)
+            })
+            .await??;
+        Ok(Answer::Found(found))
+    }
+
+    pub(crate) async fn read_link(&self, node: Handle) -> Result<Answer, Code> {
+        let answered = self.call(home(node), Call::ReadLink { node }).await?;
+        self.with(|state| match answered.body {
+            Body::Link(target) => Ok(Answer::Target(target)),
+            _ => Err(unexpected(state)),
+        })
+    }
+}
+
+impl State {
+    /// Takes a reply about one node, whichever kind it is of.
+    pub(super) fn take_node_body(&mut self, answered: Answered) -> Result<Found, Code> {
+        let seen = match answered.body {
+            Body::Node(view) => self.take_node(&view, &answered.stamp),
+            Body::Directory(view) => {
+                let directory = self.take_directory(*view, &answered.stamp);
+                self.directory_seen(&directory)
+            }
+            _ => return Err(unexpected(self)),
+        };
+        Ok(self.found(&seen, None))
+    }
+}

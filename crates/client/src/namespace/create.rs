@@ -1,0 +1,87 @@
+//! New files, links, special files and directories.
+
+use super::{Grants, unexpected};
+use crate::cache::{Directory, Named};
+use crate::hub::Hub;
+use crate::operation::{Answer, Found};
+use bearing_proto::client::{Body, Call, Handle, NewNode};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{Code, Credentials, FileType, Mode, Name};
+
+type Created = (Named, Option<Found>, Option<WriteToken>);
+
+impl Hub {
+    pub(crate) async fn create(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+        new: NewNode,
+        open: bool,
+    ) -> Result<Answer, Code> {
+        let open = open && new.file_type == FileType::Regular;
+        let make = |parent: &Directory| Call::Create {
+            grant: parent.view.grant.clone(),
+            who: who.clone(),
+            name: name.clone(),
+            new: new.clone(),
+        };
+        let (named, found, token) = self.make(directory, name, make).await?;
+        let found = match found {
+            Some(found) => found,
+            None => self.node_found(named).await?,
+        };
+        if !open {
+            return Ok(Answer::Found(found));
+        }
+        let file = self.with(|state| state.open_created(&found, token));
+        Ok(Answer::Opened(file, found))
+    }
+
+    pub(crate) async fn make_directory(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+        mode: Mode,
+    ) -> Result<Answer, Code> {
+        let make = |parent: &Directory| Call::MakeDirectory {
+            grant: parent.view.grant.clone(),
+            who: who.clone(),
+            name: name.clone(),
+            mode,
+        };
+        let (named, found, _) = self.make(directory, name, make).await?;
+        match found {
+            Some(found) => Ok(Answer::Found(found)),
+            None => self.node_found(named).await.map(Answer::Found),
+        }
+    }
+
+    async fn make(
+        &self,
+        directory: Handle,
+        name: &Name,
+        call: impl Fn(&Directory) -> Call,
+    ) -> Result<Created, Code> {
+        let mut grants = Grants::new();
+        loop {
+            let parent = self.directory(directory, grants.freshness).await?;
+            let keys = vec![parent.name_key(name), parent.content_key()];
+            let made = self
+                .change(keys, parent.position(name), call(&parent), |state, answered| match answered.body {
+                    Body::Entry(view, token) => {
+                        let (named, found) = state.take_entry(&parent, name, view, &answered.stamp);
+                        Ok((named, found, token))
+                    }
+                    _ => Err(unexpected(state)),
+                })
+                .await;
+            match made {
+                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                Err(code) => return Err(code),
+                Ok(made) => return made,
+            }
+        }
+    }
+}

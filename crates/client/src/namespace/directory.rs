@@ -1,0 +1,63 @@
+//! Directories: the root, a grant when one is needed, the parent.
+
+use super::{Freshness, unexpected};
+use crate::cache::Directory;
+use crate::hub::Hub;
+use crate::operation::{Answer, Found};
+use bearing_proto::client::{Body, Call, Handle};
+use bearing_types::{Code, Position};
+
+impl Hub {
+    pub(crate) async fn root(&self) -> Result<Answer, Code> {
+        let filesystem = self.with(|state| state.config.filesystem);
+        let answered = self.call(Position(0), Call::Root { filesystem }).await?;
+        self.with(|state| match answered.body {
+            Body::Directory(view) => {
+                let directory = state.take_directory(*view, &answered.stamp);
+                let seen = state.directory_seen(&directory);
+                // A root has no name that could change.
+                Ok(Answer::Found(state.found(&seen, seen.until)))
+            }
+            _ => Err(unexpected(state)),
+        })
+    }
+
+    /// A directory's grant and attributes. What was asked for within an operation is good for that operation, leased or not.
+    pub(crate) async fn directory(&self, handle: Handle, freshness: Freshness) -> Result<Directory, Code> {
+        let cached = self.with(|state| {
+            let cached = match freshness {
+                Freshness::Asked => None,
+                Freshness::Granted | Freshness::Content => state.cache.directory(handle.node, state.now.mono),
+            };
+            let wanted =
+                cached.filter(|cached| freshness == Freshness::Granted || cached.content_until.is_some());
+            match wanted {
+                Some(_) => state.counters.grant_hits += 1,
+                None => state.counters.grant_misses += 1,
+            }
+            wanted
+        });
+        if let Some(cached) = cached {
+            return Ok(cached);
+        }
+        let answered = self.call(handle.home, Call::Directory { directory: handle }).await?;
+        self.with(|state| match answered.body {
+            Body::Directory(view) => Ok(state.take_directory(*view, &answered.stamp)),
+            _ => Err(unexpected(state)),
+        })
+    }
+
+    /// A directory's attributes, with its content.
+    pub(super) async fn directory_found(&self, handle: Handle) -> Result<Found, Code> {
+        let directory = self.directory(handle, Freshness::Content).await?;
+        Ok(self.with(|state| {
+            let seen = state.directory_seen(&directory);
+            state.found(&seen, None)
+        }))
+    }
+
+    pub(crate) async fn parent(&self, directory: Handle) -> Result<Answer, Code> {
+        let child = self.directory(directory, Freshness::Granted).await?;
+        self.directory_found(child.view.parent).await.map(Answer::Found)
+    }
+}

@@ -1,0 +1,70 @@
+//! A part of a listing. The cookie says by itself where to go on, so nothing is kept between two calls.
+
+use super::{Grants, unexpected};
+use crate::hub::Hub;
+use crate::operation::{Answer, Listed};
+use bearing_proto::client::{Body, Call, Handle, ListedEntry};
+use bearing_types::{Code, Cookie, Credentials, NameHash};
+
+impl Hub {
+    pub(crate) async fn list(
+        &self,
+        directory: Handle,
+        who: &Credentials,
+        after: Cookie,
+        count_max: u32,
+    ) -> Result<Answer, Code> {
+        let mut grants = Grants::new();
+        let mut listed = Vec::new();
+        let mut next = Some(after);
+        while let Some(after) = next.filter(|_| (listed.len() as u32) < count_max) {
+            let left = count_max - listed.len() as u32;
+            let page = self.list_page(directory, who, after, left, &grants).await;
+            let (entries, go_on) = match page {
+                Err(code) if grants.again(code) => {
+                    self.with(|state| state.counters.grants_refused += 1);
+                    continue;
+                }
+                page => page?,
+            };
+            listed.extend(entries.into_iter().map(to_listed));
+            let reached = listed.last().map_or(after, |last: &Listed| last.cookie.max(after));
+            // Ordinals begin at 1, so this cookie lies before every entry of the hash.
+            next = go_on.map(|hash| Cookie::new(hash, 0).max(reached));
+            if next == Some(after) {
+                // A server that points back to where we are would have us ask for ever.
+                return Err(self.with(unexpected));
+            }
+        }
+        Ok(Answer::Listed(listed))
+    }
+
+    async fn list_page(
+        &self,
+        directory: Handle,
+        who: &Credentials,
+        after: Cookie,
+        left: u32,
+        grants: &Grants,
+    ) -> Result<(Vec<ListedEntry>, Option<NameHash>), Code> {
+        let view = self.directory(directory, grants.freshness).await?.view;
+        let position = view.grant.body.seat.position_of(after.hash());
+        let count_max = self.with(|state| left.min(state.config.list_page));
+        let answered =
+            self.call(position, Call::List { grant: view.grant, who: who.clone(), after, count_max }).await?;
+        self.with(|state| match answered.body {
+            Body::List { entries, next } => Ok((entries, next)),
+            _ => Err(unexpected(state)),
+        })
+    }
+}
+
+fn to_listed(entry: ListedEntry) -> Listed {
+    Listed {
+        cookie: entry.cookie,
+        name: entry.name,
+        node: entry.node,
+        file_type: entry.file_type,
+        attributes: entry.attributes,
+    }
+}

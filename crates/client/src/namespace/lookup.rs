@@ -1,0 +1,151 @@
+//! A name in a directory.
+
+use super::{Grants, VANISHED_TRIES, unexpected, vanished};
+use crate::cache::{Directory, Named};
+use crate::hub::Hub;
+use crate::operation::{Answer, Found};
+use bearing_proto::client::{Body, Call, EntryView, Handle};
+use bearing_types::{AclHash, Code, Credentials, FileType, Name, NodeId, Permission};
+
+impl Hub {
+    pub(crate) async fn lookup(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<Answer, Code> {
+        let mut tries = VANISHED_TRIES;
+        loop {
+            let (named, found) = self.resolve(directory, name, who).await?;
+            let found = match found {
+                Some(found) => Ok(found),
+                None => self.node_found(named).await,
+            };
+            match found {
+                Err(code) if vanished(code) && tries > 0 => {
+                    // The node went between the two questions, so the name did too: ask for it again.
+                    tries -= 1;
+                    self.forget_name(directory.node, name);
+                }
+                Err(code) if vanished(code) => return Err(Code::NotFound),
+                found => return found.map(Answer::Found),
+            }
+        }
+    }
+
+    /// What a name leads to, and its attributes if the same answer had them.
+    async fn resolve(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<(Named, Option<Found>), Code> {
+        let mut grants = Grants::new();
+        loop {
+            let parent = self.directory(directory, grants.freshness).await?;
+            if let Some(named) = self.cached_name(&parent, name, who)? {
+                return Ok((named, None));
+            }
+            match self.ask_name(&parent, name, who).await {
+                Err(code) if grants.again(code) => {
+                    self.with(|state| state.counters.grants_refused += 1);
+                }
+                resolved => return resolved,
+            }
+        }
+    }
+
+    /// A leased name, if who asks may search the directory. Access control lists are only judged by servers.
+    fn cached_name(&self, parent: &Directory, name: &Name, who: &Credentials) -> Result<Option<Named>, Code> {
+        let grant = &parent.view.grant.body;
+        if grant.acl != AclHash(0) {
+            return Ok(None);
+        }
+        let hash = parent.hash(name);
+        let named = self.with(|state| {
+            let named = state.cache.name(grant.seat.node, hash, name, state.now.mono);
+            match named {
+                Some(_) => state.counters.name_hits += 1,
+                None => state.counters.name_misses += 1,
+            }
+            named
+        });
+        match named {
+            Some(_) if !grant.access.allows(who, Permission::SEARCH, FileType::Directory) => {
+                Err(Code::Access)
+            }
+            named => Ok(named),
+        }
+    }
+
+    async fn ask_name(
+        &self,
+        parent: &Directory,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<(Named, Option<Found>), Code> {
+        let grant = parent.view.grant.clone();
+        let call = Call::Lookup { grant, who: who.clone(), name: name.clone() };
+        let answered = self.call(parent.position(name), call).await?;
+        self.with(|state| match answered.body {
+            Body::Entry(view, _) => Ok(state.take_entry(parent, name, view, &answered.stamp)),
+            _ => Err(unexpected(state)),
+        })
+    }
+
+    /// Attributes of what a name leads to.
+    pub(super) async fn node_found(&self, named: Named) -> Result<Found, Code> {
+        let mut found = match named.file_type {
+            FileType::Directory => self.directory_found(named.node).await?,
+            _ => self.file_found(named.node).await?,
+        };
+        found.name_remaining = self.with(|state| state.remaining(named.until));
+        Ok(found)
+    }
+
+    /// What a name leads to, for operations that end it: their requests have to say, and drop, what is held of the node. `None` when
+    /// the name is not there: the operation itself will tell.
+    pub(super) async fn target(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<Option<Named>, Code> {
+        match self.resolve(directory, name, who).await {
+            Ok((named, _)) => Ok(Some(named)),
+            Err(code @ (Code::Unreachable | Code::SessionEnded)) => Err(code),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn forget_name(&self, directory: NodeId, name: &Name) {
+        self.with(|state| {
+            if let Some(parent) = state.cache.directory(directory, state.now.mono) {
+                state.cache.forget(&[parent.name_key(name)]);
+            }
+        });
+    }
+}
+
+impl crate::hub::State {
+    /// Takes all that a reply about a name says.
+    pub(super) fn take_entry(
+        &mut self,
+        parent: &Directory,
+        name: &Name,
+        view: EntryView,
+        stamp: &crate::lease::Stamp,
+    ) -> (Named, Option<Found>) {
+        let named = self.take_name(parent, name, &view, stamp);
+        let seen = match (view.attributes, view.directory) {
+            (Some(node), _) => Some(self.take_node(&node, stamp)),
+            (None, Some(directory)) => {
+                let directory = self.take_directory(*directory, stamp);
+                Some(self.directory_seen(&directory))
+            }
+            (None, None) => None,
+        };
+        let found = seen.map(|seen| self.found(&seen, named.until));
+        (named, found)
+    }
+}

@@ -1,0 +1,70 @@
+//! Moving a name.
+
+use super::{Grants, node_keys};
+use crate::cache::{Directory, Named};
+use crate::hub::Hub;
+use crate::operation::Answer;
+use bearing_proto::client::{Call, Handle, LeaseKey, RenameMode};
+use bearing_types::{Code, Credentials, FileType, Name};
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub directory: Handle,
+    pub name: &'a Name,
+}
+
+impl Hub {
+    pub(crate) async fn rename(
+        &self,
+        source: Place<'_>,
+        target: Place<'_>,
+        who: &Credentials,
+        mode: RenameMode,
+    ) -> Result<Answer, Code> {
+        let mut grants = Grants::new();
+        loop {
+            let moved = self.target(source.directory, source.name, who).await?;
+            let replaced = self.target(target.directory, target.name, who).await?;
+            let from = self.directory(source.directory, grants.freshness).await?;
+            let to = self.directory(target.directory, grants.freshness).await?;
+            // Of one directory both grants have to be the same one.
+            let from = if source.directory == target.directory { to.clone() } else { from };
+            let keys = keys_of((&from, source.name, moved), (&to, target.name, replaced));
+            let call = Call::Rename {
+                source: from.view.grant.clone(),
+                source_name: source.name.clone(),
+                target: to.view.grant.clone(),
+                target_name: target.name.clone(),
+                who: who.clone(),
+                mode,
+                keep_open: self.keep_open(replaced),
+            };
+            let moving = self.change(keys, to.position(target.name), call, |state, _| {
+                if let Some(moved) = moved.filter(|moved| moved.file_type != FileType::Directory) {
+                    state.cache.note_name(moved.node.node, target.directory.node, target.name);
+                }
+            });
+            match moving.await {
+                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                moved => return moved.map(|()| Answer::Done),
+            }
+        }
+    }
+}
+
+fn keys_of(
+    source: (&Directory, &Name, Option<Named>),
+    target: (&Directory, &Name, Option<Named>),
+) -> Vec<LeaseKey> {
+    let mut keys = Vec::new();
+    for (directory, name, named) in [source, target] {
+        keys.extend([directory.name_key(name), directory.content_key()]);
+        if let Some(named) = named {
+            keys.extend(node_keys(named.node.node, named.file_type == FileType::Directory));
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}

@@ -1,0 +1,83 @@
+//! Removing names: unlink and rmdir.
+
+use super::{Grants, node_keys};
+use crate::cache::{Directory, Named};
+use crate::hub::Hub;
+use crate::operation::Answer;
+use bearing_proto::client::{Call, Handle};
+use bearing_types::{Code, Credentials, FileType, Name};
+
+/// What is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    Name,
+    Directory,
+}
+
+impl Hub {
+    pub(crate) async fn unlink(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<Answer, Code> {
+        self.remove(Removal::Name, directory, name, who).await
+    }
+
+    pub(crate) async fn remove_directory(
+        &self,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<Answer, Code> {
+        self.remove(Removal::Directory, directory, name, who).await
+    }
+
+    async fn remove(
+        &self,
+        removal: Removal,
+        directory: Handle,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<Answer, Code> {
+        let mut grants = Grants::new();
+        loop {
+            // A file of which nothing is open or cached needs no question before.
+            let needed = removal == Removal::Directory
+                || self.with(|state| state.files.any_open() || state.cache.holds_nodes());
+            let target = if needed { self.target(directory, name, who).await? } else { None };
+            let parent = self.directory(directory, grants.freshness).await?;
+            match self.remove_from(removal, &parent, name, who, target).await {
+                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                removed => return removed.map(|()| Answer::Done),
+            }
+        }
+    }
+
+    async fn remove_from(
+        &self,
+        removal: Removal,
+        parent: &Directory,
+        name: &Name,
+        who: &Credentials,
+        target: Option<Named>,
+    ) -> Result<(), Code> {
+        let keep_open = self.keep_open(target);
+        let mut keys = vec![parent.name_key(name), parent.content_key()];
+        if let Some(target) = target {
+            keys.extend(node_keys(target.node.node, target.file_type == FileType::Directory));
+        }
+        let (grant, who, name) = (parent.view.grant.clone(), who.clone(), name.clone());
+        let position = parent.position(&name);
+        let call = match removal {
+            Removal::Name => Call::Unlink { grant, who, name, keep_open },
+            Removal::Directory => Call::RemoveDirectory { grant, who, name },
+        };
+        self.change(keys, position, call, |_, _| ()).await
+    }
+
+    /// Whether a file whose name goes is open here. If so, its node is kept for us, and released when the last open file closes.
+    pub(super) fn keep_open(&self, target: Option<Named>) -> bool {
+        self.with(|state| target.is_some_and(|target| state.files.name_goes(target.node.node)))
+    }
+}

@@ -1,0 +1,116 @@
+//! Recalls: drop, have the kernel drop, answer.
+//!
+//! Invariants: a recall is answered only when neither this machine nor its kernel serves from what was recalled; a repeated recall is
+//! answered again; the answer names the recalled files that are open here.
+
+use crate::event::{Command, Invalidation, Target, Transport};
+use crate::hub::State;
+use bearing_proto::Message;
+use bearing_proto::client::{LeaseKey, Recall, Recalled};
+use bearing_types::{Block, Epoch, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Recalls that wait for the kernel.
+#[derive(Default)]
+pub(crate) struct Recalls {
+    waiting: BTreeMap<(Block, Epoch, u64), Waiting>,
+    invalidating: BTreeSet<u64>,
+    issued: u64,
+}
+
+struct Waiting {
+    to: Target,
+    answer: Recalled,
+    /// All invalidations up to this number have to be done: an earlier one may concern the same thing.
+    after: u64,
+}
+
+impl State {
+    /// Has the kernel forget something.
+    pub fn invalidate(&mut self, mut what: Vec<Invalidation>) {
+        what.sort();
+        what.dedup();
+        self.recalls.issued += 1;
+        let number = self.recalls.issued;
+        self.recalls.invalidating.insert(number);
+        self.out.push(Command::Invalidate { number, what });
+    }
+
+    /// A server recalls leases.
+    pub fn take_recall(&mut self, from: Target, recall: Recall) {
+        let identity = (recall.tablet, recall.epoch, recall.number);
+        if self.recalls.waiting.contains_key(&identity) {
+            return;
+        }
+        let open = self.drop_recalled(&recall);
+        let answer = Recalled { tablet: recall.tablet, epoch: recall.epoch, number: recall.number, open };
+        let waiting = Waiting { to: from, answer, after: self.recalls.issued };
+        self.recalls.waiting.insert(identity, waiting);
+        self.answer_recalls();
+    }
+
+    fn drop_recalled(&mut self, recall: &Recall) -> Vec<NodeId> {
+        let open = self.open_among(recall);
+        for node in &open {
+            self.files.recalled(*node);
+        }
+        if self.config.serves_after_recall() {
+            return open;
+        }
+        let mut kernel = Vec::new();
+        if recall.keys.is_empty() {
+            self.leases.recall_block(recall.tablet);
+            self.cache.recall_block(recall.tablet, self.now.mono, &mut kernel);
+            // Data of open files may be in the kernel without any lease of ours.
+            kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
+        } else {
+            self.leases.recall_keys(&recall.keys);
+            for key in &recall.keys {
+                self.cache.recall(*key, self.now.mono, &mut kernel);
+            }
+        }
+        self.prune_leases();
+        if !kernel.is_empty() {
+            self.invalidate(kernel);
+        }
+        open
+    }
+
+    fn open_among(&self, recall: &Recall) -> Vec<NodeId> {
+        if recall.keys.is_empty() {
+            return self.files.open_in(recall.tablet);
+        }
+        let files = recall.keys.iter().filter_map(|key| match key {
+            LeaseKey::File(node) => Some(*node),
+            LeaseKey::Access(_) | LeaseKey::Name(..) | LeaseKey::Content(_) => None,
+        });
+        files.filter(|node| self.files.is_open(*node)).collect()
+    }
+
+    /// The kernel has forgotten.
+    pub fn invalidated(&mut self, number: u64) {
+        self.recalls.invalidating.remove(&number);
+        self.answer_recalls();
+    }
+
+    fn answer_recalls(&mut self) {
+        let first = self.recalls.invalidating.first().copied();
+        let ready: Vec<_> = self
+            .recalls
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| first.is_none_or(|first| first > waiting.after))
+            .map(|(identity, _)| *identity)
+            .collect();
+        for identity in ready {
+            let waiting = self.recalls.waiting.remove(&identity).expect("seen just now");
+            self.counters.recalls += 1;
+            self.out.push(Command::Send {
+                to: waiting.to,
+                transport: Transport::Datagram,
+                message: Message::Recalled(waiting.answer),
+                attachment: Vec::new(),
+            });
+        }
+    }
+}

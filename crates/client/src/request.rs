@@ -1,0 +1,446 @@
+//! Requests to metadata servers: numbered, sent, sent again, referred, retried, given up.
+//!
+//! Invariants: a request keeps its number whatever happens to it, so that a mutation is executed at most once; `finished_below` never passes
+//! an outstanding one; every outstanding request has one time set. What a request asks is not looked at here, except for how it travels.
+
+use crate::event::{Command, Target, Transport};
+use crate::hub::{Hub, State};
+use crate::lease::{Mark, Stamp};
+use crate::session::Phase;
+use crate::task::{Promise, promise};
+use crate::timer::Timer;
+use bearing_lookup::Located;
+use bearing_proto::Message;
+use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply, Request};
+use bearing_types::{Block, Code, Epoch, Mono, Position, Sequence, ServerId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Groups and extents beyond which a request goes over a stream at once: it would not fit a datagram.
+const DATAGRAM_ITEMS_MAX: usize = 24;
+/// Bytes of a symbolic link's target beyond which the same holds.
+const DATAGRAM_TARGET_BYTES_MAX: usize = 512;
+/// Referrals followed at once; after that, with pauses.
+const REFERRALS_AT_ONCE: u32 = 4;
+/// Resends after which the map is asked for again.
+const RESENDS_BEFORE_MAP: u32 = 2;
+
+/// What came back, and when it was asked.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub body: Body,
+    pub stamp: Stamp,
+}
+
+/// Who shall answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    /// The owner of the position.
+    Owner,
+    /// Any metadata server.
+    Anybody,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// To be sent at the end of this step.
+    Sending,
+    /// For an answer.
+    Answer,
+    /// For the end of a pause.
+    Pause,
+    /// For a map that says who owns the position.
+    Map,
+}
+
+struct Outstanding {
+    whom: Whom,
+    position: Position,
+    call: Call,
+    transport: Transport,
+    waits: Waits,
+    sent_to: Option<(ServerId, Epoch)>,
+    first_sent: Option<(Mono, Mark)>,
+    sends: u32,
+    retries: u32,
+    referrals: u32,
+    due: Mono,
+    deadline: Mono,
+    promise: Promise<Result<Answered, Code>>,
+}
+
+/// All outstanding requests.
+pub(crate) struct Requests {
+    outstanding: BTreeMap<Sequence, Outstanding>,
+    next: Sequence,
+    sending: Vec<Sequence>,
+}
+
+impl Requests {
+    pub fn new() -> Requests {
+        Requests { outstanding: BTreeMap::new(), next: Sequence(1), sending: Vec::new() }
+    }
+
+    /// The oldest mark of a request that may still be answered.
+    pub fn oldest_mark(&self) -> Option<Mark> {
+        self.outstanding.values().filter_map(|request| request.first_sent).map(|(_, mark)| mark).min()
+    }
+
+    fn finished_below(&self) -> Sequence {
+        self.outstanding.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
+    }
+}
+
+impl Hub {
+    /// Asks the owner of a position.
+    pub async fn call(&self, position: Position, call: Call) -> Result<Answered, Code> {
+        self.ask(Whom::Owner, position, call).await
+    }
+
+    /// Asks any metadata server.
+    pub async fn call_anybody(&self, call: Call) -> Result<Answered, Code> {
+        self.ask(Whom::Anybody, Position(0), call).await
+    }
+
+    /// Asks for a change of what these keys lease. They are dropped here before it is sent; `take` may take new leases from the reply.
+    pub async fn change<R>(
+        &self,
+        keys: Vec<LeaseKey>,
+        position: Position,
+        call: Call,
+        take: impl FnOnce(&mut State, Answered) -> R,
+    ) -> Result<R, Code> {
+        self.with(|state| {
+            state.cache.forget(&keys);
+            state.leases.begin_change(&keys);
+        });
+        let answered = self.call(position, call).await;
+        self.with(|state| {
+            let result = answered.map(|mut answered| {
+                answered.stamp.own_change = true;
+                take(state, answered)
+            });
+            state.leases.end_change(&keys);
+            state.prune_leases();
+            result
+        })
+    }
+
+    async fn ask(&self, whom: Whom, position: Position, call: Call) -> Result<Answered, Code> {
+        let (promise, awaited) = promise();
+        self.with(|state| match state.session.phase() {
+            Phase::Over(code) => promise.keep(Err(code)),
+            Phase::Opening | Phase::Open => state.begin_request(whom, position, call, promise),
+        });
+        awaited.await
+    }
+}
+
+impl State {
+    fn begin_request(
+        &mut self,
+        whom: Whom,
+        position: Position,
+        call: Call,
+        promise: Promise<Result<Answered, Code>>,
+    ) {
+        let sequence = self.requests.next;
+        self.requests.next = sequence.next();
+        let deadline = self.now.mono.after(self.config.request_deadline);
+        let request = Outstanding {
+            whom,
+            position,
+            transport: transport_of(&call),
+            call,
+            waits: Waits::Sending,
+            sent_to: None,
+            first_sent: None,
+            sends: 0,
+            retries: 0,
+            referrals: 0,
+            due: deadline,
+            deadline,
+            promise,
+        };
+        self.timers.set(deadline, Timer::Request(sequence));
+        self.requests.outstanding.insert(sequence, request);
+        self.requests.sending.push(sequence);
+        self.counters.requests += 1;
+    }
+
+    /// Sends what is to be sent, requests for one tablet next to each other. The end of every step.
+    pub fn send_requests(&mut self) {
+        let mut sending = std::mem::take(&mut self.requests.sending);
+        let mut routed: Vec<_> = sending
+            .drain(..)
+            .filter_map(|sequence| self.route(sequence).map(|route| (route, sequence)))
+            .collect();
+        routed.sort();
+        for ((to, transport, _), sequence) in routed {
+            self.send_request(sequence, to, transport);
+        }
+        // Nothing was added meanwhile; this only keeps the buffer.
+        self.requests.sending = sending;
+    }
+
+    fn route(&mut self, sequence: Sequence) -> Option<(Target, Transport, Block)> {
+        let request = self.requests.outstanding.get_mut(&sequence)?;
+        if request.whom == Whom::Anybody {
+            // Every other time somebody else than the shell's choice, in case all addresses it was given are gone.
+            let known = if request.sends % 2 == 1 {
+                self.routes.some_metadata_server(&mut self.random)
+            } else {
+                None
+            };
+            request.sent_to = None;
+            let to = known.map_or(Target::AnySeed, Target::Server);
+            return Some((to, request.transport, Block::RING));
+        }
+        match self.routes.locate(request.position) {
+            Some(Located { block, epoch, owner }) => {
+                request.sent_to = Some((owner, epoch));
+                Some((Target::Server(owner), request.transport, block))
+            }
+            None => {
+                self.wait_for_map(sequence);
+                None
+            }
+        }
+    }
+
+    fn send_request(&mut self, sequence: Sequence, to: Target, transport: Transport) {
+        let finished_below = self.requests.finished_below();
+        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
+        request.waits = Waits::Answer;
+        request.first_sent.get_or_insert((self.now.mono, self.leases.mark()));
+        let epoch = request.sent_to.map_or(Epoch(0), |(_, epoch)| epoch);
+        let message = Message::Request(Request {
+            sequence,
+            finished_below,
+            position: request.position,
+            epoch,
+            call: request.call.clone(),
+        });
+        let tries = request.sends;
+        request.sends += 1;
+        let pause = self.random.backed_off(self.config.resend_pause, self.config.resend_pause_max, tries);
+        self.pause_request(sequence, pause);
+        self.out.push(Command::Send { to, transport, message, attachment: Vec::new() });
+    }
+
+    fn wait_for_map(&mut self, sequence: Sequence) {
+        let pause = self.config.map_pause;
+        let pause = self.random.jittered(pause);
+        if let Some(request) = self.requests.outstanding.get_mut(&sequence) {
+            request.waits = Waits::Map;
+            self.pause_request(sequence, pause);
+            self.want_map(true);
+        }
+    }
+
+    /// Sets the time at which a request is looked at again.
+    fn pause_request(&mut self, sequence: Sequence, pause: Duration) {
+        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
+        self.timers.cancel(request.due, Timer::Request(sequence));
+        request.due = self.now.mono.after(pause).min(request.deadline);
+        self.timers.set(request.due, Timer::Request(sequence));
+    }
+
+    fn send_again(&mut self, sequence: Sequence) {
+        if let Some(request) = self.requests.outstanding.get_mut(&sequence)
+            && request.waits != Waits::Sending
+        {
+            request.waits = Waits::Sending;
+            self.requests.sending.push(sequence);
+        }
+    }
+
+    /// A request's time has come.
+    pub fn request_due(&mut self, sequence: Sequence) {
+        let Some(request) = self.requests.outstanding.get(&sequence) else { return };
+        if self.now.mono >= request.deadline {
+            self.counters.deadlines += 1;
+            self.finish_request(sequence, Err(Code::Unreachable));
+            return;
+        }
+        if request.waits == Waits::Answer {
+            self.counters.resends += 1;
+            if request.whom == Whom::Owner && request.sends >= RESENDS_BEFORE_MAP {
+                self.want_map(false);
+            }
+        }
+        self.send_again(sequence);
+    }
+
+    /// A newer map is here: requests that waited for it go out.
+    pub fn map_came(&mut self) {
+        let waiting: Vec<_> = self
+            .requests
+            .outstanding
+            .iter()
+            .filter(|(_, request)| request.waits == Waits::Map)
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in waiting {
+            self.send_again(sequence);
+        }
+    }
+
+    /// A hint that a server cannot be reached: its requests are looked at soon, perhaps under a newer map.
+    pub fn hurry_requests(&mut self, server: ServerId) {
+        let concerned: Vec<_> = self
+            .requests
+            .outstanding
+            .iter()
+            .filter(|(_, request)| {
+                request.waits == Waits::Answer && request.sent_to.is_some_and(|(to, _)| to == server)
+            })
+            .map(|(sequence, request)| (*sequence, request.sends))
+            .collect();
+        if !concerned.is_empty() {
+            self.want_map(false);
+        }
+        for (sequence, sends) in concerned {
+            let pause = self.random.backed_off(
+                self.config.resend_pause,
+                self.config.resend_pause_max,
+                sends.saturating_sub(1),
+            );
+            let due = self.requests.outstanding.get(&sequence).map(|request| request.due);
+            if due.is_some_and(|due| due > self.now.mono.after(pause)) {
+                self.pause_request(sequence, pause);
+            }
+        }
+    }
+
+    /// A reply came.
+    pub fn take_reply(&mut self, from: Target, reply: Reply) {
+        let sequence = reply.sequence;
+        let Some(request) = self.requests.outstanding.get(&sequence) else {
+            self.counters.late_replies += 1;
+            return;
+        };
+        let waits_for_it = request.waits == Waits::Answer;
+        match reply.answer {
+            Answer::Done { tablet, epoch, result } => {
+                if let (Target::Server(owner), Whom::Owner) = (from, request.whom) {
+                    self.routes.learn(Located { block: tablet, epoch, owner });
+                }
+                self.take_result(sequence, result);
+            }
+            // Whatever else a reply says, it says of one sending. If that is dealt with already, it says nothing new.
+            _ if !waits_for_it => {}
+            Answer::Retry { after_us } => self.retry_later(sequence, after_us),
+            Answer::Referral { tablet, epoch, owner } => {
+                self.follow_referral(sequence, Located { block: tablet, epoch, owner });
+            }
+            Answer::Unknown => self.wait_for_map(sequence),
+            Answer::TooLarge => self.go_by_stream(sequence),
+        }
+    }
+
+    fn take_result(&mut self, sequence: Sequence, result: Result<Box<Body>, Code>) {
+        let Some(request) = self.requests.outstanding.get(&sequence) else { return };
+        if result == Err(Code::SessionEnded) {
+            self.end_session(Code::SessionEnded);
+            return;
+        }
+        let (sent, mark) = request.first_sent.unwrap_or((self.now.mono, self.leases.mark()));
+        let stamp = Stamp { sent, mark, own_change: false };
+        self.finish_request(sequence, result.map(|body| Answered { body: *body, stamp }));
+    }
+
+    fn finish_request(&mut self, sequence: Sequence, result: Result<Answered, Code>) {
+        if let Some(request) = self.requests.outstanding.remove(&sequence) {
+            self.timers.cancel(request.due, Timer::Request(sequence));
+            request.promise.keep(result);
+        }
+    }
+
+    /// The session is over: so is every request.
+    pub fn fail_requests(&mut self, code: Code) {
+        self.requests.sending.clear();
+        while let Some((sequence, request)) = self.requests.outstanding.pop_first() {
+            self.timers.cancel(request.due, Timer::Request(sequence));
+            request.promise.keep(Err(code));
+        }
+    }
+
+    fn retry_later(&mut self, sequence: Sequence, after_us: u32) {
+        self.counters.retries += 1;
+        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
+        let retries = request.retries;
+        request.retries += 1;
+        request.waits = Waits::Pause;
+        let own = self.random.backed_off(self.config.retry_pause, self.config.retry_pause_max, retries);
+        self.pause_request(sequence, own.max(Duration::from_micros(u64::from(after_us))));
+    }
+
+    fn follow_referral(&mut self, sequence: Sequence, located: Located) {
+        self.counters.referrals += 1;
+        self.routes.learn(located);
+        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
+        let known = self.routes.locate(request.position).map(|known| (known.owner, known.epoch));
+        let news = known.is_some() && known != request.sent_to;
+        request.referrals += 1;
+        if news && request.referrals <= REFERRALS_AT_ONCE {
+            self.send_again(sequence);
+            return;
+        }
+        // Two servers point at each other, or nobody knows yet: wait a little, and ask for the map.
+        let referrals = request.referrals;
+        request.waits = Waits::Pause;
+        let pause = self.random.backed_off(self.config.retry_pause, self.config.retry_pause_max, referrals);
+        self.pause_request(sequence, pause);
+        self.want_map(false);
+    }
+
+    fn go_by_stream(&mut self, sequence: Sequence) {
+        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
+        if request.transport == Transport::Stream {
+            self.finish_request(sequence, Err(Code::Io));
+            return;
+        }
+        request.transport = Transport::Stream;
+        self.send_again(sequence);
+    }
+
+    /// Forgets recalls that no request can meet, now and then.
+    pub fn prune_leases(&mut self) {
+        if self.leases.wants_pruning() {
+            self.leases.prune(self.requests.oldest_mark());
+        }
+    }
+}
+
+/// Calls whose request or answer does not fit a datagram go over a stream at once.
+fn transport_of(call: &Call) -> Transport {
+    let large = match call {
+        Call::Map { .. } | Call::List { .. } | Call::Extents { .. } => true,
+        Call::Commit { extents, .. } => extents.len() > DATAGRAM_ITEMS_MAX,
+        Call::Create { new, who, .. } => {
+            new.target.len() > DATAGRAM_TARGET_BYTES_MAX || who.groups.len() > DATAGRAM_ITEMS_MAX
+        }
+        Call::Lookup { who, .. }
+        | Call::MakeDirectory { who, .. }
+        | Call::Unlink { who, .. }
+        | Call::RemoveDirectory { who, .. }
+        | Call::Link { who, .. }
+        | Call::Rename { who, .. }
+        | Call::SetAttributes { who, .. }
+        | Call::Open { who, .. } => who.groups.len() > DATAGRAM_ITEMS_MAX,
+        Call::OpenSession
+        | Call::RenewSession
+        | Call::CloseSession
+        | Call::Root { .. }
+        | Call::Directory { .. }
+        | Call::Attributes { .. }
+        | Call::ReadLink { .. }
+        | Call::Release { .. }
+        | Call::OpenChunk { .. }
+        | Call::Chunk { .. }
+        | Call::SealChunk { .. }
+        | Call::Statfs => false,
+    };
+    if large { Transport::Stream } else { Transport::Datagram }
+}

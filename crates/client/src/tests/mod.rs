@@ -1,0 +1,1 @@
+//! Tests of the whole machine against a scripted world.
