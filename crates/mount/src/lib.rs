@@ -1,1 +1,24 @@
-//! mount
+//! The client machine under the threads of a program: [`Mount`] runs operations, [`session::Session`] gives them paths, and a [`KernelCache`]
+//! above is made to forget what servers recall.
+//!
+//! Invariants: the thread that asks waits for the socket itself (leader and followers); invalidations have a thread of their own, outside every
+//! lock. No policy: what is cached, sent again or given up is the machine's to decide. This crate must not know FUSE.
+
+mod caller;
+mod config;
+mod core;
+mod kernel_cache;
+mod mount;
+mod path;
+mod post;
+pub mod session;
+
+pub use bearing_client::{
+    Answer, ClientConfig, Counters as ClientCounters, Found, Listed, Note, OpenFile, Operation, Remaining,
+};
+pub use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, TimeChange};
+pub use bearing_proto::keys::Key;
+pub use caller::{Caller, into_found};
+pub use config::MountConfig;
+pub use kernel_cache::KernelCache;
+pub use mount::{ConnectError, Mount, MountCounters};

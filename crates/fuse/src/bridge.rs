@@ -1,0 +1,269 @@
+//! Kernel requests as operations: the state that all requests share, and the operations on names and attributes.
+//!
+//! Invariants: no policy, the machine decides; a node is counted as told (see [`crate::inodes`]) before its reply leaves. Operations on open
+//! files are in [`crate::files`], on open directories in [`crate::directories`]. Nothing here must know how a reply is encoded.
+
+use crate::attributes::{Kept, kind_of_mode};
+use crate::directories::Directories;
+use crate::files::Files;
+use crate::gate::Trust;
+use crate::inodes::{Inode, Inodes};
+use bearing_mount::{AttributeChange, Caller, Found, Handle, NewNode, Operation, RenameMode};
+use bearing_types::{Code, Credentials, FileType, Mode, Name, Outcome};
+use fuser::{INodeNo, RenameFlags};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A node as the kernel is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Its number.
+    pub number: INodeNo,
+    /// The node.
+    pub found: Found,
+}
+
+impl Told {
+    /// How long the kernel may keep it.
+    pub fn kept(&self, trust: Trust) -> Kept {
+        Kept::of(&self.found, trust)
+    }
+}
+
+/// The state behind one mounted directory.
+pub(crate) struct Bridge {
+    /// Runs operations.
+    pub caller: Arc<dyn Caller>,
+    /// What the kernel knows.
+    pub inodes: Inodes,
+    /// Open files.
+    pub files: Files,
+    /// Open directories.
+    pub directories: Directories,
+}
+
+impl Bridge {
+    /// A bridge to a filesystem with this root.
+    pub fn new(caller: Arc<dyn Caller>, root: Handle) -> Bridge {
+        Bridge {
+            caller,
+            inodes: Inodes::new(root),
+            files: Files::default(),
+            directories: Directories::default(),
+        }
+    }
+
+    /// What a number stands for; a number that was forgotten is stale.
+    pub fn inode(&self, number: INodeNo) -> Outcome<Inode> {
+        self.inodes.get(number).ok_or(Code::Stale)
+    }
+
+    /// The node behind a number.
+    pub fn handle(&self, number: INodeNo) -> Outcome<Handle> {
+        self.inode(number).map(|inode| inode.handle)
+    }
+
+    /// Counts that the kernel is told of a node.
+    pub fn tell(&self, found: Found) -> Told {
+        Told { number: self.inodes.tell(&found), found }
+    }
+
+    /// A name in a directory.
+    pub fn lookup(&self, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<Told> {
+        let directory = self.handle(parent)?;
+        let name = entry_name(name)?;
+        self.caller.found(Operation::Lookup { directory, name, who }).map(|found| self.tell(found))
+    }
+
+    /// Attributes of a node that the kernel knows.
+    pub fn attributes(&self, number: INodeNo) -> Outcome<Found> {
+        let Inode { handle: node, file_type } = self.inode(number)?;
+        self.caller.found(Operation::Attributes { node, file_type })
+    }
+
+    /// Changes attributes; through an open file if the kernel names one that is open for writing.
+    pub fn set_attributes(
+        &self,
+        number: INodeNo,
+        change: AttributeChange,
+        file: Option<u64>,
+        who: Credentials,
+    ) -> Outcome<Found> {
+        if change == AttributeChange::default() {
+            return self.attributes(number);
+        }
+        let Inode { handle: node, file_type } = self.inode(number)?;
+        let file = file.and_then(|file| self.files.writable(file));
+        self.caller.found(Operation::SetAttributes { node, file_type, who, change, file })
+    }
+
+    /// Makes a file or special file without opening it.
+    pub fn make_node(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        device: u32,
+        who: Credentials,
+    ) -> Outcome<Told> {
+        let file_type = kind_of_mode(mode).ok_or(Code::InvalidArgument)?;
+        let device =
+            if matches!(file_type, FileType::CharDevice | FileType::BlockDevice) { device } else { 0 };
+        let new = NewNode { file_type, mode: Mode::new(mode), device, target: Vec::new() };
+        self.create(parent, name, new, who)
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_link(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &OsStr,
+        who: Credentials,
+    ) -> Outcome<Told> {
+        let new = NewNode {
+            file_type: FileType::Symlink,
+            mode: Mode::new(0o777),
+            device: 0,
+            target: target.as_bytes().to_vec(),
+        };
+        self.create(parent, name, new, who)
+    }
+
+    fn create(&self, parent: INodeNo, name: &OsStr, new: NewNode, who: Credentials) -> Outcome<Told> {
+        let directory = self.handle(parent)?;
+        let name = entry_name(name)?;
+        let create = Operation::Create { directory, name, who, new, open: false };
+        self.caller.found(create).map(|found| self.tell(found))
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: Mode,
+        who: Credentials,
+    ) -> Outcome<Told> {
+        let directory = self.handle(parent)?;
+        let name = entry_name(name)?;
+        let make = Operation::MakeDirectory { directory, name, who, mode };
+        self.caller.found(make).map(|found| self.tell(found))
+    }
+
+    /// Removes a name that is no directory.
+    pub fn unlink(&self, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<()> {
+        let directory = self.handle(parent)?;
+        self.caller.done(Operation::Unlink { directory, name: entry_name(name)?, who })
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<()> {
+        let directory = self.handle(parent)?;
+        self.caller.done(Operation::RemoveDirectory { directory, name: entry_name(name)?, who })
+    }
+
+    /// Moves a name.
+    pub fn rename(
+        &self,
+        source: (INodeNo, &OsStr),
+        target: (INodeNo, &OsStr),
+        flags: RenameFlags,
+        who: Credentials,
+    ) -> Outcome<()> {
+        let mode = match flags {
+            flags if flags.is_empty() => RenameMode::Replace,
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            _ => return Err(Code::InvalidArgument),
+        };
+        self.caller.done(Operation::Rename {
+            source: self.handle(source.0)?,
+            source_name: entry_name(source.1)?,
+            target: self.handle(target.0)?,
+            target_name: entry_name(target.1)?,
+            who,
+            mode,
+        })
+    }
+
+    /// Gives a node a further name.
+    pub fn link(&self, number: INodeNo, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<Told> {
+        let (node, directory) = (self.handle(number)?, self.handle(parent)?);
+        let name = entry_name(name)?;
+        self.caller.found(Operation::Link { node, directory, name, who }).map(|found| self.tell(found))
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, number: INodeNo) -> Outcome<Vec<u8>> {
+        self.caller.bytes(Operation::ReadLink { node: self.handle(number)? })
+    }
+}
+
+/// A name as the kernel gives it.
+pub(crate) fn entry_name(name: &OsStr) -> Outcome<Name> {
+    Name::new(name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeCaller, found, handle};
+    use bearing_mount::Answer;
+
+    fn bridge(answers: Vec<Outcome<Answer>>) -> (Arc<FakeCaller>, Bridge) {
+        let caller = Arc::new(FakeCaller::answering(answers));
+        (caller.clone(), Bridge::new(caller, handle(1)))
+    }
+
+    #[test]
+    fn what_lookup_finds_can_be_asked_about_until_it_is_forgotten() {
+        let (_, bridge) = bridge(vec![
+            Ok(Answer::Found(found(5, FileType::Regular))),
+            Ok(Answer::Found(found(5, FileType::Regular))),
+        ]);
+        let told = bridge.lookup(INodeNo::ROOT, OsStr::new("a"), Credentials::ROOT).unwrap();
+        assert_eq!(told.number, INodeNo(5));
+        assert!(bridge.attributes(INodeNo(5)).is_ok());
+        bridge.inodes.forget(INodeNo(5), 1);
+        assert_eq!(bridge.attributes(INodeNo(5)).unwrap_err(), Code::Stale);
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_never_reaches_a_server() {
+        let (caller, bridge) = bridge(vec![]);
+        let long = "x".repeat(256);
+        let refused = bridge.lookup(INodeNo::ROOT, OsStr::new(&long), Credentials::ROOT);
+        assert_eq!(refused.unwrap_err(), Code::NameTooLong);
+        assert!(caller.asked().is_empty());
+    }
+
+    #[test]
+    fn exchanging_names_is_refused_and_noreplace_is_passed_on() {
+        let (caller, bridge) = bridge(vec![Ok(Answer::Done)]);
+        let (a, b) = ((INodeNo::ROOT, OsStr::new("a")), (INodeNo::ROOT, OsStr::new("b")));
+        let exchange = bridge.rename(a, b, RenameFlags::RENAME_EXCHANGE, Credentials::ROOT);
+        assert_eq!(exchange, Err(Code::InvalidArgument));
+        bridge.rename(a, b, RenameFlags::RENAME_NOREPLACE, Credentials::ROOT).unwrap();
+        assert!(matches!(caller.asked()[..], [Operation::Rename { mode: RenameMode::NoReplace, .. }]));
+    }
+
+    #[test]
+    fn a_change_of_nothing_is_answered_with_the_attributes() {
+        let (caller, bridge) = bridge(vec![Ok(Answer::Found(found(1, FileType::Directory)))]);
+        bridge.set_attributes(INodeNo::ROOT, AttributeChange::default(), None, Credentials::ROOT).unwrap();
+        assert!(matches!(caller.asked()[..], [Operation::Attributes { .. }]));
+    }
+
+    #[test]
+    fn mknod_makes_no_directories_and_gives_plain_files_no_device() {
+        let (caller, bridge) = bridge(vec![Ok(Answer::Found(found(5, FileType::Regular)))]);
+        let name = OsStr::new("a");
+        let refused = bridge.make_node(INodeNo::ROOT, name, libc::S_IFDIR | 0o755, 0, Credentials::ROOT);
+        assert_eq!(refused.unwrap_err(), Code::InvalidArgument);
+        bridge.make_node(INodeNo::ROOT, name, libc::S_IFREG | 0o644, 99, Credentials::ROOT).unwrap();
+        let asked = caller.asked();
+        let [Operation::Create { new, open: false, .. }] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!((new.device, new.mode.bits()), (0, 0o644));
+    }
+}

@@ -1,0 +1,491 @@
+//! The kernel's requests, one method each: unpack, run, pack the reply. Nothing else happens here.
+//!
+//! Not answered, so that the kernel does it itself or says "not supported" from then on: extended attributes, fallocate, lseek, copy_file_range,
+//! poll, ioctl. Interrupts are not seen: the library drops them.
+
+use crate::attributes::{Kept, file_attr, time_change, unknown_directory};
+use crate::bridge::{Bridge, Told};
+use crate::directories::FullPart;
+use crate::errno::errno;
+use crate::files::WriteWish;
+use crate::gate::{Gate, Trust};
+use crate::groups::Groups;
+use crate::options::Locks;
+use bearing_mount::{AttributeChange, Found};
+use bearing_types::{Gid, Mode, Outcome, Uid};
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Node ids are never reused, so every number has one generation only.
+const GENERATION: Generation = Generation(0);
+/// The largest write that the kernel sends at once: the most that its default limit of 256 pages allows.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Readahead and other background requests at the same time.
+const BACKGROUND_MAX: u16 = 64;
+/// The unit of `statfs`.
+const BLOCK_BYTES: u32 = 4096;
+/// Nodes are limited by space only; programs want to see a number.
+const NODES_FREE: u64 = 1 << 32;
+const NAME_BYTES_MAX: u32 = 255;
+
+/// What the kernel may do, beyond what the library asks for by itself (asynchronous reads, large writes). Not asked for: the writeback cache,
+/// because bytes would wait in the kernel where no recall finds them.
+const CAPABILITIES: [InitFlags; 5] = [
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO),
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+];
+/// With these the kernel sends us locks instead of keeping them to itself.
+const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+
+/// A mounted filesystem.
+pub(crate) struct Requests {
+    bridge: Bridge,
+    gate: Arc<Gate>,
+    groups: Groups,
+    locks: Locks,
+}
+
+impl Requests {
+    /// Serves requests by a bridge. What is told passes the gate.
+    pub fn new(bridge: Bridge, gate: Arc<Gate>, locks: Locks) -> Requests {
+        Requests { bridge, gate, groups: Groups::default(), locks }
+    }
+
+    /// Runs something that finds a node, and tells the kernel of it.
+    fn tell_entry(&self, run: impl FnOnce(&Bridge) -> Outcome<Told>, reply: ReplyEntry) {
+        let turn = self.gate.enter();
+        match run(&self.bridge) {
+            Ok(told) => turn.tell(|trust| {
+                let (kept, attr) = (told.kept(trust), file_attr(told.number, &told.found.attributes));
+                reply.entry_with_ttls(&kept.attributes, &kept.name, &attr, GENERATION);
+            }),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    /// Runs something that finds attributes, and tells the kernel of them.
+    fn tell_attributes(
+        &self,
+        number: INodeNo,
+        run: impl FnOnce(&Bridge) -> Outcome<Found>,
+        reply: ReplyAttr,
+    ) {
+        let turn = self.gate.enter();
+        match run(&self.bridge) {
+            Ok(found) => turn.tell(|trust| {
+                let kept = Kept::of(&found, trust);
+                reply.attr(&kept.attributes, &file_attr(number, &found.attributes));
+            }),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    fn fill(&self, part: FullPart, trust: Trust, mut reply: ReplyDirectoryPlus) {
+        for dot in &part.dots {
+            let attr = unknown_directory(dot.number);
+            if reply.add(dot.number, dot.offset, dot.name(), &Duration::ZERO, &attr, GENERATION) {
+                return reply.ok();
+            }
+        }
+        for entry in &part.entries {
+            let told = self.bridge.tell(entry.found);
+            let (ttl, attr) = (told.kept(trust).both(), file_attr(told.number, &told.found.attributes));
+            if reply.add(told.number, entry.offset, entry.name(), &ttl, &attr, GENERATION) {
+                self.bridge.inodes.forget(told.number, 1);
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
+
+fn reply_empty(result: Outcome<()>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(code) => reply.error(errno(code)),
+    }
+}
+
+fn reply_data(result: Outcome<Vec<u8>>, reply: ReplyData) {
+    match result {
+        Ok(bytes) => reply.data(&bytes),
+        Err(code) => reply.error(errno(code)),
+    }
+}
+
+/// The kernel has applied the umask already, unless it was asked not to; doing it again changes nothing.
+fn masked(mode: u32, umask: u32) -> u32 {
+    mode & !(umask & 0o777)
+}
+
+impl Filesystem for Requests {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let locks: &[InitFlags] = if self.locks == Locks::Refused { &LOCK_CAPABILITIES } else { &[] };
+        for capability in CAPABILITIES.iter().chain(locks) {
+            if let Err(missing) = config.add_capabilities(*capability) {
+                tracing::debug!(?missing, "the kernel lacks a capability of FUSE; mounting without it");
+            }
+        }
+        // A limit that is too large is answered with the nearest possible one.
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let who = self.groups.credentials(request);
+        self.tell_entry(|bridge| bridge.lookup(parent, name, who), reply);
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, times: u64) {
+        self.bridge.inodes.forget(number, times);
+    }
+
+    fn getattr(&self, _request: &Request, number: INodeNo, _file: Option<FileHandle>, reply: ReplyAttr) {
+        self.tell_attributes(number, |bridge| bridge.attributes(number), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        file: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _change_time: Option<SystemTime>,
+        _backup_time: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = AttributeChange {
+            mode: mode.map(Mode::new),
+            uid: uid.map(Uid),
+            gid: gid.map(Gid),
+            size,
+            accessed: accessed.map(time_change),
+            modified: modified.map(time_change),
+        };
+        let who = self.groups.credentials(request);
+        let file = file.map(|file| file.0);
+        self.tell_attributes(number, |bridge| bridge.set_attributes(number, change, file, who), reply);
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        reply_data(self.bridge.read_link(number), reply);
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let who = self.groups.credentials(request);
+        let mode = masked(mode, umask);
+        self.tell_entry(|bridge| bridge.make_node(parent, name, mode, device, who), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (mode, who) = (Mode::new(masked(mode, umask)), self.groups.credentials(request));
+        self.tell_entry(|bridge| bridge.make_directory(parent, name, mode, who), reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.bridge.unlink(parent, name, self.groups.credentials(request)), reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.bridge.remove_directory(parent, name, self.groups.credentials(request)), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let who = self.groups.credentials(request);
+        self.tell_entry(|bridge| bridge.make_link(parent, name, target.as_os_str(), who), reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        source: INodeNo,
+        source_name: &OsStr,
+        target: INodeNo,
+        target_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let who = self.groups.credentials(request);
+        let result = self.bridge.rename((source, source_name), (target, target_name), flags, who);
+        reply_empty(result, reply);
+    }
+
+    fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let who = self.groups.credentials(request);
+        self.tell_entry(|bridge| bridge.link(number, parent, name, who), reply);
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.bridge.open(number, flags, self.groups.credentials(request)) {
+            Ok(opened) => reply.opened(FileHandle(opened.file), opened.flags),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (mode, who) = (Mode::new(masked(mode, umask)), self.groups.credentials(request));
+        let turn = self.gate.enter();
+        match self.bridge.create_open(parent, name, mode, OpenFlags(flags), who) {
+            Ok((told, opened)) => turn.tell(|trust| {
+                let (ttl, attr) = (told.kept(trust).both(), file_attr(told.number, &told.found.attributes));
+                reply.created(&ttl, &attr, GENERATION, FileHandle(opened.file), opened.flags);
+            }),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        length: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        reply_data(self.bridge.read(file.0, offset, length), reply);
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        kind: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.bridge.write(file.0, WriteWish { offset, kind, flags }, bytes) {
+            Ok(count) => reply.written(count),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.bridge.flush(file.0), reply);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        file: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.bridge.release(file.0);
+        if let Err(code) = result {
+            // Nobody is left whom close(2) could tell.
+            tracing::warn!(node = number.0, %code, "bytes written through a mapping were lost at release");
+        }
+        reply_empty(result, reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.bridge.sync(file.0), reply);
+    }
+
+    fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.bridge.open_directory(number, self.groups.credentials(request)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let part = match self.bridge.list(file.0, offset) {
+            Err(code) => return reply.error(errno(code)),
+            Ok(part) => part,
+        };
+        for entry in &part {
+            if reply.add(entry.number, entry.offset, entry.kind, entry.name()) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        let turn = self.gate.enter();
+        match self.bridge.list_full(file.0, offset) {
+            Err(code) => reply.error(errno(code)),
+            Ok(part) => turn.tell(|trust| self.fill(part, trust, reply)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.bridge.release_directory(file.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _file: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Every change of a directory was stable before it was answered.
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        match self.bridge.caller.statfs() {
+            Ok(view) => {
+                let unit = u64::from(BLOCK_BYTES);
+                let (total, free) = (view.bytes_total / unit, view.bytes_free / unit);
+                let nodes = view.nodes_used + NODES_FREE;
+                reply.statfs(total, free, free, nodes, NODES_FREE, BLOCK_BYTES, NAME_BYTES_MAX, BLOCK_BYTES);
+            }
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    // ENOSYS makes the kernel answer these itself from then on, with EOPNOTSUPP: it would otherwise ask before every write.
+    fn setxattr(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn getxattr(&self, _request: &Request, _number: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _request: &Request, _number: INodeNo, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _request: &Request, _number: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn getlk(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _file: FileHandle,
+        _owner: LockOwner,
+        _start: u64,
+        _end: u64,
+        _kind: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        reply.error(Errno::EOPNOTSUPP);
+    }
+
+    fn setlk(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _file: FileHandle,
+        _owner: LockOwner,
+        _start: u64,
+        _end: u64,
+        kind: i32,
+        _pid: u32,
+        _sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Nobody holds a lock, so giving one up succeeds.
+        if kind == libc::F_UNLCK { reply.ok() } else { reply.error(Errno::EOPNOTSUPP) }
+    }
+}

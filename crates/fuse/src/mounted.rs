@@ -1,0 +1,148 @@
+//! Mounting and unmounting.
+//!
+//! Order: the machine is connected, the kernel is connected, the machine is told where the kernel's caches are, then requests are served.
+//! Nothing can be invalidated before it was told. After the last request the session ends, so that what was written is stable.
+
+use crate::bridge::Bridge;
+use crate::filesystem::Requests;
+use crate::gate::Gate;
+use crate::kernel::Kernel;
+use crate::options::Options;
+use crate::point::{PointError, check_device, detach, prepare};
+use bearing_mount::{Caller, Mount, Operation};
+use bearing_types::Code;
+use fuser::{Session, SessionUnmounter};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+
+/// Why mounting failed or a mount ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The directory, or this machine, is not fit.
+    #[error(transparent)]
+    Point(#[from] PointError),
+    /// The cluster does not give its root directory.
+    #[error("read the root directory: {0}")]
+    Root(Code),
+    /// The kernel refused.
+    #[error("mount on {}: {source}", point.display())]
+    Kernel {
+        /// The directory.
+        point: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The connection to the kernel broke.
+    #[error("serve {}: {source}", point.display())]
+    Serving {
+        /// The directory.
+        point: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// It cannot be unmounted.
+    #[error("unmount {}: {source}", point.display())]
+    Unmount {
+        /// The directory.
+        point: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// A mounted directory. Dropping it leaves it mounted until the process ends; see [`Mounted::unmount`].
+pub struct Mounted {
+    serving: JoinHandle<io::Result<()>>,
+    unmounter: Unmounter,
+}
+
+/// Unmounts from another thread, for instance when a signal comes.
+#[derive(Clone)]
+pub struct Unmounter {
+    point: PathBuf,
+    session: Arc<Mutex<SessionUnmounter>>,
+}
+
+/// Mounts a filesystem on a directory and serves it in threads of its own.
+pub fn spawn(mount: Arc<Mount>, point: &Path, options: &Options) -> Result<Mounted, MountError> {
+    let helper = check_device()?;
+    let point = prepare(point, options.occupied)?;
+    let root = mount.found(Operation::Root).map_err(MountError::Root)?.node;
+    let gate = Arc::new(Gate::default());
+    let requests = Requests::new(Bridge::new(mount.clone(), root), gate.clone(), options.locks);
+    let kernel_error = |source| MountError::Kernel { point: point.clone(), source };
+    let mut session = Session::new(requests, &point, &options.config(helper)).map_err(kernel_error)?;
+    let device = session.as_fd().try_clone_to_owned().map_err(kernel_error)?;
+    let kernel = Kernel::new(session.notifier(), device, gate, root).map_err(kernel_error)?;
+    mount.set_kernel_cache(Arc::new(kernel));
+    let session_unmounter = Arc::new(Mutex::new(session.unmount_callable()));
+    let serving = Builder::new()
+        .name("bearing-fuse".to_owned())
+        .spawn(move || {
+            let result = session.run();
+            mount.forget_kernel_cache();
+            result
+        })
+        .map_err(kernel_error)?;
+    Ok(Mounted { serving, unmounter: Unmounter { point, session: session_unmounter } })
+}
+
+/// Mounts a filesystem on a directory and returns when it was unmounted. `ready` is called once requests are served; it may keep the
+/// unmounter.
+pub fn mount_blocking(
+    mount: Arc<Mount>,
+    point: &Path,
+    options: &Options,
+    ready: impl FnOnce(&Unmounter),
+) -> Result<(), MountError> {
+    let mounted = spawn(mount, point, options)?;
+    ready(mounted.unmounter());
+    mounted.wait()
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.unmounter.point
+    }
+
+    /// What unmounts it.
+    pub fn unmounter(&self) -> &Unmounter {
+        &self.unmounter
+    }
+
+    /// Waits until it is unmounted, by us or anybody.
+    pub fn wait(self) -> Result<(), MountError> {
+        let point = self.unmounter.point;
+        let result = self.serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        result.map_err(|source| MountError::Serving { point, source })
+    }
+
+    /// Unmounts it and waits for the last request.
+    pub fn unmount(self) -> Result<(), MountError> {
+        self.unmounter.unmount()?;
+        self.wait()
+    }
+}
+
+impl Unmounter {
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Unmounts. If somebody still uses it, it leaves the tree at once and is served until the last user is gone.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        let mut session = self.session.lock().expect("no thread panics while it unmounts");
+        let failed = |source| MountError::Unmount { point: self.point.clone(), source };
+        match session.unmount() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => detach(&self.point).map_err(failed),
+            // Not mounted any more: somebody else was faster.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            result => result.map_err(failed),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What a mount needs to know to reach a cluster.
+
+use bearing_proto::keys::Key;
+use bearing_types::FilesystemId;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// See the fields.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// Addresses of metadata servers to ask first; any one that answers is enough.
+    pub seeds: Vec<SocketAddr>,
+    /// The enrolment secret of the cluster.
+    pub enrolment_secret: Key,
+    /// The filesystem.
+    pub filesystem: FilesystemId,
+    /// Copies of written data.
+    pub copies: u8,
+    /// How long the first answer of the cluster is waited for.
+    pub connect_wait: Duration,
+    /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
+    pub directory_lateness: Duration,
+}
+
+impl MountConfig {
+    /// The first filesystem of a cluster, with the usual times.
+    pub fn new(seeds: Vec<SocketAddr>, enrolment_secret: Key, copies: u8) -> MountConfig {
+        MountConfig {
+            seeds,
+            enrolment_secret,
+            filesystem: FilesystemId(1),
+            copies,
+            connect_wait: Duration::from_secs(10),
+            directory_lateness: Duration::from_secs(1),
+        }
+    }
+}

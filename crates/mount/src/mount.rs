@@ -1,0 +1,426 @@
+//! The client machine under the threads of a program.
+//!
+//! The thread that brings an operation steps the machine, sends, and then waits for the socket itself until its answer is there: no other thread
+//! stands between a request and its reply. One thread at a time waits for the socket (the leader) and hands the others their answers; with
+//! its own answer it leaves, and calls another. While nobody waits for an answer, a thread in the background leads, so that recalls,
+//! renewals and timers are served.
+//!
+//! Invariants: there is a leader whenever an answer is waited for, or one is being called. Timers do not depend on the leader: every waiting
+//! thread wakes when the machine wants to be stepped. Locks are taken in the order driver, core.
+
+use crate::caller::Caller;
+use crate::config::MountConfig;
+use crate::core::{Core, GroupId};
+use crate::kernel_cache::{self, CacheSlot, KernelCache};
+use crate::post::{Letter, Post};
+use bearing_client::{Answer, Client, ClientConfig, Event, Note, Operation};
+use bearing_env::{Clock, Endpoint, EndpointError, Incoming, random_u64};
+use bearing_proto::envelope::{Refusal, VERSION};
+use bearing_proto::keys::session_secret;
+use bearing_types::{Code, Mono, Outcome, ServerId, SessionId};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// No wait is longer, so that nothing depends on a wake that was missed.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The background thread leads when no operation has begun for this time. Shorter, and it would take part in every operation of a program
+/// that does one after the other; longer, and a recall that comes just after an operation would wait.
+const IDLE: Duration = Duration::from_millis(2);
+
+/// Why no filesystem could be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is nobody to ask.
+    #[error("no address of a metadata server was given; name at least one, like 10.0.0.1:9000")]
+    NoSeeds,
+    /// No socket.
+    #[error("open a socket: {0}")]
+    Endpoint(#[from] EndpointError),
+    /// No thread.
+    #[error("start a thread: {0}; check the limit of processes (`ulimit -u`)")]
+    Thread(io::Error),
+    /// Nobody answers.
+    #[error(
+        "no metadata server answered within {} s; tried {}; check that the servers run and that UDP and TCP reach these ports",
+        waited.as_secs(), list(tried)
+    )]
+    Unreachable {
+        /// Whom we asked.
+        tried: Vec<SocketAddr>,
+        /// How long.
+        waited: Duration,
+    },
+    /// The servers do not know our secret.
+    #[error(
+        "the cluster at {} refuses this client: its enrolment secret is another one; copy the cluster's secret file again",
+        list(tried)
+    )]
+    WrongSecret {
+        /// Whom we asked.
+        tried: Vec<SocketAddr>,
+    },
+    /// The servers are of another release.
+    #[error(
+        "the cluster at {} speaks protocol version {speaks}, this program {VERSION}; use the same release on both sides",
+        list(tried)
+    )]
+    Version {
+        /// Whom we asked.
+        tried: Vec<SocketAddr>,
+        /// Their version.
+        speaks: u16,
+    },
+    /// The cluster answers, but does not give the filesystem.
+    #[error("read the root directory: {0}")]
+    Root(Code),
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What a mount counts besides its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MountCounters {
+    /// Incoming packets that were not taken: cut short, or their signature did not fit.
+    pub packets_refused: u64,
+    /// Invalidations that the kernel refused; their leases had to run out.
+    pub invalidations_failed: u64,
+    /// Operations whose answer came by the thread that asked.
+    pub answered_by_asker: u64,
+    /// Operations whose answer came by another thread.
+    pub answered_by_others: u64,
+}
+
+/// A connection to a filesystem, for all threads of a program. See the module.
+pub struct Mount {
+    shared: Arc<Shared>,
+    background: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    core: Mutex<Core>,
+    driver: Mutex<Driver>,
+    post: Post,
+    clock: Clock,
+    cache: CacheSlot,
+    /// Wakes the background thread.
+    background: Condvar,
+    session: SessionId,
+    invalidations_failed: AtomicU64,
+    answered_by_asker: AtomicU64,
+    answered_by_others: AtomicU64,
+}
+
+/// What only the leader uses.
+struct Driver {
+    endpoint: Endpoint,
+    incoming: Vec<Incoming>,
+}
+
+/// Makes sure that the lead is given up even if its thread panics.
+struct Lead<'a>(&'a Shared);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut core) = self.0.core.lock() {
+            core.is_led = false;
+        }
+    }
+}
+
+impl Mount {
+    /// Connects: opens a session and reads the root directory.
+    pub fn connect(config: &MountConfig) -> Result<Mount, ConnectError> {
+        let session = SessionId(random_u64());
+        let client = ClientConfig {
+            directory_lateness: config.directory_lateness,
+            ..ClientConfig::standard(session, config.filesystem, config.copies)
+        };
+        Mount::connect_as(config, client)
+    }
+
+    /// The same with limits of one's own; the session is that of `client`.
+    pub fn connect_as(config: &MountConfig, client: ClientConfig) -> Result<Mount, ConnectError> {
+        if config.seeds.is_empty() {
+            return Err(ConnectError::NoSeeds);
+        }
+        let endpoint = Endpoint::client()?;
+        let session = client.session;
+        let secret = session_secret(&config.enrolment_secret, session);
+        let post = Post::new(session, secret, &endpoint, config.seeds.clone());
+        let (invalidations, jobs) = channel();
+        let shared = Arc::new(Shared {
+            core: Mutex::new(Core::new(Client::new(client, random_u64()), invalidations)),
+            driver: Mutex::new(Driver { endpoint, incoming: Vec::new() }),
+            post,
+            clock: Clock,
+            cache: CacheSlot::default(),
+            background: Condvar::new(),
+            session,
+            invalidations_failed: AtomicU64::new(0),
+            answered_by_asker: AtomicU64::new(0),
+            answered_by_others: AtomicU64::new(0),
+        });
+        let thread = |name: &str| Builder::new().name(name.to_owned());
+        let forgetter = shared.clone();
+        // It ends when the core stops giving it jobs. Nobody joins it: it may stand at a lock of the kernel.
+        thread("bearing-forget")
+            .spawn(move || {
+                kernel_cache::run(&jobs, &forgetter.cache, |number, result| {
+                    forgetter.forgotten(number, result)
+                })
+            })
+            .map_err(ConnectError::Thread)?;
+        let leader = shared.clone();
+        let background =
+            thread("bearing-idle").spawn(move || leader.run_background()).map_err(ConnectError::Thread)?;
+        let mount = Mount { shared, background: Some(background) };
+        mount.first_answer(config)?;
+        Ok(mount)
+    }
+
+    fn first_answer(&self, config: &MountConfig) -> Result<(), ConnectError> {
+        let until = self.shared.clock.mono().after(config.connect_wait);
+        let mut answers = self.shared.run(vec![Operation::Root], Some(until));
+        let tried = config.seeds.clone();
+        match answers.pop().flatten() {
+            Some(Ok(_)) => Ok(()),
+            None | Some(Err(Code::Unreachable)) => {
+                Err(ConnectError::Unreachable { tried, waited: config.connect_wait })
+            }
+            Some(Err(Code::Unauthenticated)) => Err(ConnectError::WrongSecret { tried }),
+            Some(Err(code)) => match self.shared.lock().refusal() {
+                Some(Refusal::Version { speaks }) => Err(ConnectError::Version { tried, speaks }),
+                _ => Err(ConnectError::Root(code)),
+            },
+        }
+    }
+
+    /// The session.
+    pub fn session(&self) -> SessionId {
+        self.shared.session
+    }
+
+    /// Puts a cache above this mount; from now on the machine makes it forget what is recalled.
+    pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>) {
+        self.shared.cache.set(Some(cache));
+    }
+
+    /// The cache above is gone.
+    pub fn forget_kernel_cache(&self) {
+        self.shared.cache.set(None);
+    }
+
+    /// Makes everything stable and ends the session. Later operations fail with [`Code::SessionEnded`].
+    pub fn end(&self) -> Outcome<()> {
+        self.done(Operation::End)
+    }
+
+    /// Takes what the machine found worth telling since the last call (at most the last 256 notes).
+    pub fn take_notes(&self) -> Vec<Note> {
+        self.shared.lock().take_notes()
+    }
+
+    /// What the machine counted.
+    pub fn client_counters(&self) -> bearing_client::Counters {
+        self.shared.lock().counters()
+    }
+
+    /// What this mount counted.
+    pub fn counters(&self) -> MountCounters {
+        MountCounters {
+            packets_refused: self.shared.post.packets_refused(),
+            invalidations_failed: self.shared.invalidations_failed.load(Ordering::Relaxed),
+            answered_by_asker: self.shared.answered_by_asker.load(Ordering::Relaxed),
+            answered_by_others: self.shared.answered_by_others.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Caller for Mount {
+    fn call(&self, operation: Operation) -> Outcome<Answer> {
+        self.call_all(vec![operation]).pop().expect("one operation has one answer")
+    }
+
+    fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>> {
+        let answers = self.shared.run(operations, None);
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("without a limit all answers are waited for"))
+            .collect()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.shared.lock().stop();
+        self.shared.background.notify_all();
+        self.shared.post.wake();
+        if let Some(background) = self.background.take() {
+            // A panic of it was reported when it happened.
+            let _ = background.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("the client machine has panicked; nothing it says can be trusted")
+    }
+
+    /// Runs operations and waits for their answers, or until a time; what is missing then is given up.
+    fn run(&self, operations: Vec<Operation>, until: Option<Mono>) -> Vec<Option<Outcome<Answer>>> {
+        let mut letters = Vec::new();
+        let mut core = self.lock();
+        let group = core.begin(self.clock.now(), operations, &self.post, &mut letters);
+        let mut has_led = false;
+        loop {
+            if core.is_answered(group) || until.is_some_and(|until| until <= self.clock.mono()) {
+                let answers = core.end(group);
+                core.call_a_leader();
+                drop(core);
+                self.deliver(letters);
+                let counter = if has_led { &self.answered_by_asker } else { &self.answered_by_others };
+                counter.fetch_add(1, Ordering::Relaxed);
+                return answers;
+            }
+            core.tick(self.clock.now(), &self.post, &mut letters);
+            if !letters.is_empty() {
+                drop(core);
+                self.deliver(std::mem::take(&mut letters));
+                core = self.lock();
+            } else if core.is_led {
+                has_led = false;
+                core = self.follow(core, group, until);
+            } else {
+                has_led = true;
+                core = self.lead(core, until);
+            }
+        }
+    }
+
+    /// Waits until the group is answered, the lead is free, or a time has come.
+    fn follow<'a>(
+        &self,
+        core: MutexGuard<'a, Core>,
+        group: GroupId,
+        until: Option<Mono>,
+    ) -> MutexGuard<'a, Core> {
+        let wait = self.wait_until(core.next_wake(), until);
+        let Some(bell) = core.bell(group) else { return core };
+        let waited = bell.wait_timeout(core, wait);
+        waited.expect("the client machine has panicked; nothing it says can be trusted").0
+    }
+
+    /// How long to wait for what comes first: the machine's time, ours, or the longest wait.
+    fn wait_until(&self, wake: Option<Mono>, until: Option<Mono>) -> Duration {
+        let now = self.clock.mono();
+        let next = [wake, until].into_iter().flatten().min();
+        next.map_or(WAIT_MAX, |next| next.since(now).min(WAIT_MAX))
+    }
+
+    /// Waits for the socket once and steps the machine with what came.
+    fn lead<'a>(&'a self, mut core: MutexGuard<'a, Core>, until: Option<Mono>) -> MutexGuard<'a, Core> {
+        core.is_led = true;
+        let wait = self.wait_until(core.next_wake(), until);
+        drop(core);
+        let lead = Lead(self);
+        let (events, received) = self.receive(wait);
+        let mut core = self.lock();
+        let mut letters = Vec::new();
+        let now = self.clock.now();
+        if received.is_err() {
+            core.give_up();
+        }
+        for event in events {
+            core.step(now, event, &self.post, &mut letters);
+        }
+        if !letters.is_empty() {
+            drop(core);
+            self.deliver(letters);
+            core = self.lock();
+        }
+        // Given up under the lock: the caller leads on, or calls another.
+        core.is_led = false;
+        std::mem::forget(lead);
+        core
+    }
+
+    fn receive(&self, wait: Duration) -> (Vec<Event>, io::Result<()>) {
+        let mut driver = self.driver.lock().expect("a thread that led has panicked");
+        let Driver { endpoint, incoming } = &mut *driver;
+        let mut lost = self.post.hand_over(endpoint);
+        let wait = if lost.is_empty() { wait } else { Duration::ZERO };
+        let received = endpoint.receive(Some(wait), incoming);
+        let mut failed = Vec::new();
+        endpoint.take_failures(&mut failed);
+        lost.extend(self.post.servers_at(&failed));
+        let mut events = Vec::new();
+        for Incoming { bytes, .. } in incoming.drain(..) {
+            events.append(&mut self.post.open(&bytes));
+            endpoint.recycle(bytes);
+        }
+        // After the answers: a peer may have answered before it broke the connection.
+        events.extend(lost.into_iter().map(Event::Unreachable));
+        (events, received)
+    }
+
+    /// Sends letters, and tells the machine whom they cannot reach.
+    fn deliver(&self, letters: Vec<Letter>) {
+        let mut unreachable = self.post.send(letters);
+        while !unreachable.is_empty() {
+            let letters = self.tell_unreachable(unreachable);
+            unreachable = self.post.send(letters);
+        }
+    }
+
+    fn tell_unreachable(&self, servers: Vec<ServerId>) -> Vec<Letter> {
+        let mut letters = Vec::new();
+        let mut core = self.lock();
+        for server in servers {
+            core.step(self.clock.now(), Event::Unreachable(server), &self.post, &mut letters);
+        }
+        letters
+    }
+
+    fn forgotten(&self, number: u64, result: io::Result<()>) {
+        if result.is_err() {
+            self.invalidations_failed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut letters = Vec::new();
+        self.lock().step(self.clock.now(), Event::Invalidated(number), &self.post, &mut letters);
+        self.deliver(letters);
+    }
+
+    /// Leads while nobody waits for an answer.
+    fn run_background(&self) {
+        let mut core = self.lock();
+        let mut begun = core.groups_begun();
+        while !core.is_stopping {
+            let mut letters = Vec::new();
+            core.tick(self.clock.now(), &self.post, &mut letters);
+            if !letters.is_empty() {
+                drop(core);
+                self.deliver(letters);
+                core = self.lock();
+                continue;
+            }
+            let is_idle = begun == core.groups_begun() && !core.is_led && !core.is_waited_for();
+            begun = core.groups_begun();
+            if is_idle && !core.is_broken {
+                core = self.lead(core, None);
+                core.call_a_leader();
+            } else {
+                let waited = self.background.wait_timeout(core, IDLE);
+                core = waited.expect("the client machine has panicked; nothing it says can be trusted").0;
+            }
+        }
+    }
+}
