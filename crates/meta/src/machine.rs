@@ -70,6 +70,8 @@ pub struct MetaServer {
     pub(crate) next_resend: Mono,
     pub(crate) arriving: BTreeMap<Position, crate::handover::Arriving>,
     pub(crate) counters: Counters,
+    #[cfg(feature = "mutants")]
+    pub(crate) waiting_for_recall: Vec<JobId>,
 }
 
 /// What is known of a data server.
@@ -113,6 +115,8 @@ impl MetaServer {
             next_resend: Mono::ZERO,
             arriving: BTreeMap::new(),
             counters: Counters::default(),
+            #[cfg(feature = "mutants")]
+            waiting_for_recall: Vec::new(),
         }
     }
 
@@ -227,6 +231,10 @@ impl MetaServer {
         held: Held,
         out: &mut Vec<Command>,
     ) {
+        #[cfg(feature = "mutants")]
+        if self.config.mutant == Some(crate::mutant::Mutant::ReplyBeforeCommit) {
+            return self.release(tablet, held, out);
+        }
         let Some(state) = self.tablets.get_mut(&tablet) else { return };
         if let Some(held) = state.hold(index, held) {
             self.release(tablet, held, out);

@@ -8,13 +8,15 @@ pub enum Mutant {
     ForgottenLeaseCheck,
     /// A repeated request is executed again.
     DoubleExecution,
-    /// Changes reach the store before the log is synced, and the store counts them as done. (Applied by the shell of the simulator.)
+    /// Changes reach the store before the log is synced.
     WrongSyncOrder,
     /// A create is accepted in a directory that was removed.
     GrantAfterRmdir,
     /// A reply leaves before its record is committed.
     ReplyBeforeCommit,
-    /// A change waits for a recall while others wait for it, instead of answering "retry".
+    /// A change keeps its keys locked while it waits for a recall, instead of dropping everything and answering "retry". With a client whose kernel
+    /// cannot drop a name of a directory while an operation of its own in that directory is under way (as real kernels do: both need the
+    /// directory's inode lock), two clients wait for each other for ever.
     RecallWhileHolding,
 }
 

@@ -8,8 +8,8 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::peer::{ItemId, Promise, Work};
 use bearing_types::{
-    Access, Attributes, Block, Code, Epoch, FileType, LogIndex, Name, NodeId, Position, Sequence, ServerId,
-    SessionId, Version, Wall,
+    Access, Attributes, Block, Code, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
+    Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -73,7 +73,8 @@ impl MetaServer {
         else {
             return;
         };
-        if answered.index <= tablet.committed && answered.awaited.is_empty() {
+        let early = self.replies_early();
+        if (answered.index <= tablet.committed && answered.awaited.is_empty()) || early {
             let reply = self.done(start, sequence, answered.result.clone());
             self.reply(session, reply, out);
         }
@@ -143,6 +144,8 @@ impl MetaServer {
         if tablet.epoch == recalled.epoch {
             tablet.leases.recalled(session, recalled.number, &recalled.open, now.mono, config);
         }
+        #[cfg(feature = "mutants")]
+        self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
     }
 
     /// What calls on a session do to the tablet's memory of it.
@@ -158,6 +161,14 @@ impl MetaServer {
             }
             _ => {}
         }
+    }
+
+    fn replies_early(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.config.mutant == Some(crate::mutant::Mutant::ReplyBeforeCommit) {
+            return true;
+        }
+        false
     }
 
     fn executes_twice(&self) -> bool {

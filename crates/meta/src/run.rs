@@ -261,6 +261,10 @@ impl MetaServer {
             let wishes = tablet.leases.recall(holders, now.mono, &self.config);
             out.push(Command::Note(Note::Step("recall")));
             self.send_recalls(job.tablet, wishes, out);
+            #[cfg(feature = "mutants")]
+            if self.config.mutant == Some(crate::mutant::Mutant::RecallWhileHolding) {
+                return self.wait_for_recall(job, effects.batch.into_keys());
+            }
             return self.postpone(job, out);
         }
         self.answer(now, job, decided, effects, true, out);
@@ -297,7 +301,7 @@ impl MetaServer {
             tablet.leases.changed(&effects.changed);
             index.max(effects.read_index)
         };
-        let awaited = self.start_items(start, first_item, &effects.drafts);
+        let awaited = self.start_items(&job, first_item, &effects.drafts);
         self.close_transaction(&job, index, commit, out);
         self.finish(now, job, decided, index, awaited, effects, out);
     }
@@ -361,9 +365,9 @@ impl MetaServer {
     }
 
     /// The items of a decision go into the outbox; they leave when the record is committed. Returns those that the reply waits for.
-    fn start_items(&mut self, start: Position, index: LogIndex, drafts: &[Draft]) -> BTreeSet<ItemId> {
+    fn start_items(&mut self, job: &Job, index: LogIndex, drafts: &[Draft]) -> BTreeSet<ItemId> {
         let mut awaited = BTreeSet::new();
-        let Some(tablet) = self.tablets.get_mut(&start) else { return awaited };
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return awaited };
         for (place, draft) in drafts.iter().enumerate() {
             let item = ItemId { index, place: place as u8 };
             for key in &draft.locks {
@@ -372,7 +376,7 @@ impl MetaServer {
             if draft.awaited {
                 awaited.insert(item);
             }
-            let record = outbox_record(draft, None);
+            let record = outbox_record(draft, waiter(job));
             tablet.outbox.insert(item, OutboxState { record, sent: None, committed: false });
         }
         awaited
@@ -613,6 +617,21 @@ impl MetaServer {
         }
     }
 
+    /// The planted bug: the operation keeps what it touches while it waits for clients.
+    #[cfg(feature = "mutants")]
+    fn wait_for_recall(&mut self, mut job: Job, keys: impl Iterator<Item = Key>) {
+        if job.context.transaction.is_none() {
+            self.begin_transaction(&mut job);
+        }
+        if let (Some(transaction), Some(tablet)) =
+            (job.context.transaction, self.tablets.get_mut(&job.tablet))
+        {
+            tablet.locked.extend(keys.map(|key| (key, LockedBy::Transaction(transaction))));
+        }
+        self.waiting_for_recall.push(job.id);
+        self.jobs.insert(job.id, job);
+    }
+
     fn skips_lease_check(&self) -> bool {
         #[cfg(feature = "mutants")]
         if self.config.mutant == Some(crate::mutant::Mutant::ForgottenLeaseCheck) {
@@ -641,14 +660,18 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
 }
 
 fn add_outbox_records(job: &Job, index: LogIndex, effects: &mut Effects) {
-    let waiter = match &job.work {
-        JobWork::Request(session, request) if request.call.mutates() => Some((*session, request.sequence)),
-        _ => None,
-    };
     for (place, draft) in effects.drafts.iter().enumerate() {
         let item = ItemId { index, place: place as u8 };
-        let record = outbox_record(draft, waiter);
+        let record = outbox_record(draft, waiter(job));
         effects.batch.insert(Key::Outbox(item), Some(Record::Outbox(Box::new(record))));
+    }
+}
+
+/// The mutation whose reply may have to wait for queued items.
+fn waiter(job: &Job) -> Option<(SessionId, bearing_types::Sequence)> {
+    match &job.work {
+        JobWork::Request(session, request) if request.call.mutates() => Some((*session, request.sequence)),
+        _ => None,
     }
 }
 

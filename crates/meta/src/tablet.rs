@@ -137,6 +137,9 @@ pub(crate) struct Tablet {
     pub next_index: LogIndex,
     pub committed: LogIndex,
     pub applied: LogIndex,
+    /// The planted bug: changes reach the store before the log is synced.
+    #[cfg(feature = "mutants")]
+    applies_early: bool,
     appended: VecDeque<(AppendNumber, LogIndex)>,
     unapplied: VecDeque<(LogIndex, Vec<LoggedChange>, Vec<Key>)>,
     applying: VecDeque<(LogIndex, Vec<Key>)>,
@@ -170,6 +173,8 @@ impl Tablet {
             next_index,
             committed: before,
             applied: before,
+            #[cfg(feature = "mutants")]
+            applies_early: config.mutant == Some(crate::mutant::Mutant::WrongSyncOrder),
             appended: VecDeque::new(),
             unapplied: VecDeque::new(),
             applying: VecDeque::new(),
@@ -204,6 +209,12 @@ impl Tablet {
         self.unapplied.push_back((index, entry.changes, keys));
         for (key, record) in batch {
             self.cache.change(key, record, index);
+        }
+        #[cfg(feature = "mutants")]
+        if self.applies_early {
+            let committed = std::mem::replace(&mut self.committed, index);
+            self.emit_applies(out);
+            self.committed = committed;
         }
         index
     }

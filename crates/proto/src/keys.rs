@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A message authentication code: the first 16 bytes of keyed BLAKE3.
-#[derive(Clone, Copy, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Eq, Serialize, Deserialize)]
 pub struct Mac(pub [u8; 16]);
 
 impl PartialEq for Mac {

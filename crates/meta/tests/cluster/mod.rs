@@ -1,0 +1,378 @@
+//! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed at once. Faults are the simulator's business.
+
+use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, recover};
+use bearing_placement::{Assignment, Scheme, position_of_session};
+use bearing_proto::client::{
+    Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, NewNode, Recall, Reply, Request,
+    ServerEntry, ServerKind,
+};
+use bearing_proto::coordinator::{
+    Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, server_key, tablet_key,
+};
+use bearing_proto::data::{DataBody, DataReply};
+use bearing_proto::grant::Grant;
+use bearing_proto::keys::{Key, ServerKeys};
+use bearing_seams::{Coordinator, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap, TabletLog};
+use bearing_types::{
+    Block, Code, Credentials, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey, NodeId,
+    Now, Position, Sequence, ServerId, SessionId, Wall,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub struct Host {
+    pub machine: MetaServer,
+    pub store: MemStore,
+    pub log: MemTabletLog,
+}
+
+pub struct Cluster {
+    pub now: Now,
+    pub hosts: BTreeMap<ServerId, Host>,
+    coordinator: MemCoordinator,
+    replies: BTreeMap<(SessionId, Sequence), Reply>,
+    pub recalls: Vec<(SessionId, Recall)>,
+    events: VecDeque<(ServerId, Event)>,
+    next_sequence: u64,
+    /// Recalls are answered at once.
+    pub obedient: bool,
+}
+
+pub const NAME_KEY: NameKey = NameKey(7);
+pub const ALICE: SessionId = SessionId(11);
+pub const BOB: SessionId = SessionId(12);
+
+fn keys() -> ServerKeys {
+    ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]))
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Option<Vec<u8>> {
+    Some(postcard::to_stdvec(value).unwrap())
+}
+
+impl Cluster {
+    pub fn new(servers: u32, scheme: Scheme) -> Cluster {
+        let ids: Vec<ServerId> = (1..=servers).map(ServerId).collect();
+        let mut coordinator = MemCoordinator::new();
+        for tablet in Assignment::even(&ids, 4).unwrap().tablets() {
+            coordinator.swap(&tablet_key(tablet.block), None, encode(tablet)).unwrap();
+        }
+        let filesystem =
+            FilesystemRecord { filesystem: FilesystemId(1), name_key: NAME_KEY, scheme, root: NodeId::ROOT };
+        coordinator.swap(FILESYSTEM_KEY, None, encode(&filesystem)).unwrap();
+        for (server, kind) in
+            ids.iter().map(|id| (*id, ServerKind::Metadata)).chain([(ServerId(100), ServerKind::Data)])
+        {
+            let entry = ServerEntry { server, kind, address: "127.0.0.1:1".parse().unwrap() };
+            coordinator.swap(&server_key(server), None, encode(&entry)).unwrap();
+        }
+        let mut cluster = Cluster {
+            now: Now { mono: Mono(1), wall: Wall(1_000_000_000_000) },
+            hosts: BTreeMap::new(),
+            coordinator,
+            replies: BTreeMap::new(),
+            recalls: Vec::new(),
+            events: VecDeque::new(),
+            next_sequence: 1,
+            obedient: true,
+        };
+        for id in ids {
+            cluster.start(id, MemStore::new(), MemTabletLog::new());
+        }
+        cluster.pass(Duration::from_millis(200));
+        cluster
+    }
+
+    fn start(&mut self, id: ServerId, mut store: MemStore, mut log: MemTabletLog) {
+        let recovered = recover(&mut store, &mut log).unwrap();
+        let machine = MetaServer::new(id, Config::standard(), keys());
+        self.hosts.insert(id, Host { machine, store, log });
+        self.events.push_back((id, Event::Start(recovered)));
+        self.settle();
+    }
+
+    /// Kills a server and starts it again from what it has logged.
+    pub fn restart(&mut self, id: ServerId) {
+        let Host { store: _, log, .. } = self.hosts.remove(&id).unwrap();
+        self.events.retain(|(to, _)| *to != id);
+        self.start(id, MemStore::new(), log);
+        self.pass(Duration::from_millis(200));
+    }
+
+    /// Lets time pass, in steps small enough for every timer.
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.now.mono.after(duration);
+        while self.now.mono < end {
+            let step = Duration::from_millis(5);
+            self.now = Now { mono: self.now.mono.after(step), wall: self.now.wall.after(step) };
+            let ids: Vec<ServerId> = self.hosts.keys().copied().collect();
+            self.events.extend(ids.into_iter().map(|id| (id, Event::Tick)));
+            self.settle();
+        }
+    }
+
+    pub fn send(&mut self, id: ServerId, event: Event) {
+        self.events.push_back((id, event));
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some((id, event)) = self.events.pop_front() {
+            let mut commands = Vec::new();
+            let Some(host) = self.hosts.get_mut(&id) else { continue };
+            host.machine.step(self.now, event, &mut commands);
+            self.run(id, commands);
+        }
+    }
+
+    fn run(&mut self, id: ServerId, commands: Vec<Command>) {
+        let mut appended = None;
+        for command in commands {
+            let Some(host) = self.hosts.get_mut(&id) else { return };
+            match command {
+                Command::Reply(session, reply) => {
+                    self.replies.insert((session, reply.sequence), reply);
+                }
+                Command::Recall(session, recall) => {
+                    if self.obedient {
+                        let recalled = bearing_proto::client::Recalled {
+                            tablet: recall.tablet,
+                            epoch: recall.epoch,
+                            number: recall.number,
+                            open: Vec::new(),
+                        };
+                        self.events.push_back((id, Event::Recalled(session, recalled)));
+                    }
+                    self.recalls.push((session, recall));
+                }
+                Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
+                Command::Data(server, request) => {
+                    let result = Ok(DataBody::Space { used: 0, free: 1 << 30 });
+                    self.events.push_back((id, Event::Data(server, DataReply { id: request.id, result })));
+                }
+                Command::Ask(ask) => {
+                    let told = self.ask(ask);
+                    self.events.push_back((id, Event::Told(told)));
+                }
+                Command::Append(number, record) => {
+                    host.log.append(&[record]).unwrap();
+                    appended = Some(number);
+                }
+                Command::Load { ticket, tablet, keys, ranges } => {
+                    let values = keys.iter().map(|key| host.store.get(tablet, key).unwrap()).collect();
+                    let ranges = ranges
+                        .iter()
+                        .map(|(range, count)| host.store.range(tablet, range, *count).unwrap())
+                        .collect();
+                    self.events.push_back((id, Event::Loaded(ticket, Ok(LoadResult { values, ranges }))));
+                }
+                Command::Apply(tablet, index, changes) => {
+                    host.store.apply(tablet, index, &changes).unwrap();
+                    self.events.push_back((id, Event::Applied(tablet, index, Ok(()))));
+                }
+                Command::CreateTablet(tablet) => host.store.create_tablet(tablet).unwrap(),
+                Command::RemoveTablet(tablet) => host.store.remove_tablet(tablet).unwrap(),
+                Command::Map(..) => {}
+                Command::Note(note) => {
+                    let bad = matches!(note, bearing_meta::Note::Failed(_) | bearing_meta::Note::Damaged(_));
+                    assert!(!bad, "{note:?}");
+                }
+            }
+        }
+        if let Some(number) = appended {
+            self.hosts.get_mut(&id).unwrap().log.sync().unwrap();
+            self.events.push_back((id, Event::Synced(number, Ok(()))));
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) -> Told {
+        let register = |entry: Entry| Register { key: entry.key, version: entry.version, value: entry.value };
+        let body = match ask.call {
+            AskCall::Read { key } => TellBody::Register(self.coordinator.read(&key).unwrap().map(register)),
+            AskCall::List { prefix, since } => {
+                let (version, entries) = self.coordinator.list(&prefix).unwrap();
+                let changed = since != Some(version);
+                TellBody::Registers(version, changed.then(|| entries.into_iter().map(register).collect()))
+            }
+            AskCall::Swap { key, expected, value } => {
+                match self.coordinator.swap(&key, expected, value).unwrap() {
+                    Swap::Done(version) => TellBody::Swapped(version),
+                    Swap::Conflict(entry) => TellBody::Conflict(entry.map(register)),
+                }
+            }
+        };
+        Told { id: ask.id, result: Ok(body) }
+    }
+
+    /// Who serves a position, under which epoch.
+    pub fn owner(&self, position: Position) -> (ServerId, Block, Epoch) {
+        let serving = self
+            .hosts
+            .iter()
+            .flat_map(|(id, host)| host.machine.serving().map(move |(block, epoch)| (*id, block, epoch)));
+        serving.into_iter().find(|(_, block, _)| block.contains(position)).expect("every position is served")
+    }
+
+    /// Asks until there is an answer other than "retry".
+    pub fn call(&mut self, session: SessionId, position: Position, call: Call) -> Result<Body, Code> {
+        let sequence = self.new_sequence();
+        self.call_as(session, sequence, position, call)
+    }
+
+    pub fn new_sequence(&mut self) -> Sequence {
+        self.next_sequence += 1;
+        Sequence(self.next_sequence)
+    }
+
+    pub fn call_as(
+        &mut self,
+        session: SessionId,
+        sequence: Sequence,
+        position: Position,
+        call: Call,
+    ) -> Result<Body, Code> {
+        for _ in 0..2000 {
+            let (server, _, epoch) = self.owner(position);
+            let request =
+                Request { sequence, finished_below: Sequence(0), position, epoch, call: call.clone() };
+            self.replies.remove(&(session, sequence));
+            self.send(server, Event::Request(session, request));
+            match self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone()) {
+                Some(Answer::Done { result, .. }) => return result.map(|body| *body),
+                Some(Answer::Retry { .. }) | None => self.pass(Duration::from_millis(5)),
+                Some(other) => panic!("{call:?} was answered {other:?}"),
+            }
+        }
+        panic!("{call:?} got no answer");
+    }
+
+    // --- what tests say ---
+
+    pub fn open_session(&mut self, session: SessionId) {
+        self.call(session, position_of_session(session), Call::OpenSession).unwrap();
+    }
+
+    pub fn root(&mut self, session: SessionId) -> DirectoryView {
+        let position = bearing_placement::Seat::root(NodeId::ROOT, self.scheme()).home;
+        match self.call(session, position, Call::Root { filesystem: FilesystemId(1) }).unwrap() {
+            Body::Directory(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn scheme(&mut self) -> Scheme {
+        let entry = self.coordinator.read(FILESYSTEM_KEY).unwrap().unwrap();
+        postcard::from_bytes::<FilesystemRecord>(&entry.value).unwrap().scheme
+    }
+
+    pub fn directory(&mut self, session: SessionId, directory: Handle) -> Result<DirectoryView, Code> {
+        match self.call(session, directory.home, Call::Directory { directory })? {
+            Body::Directory(view) => Ok(*view),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn mkdir(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<Handle, Code> {
+        let call = Call::MakeDirectory {
+            grant: grant.clone(),
+            who: root_user(),
+            name: self::name(name),
+            mode: Mode::new(0o755),
+        };
+        entry(self.call(session, position(grant, name), call))
+    }
+
+    pub fn create(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<Handle, Code> {
+        let new =
+            NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+        let call = Call::Create { grant: grant.clone(), who: root_user(), name: self::name(name), new };
+        entry(self.call(session, position(grant, name), call))
+    }
+
+    pub fn lookup(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<Handle, Code> {
+        let call = Call::Lookup { grant: grant.clone(), who: root_user(), name: self::name(name) };
+        entry(self.call(session, position(grant, name), call))
+    }
+
+    pub fn unlink(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<(), Code> {
+        let call =
+            Call::Unlink { grant: grant.clone(), who: root_user(), name: self::name(name), keep_open: false };
+        self.call(session, position(grant, name), call).map(|_| ())
+    }
+
+    pub fn rmdir(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<(), Code> {
+        let call = Call::RemoveDirectory { grant: grant.clone(), who: root_user(), name: self::name(name) };
+        self.call(session, position(grant, name), call).map(|_| ())
+    }
+
+    pub fn rename(
+        &mut self,
+        session: SessionId,
+        from: (&Grant, &str),
+        to: (&Grant, &str),
+    ) -> Result<(), Code> {
+        let call = Call::Rename {
+            source: from.0.clone(),
+            source_name: self::name(from.1),
+            target: to.0.clone(),
+            target_name: self::name(to.1),
+            who: root_user(),
+            mode: bearing_proto::client::RenameMode::Replace,
+            keep_open: false,
+        };
+        self.call(session, position(to.0, to.1), call).map(|_| ())
+    }
+
+    pub fn link(
+        &mut self,
+        session: SessionId,
+        node: Handle,
+        grant: &Grant,
+        name: &str,
+    ) -> Result<Handle, Code> {
+        let call = Call::Link { grant: grant.clone(), who: root_user(), name: self::name(name), node };
+        entry(self.call(session, position(grant, name), call))
+    }
+
+    pub fn links(&mut self, session: SessionId, node: Handle) -> Result<u32, Code> {
+        match self.call(session, node.home, Call::Attributes { node })? {
+            Body::Node(view) => Ok(view.attributes.links),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The whole listing, tablet by tablet, in pages of `count_max`.
+    pub fn list(&mut self, session: SessionId, grant: &Grant, count_max: u32) -> Vec<String> {
+        let (mut names, mut after) = (Vec::new(), bearing_types::Cookie::START);
+        loop {
+            let call = Call::List { grant: grant.clone(), who: root_user(), after, count_max };
+            let at = grant.body.seat.position_of(after.hash());
+            let Body::List { entries, next } = self.call(session, at, call).unwrap() else {
+                panic!("a listing")
+            };
+            let last = entries.last().map(|entry| entry.cookie);
+            names.extend(entries.into_iter().map(|entry| entry.name.to_string()));
+            let Some(next) = next else { return names };
+            after = last.unwrap_or(after).max(bearing_types::Cookie::new(next, 0));
+        }
+    }
+}
+
+pub fn root_user() -> Credentials {
+    Credentials::ROOT
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+pub fn position(grant: &Grant, text: &str) -> Position {
+    grant.body.seat.position_of(NameHash::of(NAME_KEY, &name(text)))
+}
+
+fn entry(result: Result<Body, Code>) -> Result<Handle, Code> {
+    match result? {
+        Body::Entry(entry, _) => Ok(entry.node),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,207 @@
+//! The namespace over several servers, without faults.
+
+mod cluster;
+
+use bearing_placement::Scheme;
+use bearing_types::{Code, ServerId};
+use cluster::{ALICE, BOB, Cluster};
+use std::time::Duration;
+
+fn both(test: fn(Cluster)) {
+    for scheme in Scheme::ALL {
+        let mut cluster = Cluster::new(3, scheme);
+        cluster.open_session(ALICE);
+        cluster.open_session(BOB);
+        test(cluster);
+    }
+}
+
+#[test]
+fn what_is_created_is_found_listed_and_removed() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let mut made = Vec::new();
+        for number in 0..40 {
+            let name = format!("file-{number}");
+            let node = cluster.create(ALICE, &root, &name).unwrap();
+            assert_eq!(cluster.create(ALICE, &root, &name), Err(Code::Exists));
+            let bobs = cluster.root(BOB).grant;
+            assert_eq!(cluster.lookup(BOB, &bobs, &name), Ok(node));
+            made.push(name);
+        }
+        made.sort();
+        for page in [1, 7, 1000] {
+            let mut listed = cluster.list(ALICE, &root, page);
+            listed.sort();
+            assert_eq!(listed, made);
+        }
+        for name in &made {
+            cluster.unlink(ALICE, &root, name).unwrap();
+            assert_eq!(cluster.unlink(ALICE, &root, name), Err(Code::NotFound));
+        }
+        assert!(cluster.list(ALICE, &root, 10).is_empty());
+    });
+}
+
+#[test]
+fn directories_nest_over_servers_and_go_only_when_empty() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        for number in 0..20 {
+            let name = format!("dir-{number}");
+            let node = cluster.mkdir(ALICE, &root, &name).unwrap();
+            let inner = cluster.directory(ALICE, node).unwrap();
+            assert_eq!(inner.parent.node, root.body.seat.node);
+            let sub = cluster.mkdir(ALICE, &inner.grant, "sub").unwrap();
+            assert_eq!(cluster.links(ALICE, node), Ok(3));
+            assert_eq!(cluster.rmdir(ALICE, &root, &name), Err(Code::NotEmpty));
+            cluster.rmdir(ALICE, &inner.grant, "sub").unwrap();
+            assert_eq!(cluster.directory(ALICE, sub).map(|_| ()), Err(Code::Stale));
+            cluster.rmdir(ALICE, &root, &name).unwrap();
+            // The old grant is good for a while, but the directory is dead.
+            assert_eq!(cluster.create(ALICE, &inner.grant, "late"), Err(Code::NotFound));
+        }
+        assert_eq!(
+            cluster.links(
+                ALICE,
+                bearing_proto::client::Handle { node: root.body.seat.node, home: root.body.seat.home }
+            ),
+            Ok(2)
+        );
+    });
+}
+
+#[test]
+fn renames_move_names_never_nodes() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let a = cluster.mkdir(ALICE, &root, "a").unwrap();
+        let b = cluster.mkdir(ALICE, &root, "b").unwrap();
+        let a_grant = cluster.directory(ALICE, a).unwrap().grant;
+        let b_grant = cluster.directory(ALICE, b).unwrap().grant;
+        for number in 0..20 {
+            let (old, new) = (format!("f{number}"), format!("g{number}"));
+            let node = cluster.create(ALICE, &a_grant, &old).unwrap();
+            cluster.rename(ALICE, (&a_grant, &old), (&b_grant, &new)).unwrap();
+            assert_eq!(cluster.lookup(ALICE, &a_grant, &old), Err(Code::NotFound));
+            assert_eq!(cluster.lookup(ALICE, &b_grant, &new), Ok(node));
+            let other = cluster.create(ALICE, &a_grant, &old).unwrap();
+            cluster.rename(ALICE, (&a_grant, &old), (&b_grant, &new)).unwrap();
+            assert_eq!(cluster.lookup(ALICE, &b_grant, &new), Ok(other));
+            assert_eq!(cluster.links(ALICE, node), Err(Code::Stale));
+        }
+        let deep = cluster.mkdir(ALICE, &b_grant, "deep").unwrap();
+        let deep_grant = cluster.directory(ALICE, deep).unwrap().grant;
+        assert_eq!(cluster.rename(ALICE, (&root, "b"), (&deep_grant, "loop")), Err(Code::InvalidArgument));
+        cluster.rename(ALICE, (&root, "a"), (&deep_grant, "a")).unwrap();
+        assert_eq!(cluster.directory(ALICE, a).unwrap().parent, deep);
+        assert_eq!(cluster.links(ALICE, deep), Ok(3));
+        assert_eq!(cluster.rename(ALICE, (&root, "missing"), (&root, "x")), Err(Code::NotFound));
+        cluster.rename(ALICE, (&root, "b"), (&root, "b")).unwrap();
+        assert_eq!(cluster.lookup(ALICE, &root, "b"), Ok(b));
+    });
+}
+
+#[test]
+fn links_count_their_names() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
+        let grant = cluster.directory(ALICE, directory).unwrap().grant;
+        let node = cluster.create(ALICE, &grant, "one").unwrap();
+        for number in 0..10 {
+            cluster.link(ALICE, node, &root, &format!("l{number}")).unwrap();
+        }
+        assert_eq!(cluster.link(ALICE, node, &root, "l3"), Err(Code::Exists));
+        assert_eq!(cluster.link(ALICE, directory, &root, "dir"), Err(Code::NotPermitted));
+        assert_eq!(cluster.links(ALICE, node), Ok(11));
+        cluster.rename(ALICE, (&root, "l0"), (&root, "l1")).unwrap();
+        assert_eq!(cluster.links(ALICE, node), Ok(11));
+        for number in 0..10 {
+            cluster.unlink(ALICE, &root, &format!("l{number}")).unwrap();
+        }
+        assert_eq!(cluster.links(ALICE, node), Ok(1));
+        cluster.unlink(ALICE, &grant, "one").unwrap();
+        assert_eq!(cluster.links(ALICE, node), Err(Code::Stale));
+    });
+}
+
+#[test]
+fn everything_is_there_after_all_servers_restarted() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
+        let grant = cluster.directory(ALICE, directory).unwrap().grant;
+        let node = cluster.create(ALICE, &grant, "f").unwrap();
+        let epoch = cluster.owner(directory.home).2;
+        for id in 1..=3 {
+            cluster.restart(ServerId(id));
+        }
+        assert!(cluster.owner(directory.home).2 > epoch);
+        assert_eq!(cluster.lookup(ALICE, &root, "d"), Ok(directory));
+        assert_eq!(cluster.lookup(ALICE, &grant, "f"), Ok(node));
+        cluster.create(ALICE, &grant, "g").unwrap();
+        cluster.rename(ALICE, (&root, "d"), (&root, "e")).unwrap();
+    });
+}
+
+#[test]
+fn a_repeated_mutation_is_executed_once_also_after_a_restart() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let sequence = cluster.new_sequence();
+        let call = bearing_proto::client::Call::MakeDirectory {
+            grant: root.clone(),
+            who: cluster::root_user(),
+            name: cluster::name("once"),
+            mode: bearing_types::Mode::new(0o700),
+        };
+        let position = cluster::position(&root, "once");
+        let first = cluster.call_as(ALICE, sequence, position, call.clone()).unwrap();
+        assert_eq!(cluster.call_as(ALICE, sequence, position, call.clone()), Ok(first.clone()));
+        let owner = cluster.owner(position).0;
+        cluster.restart(owner);
+        assert_eq!(cluster.call_as(ALICE, sequence, position, call), Ok(first));
+    });
+}
+
+#[test]
+fn a_change_recalls_what_others_hold_and_then_goes_through() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let node = cluster.create(ALICE, &root, "f").unwrap();
+        let bobs = cluster.root(BOB).grant;
+        cluster.lookup(BOB, &bobs, "f").unwrap();
+        cluster.recalls.clear();
+        cluster.unlink(ALICE, &root, "f").unwrap();
+        assert!(cluster.recalls.iter().any(|(session, _)| *session == BOB));
+        assert_eq!(cluster.links(ALICE, node), Err(Code::Stale));
+        // A holder that never answers delays the change by its lease, not for ever.
+        cluster.create(ALICE, &root, "g").unwrap();
+        cluster.lookup(BOB, &bobs, "g").unwrap();
+        cluster.obedient = false;
+        cluster.unlink(ALICE, &root, "g").unwrap();
+    });
+}
+
+#[test]
+fn a_tablet_that_was_handed_over_serves_at_its_new_owner() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        for number in 0..300 {
+            cluster.create(ALICE, &root, &format!("f{number}")).unwrap();
+        }
+        let (owner, block, epoch) = cluster.owner(root.body.seat.home);
+        let to = ServerId(owner.0 % 3 + 1);
+        cluster.send(owner, bearing_meta::Event::HandOver(block, to));
+        cluster.pass(Duration::from_secs(1));
+        let (now_owner, _, now_epoch) = cluster.owner(root.body.seat.home);
+        assert_eq!(now_owner, to);
+        assert!(now_epoch > epoch);
+        assert_eq!(cluster.list(ALICE, &root, 100).len(), 300);
+        cluster.unlink(ALICE, &root, "f7").unwrap();
+        cluster.restart(to);
+        cluster.restart(owner);
+        assert_eq!(cluster.list(ALICE, &root, 100).len(), 299);
+    });
+}
