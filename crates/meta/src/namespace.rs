@@ -43,22 +43,19 @@ pub(crate) fn find(
     let mut previous: Option<(Key, NameRecord)> = None;
     for ordinal in 1..=Cookie::ORDINAL_MAX {
         let key = Key::Name(directory, hash, ordinal);
-        let Some(record) = view.name_slot(key)? else {
+        let end_of_chain = previous.as_ref().is_some_and(|(_, record)| !record.more);
+        let record = if end_of_chain { None } else { view.name_slot(key)? };
+        let Some(record) = record else {
             return Ok(Err(vacancy.unwrap_or(Vacancy { key, more: false, previous })));
         };
         match &record.entry {
             Some(entry) if entry.name == *name => {
                 return Ok(Ok(Slot { key, entry: entry.clone(), more: record.more }));
             }
-            Some(_) => {}
             None if vacancy.is_none() => vacancy = Some(Vacancy { key, more: record.more, previous: None }),
-            None => {}
+            Some(_) | None => {}
         }
-        let more = record.more;
         previous = Some((key, record));
-        if !more && vacancy.is_some() {
-            break;
-        }
     }
     // 32,767 names of one hash: nobody makes these but on purpose.
     vacancy.map(Err).ok_or(Stop::Refuse(Code::NoSpace))

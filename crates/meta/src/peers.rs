@@ -7,6 +7,7 @@ use crate::job::{JobId, JobWork};
 use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::record::Record;
+use crate::run::QUESTION_BITS;
 use crate::tablet::{Held, LockedBy, Phase};
 use bearing_lookup::Located;
 use bearing_proto::data::DataReply;
@@ -309,7 +310,7 @@ impl MetaServer {
     }
 
     fn take_answer(&mut self, id: u64, told: Told) {
-        let (job, slot) = (JobId(id >> 8), (id & 0xff) as usize);
+        let (job, slot) = (JobId(id >> QUESTION_BITS), (id & ((1 << QUESTION_BITS) - 1)) as usize);
         let Some(job) = self.jobs.get_mut(&job) else { return };
         let Some(slot) = job.context.questions.get_mut(slot) else { return };
         if slot.told.is_none() {

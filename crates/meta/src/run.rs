@@ -20,6 +20,8 @@ use bearing_seams::KeyRange;
 use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A job asks at most 2^16 questions: more than the ancestors that a rename looks at.
+pub(crate) const QUESTION_BITS: u32 = 16;
 /// A job that runs so often loads in circles; it is told to retry.
 const RUNS_MAX: u32 = 10_000;
 
@@ -76,6 +78,7 @@ impl MetaServer {
             &mut self.ids,
             &mut job.context,
         );
+        view.by_client = matches!(job.work, JobWork::Request(..));
         let decided = decide(&mut view, &job.work);
         let effects = Effects {
             wanted: view.wanted,
@@ -198,7 +201,7 @@ impl MetaServer {
     pub(crate) fn send_questions(&mut self, job: &mut Job, out: &mut Vec<Command>) {
         for (number, slot) in job.context.questions.iter_mut().enumerate().filter(|(_, slot)| !slot.sent) {
             slot.sent = true;
-            let id = job.id.0 << 8 | number as u64 & 0xff;
+            let id = job.id.0 << QUESTION_BITS | number as u64;
             let body = PeerBody::Ask { id, question: slot.question.clone() };
             self.send_peer(job.tablet, slot.position, body, out);
         }
@@ -279,8 +282,12 @@ impl MetaServer {
         commit: bool,
         out: &mut Vec<Command>,
     ) {
-        self.give_leases(now, &job, &mut effects);
         let start = job.tablet;
+        if let (true, Some(tablet)) = (commit, self.tablets.get_mut(&start)) {
+            tablet.leases.changed(&effects.changed);
+        }
+        // After the old leases are gone: a change may come with a lease on its own result.
+        self.give_leases(now, &job, &mut effects);
         if commit {
             self.add_protocol_records(&job, &decided, &mut effects);
         }
@@ -298,7 +305,6 @@ impl MetaServer {
             let number = self.next_append_number();
             let tablet = self.tablets.get_mut(&start).expect("seen just now");
             let index = tablet.write(std::mem::take(&mut effects.batch), number, out);
-            tablet.leases.changed(&effects.changed);
             index.max(effects.read_index)
         };
         let awaited = self.start_items(&job, first_item, &effects.drafts);
@@ -538,8 +544,7 @@ impl MetaServer {
                 // Retrying with a fresh grant is the same mutation, so this refusal must not be remembered as its answer.
                 if request.call.mutates() && code != Code::Unauthenticated {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
-                    let refused =
-                        Answered { result: Err(code), index: LogIndex::ZERO, awaited: BTreeSet::new() };
+                    let refused = Answered { result: Err(code), index: read_index, awaited: BTreeSet::new() };
                     tablet.sessions.entry(session).or_default().answered.insert(sequence, refused);
                 }
                 let reply = self.done(start, sequence, Err(code));

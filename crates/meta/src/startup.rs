@@ -288,6 +288,7 @@ impl MetaServer {
     pub(crate) fn leave(&mut self, start: Position, forget: bool, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.remove(&start) else { return };
         self.jobs.retain(|_, job| job.tablet != start);
+        self.transactions.retain(|transaction, _| transaction.coordinator != start);
         out.push(Command::Note(Note::Left(tablet.block)));
         self.startup.recovered.insert(tablet.block, tablet.last_index());
         if forget {

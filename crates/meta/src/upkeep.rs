@@ -44,6 +44,7 @@ impl MetaServer {
             self.resend_jobs(out);
             for start in starts {
                 self.resend_tablet(now, start, out);
+                self.resume_reaping(now, start);
             }
         }
     }
@@ -173,6 +174,20 @@ impl MetaServer {
     pub(crate) fn begin_reaping(&mut self, now: Now, start: Position, node: NodeId) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         if tablet.reaping.insert(node) {
+            self.new_job(start, JobWork::Reap(node), now);
+        }
+    }
+
+    /// Starts again what had to be put off.
+    fn resume_reaping(&mut self, now: Now, start: Position) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let running = |node: NodeId| {
+            self.jobs
+                .values()
+                .any(|job| job.tablet == start && matches!(job.work, JobWork::Reap(other) if other == node))
+        };
+        let idle: Vec<NodeId> = tablet.reaping.iter().copied().filter(|node| !running(*node)).collect();
+        for node in idle {
             self.new_job(start, JobWork::Reap(node), now);
         }
     }

@@ -64,6 +64,8 @@ pub(crate) struct View<'a> {
     pub config: &'a Config,
     pub keys: &'a ServerKeys,
     pub tablet: Block,
+    /// Whether a client's request is decided, not a part or an item of another tablet: only then leases go out, and locks may be held without a record.
+    pub by_client: bool,
     /// Who asks, if a client does.
     pub session: Option<SessionId>,
     pub data_servers: &'a DataServers,
@@ -113,6 +115,7 @@ impl<'a> View<'a> {
             config,
             keys,
             tablet: tablet.block,
+            by_client: false,
             session,
             data_servers,
             filesystem,
@@ -338,7 +341,7 @@ impl<'a> View<'a> {
 
     /// A lease to go out with the reply, if a client asks.
     pub fn lease(&mut self, key: LeaseKey) -> LeaseMs {
-        let Some(session) = self.session else { return LeaseMs(0) };
+        let Some(session) = self.session.filter(|_| self.by_client) else { return LeaseMs(0) };
         let lease = self.leases.offer(key, session, self.now.mono, self.config);
         if lease.0 > 0 {
             self.given.push((key, lease));

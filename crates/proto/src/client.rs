@@ -468,11 +468,11 @@ pub struct ChunkView {
 /// Space and entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatfsView {
-    /// Bytes of all data servers, divided by the copies kept.
+    /// Bytes of all data servers, every copy counted.
     pub bytes_total: u64,
-    /// Bytes free, divided by the copies kept.
+    /// Bytes free on all data servers; a file takes as many times its size as it has copies.
     pub bytes_free: u64,
-    /// Nodes that exist.
+    /// Ids given out so far: no fewer than nodes exist.
     pub nodes_used: u64,
 }
 

@@ -4,7 +4,7 @@ use crate::extents;
 use crate::namespace;
 use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
-use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, NodeView, TimeChange};
+use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, NodeView, TimeChange};
 use bearing_proto::grant::WriteToken;
 use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, Uid, Wall};
 
@@ -43,12 +43,9 @@ pub(super) fn decide(
         if access_changed {
             view.changes(LeaseKey::Access(handle.node));
         }
-        let (attributes, _) = namespace::directory_attributes(view, handle.node, &record)?;
-        return Ok(Body::Node(NodeView {
-            node: handle,
-            attributes,
-            lease: view.lease(LeaseKey::Content(handle.node)),
-        }));
+        let (attributes, all_here) = namespace::directory_attributes(view, handle.node, &record)?;
+        let lease = if all_here { view.lease(LeaseKey::Content(handle.node)) } else { LeaseMs(0) };
+        return Ok(Body::Node(NodeView { node: handle, attributes, lease }));
     }
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
 }

@@ -7,7 +7,11 @@ use bearing_types::Position;
 
 pub(super) fn decide(view: &mut View) -> Decide<Promise> {
     view.require(Position(0))?;
-    view.hold(Key::MoveToken)?;
-    view.lock(Key::MoveToken)?;
+    if view.by_client {
+        // Coordinated here: held until the decision, while other tablets are asked for ancestors.
+        view.hold(Key::MoveToken)?;
+    } else {
+        view.lock(Key::MoveToken)?;
+    }
     Ok(Promise::Done)
 }
