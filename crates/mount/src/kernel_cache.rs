@@ -1,14 +1,30 @@
 //! What a kernel (or another cache above the machine) must be made to forget, on a thread of its own.
 //!
 //! Invariants: invalidations run outside every lock, one after the other, in the order in which the machine gave them. The machine hears that
-//! one is done only when it is; one that failed is never reported, so the server waits until the lease is over, by when the kernel's
-//! timeouts are over too.
+//! one is done only when it is: one that fails (the kernel is out of memory) is tried again, until every lease and so every timeout of the
+//! kernel that it may concern is over.
 
 use bearing_client::Invalidation;
 use bearing_types::{Name, NodeId};
 use std::io;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How invalidations that fail are tried again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// The pause before the next try.
+    pub pause: Duration,
+    /// No lease is longer than this.
+    pub lease_max: Duration,
+}
+
+impl Patience {
+    /// For a kernel.
+    pub const KERNEL: Patience =
+        Patience { pause: Duration::from_millis(20), lease_max: Duration::from_secs(60) };
+}
 
 /// A cache above the machine. Calls may take as long as a kernel's locks are held.
 ///
@@ -55,10 +71,24 @@ impl CacheSlot {
     }
 }
 
-/// Runs jobs until no more can come; `done` hears of each whether all was forgotten.
-pub(crate) fn run(jobs: &Receiver<Job>, cache: &CacheSlot, mut done: impl FnMut(u64, io::Result<()>)) {
+/// Runs jobs until no more can come; `done` hears of each, and how often it failed before.
+pub(crate) fn run(
+    jobs: &Receiver<Job>,
+    cache: &CacheSlot,
+    patience: Patience,
+    mut done: impl FnMut(u64, u64),
+) {
     while let Ok(Job { number, what }) = jobs.recv() {
-        done(number, cache.forget(&what));
+        let start = Instant::now();
+        let mut failures = 0;
+        while cache.forget(&what).is_err() {
+            failures += 1;
+            if start.elapsed() >= patience.lease_max {
+                break;
+            }
+            std::thread::sleep(patience.pause);
+        }
+        done(number, failures);
     }
 }
 
@@ -67,6 +97,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
+    const QUICK: Patience = Patience { pause: Duration::ZERO, lease_max: Duration::from_secs(60) };
+
+    /// Remembers what it is made to forget; node 13 it forgets at the third try.
     #[derive(Default)]
     struct Recorder(Mutex<Vec<String>>);
 
@@ -77,16 +110,19 @@ mod tests {
         }
 
         fn invalidate_node(&self, node: NodeId) -> io::Result<()> {
-            if node == NodeId(13) {
-                return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+            let mut seen = self.0.lock().unwrap();
+            seen.push(node.to_string());
+            let tries = seen.iter().filter(|seen| **seen == "n13").count();
+            if node == NodeId(13) && tries < 3 {
+                Err(io::Error::from_raw_os_error(libc::ENOMEM))
+            } else {
+                Ok(())
             }
-            self.0.lock().unwrap().push(node.to_string());
-            Ok(())
         }
     }
 
     #[test]
-    fn invalidations_run_in_order_and_failures_are_told() {
+    fn invalidations_run_in_order_and_are_tried_until_they_succeed() {
         let (slot, recorder) = (CacheSlot::default(), Arc::new(Recorder::default()));
         let (sender, jobs) = channel();
         let node = |node| Invalidation::Node { node: NodeId(node) };
@@ -97,9 +133,29 @@ mod tests {
         drop(sender);
         slot.set(Some(recorder.clone()));
         let mut done = Vec::new();
-        run(&jobs, &slot, |number, result| done.push((number, result.is_ok())));
-        assert_eq!(done, [(1, true), (2, false), (3, true)]);
-        assert_eq!(*recorder.0.lock().unwrap(), ["n1/a", "n2", "n4"]);
+        run(&jobs, &slot, QUICK, |number, failures| done.push((number, failures)));
+        assert_eq!(done, [(1, 0), (2, 2), (3, 0)]);
+        assert_eq!(*recorder.0.lock().unwrap(), ["n1/a", "n2", "n13", "n13", "n13", "n4"]);
+    }
+
+    #[test]
+    fn an_invalidation_is_done_when_no_lease_can_be_left() {
+        struct Broken;
+        impl KernelCache for Broken {
+            fn invalidate_entry(&self, _directory: NodeId, _name: &Name) -> io::Result<()> {
+                Err(io::Error::other("broken"))
+            }
+            fn invalidate_node(&self, _node: NodeId) -> io::Result<()> {
+                Err(io::Error::other("broken"))
+            }
+        }
+        let (slot, (sender, jobs)) = (CacheSlot::default(), channel());
+        slot.set(Some(Arc::new(Broken)));
+        sender.send(Job { number: 1, what: vec![Invalidation::Node { node: NodeId(2) }] }).unwrap();
+        drop(sender);
+        let mut done = Vec::new();
+        run(&jobs, &slot, Patience { lease_max: Duration::ZERO, ..QUICK }, |number, _| done.push(number));
+        assert_eq!(done, [1]);
     }
 
     #[test]
@@ -107,6 +163,6 @@ mod tests {
         let (sender, jobs) = channel();
         sender.send(Job { number: 1, what: vec![Invalidation::Node { node: NodeId(13) }] }).unwrap();
         drop(sender);
-        run(&jobs, &CacheSlot::default(), |_, result| assert!(result.is_ok()));
+        run(&jobs, &CacheSlot::default(), QUICK, |_, failures| assert_eq!(failures, 0));
     }
 }

@@ -11,7 +11,7 @@
 use crate::caller::Caller;
 use crate::config::MountConfig;
 use crate::core::{Core, GroupId};
-use crate::kernel_cache::{self, CacheSlot, KernelCache};
+use crate::kernel_cache::{self, CacheSlot, KernelCache, Patience};
 use crate::post::{Letter, Post};
 use bearing_client::{Answer, Client, ClientConfig, Event, Note, Operation};
 use bearing_env::{Clock, Endpoint, EndpointError, Incoming, random_u64};
@@ -89,7 +89,7 @@ fn list(addresses: &[SocketAddr]) -> String {
 pub struct MountCounters {
     /// Incoming packets that were not taken: cut short, or their signature did not fit.
     pub packets_refused: u64,
-    /// Invalidations that the kernel refused; their leases had to run out.
+    /// Tries of invalidations that the kernel refused.
     pub invalidations_failed: u64,
     /// Operations whose answer came by the thread that asked.
     pub answered_by_asker: u64,
@@ -97,7 +97,8 @@ pub struct MountCounters {
     pub answered_by_others: u64,
 }
 
-/// A connection to a filesystem, for all threads of a program. See the module.
+/// A connection to a filesystem, for all threads of a program. See the module. Dropping it does not end the session (see [`Mount::end`]): what
+/// is not flushed is lost, and servers wait for its leases to run out.
 pub struct Mount {
     shared: Arc<Shared>,
     background: Option<JoinHandle<()>>,
@@ -172,8 +173,8 @@ impl Mount {
         // It ends when the core stops giving it jobs. Nobody joins it: it may stand at a lock of the kernel.
         thread("bearing-forget")
             .spawn(move || {
-                kernel_cache::run(&jobs, &forgetter.cache, |number, result| {
-                    forgetter.forgotten(number, result)
+                kernel_cache::run(&jobs, &forgetter.cache, Patience::KERNEL, |number, failures| {
+                    forgetter.forgotten(number, failures)
                 })
             })
             .map_err(ConnectError::Thread)?;
@@ -389,11 +390,8 @@ impl Shared {
         letters
     }
 
-    fn forgotten(&self, number: u64, result: io::Result<()>) {
-        if result.is_err() {
-            self.invalidations_failed.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+    fn forgotten(&self, number: u64, failures: u64) {
+        self.invalidations_failed.fetch_add(failures, Ordering::Relaxed);
         let mut letters = Vec::new();
         self.lock().step(self.clock.now(), Event::Invalidated(number), &self.post, &mut letters);
         self.deliver(letters);
