@@ -139,6 +139,9 @@ pub struct Mount {
     /// The enrolment secret, when CLUSTER is not a directory
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
+    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=local, threads=N
+    #[arg(short, long, value_name = "OPTIONS", default_value = "")]
+    pub options: String,
     /// Stay in the foreground; ctrl-c unmounts
     #[arg(long)]
     pub foreground: bool,
@@ -232,6 +235,9 @@ pub struct Check {
     /// The cluster.
     #[command(flatten)]
     pub target: Target,
+    /// Also read every file to its end, so that every stored byte is checked
+    #[arg(long)]
+    pub read: bool,
 }
 
 /// One process of a cluster.

@@ -4,6 +4,7 @@ use crate::args::{DaemonCommand, DaemonFile};
 use crate::failure::Hopeless;
 use crate::up::supervise_daemon;
 use anyhow::Result;
+use bearing_meta::RecoverError;
 use bearing_proto::client::ServerKind;
 use bearing_seams::EngineError;
 use bearing_server::config::DaemonConfig;
@@ -47,7 +48,8 @@ fn is_hopeless(error: &StartError) -> bool {
         | StartError::Refused(_)
         | StartError::WrongClusterKey { .. }
         | StartError::OtherRelease { .. } => true,
-        StartError::Engine { error, .. } => {
+        StartError::Recover(RecoverError::Record(..)) => true,
+        StartError::Engine { error, .. } | StartError::Recover(RecoverError::Engine(error)) => {
             matches!(error, EngineError::Corrupt { .. } | EngineError::NewerVersion { .. })
         }
         StartError::File { .. }

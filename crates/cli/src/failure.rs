@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well: what is printed, and the exit code that scripts see.
 
+use bearing_mount::session::{PathError, Reason};
 use bearing_types::Code;
 use std::fmt;
 use std::process::ExitCode;
@@ -44,11 +45,18 @@ fn code_of(error: &anyhow::Error) -> u8 {
         HOPELESS
     } else if has(|cause| cause.is::<Usage>()) {
         2
-    } else if has(|cause| cause.is::<Unreachable>() || cause.downcast_ref() == Some(&Code::Unreachable)) {
+    } else if has(is_unreachable) {
         3
     } else {
         1
     }
+}
+
+fn is_unreachable(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let refused_path = cause
+        .downcast_ref::<PathError>()
+        .is_some_and(|error| error.reason == Reason::Refused(Code::Unreachable));
+    refused_path || cause.is::<Unreachable>() || cause.downcast_ref() == Some(&Code::Unreachable)
 }
 
 #[cfg(test)]
@@ -63,6 +71,9 @@ mod tests {
         assert_eq!(wrapped(Usage("no".into()).into()), 2);
         assert_eq!(wrapped(Code::Unreachable.into()), 3);
         assert_eq!(wrapped(Unreachable("no".into()).into()), 3);
+        let path = |code| PathError { action: "stat", path: "/a".into(), reason: Reason::Refused(code) };
+        assert_eq!(wrapped(path(Code::NotFound).into()), 1);
+        assert_eq!(wrapped(path(Code::Unreachable).into()), 3);
         assert_eq!(wrapped(Hopeless("no".into()).into()), HOPELESS);
     }
 }

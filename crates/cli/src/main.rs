@@ -5,10 +5,15 @@
 
 mod args;
 mod ask;
+mod check;
+mod connect;
 mod daemon;
 mod down;
 mod failure;
+mod fs;
+mod mount;
 mod mounts;
+mod names;
 mod process;
 mod report;
 mod status;
@@ -46,7 +51,10 @@ fn run(command: &Command) -> Result<()> {
         Command::Up(flags) => up::up(flags),
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
-        Command::Mount(_) | Command::Umount(_) | Command::Fs(_) | Command::Check(_) => Ok(()),
+        Command::Mount(flags) => mount::mount(flags),
+        Command::Umount(flags) => mount::umount(flags),
+        Command::Fs(flags) => fs::run(flags),
+        Command::Check(flags) => check::run(flags),
         Command::Daemon(command) => daemon::run(command),
     }
 }

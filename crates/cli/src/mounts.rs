@@ -1,6 +1,5 @@
 //! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it is taken away.
 
-use crate::failure::Usage;
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
 use std::fs;
@@ -106,53 +105,6 @@ fn unescape(field: &str) -> Vec<u8> {
     bytes
 }
 
-/// Makes a mount point ready: it exists, is empty, nothing is mounted there; a dead mount that a crash left is detached. Says what was
-/// cleared away.
-pub fn prepare(point: &Path) -> Result<Option<&'static str>> {
-    check_fuse()?;
-    let mut cleared = None;
-    match state(point)? {
-        MountState::None => {}
-        MountState::Dead => {
-            detach(point, Detach::Now)?;
-            cleared = Some("a dead mount that a crash had left there was detached");
-        }
-        MountState::Ours => bail!(Usage(format!(
-            "{point} is busy: a Bearing is mounted there already; unmount it with `bearing umount {point}`, or choose another directory",
-            point = point.display()
-        ))),
-        MountState::Foreign(kind) => bail!(Usage(format!(
-            "{} is busy: a filesystem of type {kind} is mounted there; choose another directory",
-            point.display()
-        ))),
-    }
-    fs::create_dir_all(point).with_context(|| format!("make the mount point {}", point.display()))?;
-    let entries =
-        fs::read_dir(point).with_context(|| format!("look into the mount point {}", point.display()))?;
-    let count = entries.count();
-    if count > 0 {
-        bail!(Usage(format!(
-            "{} is busy: it holds {count} entries that the mount would hide; move them away or choose another directory",
-            point.display()
-        )));
-    }
-    Ok(cleared)
-}
-
-/// Refuses a machine that cannot mount, and says what to do.
-pub fn check_fuse() -> Result<()> {
-    match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            bail!("/dev/fuse cannot be opened ({error}); run as root, or let your user open it")
-        }
-        Err(error) => bail!(
-            "/dev/fuse cannot be opened ({error}), so nothing can be mounted; install the package fuse3 and run `modprobe fuse`, \
-             or start the container with `--device /dev/fuse --cap-add SYS_ADMIN`"
-        ),
-    }
-}
-
 /// Takes a mount away.
 pub fn detach(point: &Path, how: Detach) -> Result<()> {
     let path = CString::new(point.as_os_str().as_bytes()).context("a path with a NUL")?;
@@ -211,15 +163,5 @@ mod tests {
     #[test]
     fn the_topmost_mount_counts() {
         assert_eq!(mounted_at(TABLE, Path::new("/old")).unwrap().kind, "tmpfs");
-    }
-
-    #[test]
-    fn a_mount_point_that_holds_files_is_refused_and_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("file"), "kept").unwrap();
-        let point = absolute(directory.path()).unwrap();
-        let error = prepare(&point).unwrap_err().to_string();
-        assert!(error.contains("1 entries") || error.contains("/dev/fuse"), "{error}");
-        assert!(directory.path().join("file").exists());
     }
 }

@@ -1,7 +1,7 @@
 //! A server's dealings with the coordinator that are nobody's policy: its own entry is there, and others' addresses are known.
 //!
 //! A server that comes up under another address than before tells so here. Questions are repeated until they are answered; their
-//! numbers have the top bit set, so that they never meet those of the machine beside.
+//! numbers lack the top bit, which those of the machine beside have.
 
 use crate::cluster::{COORDINATOR, Daemon};
 use crate::init::encode;
@@ -12,8 +12,8 @@ use bearing_proto::coordinator::{Ask, AskCall, Register, SERVER_PREFIX, TellBody
 use bearing_types::Mono;
 use std::time::Duration;
 
-/// Questions of this module have this bit.
-const OURS: u64 = 1 << 63;
+/// The machine's questions have this bit, ours do not.
+const MACHINE: u64 = 1 << 63;
 /// An unanswered question is asked again after so long.
 const REPEAT: Duration = Duration::from_millis(200);
 /// How often others' addresses are asked for.
@@ -90,7 +90,7 @@ impl Contacts {
             Step::WriteEntry(expected) => AskCall::Swap { key, expected, value: Some(encode(&self.entry)) },
             Step::ListServers => AskCall::List { prefix: SERVER_PREFIX.to_owned(), since: self.seen },
         };
-        post.to_server(COORDINATOR, &Message::Ask(Ask { id: OURS | self.number, call }), &[]);
+        post.to_server(COORDINATOR, &Message::Ask(Ask { id: self.number, call }), &[]);
         // The answer to a listing sets no earlier time: the next one is due after the poll.
         self.due = now.after(if self.step == Step::ListServers { POLL } else { REPEAT });
     }
@@ -107,11 +107,11 @@ impl Contacts {
     /// Takes an answer; says whether it was one to these questions.
     pub fn take(&mut self, message: &Message, post: &mut Post) -> bool {
         let Message::Told(Told { id, result }) = message else { return false };
-        if id & OURS == 0 {
+        if id & MACHINE != 0 {
             return false;
         }
         // An older answer says nothing that the newest will not say.
-        if *id == OURS | self.number {
+        if *id == self.number {
             self.answered = true;
             match result {
                 Ok(body) => self.advance(body, post),
@@ -229,7 +229,7 @@ mod tests {
         assert!(post.take_sealed().is_empty());
         contacts.turn(Mono::ZERO.after(REPEAT), &mut post);
         assert_ne!(asked(&mut post).id, first.id);
-        let foreign = Message::Told(Told { id: 7, result: Ok(TellBody::Swapped(1)) });
+        let foreign = Message::Told(Told { id: MACHINE | 7, result: Ok(TellBody::Swapped(1)) });
         assert!(!contacts.take(&foreign, &mut post));
     }
 }

@@ -1,5 +1,6 @@
 //! Why a daemon does not start, or stops, in words for the person who runs it.
 
+use bearing_meta::RecoverError;
 use bearing_seams::EngineError;
 use bearing_types::ServerId;
 use std::fmt::Display;
@@ -77,6 +78,9 @@ pub enum StartError {
         /// The engine's complaint.
         error: EngineError,
     },
+    /// The tablet log cannot be replayed.
+    #[error("{0}")]
+    Recover(#[from] RecoverError),
     /// Another server of the cluster refuses this server's signatures.
     #[error(
         "{who} at {address} refuses this server's signature: {secret} is not the cluster key of that cluster; \

@@ -8,8 +8,10 @@ pub mod config;
 mod contacts;
 mod coordinator;
 mod data;
+mod disk;
 mod error;
 pub mod init;
+mod metadata;
 pub mod post;
 mod routes;
 mod shell;
@@ -19,6 +21,7 @@ pub mod toml_file;
 pub use coordinator::run_coordinator;
 pub use data::run_data;
 pub use error::StartError;
+pub use metadata::run_metadata;
 
 /// A value from a coordinator's register.
 pub fn decode_register<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {

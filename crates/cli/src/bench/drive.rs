@@ -1,0 +1,271 @@
+//! The closed loop: so many operations under way, a new one for each that is answered.
+
+use super::link::{Link, Outgoing};
+use anyhow::{Result, bail};
+use bearing_env::Clock;
+use bearing_lookup::Located;
+use bearing_proto::client::{Answer, Body, Call, Reply};
+use bearing_types::{Code, Mono, Position, Sequence};
+use hdrhistogram::Histogram;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// A request without an answer is sent again after so long.
+const RESEND: Duration = Duration::from_millis(1_000);
+/// How often unanswered requests are looked through when none was told to come again.
+const LOOK: Duration = Duration::from_millis(50);
+/// Something goes wrong when a request is not answered for so long.
+const LOST: Duration = Duration::from_secs(60);
+
+/// How many operations are under way, and how they share datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Operations under way at the same time.
+    pub in_flight: usize,
+    /// Operations per datagram.
+    pub packed: usize,
+}
+
+/// Where operations come from and answers go.
+pub trait Work {
+    /// Names an operation.
+    type Tag: Copy;
+
+    /// The next operation; `None` when there is none left.
+    fn next(&mut self, now: Mono) -> Option<Self::Tag>;
+
+    /// What an operation asks, and where.
+    fn call(&self, tag: Self::Tag) -> (Position, Call);
+
+    /// An operation is answered; says whether it counts. `sent` is when it was sent first.
+    fn answered(&mut self, tag: Self::Tag, result: Result<Body, Code>, sent: Mono) -> Result<bool>;
+}
+
+/// What a loop did.
+#[derive(Debug)]
+pub struct Tally {
+    /// Operations that were answered in time.
+    pub operations: u64,
+    /// The time that they took.
+    pub elapsed: Duration,
+    /// Replies, whether they count or not.
+    pub replies: u64,
+    /// Datagrams with replies.
+    pub datagrams: u64,
+    /// Requests that were told to come again.
+    pub retries: u64,
+    /// Requests that were sent again for want of an answer.
+    pub resent: u64,
+    /// From sending to answer, in microseconds.
+    pub latency: Histogram<u64>,
+}
+
+/// When to stop drawing operations.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// Once the work has no more.
+    Done,
+    /// After so long.
+    After(Duration),
+}
+
+struct Pending<T> {
+    tag: T,
+    sent: Mono,
+    /// When to send it again.
+    due: Mono,
+}
+
+/// The loop's state, across several runs over one link.
+pub struct Loop<T> {
+    window: VecDeque<Option<Pending<T>>>,
+    /// The number of the window's first request.
+    first: u64,
+    under_way: usize,
+    told_to_retry: usize,
+    looked: Mono,
+}
+
+impl<T: Copy> Loop<T> {
+    /// A loop whose next request has this number.
+    pub fn new(next: Sequence) -> Loop<T> {
+        Loop { window: VecDeque::new(), first: next.0, under_way: 0, told_to_retry: 0, looked: Mono::ZERO }
+    }
+
+    /// The number of the next request.
+    pub fn next(&self) -> Sequence {
+        Sequence(self.first + self.window.len() as u64)
+    }
+
+    /// Runs work over a link until its end; returns when everything is answered.
+    pub fn run<W: Work<Tag = T>>(&mut self, link: &mut Link, work: &mut W, load: Load, until: Until) -> Result<Tally> {
+        let started = Clock.mono();
+        let deadline = match until {
+            Until::Done => None,
+            Until::After(duration) => Some(started.after(duration)),
+        };
+        let mut tally = Tally {
+            operations: 0,
+            elapsed: Duration::ZERO,
+            replies: 0,
+            datagrams: 0,
+            retries: 0,
+            resent: 0,
+            latency: Histogram::new_with_max(60_000_000, 3)?,
+        };
+        let mut lanes = Lanes { by_tablet: BTreeMap::new(), left: true };
+        loop {
+            let now = Clock.mono();
+            let over = deadline.is_some_and(|deadline| now >= deadline);
+            while !over && self.under_way + load.packed <= load.in_flight.max(load.packed) {
+                let group = lanes.draw(link, work, load.packed, now);
+                if group.is_empty() {
+                    break;
+                }
+                self.send(link, group, now)?;
+            }
+            if self.under_way == 0 {
+                tally.elapsed = deadline.unwrap_or(now).since(started);
+                return Ok(tally);
+            }
+            self.resend(link, work, now, &mut tally)?;
+            self.receive(link, work, deadline, &mut tally)?;
+        }
+    }
+
+    fn send(&mut self, link: &mut Link, group: Vec<(T, Position, Call)>, now: Mono) -> Result<()> {
+        let first = self.next().0;
+        for (tag, ..) in &group {
+            self.window.push_back(Some(Pending { tag: *tag, sent: now, due: now.after(RESEND) }));
+        }
+        self.under_way += group.len();
+        let numbered = group.into_iter().zip(first..);
+        let requests = numbered.map(|((_, position, call), sequence)| {
+            Outgoing { sequence: Sequence(sequence), position, call }
+        });
+        link.send(requests, Sequence(self.first))
+    }
+
+    fn resend<W: Work<Tag = T>>(&mut self, link: &mut Link, work: &W, now: Mono, tally: &mut Tally) -> Result<()> {
+        if self.told_to_retry == 0 && now.since(self.looked) < LOOK {
+            return Ok(());
+        }
+        self.looked = now;
+        self.told_to_retry = 0;
+        for (index, pending) in self.window.iter_mut().enumerate() {
+            let Some(pending) = pending else { continue };
+            let retries = pending.due < pending.sent.after(RESEND);
+            if pending.due > now {
+                self.told_to_retry += usize::from(retries);
+                continue;
+            }
+            if now.since(pending.sent) > LOST {
+                bail!("a request was not answered for {} s", LOST.as_secs());
+            }
+            tally.resent += u64::from(!retries);
+            // So far ahead that it counts as waiting for its answer.
+            pending.due = now.after(RESEND * 2);
+            let (position, call) = work.call(pending.tag);
+            let sequence = Sequence(self.first + index as u64);
+            link.send([Outgoing { sequence, position, call }], Sequence(self.first))?;
+        }
+        Ok(())
+    }
+
+    fn receive<W: Work<Tag = T>>(
+        &mut self,
+        link: &mut Link,
+        work: &mut W,
+        deadline: Option<Mono>,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let timeout = if self.told_to_retry > 0 { Duration::from_millis(1) } else { LOOK };
+        let mut now = None;
+        let datagrams = link.receive(timeout, |map, reply| {
+            let now = *now.get_or_insert_with(|| Clock.mono());
+            tally.replies += 1;
+            let Some((tag, sent, answer)) = self.settle(map, reply, now, tally) else { return Ok(()) };
+            let counts = work.answered(tag, answer, sent)?;
+            if counts && deadline.is_none_or(|deadline| now < deadline) {
+                tally.operations += 1;
+                tally.latency.saturating_record(now.since(sent).as_micros() as u64);
+            }
+            Ok(())
+        })?;
+        tally.datagrams += datagrams;
+        Ok(())
+    }
+
+    /// Finds whose answer it is; `None` when there is nothing to hand on.
+    fn settle(
+        &mut self,
+        map: &mut bearing_lookup::ClientMap,
+        reply: Reply,
+        now: Mono,
+        tally: &mut Tally,
+    ) -> Option<(T, Mono, Result<Body, Code>)> {
+        let index = reply.sequence.0.checked_sub(self.first)? as usize;
+        let slot = self.window.get_mut(index)?;
+        let pending = slot.as_mut()?;
+        let result = match reply.answer {
+            Answer::Done { result, .. } => result.map(|body| *body),
+            Answer::Retry { after_us } => {
+                pending.due = now.after(Duration::from_micros(u64::from(after_us)));
+                self.told_to_retry += 1;
+                tally.retries += 1;
+                return None;
+            }
+            Answer::Referral { tablet, epoch, owner } => {
+                map.learn(Located { block: tablet, epoch, owner });
+                pending.due = now;
+                self.told_to_retry += 1;
+                return None;
+            }
+            Answer::Unknown | Answer::TooLarge => Err(Code::Unreachable),
+        };
+        let (tag, sent) = (pending.tag, pending.sent);
+        *slot = None;
+        self.under_way -= 1;
+        while self.window.front().is_some_and(Option::is_none) {
+            self.window.pop_front();
+            self.first += 1;
+        }
+        Some((tag, sent, result))
+    }
+}
+
+/// Operations that wait until there are enough for one tablet to fill a datagram.
+struct Lanes<T> {
+    by_tablet: BTreeMap<Position, Vec<(T, Position, Call)>>,
+    left: bool,
+}
+
+impl<T: Copy> Lanes<T> {
+    /// The content of the next datagram: operations for one tablet.
+    fn draw<W: Work<Tag = T>>(
+        &mut self,
+        link: &Link,
+        work: &mut W,
+        count: usize,
+        now: Mono,
+    ) -> Vec<(T, Position, Call)> {
+        while self.left {
+            let Some(tag) = work.next(now) else {
+                self.left = false;
+                break;
+            };
+            let (position, call) = work.call(tag);
+            if count == 1 {
+                return vec![(tag, position, call)];
+            }
+            let tablet = link.map().locate(position).map_or(position, |located| located.block.start());
+            let lane = self.by_tablet.entry(tablet).or_default();
+            lane.push((tag, position, call));
+            if lane.len() == count {
+                return std::mem::take(lane);
+            }
+        }
+        // The rest, when the work is at its end.
+        self.by_tablet.pop_first().map_or_else(Vec::new, |(_, lane)| lane)
+    }
+}

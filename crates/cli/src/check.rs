@@ -1,0 +1,345 @@
+//! `check`: walks all names as fsck does, through an ordinary client session.
+//!
+//! What holds: every name leads to a node of the kind it says; a node has as many names as its link count says; a directory has one name,
+//! knows its parent, and counts its child directories; a file's stored bytes lie within its size. Changes by others while it runs
+//! can look like problems; what is in doubt is looked at again before it is reported.
+
+use crate::args::Check;
+use crate::connect;
+use crate::names::{kind_word, shown};
+use anyhow::{Result, bail};
+use bearing_mount::session::{OpenMode, Session};
+use bearing_mount::{Answer, Caller, Found, Handle, Listed, Operation};
+use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Outcome};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Entries looked at together.
+const BATCH: u32 = 512;
+/// Problems printed; all are counted.
+const SHOWN_MAX: usize = 100;
+/// Bytes read at a time.
+const PART_BYTES: u32 = 1 << 20;
+
+/// What was seen.
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    directories: u64,
+    files: u64,
+    symlinks: u64,
+    others: u64,
+    names: u64,
+    bytes: u64,
+    bytes_read: u64,
+    problems: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct View<'a> {
+    #[serde(flatten)]
+    counts: &'a Counts,
+    shown: &'a [String],
+}
+
+/// Runs `check`.
+pub fn run(flags: &Check) -> Result<()> {
+    let mount = connect::connect(&flags.target.cluster, flags.target.secret.as_deref())?;
+    let caller: Arc<dyn Caller> = mount.clone();
+    let session = Session::new(caller.clone(), Credentials::ROOT)?;
+    let mut checker = Checker::new(&*caller, flags.read.then_some(&session));
+    let walked = checker.walk();
+    let ended = connect::end(&mount);
+    walked?;
+    ended?;
+    print(&checker, flags.target.json)?;
+    match checker.counts.problems {
+        0 => Ok(()),
+        problems => bail!("{problems} problems found"),
+    }
+}
+
+fn print(checker: &Checker, as_json: bool) -> Result<()> {
+    let Checker { counts, problems, .. } = checker;
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&View { counts, shown: problems })?);
+        return Ok(());
+    }
+    for problem in problems {
+        println!("{problem}");
+    }
+    if counts.problems as usize > problems.len() {
+        println!("... and {} more", counts.problems as usize - problems.len());
+    }
+    println!(
+        "{} directories, {} files ({} bytes), {} symbolic links, {} others, {} names; {} problems",
+        counts.directories,
+        counts.files,
+        counts.bytes,
+        counts.symlinks,
+        counts.others,
+        counts.names,
+        counts.problems
+    );
+    if counts.bytes_read > 0 {
+        println!("{} bytes were read and fit their checksums", counts.bytes_read);
+    }
+    Ok(())
+}
+
+/// A directory to be walked.
+struct Pending {
+    directory: Handle,
+    parent: Handle,
+    path: Vec<u8>,
+}
+
+/// Names of a node that is no directory.
+struct Names {
+    node: Handle,
+    seen: u32,
+    links: u32,
+    /// The first of its names.
+    path: Vec<u8>,
+}
+
+struct Checker<'a> {
+    caller: &'a dyn Caller,
+    reader: Option<&'a Session>,
+    counts: Counts,
+    problems: Vec<String>,
+    pending: Vec<Pending>,
+    directories: BTreeMap<NodeId, Vec<u8>>,
+    linked: BTreeMap<NodeId, Names>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(caller: &'a dyn Caller, reader: Option<&'a Session>) -> Checker<'a> {
+        Checker {
+            caller,
+            reader,
+            counts: Counts::default(),
+            problems: Vec::new(),
+            pending: Vec::new(),
+            directories: BTreeMap::new(),
+            linked: BTreeMap::new(),
+        }
+    }
+
+    fn walk(&mut self) -> Result<()> {
+        let root = self.caller.found(Operation::Root)?.node;
+        self.pending.push(Pending { directory: root, parent: root, path: Vec::new() });
+        self.directories.insert(root.node, Vec::new());
+        while let Some(pending) = self.pending.pop() {
+            self.directory(&pending)?;
+        }
+        self.compare_links();
+        Ok(())
+    }
+
+    fn problem(&mut self, path: &[u8], what: &str) {
+        self.counts.problems += 1;
+        if self.problems.len() < SHOWN_MAX {
+            let path = if path.is_empty() { "/".to_owned() } else { shown(path) };
+            self.problems.push(format!("{path}: {what}"));
+        }
+    }
+
+    fn directory(&mut self, pending: &Pending) -> Result<()> {
+        self.counts.directories += 1;
+        self.check_parent(pending)?;
+        let mut children = 0;
+        let mut after = Cookie::START;
+        loop {
+            let entries = match self.caller.listed(Operation::List {
+                directory: pending.directory,
+                who: Credentials::ROOT,
+                after,
+                count_max: BATCH,
+            }) {
+                Ok(entries) => entries,
+                Err(Code::NotFound | Code::Stale) if self.is_gone(pending) => return Ok(()),
+                Err(code) => {
+                    self.not_fatal(code)?;
+                    self.problem(&pending.path, &format!("cannot be listed: {code}"));
+                    return Ok(());
+                }
+            };
+            let Some(last) = entries.last() else { break };
+            after = last.cookie;
+            children += self.entries(pending, &entries)?;
+        }
+        self.check_children(pending, children)
+    }
+
+    /// What ends the walk instead of being a problem of one name.
+    fn not_fatal(&self, code: Code) -> Result<()> {
+        match code {
+            Code::Unreachable | Code::SessionEnded | Code::Unauthenticated => Err(code.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_parent(&mut self, pending: &Pending) -> Result<()> {
+        match self.caller.found(Operation::Parent { directory: pending.directory }) {
+            Ok(Found { node, .. }) if node == pending.parent => {}
+            Ok(Found { node, .. }) => {
+                if !self.is_gone(pending) {
+                    let known =
+                        self.directories.get(&node.node).map_or("unknown".to_owned(), |path| shown(path));
+                    self.problem(
+                        &pending.path,
+                        &format!("says that its parent is node {} ({known})", node.node),
+                    );
+                }
+            }
+            Err(code) => self.not_fatal(code)?,
+        }
+        Ok(())
+    }
+
+    /// Whether the directory was moved or removed since it was listed.
+    fn is_gone(&self, pending: &Pending) -> bool {
+        let Some(name) = pending.path.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty())
+        else {
+            return false;
+        };
+        self.lookup(pending.parent, name) != Ok(pending.directory)
+    }
+
+    fn lookup(&self, directory: Handle, name: &[u8]) -> Outcome<Handle> {
+        let name = bearing_types::Name::new(name)?;
+        Ok(self.caller.found(Operation::Lookup { directory, name, who: Credentials::ROOT })?.node)
+    }
+
+    fn check_children(&mut self, pending: &Pending, children: u32) -> Result<()> {
+        let attributes = Operation::Attributes { node: pending.directory, file_type: FileType::Directory };
+        match self.caller.found(attributes) {
+            Ok(Found { attributes, .. }) if attributes.links == 2 + children => {}
+            Ok(Found { attributes, .. }) => {
+                let what =
+                    format!("has {children} child directories, but a link count of {}", attributes.links);
+                self.problem(&pending.path, &what);
+            }
+            Err(code) => {
+                self.not_fatal(code)?;
+                if !self.is_gone(pending) {
+                    self.problem(&pending.path, &format!("its attributes cannot be read: {code}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the nodes of some entries; says how many are directories.
+    fn entries(&mut self, pending: &Pending, entries: &[Listed]) -> Result<u32> {
+        let attributes =
+            |entry: &Listed| Operation::Attributes { node: entry.node, file_type: entry.file_type };
+        let answers = self.caller.call_all(entries.iter().map(attributes).collect());
+        let mut directories = 0;
+        for (entry, answer) in entries.iter().zip(answers) {
+            self.counts.names += 1;
+            let path = [&pending.path[..], b"/", entry.name.as_bytes()].concat();
+            match answer {
+                Ok(Answer::Found(found)) => self.entry(pending, entry, &found, path)?,
+                Ok(other) => bail!("the client answered {other:?} to a question for attributes"),
+                Err(code) => {
+                    self.not_fatal(code)?;
+                    if self.lookup(pending.directory, entry.name.as_bytes()) == Ok(entry.node) {
+                        self.problem(
+                            &path,
+                            &format!("leads to node {}, which cannot be read: {code}", entry.node.node),
+                        );
+                    }
+                }
+            }
+            directories += u32::from(entry.file_type == FileType::Directory);
+        }
+        Ok(directories)
+    }
+
+    fn entry(&mut self, pending: &Pending, entry: &Listed, found: &Found, path: Vec<u8>) -> Result<()> {
+        let attributes = &found.attributes;
+        if attributes.file_type != entry.file_type {
+            let (name_says, node_is) = (kind_word(entry.file_type), kind_word(attributes.file_type));
+            self.problem(&path, &format!("its name says {name_says}, its node is a {node_is}"));
+        }
+        match attributes.file_type {
+            FileType::Directory => self.child(pending, entry.node, path),
+            FileType::Regular => {
+                self.counts.files += 1;
+                self.counts.bytes += attributes.size;
+                if attributes.space > attributes.size {
+                    let what =
+                        format!("{} bytes are stored for a size of {}", attributes.space, attributes.size);
+                    self.problem(&path, &what);
+                }
+                self.read(&path, attributes.size)?;
+                self.name_of(entry.node, attributes.links, path);
+            }
+            FileType::Symlink => {
+                self.counts.symlinks += 1;
+                self.name_of(entry.node, attributes.links, path);
+            }
+            FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+                self.counts.others += 1;
+                self.name_of(entry.node, attributes.links, path);
+            }
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, pending: &Pending, directory: Handle, path: Vec<u8>) {
+        if let Some(other) = self.directories.get(&directory.node) {
+            let what = format!("is a second name of the directory {}", shown(other));
+            self.problem(&path, &what);
+            return;
+        }
+        self.directories.insert(directory.node, path.clone());
+        self.pending.push(Pending { directory, parent: pending.directory, path });
+    }
+
+    fn name_of(&mut self, node: Handle, links: u32, path: Vec<u8>) {
+        let names = self.linked.entry(node.node).or_insert(Names { node, seen: 0, links, path });
+        names.seen += 1;
+        names.links = links;
+    }
+
+    fn read(&mut self, path: &[u8], size: u64) -> Result<()> {
+        let Some(session) = self.reader else { return Ok(()) };
+        let read = || {
+            let file = session.open(path, OpenMode::Read)?;
+            let mut offset = 0;
+            loop {
+                let part = file.read_at(offset, PART_BYTES)?;
+                if part.is_empty() {
+                    file.close()?;
+                    return Ok::<u64, bearing_mount::session::PathError>(offset);
+                }
+                offset += part.len() as u64;
+            }
+        };
+        match read() {
+            Ok(bytes) => {
+                self.counts.bytes_read += bytes;
+                if bytes != size {
+                    self.problem(path, &format!("{bytes} bytes can be read of a size of {size}"));
+                }
+            }
+            Err(error) => self.problem(path, &format!("cannot be read: {error}")),
+        }
+        Ok(())
+    }
+
+    fn compare_links(&mut self) {
+        let linked = std::mem::take(&mut self.linked);
+        for names in linked.into_values().filter(|names| names.seen != names.links) {
+            // Somebody may have linked or unlinked it while the walk went on.
+            let attributes = Operation::Attributes { node: names.node, file_type: FileType::Regular };
+            let links = self.caller.found(attributes).map_or(0, |found| found.attributes.links);
+            if links != names.seen {
+                self.problem(&names.path, &format!("has {} names, but a link count of {links}", names.seen));
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! From what people write for a cluster to a connection with it.
+
+use crate::failure::{Unreachable, Usage};
+use anyhow::{Context, Result, bail};
+use bearing_env::Secret;
+use bearing_mount::session::Session;
+use bearing_mount::{Caller, ConnectError, Key, Mount, MountConfig};
+use bearing_server::cluster::{Cluster, Layout};
+use bearing_types::{Credentials, Gid, Uid};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Copies of written data when the cluster's own file is not at hand.
+const COPIES: u8 = 2;
+
+/// What is needed to reach a cluster.
+pub fn config(cluster: &str, secret: Option<&Path>) -> Result<MountConfig> {
+    let directory = Path::new(cluster);
+    if !looks_like_addresses(cluster) || directory.is_dir() {
+        let layout = Layout::new(directory);
+        let description = Cluster::read(&layout.cluster_file())?;
+        let key = match secret {
+            Some(path) => read_key(path)?,
+            None => read_key(&layout.enrolment_key())?,
+        };
+        return Ok(MountConfig::new(description.metadata_addresses(), key, description.data_copies));
+    }
+    let Some(secret) = secret else {
+        bail!(Usage(format!(
+            "{cluster} needs the cluster's enrolment secret; copy secrets/enrolment.key from the cluster's directory and give \
+             --secret FILE"
+        )));
+    };
+    Ok(MountConfig::new(resolve(cluster)?, read_key(secret)?, COPIES))
+}
+
+/// A directory may have a colon in its name too, but then it is there, or has a slash.
+fn looks_like_addresses(cluster: &str) -> bool {
+    !cluster.contains('/')
+        && cluster
+            .split(',')
+            .all(|part| part.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()))
+}
+
+fn resolve(cluster: &str) -> Result<Vec<SocketAddr>> {
+    let mut addresses = Vec::new();
+    for part in cluster.split(',') {
+        let found = part.to_socket_addrs().map_err(|error| {
+            Unreachable(format!("cannot find the address of {part}: {error}; check the name"))
+        })?;
+        addresses.extend(found);
+    }
+    Ok(addresses)
+}
+
+fn read_key(path: &Path) -> Result<Key> {
+    let secret = Secret::read(path).map_err(|error| Usage(error.to_string()))?;
+    Ok(Key::new(*secret.bytes()))
+}
+
+/// Connects.
+pub fn connect(cluster: &str, secret: Option<&Path>) -> Result<Arc<Mount>> {
+    match Mount::connect(&config(cluster, secret)?) {
+        Ok(mount) => Ok(Arc::new(mount)),
+        Err(error @ ConnectError::Unreachable { .. }) => Err(Unreachable(error.to_string()).into()),
+        Err(error) => Err(error).context("connect to the cluster"),
+    }
+}
+
+/// The files of a cluster as this program's user sees them. End it with [`end`].
+pub fn session(mount: &Arc<Mount>) -> Result<Session> {
+    let caller: Arc<dyn Caller> = mount.clone();
+    Ok(Session::new(caller, own_credentials())?)
+}
+
+/// Makes everything stable and says goodbye.
+pub fn end(mount: &Mount) -> Result<()> {
+    mount.end().context("end the session")
+}
+
+fn own_credentials() -> Credentials {
+    // SAFETY: these calls take nothing and cannot fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    // SAFETY: a count of 0 asks for the number of groups and writes nothing.
+    let count = unsafe { libc::getgroups(0, std::ptr::null_mut()) }.max(0);
+    let mut groups = vec![0; count as usize];
+    // SAFETY: `groups` has room for `count` numbers.
+    let count = unsafe { libc::getgroups(count, groups.as_mut_ptr()) }.max(0);
+    groups.truncate(count as usize);
+    Credentials { uid: Uid(uid), gid: Gid(gid), groups: groups.into_iter().map(Gid).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_from_directories() {
+        for (text, expected) in [
+            ("10.0.0.1:9000", true),
+            ("a:1,b:2", true),
+            ("[::1]:9000", true),
+            (".bearing", false),
+            ("./a:9000", false),
+            ("a:1,b", false),
+        ] {
+            assert_eq!(looks_like_addresses(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_without_a_secret_say_where_to_get_one() {
+        let error = config("127.0.0.1:9", None).unwrap_err().to_string();
+        assert!(error.contains("enrolment.key") && error.contains("--secret"), "{error}");
+    }
+}

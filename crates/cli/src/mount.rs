@@ -1,0 +1,124 @@
+//! `mount` and `umount`.
+
+use crate::args;
+use crate::connect;
+use crate::daemon::log_to_stderr;
+use crate::failure::Usage;
+use crate::mounts::{self, Detach, MountState};
+use crate::process::{in_own_session, own_program, wait_until};
+use crate::report::Report;
+use crate::supervise::{last_line, open_log};
+use anyhow::{Context, Result, bail};
+use bearing_fuse::{Options, Unmounter, mount_blocking};
+use bearing_server::state::Phase;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a mount in the background may take to appear.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs `mount`.
+pub fn mount(flags: &args::Mount) -> Result<()> {
+    let point = mounts::absolute(&flags.path)?;
+    let options = Options::new().apply(&flags.options).map_err(|error| Usage(error.to_string()))?;
+    if !flags.foreground {
+        // What can be said at once is said here, and not in a log.
+        connect::config(&flags.cluster, flags.secret.as_deref())?;
+        return mount_in_background(flags, &point);
+    }
+    log_to_stderr();
+    let result = mount_here(flags, &point, &options);
+    if let (Err(error), Some(file)) = (&result, &flags.state) {
+        let failed =
+            Report { reason: Some(format!("{error:#}")), ..Report::own(Phase::Failed, Some(&point)) };
+        failed.write(file)?;
+    }
+    result
+}
+
+fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()> {
+    let report = |phase| match &flags.state {
+        Some(file) => Report::own(phase, Some(point)).write(file),
+        None => Ok(()),
+    };
+    report(Phase::Starting)?;
+    let mount = connect::connect(&flags.cluster, flags.secret.as_deref())?;
+    let mut reported = Ok(());
+    mount_blocking(mount.clone(), point, options, |unmounter| {
+        unmount_on_signals(unmounter.clone());
+        tracing::info!("mounted at {} ({options})", point.display());
+        reported = report(Phase::Serving);
+    })?;
+    reported?;
+    tracing::info!("{} is unmounted", point.display());
+    connect::end(&mount)?;
+    report(Phase::Stopped)
+}
+
+fn unmount_on_signals(unmounter: Unmounter) {
+    match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
+        Ok(mut signals) => {
+            std::thread::spawn(move || {
+                for _ in signals.forever() {
+                    if let Err(error) = unmounter.unmount() {
+                        tracing::error!("{error}");
+                    }
+                }
+            });
+        }
+        Err(error) => tracing::warn!("cannot wait for signals ({error}); unmount with umount"),
+    }
+}
+
+/// Starts this program again in the background and waits until the mount answers.
+fn mount_in_background(flags: &args::Mount, point: &Path) -> Result<()> {
+    let log_path = log_path(point);
+    let log = open_log(&log_path)?;
+    let mut command = Command::new(own_program()?);
+    command.args(["mount", "--foreground", "-o", &flags.options]);
+    if let Some(secret) = &flags.secret {
+        command.arg("--secret").arg(secret);
+    }
+    command.arg(&flags.cluster).arg(point);
+    command.stdin(Stdio::null()).stdout(log.try_clone().context("share a log file")?).stderr(log);
+    in_own_session(&mut command);
+    let mut child = command.spawn().context("start the mount")?;
+    let mut ended = None;
+    let mut is_mounted = false;
+    wait_until(Instant::now() + PATIENCE, || {
+        ended = child.try_wait().ok().flatten();
+        is_mounted = mounts::state(point).is_ok_and(|state| state == MountState::Ours);
+        ended.is_some() || is_mounted
+    });
+    match (ended, is_mounted) {
+        (Some(_), _) => bail!("{}", last_line(&log_path).trim_start_matches("bearing: ")),
+        (None, true) => {
+            println!("mounted at {}; its log is {}", flags.path.display(), log_path.display());
+            Ok(())
+        }
+        (None, false) => bail!("{} is still not mounted; see {}", point.display(), log_path.display()),
+    }
+}
+
+/// One log for each mount point of this machine.
+fn log_path(point: &Path) -> PathBuf {
+    let name = point.to_string_lossy().replace('/', "-");
+    std::env::temp_dir().join(format!("bearing-mount{name}.log"))
+}
+
+/// Runs `umount`.
+pub fn umount(flags: &args::Umount) -> Result<()> {
+    let point = mounts::absolute(&flags.path)?;
+    match mounts::state(&point)? {
+        MountState::Ours => mounts::detach(&point, Detach::WhenIdle)?,
+        MountState::Dead => mounts::detach(&point, Detach::Now)?,
+        MountState::None => bail!("nothing is mounted at {}", point.display()),
+        MountState::Foreign(kind) => {
+            bail!("what is mounted at {} is of type {kind} and not Bearing's; use umount", point.display())
+        }
+    }
+    Ok(())
+}

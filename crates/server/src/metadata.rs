@@ -1,0 +1,144 @@
+//! The metadata server's daemon: store and tablet log around the metadata machine.
+//!
+//! A turn steps the machine with all that came in, carries out its commands in order, then syncs the turn's appends once and lets
+//! the machine go on, until nothing is left to do. Replies leave after the turn, so after the sync that they waited for.
+
+use crate::StartError;
+use crate::config::DaemonConfig;
+use crate::disk::Disk;
+use crate::post::Post;
+use crate::shell::{self, Driver};
+use bearing_engines_local::{FileTabletLog, FjallStore};
+use bearing_meta::{Command, Config, Event, MetaServer, Note};
+use bearing_proto::{Message, Sender};
+use bearing_seams::{Store, TabletLog};
+use bearing_types::{Block, Mono, Now, ServerId};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Runs a metadata server until it is told to stop.
+pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
+    shell::run(config, |config, keys| {
+        let mut store = FjallStore::open(&config.directory.join("store"))
+            .map_err(StartError::engine("open the store"))?;
+        let mut log = FileTabletLog::open(&config.directory.join("tablet-log"))
+            .map_err(StartError::engine("open the tablet log"))?;
+        let tablets = bearing_meta::recover(&mut store, &mut log)?;
+        tracing::info!("the tablet log is replayed; records of {} tablets are here", tablets.len());
+        let id = config.daemon.name.server();
+        let limits = Config { cache_entries_max: config.metadata.cache_entries_max, ..Config::standard() };
+        let machine = MetaServer::new(id, limits, keys.clone());
+        let disk = Disk::new(store, log, config.metadata.log_bytes_max);
+        let events = VecDeque::from([Event::Start(tablets)]);
+        Ok(TabletKeeper { id, machine, disk, events, commands: Vec::new(), owned: None, failed: None })
+    })
+}
+
+struct TabletKeeper<S, L> {
+    id: ServerId,
+    machine: MetaServer,
+    disk: Disk<S, L>,
+    events: VecDeque<Event>,
+    commands: Vec<Command>,
+    /// The tablets that are this server's by the newest map.
+    owned: Option<Vec<Block>>,
+    failed: Option<String>,
+}
+
+impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
+    fn take(&mut self, sender: Sender, messages: Vec<Message>, _attachment: Vec<u8>) {
+        self.events.extend(messages.into_iter().filter_map(|message| event_of(sender, message)));
+    }
+
+    fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        if self.machine.next_wake() <= now.mono {
+            self.events.push_back(Event::Tick);
+        }
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.step(now, event, post)?;
+            }
+            match self.disk.sync() {
+                Some(synced) => self.events.push_back(synced),
+                None => break,
+            }
+        }
+        if let Some(reason) = self.failed.take() {
+            return Err(StartError::Stopped { server: self.id, reason });
+        }
+        self.disk.flush_if_due().map_err(StartError::engine("flush the store"))
+    }
+
+    fn next_wake(&self) -> Option<Mono> {
+        Some(self.machine.next_wake())
+    }
+
+    fn is_serving(&self) -> bool {
+        let served: BTreeSet<Block> = self.machine.serving().map(|(tablet, _)| tablet).collect();
+        self.owned.as_ref().is_some_and(|owned| owned.iter().all(|tablet| served.contains(tablet)))
+    }
+
+    fn stop(&mut self) -> Result<(), StartError> {
+        self.disk.stop()
+    }
+}
+
+impl<S: Store, L: TabletLog> TabletKeeper<S, L> {
+    fn step(&mut self, now: Now, event: Event, post: &mut Post) -> Result<(), StartError> {
+        self.machine.step(now, event, &mut self.commands);
+        let mut commands = std::mem::take(&mut self.commands);
+        for command in commands.drain(..) {
+            self.carry_out(command, post)?;
+        }
+        // The buffer is used again.
+        self.commands = commands;
+        Ok(())
+    }
+
+    fn carry_out(&mut self, command: Command, post: &mut Post) -> Result<(), StartError> {
+        match command {
+            Command::Reply(session, reply) => post.to_session(session, &Message::Reply(reply), &[]),
+            Command::Recall(session, recall) => post.to_session(session, &Message::Recall(recall), &[]),
+            Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), &[]),
+            Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
+            Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
+            Command::Append(number, record) => self.disk.append(number, record),
+            Command::Load { ticket, tablet, keys, ranges } => {
+                self.events.push_back(self.disk.load(ticket, tablet, &keys, &ranges));
+            }
+            Command::Apply(tablet, index, changes) => {
+                self.events.push_back(self.disk.apply(tablet, index, &changes))
+            }
+            Command::CreateTablet(tablet) => self.disk.create_tablet(tablet)?,
+            Command::RemoveTablet(tablet) => self.disk.remove_tablet(tablet)?,
+            Command::Map(_, assignment, servers) => {
+                let owned = assignment.tablets().filter(|tablet| tablet.owner == self.id);
+                self.owned = Some(owned.map(|tablet| tablet.block).collect());
+                servers.iter().for_each(|entry| post.learn_server(entry.server, entry.address));
+            }
+            Command::Note(note) => self.note(note),
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Serving(tablet, epoch) => tracing::info!("tablet {tablet} is served under epoch {epoch}"),
+            Note::Left(tablet) => tracing::info!("tablet {tablet} is served elsewhere now"),
+            Note::Failed(reason) => self.failed = Some(reason),
+            Note::Damaged(reason) => tracing::error!("stored records make no sense: {reason}"),
+            Note::Step(name) => tracing::trace!("{name}"),
+        }
+    }
+}
+
+/// What a message means to the machine; `None` for what this server does not take from such a sender.
+fn event_of(sender: Sender, message: Message) -> Option<Event> {
+    match (sender, message) {
+        (Sender::Client(session), Message::Request(request)) => Some(Event::Request(session, request)),
+        (Sender::Client(session), Message::Recalled(recalled)) => Some(Event::Recalled(session, recalled)),
+        (Sender::Server(server), Message::Peer(message)) => Some(Event::Peer(server, message)),
+        (Sender::Server(server), Message::DataReply(reply)) => Some(Event::Data(server, reply)),
+        (Sender::Server(_), Message::Told(told)) => Some(Event::Told(told)),
+        _ => None,
+    }
+}
