@@ -26,6 +26,10 @@ pub enum Transport {
 
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are messages, and a box for each costs more than the room"
+)]
 pub enum Event {
     /// An operation begins. The caller bounds how many are under way.
     Start(Ticket, Operation),
@@ -50,6 +54,10 @@ pub enum Event {
 
 /// Something to do, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are messages, and a box for each costs more than the room"
+)]
 pub enum Command {
     /// Send a message.
     Send {

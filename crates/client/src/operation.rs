@@ -190,7 +190,7 @@ pub enum Operation {
 }
 
 /// How long the kernel may use something without asking: what remains of its lease, minus a margin. Zero: not at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remaining(pub Duration);
 
 /// A node with its attributes.

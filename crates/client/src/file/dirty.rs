@@ -106,7 +106,7 @@ mod tests {
         for at in 0..10 {
             runs.write(at * 3, b"abc");
         }
-        assert_eq!(runs.pieces(), [0..30]);
+        assert_eq!(runs.pieces(), vec![0..30; 1]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 pub(crate) mod chunk;
 pub(crate) mod data_request;
 mod dirty;
-mod extents;
+pub(crate) mod extents;
 mod flush;
 pub(crate) mod open;
 mod read;

@@ -8,7 +8,7 @@ use crate::hub::{Hub, State, Work};
 use crate::operation::{Answer, OpenFile};
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_types::{Code, NodeId, ServerId};
+use bearing_types::{Code, Mono, NodeId, ServerId, Version};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -18,6 +18,13 @@ const PAGES_MAX: u32 = 1024;
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
 /// The longest.
 const REPLICA_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Extents gathered for one read, all below `next`.
+struct Gathered {
+    version: Option<Version>,
+    next: u64,
+    extents: Vec<Extent>,
+}
 
 /// What became of one round over all replicas of a chunk.
 enum Round {
@@ -60,7 +67,7 @@ impl Hub {
             let leased = state.cache.node(node, state.now.mono).is_some();
             let file = state.files.files.get(&node)?;
             let young = state.now.mono.since(file.validated) <= state.config.file_lateness
-                && file.validated > bearing_types::Mono::ZERO;
+                && file.validated > Mono::ZERO;
             (!leased && !young).then_some(file.handle)
         });
         match stale {
@@ -69,40 +76,39 @@ impl Hub {
         }
     }
 
-    /// The extents in a range of a file.
+    /// The extents in a range of a file, all of one version. Taken as their pages come: what is cached of a file is bounded.
     async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Extent>, Code> {
+        let mut gathered = Gathered { version: None, next: range.start, extents: Vec::new() };
         for _ in 0..PAGES_MAX {
-            let (handle, page) = self.with(|state| {
-                let handle = state.files.files.get(&node).map(|file| file.handle);
-                (handle, state.config.extents_page)
-            });
-            let handle = handle.ok_or(Code::InvalidArgument)?;
-            let missing = self.with(|state| state.first_unknown(node, range.clone()));
-            let Some(offset) = missing else {
-                return Ok(self.with(|state| state.known_extents(node, range)));
-            };
-            let call = Call::Extents { node: handle, offset, count_max: page };
-            let answered = self.call(handle.home, call).await?;
-            self.with(|state| match answered.body {
-                Body::Extents { version, size, extents, complete } => {
-                    // A page that ends before it begins would be asked for again for ever.
-                    let page = Page {
-                        version,
-                        size,
-                        offset,
-                        complete: complete || extents.is_empty(),
-                        extents: &extents,
-                    };
-                    state.files.take_extents(node, page, answered.stamp.sent);
-                    Ok(())
-                }
-                _ => {
-                    state.counters.unexpected += 1;
-                    Err(Code::Io)
-                }
-            })?;
+            if self.with(|state| state.gather_extents(node, &range, &mut gathered)) {
+                return Ok(gathered.extents);
+            }
+            self.ask_extents(node, gathered.next).await?;
         }
         Err(Code::Io)
+    }
+
+    async fn ask_extents(&self, node: NodeId, offset: u64) -> Result<(), Code> {
+        let (handle, count_max) = self.with(|state| {
+            let handle = state.files.files.get(&node).map(|file| file.handle);
+            (handle, state.config.extents_page)
+        });
+        let handle = handle.ok_or(Code::InvalidArgument)?;
+        let call = Call::Extents { node: handle, offset, count_max };
+        let answered = self.call(handle.home, call).await?;
+        self.with(|state| match answered.body {
+            Body::Extents { version, size, extents, complete } => {
+                // An empty page would be asked for again for ever.
+                let complete = complete || extents.is_empty();
+                let page = Page { version, size, offset, complete, extents: &extents };
+                state.files.take_extents(node, page, answered.stamp.sent);
+                Ok(())
+            }
+            _ => {
+                state.counters.unexpected += 1;
+                Err(Code::Io)
+            }
+        })
     }
 
     async fn read_extents(
@@ -198,28 +204,24 @@ impl State {
         self.files.files.get(&node).map_or(0, super::File::size)
     }
 
-    fn first_unknown(&mut self, node: NodeId, range: Range<u64>) -> Option<u64> {
-        let version = self.files.files.get(&node).map(|file| file.attributes.version);
-        let from = range.start;
-        let stored = self.files.files.get(&node).map_or(0, |file| file.attributes.size);
-        let range = from..range.end.min(stored);
-        if range.is_empty() {
-            return None;
+    /// Gathers what is known from where it stands on. Whether that is all; begins again when the file has another version than before.
+    fn gather_extents(&mut self, node: NodeId, range: &Range<u64>, gathered: &mut Gathered) -> bool {
+        let Some(file) = self.files.files.get(&node) else { return true };
+        let (version, stored) = (file.attributes.version, file.attributes.size);
+        let end = range.end.min(stored);
+        if range.start >= end {
+            return true;
         }
-        match self.files.extents.get(&node) {
-            Some(map) if version.is_none_or(|version| version <= map.version()) => map.first_unknown(range),
-            Some(_) | None => Some(from),
+        let Some(map) = self.files.extents.get(&node).filter(|map| version <= map.version()) else {
+            return false;
+        };
+        if gathered.version != Some(map.version()) {
+            *gathered = Gathered { version: Some(map.version()), next: range.start, extents: Vec::new() };
         }
-    }
-
-    fn known_extents(&mut self, node: NodeId, range: Range<u64>) -> Vec<Extent> {
-        match self.files.extents.get(&node) {
-            Some(map) => {
-                let end = range.end.min(map.size().max(range.start));
-                map.parts(range.start..end).collect()
-            }
-            None => Vec::new(),
-        }
+        let known = map.first_unknown(gathered.next..end).unwrap_or(end);
+        gathered.extents.extend(map.parts(gathered.next..known.min(map.size())));
+        gathered.next = known;
+        known >= end
     }
 
     /// The servers of a chunk, from one that differs from client to client, those that failed lately last.

@@ -1,1 +1,8 @@
-//! Tests of the whole machine against a scripted world.
+//! Tests of the whole machine: exact commands against a script, and whole runs against small servers that lose messages.
+
+mod files;
+mod leases;
+mod names;
+mod requests;
+mod servers;
+mod world;

@@ -1,0 +1,230 @@
+//! How requests are sent, sent again, referred and given up.
+
+use super::world::*;
+use crate::*;
+use bearing_placement::position_of_session;
+use bearing_proto::client::{Answer as WireAnswer, Body, Call, Request};
+use bearing_proto::envelope::Refusal;
+use bearing_types::*;
+use std::time::Duration;
+
+fn statfs() -> Operation {
+    Operation::Statfs
+}
+
+fn attributes_of(position: u64) -> Operation {
+    let node = bearing_proto::client::Handle { node: NodeId(9), home: Position(position) };
+    Operation::Attributes { node, file_type: FileType::Regular }
+}
+
+#[test]
+fn the_map_is_asked_of_a_seed_then_the_session_is_opened_then_operations_go_on() {
+    let mut world = World::new(config());
+    assert_eq!(world.client.next_wake(), Some(Mono::ZERO));
+    let ticket = world.start(statfs());
+    let sent = world.take_one();
+    assert_eq!((sent.to, &sent.request().call), (Target::AnySeed, &Call::Map { have: None }));
+    let request = sent.request().clone();
+    world.reply_done(&request, Ok(Body::Map(Some(Box::new(map())))));
+    let sent = world.take_one();
+    let position = position_of_session(SESSION);
+    let owner = map().assignment.tablet_at(position).owner;
+    assert_eq!((sent.to, &sent.request().call), (Target::Server(owner), &Call::OpenSession));
+    assert_eq!((sent.request().position, sent.request().epoch), (position, Epoch(1)));
+    let request = sent.request().clone();
+    world.reply_done(&request, Ok(Body::Session { renew_within_ms: 30_000 }));
+    assert_eq!(world.take_request().call, Call::Statfs);
+    assert!(!world.finished.contains_key(&ticket));
+    assert!(world.notes.contains(&Note::SessionOpen(Duration::from_secs(30))));
+}
+
+#[test]
+fn a_wrong_secret_fails_operations_as_unauthenticated() {
+    let mut world = World::new(config());
+    let early = world.start(statfs());
+    world.step(Event::Refused(Refusal::Unauthenticated));
+    let late = world.start(statfs());
+    assert_eq!(world.result(early), Err(Code::Unauthenticated));
+    assert_eq!(world.result(late), Err(Code::Unauthenticated));
+}
+
+#[test]
+fn an_unsigned_refusal_cannot_end_an_open_session() {
+    let mut world = World::open();
+    world.step(Event::Refused(Refusal::Unauthenticated));
+    world.start(statfs());
+    assert_eq!(world.take_request().call, Call::Statfs);
+}
+
+#[test]
+fn a_session_is_renewed_after_a_third_of_its_time() {
+    let mut world = World::open();
+    world.pass(Duration::from_millis(9_999));
+    assert!(world.sent.is_empty());
+    world.pass(Duration::from_millis(1));
+    assert_eq!(world.answer_one(Body::Session { renew_within_ms: 3000 }).call, Call::RenewSession);
+    world.pass(Duration::from_millis(1000));
+    assert_eq!(world.take_request().call, Call::RenewSession);
+}
+
+#[test]
+fn an_ended_session_fails_everything_under_way_and_after() {
+    let mut world = World::open();
+    let (a, b) = (world.start(statfs()), world.start(attributes_of(1)));
+    let request = world.sent.remove(0).request().clone();
+    world.reply_done(&request, Err(Code::SessionEnded));
+    assert_eq!(world.result(a), Err(Code::SessionEnded));
+    assert_eq!(world.result(b), Err(Code::SessionEnded));
+    let c = world.start(statfs());
+    assert_eq!(world.result(c), Err(Code::SessionEnded));
+}
+
+#[test]
+fn a_request_without_an_answer_is_sent_again_under_its_number_with_growing_pauses() {
+    let mut world = World::open();
+    world.start(statfs());
+    let first = world.take_one();
+    let mut times = vec![world.now.mono];
+    while times.len() < 5 {
+        assert!(world.pass_to_next());
+        for sent in std::mem::take(&mut world.sent) {
+            if sent.request().call == Call::Statfs {
+                assert_eq!(sent.request().sequence, first.request().sequence);
+                times.push(world.now.mono);
+            } else {
+                // Also asks who the owner is by now.
+                assert!(matches!(sent.request().call, Call::Map { .. }));
+            }
+        }
+    }
+    let pauses: Vec<_> = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
+    assert!(pauses[0] >= Duration::from_millis(75) && pauses[3] <= Duration::from_secs(2));
+}
+
+#[test]
+fn a_request_is_given_up_at_its_deadline() {
+    let mut world = World::open();
+    let ticket = world.start(statfs());
+    let begun = world.now.mono;
+    while !world.finished.contains_key(&ticket) {
+        assert!(world.pass_to_next());
+        world.sent.clear();
+    }
+    assert_eq!(world.result(ticket), Err(Code::Unreachable));
+    assert_eq!(world.now.mono.since(begun), config().request_deadline);
+}
+
+#[test]
+fn not_now_is_asked_again_under_the_same_number_after_the_pause() {
+    let mut world = World::open();
+    world.start(statfs());
+    let request = world.take_request();
+    world.reply(request.sequence, WireAnswer::Retry { after_us: 50_000 });
+    // A copy of the same answer changes nothing.
+    world.reply(request.sequence, WireAnswer::Retry { after_us: 1 });
+    world.pass(Duration::from_millis(49));
+    assert!(world.sent.is_empty());
+    world.pass(Duration::from_millis(1));
+    assert_eq!(world.take_request().sequence, request.sequence);
+    assert_eq!(world.client.counters().retries, 1);
+}
+
+#[test]
+fn a_referral_is_learnt_and_followed_under_the_new_epoch() {
+    let mut world = World::open();
+    world.start(statfs());
+    let request = world.take_request();
+    let (low, _) = Block::RING.halves().unwrap();
+    world.reply(request.sequence, WireAnswer::Referral { tablet: low, epoch: Epoch(7), owner: S2 });
+    let sent = world.take_one();
+    assert_eq!(sent.to, Target::Server(S2));
+    let expected = Request { epoch: Epoch(7), ..request };
+    assert_eq!(sent.request(), &expected);
+    world.start(attributes_of(5));
+    assert_eq!(world.take_one().to, Target::Server(S2), "later requests go there at once");
+}
+
+#[test]
+fn two_servers_that_point_at_each_other_are_not_asked_without_pauses() {
+    let mut world = World::open();
+    world.start(statfs());
+    let request = world.take_request();
+    let (low, _) = Block::RING.halves().unwrap();
+    world.reply(request.sequence, WireAnswer::Referral { tablet: low, epoch: Epoch(1), owner: S1 });
+    assert!(world.sent.iter().all(|sent| matches!(sent.request().call, Call::Map { .. })));
+    world.sent.clear();
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.take_request().sequence, request.sequence);
+}
+
+#[test]
+fn who_does_not_know_makes_the_client_fetch_the_whole_map_and_ask_again() {
+    let mut world = World::open();
+    world.pass(Duration::from_secs(1));
+    world.start(statfs());
+    let request = world.take_request();
+    world.reply(request.sequence, WireAnswer::Unknown);
+    let asked = world.take_one();
+    assert_eq!(asked.request().call, Call::Map { have: None });
+    let asked = asked.request().clone();
+    world.reply_done(&asked, Ok(Body::Map(Some(Box::new(map())))));
+    assert_eq!(world.take_request().sequence, request.sequence);
+}
+
+#[test]
+fn an_answer_too_large_for_a_datagram_is_fetched_over_a_stream() {
+    let mut world = World::open();
+    world.start(statfs());
+    let sent = world.take_one();
+    assert_eq!(sent.transport, Transport::Datagram);
+    world.reply(sent.request().sequence, WireAnswer::TooLarge);
+    let again = world.take_one();
+    assert_eq!((again.transport, again.request()), (Transport::Stream, sent.request()));
+}
+
+#[test]
+fn requests_for_one_tablet_are_sent_next_to_each_other() {
+    let mut world = World::new(config());
+    let high = 1 << 63;
+    for position in [1, high, 2, high + 1, 3] {
+        world.start(attributes_of(position));
+    }
+    let request = world.take_request();
+    world.reply_done(&request, Ok(Body::Map(Some(Box::new(map())))));
+    let request = world.take_request();
+    world.reply_done(&request, Ok(Body::Session { renew_within_ms: 30_000 }));
+    let positions: Vec<_> = world.sent.iter().map(|sent| sent.request().position.0).collect();
+    assert_eq!(positions, [1, 2, 3, high, high + 1]);
+}
+
+#[test]
+fn finished_below_stops_at_the_oldest_outstanding_request() {
+    let mut world = World::open();
+    world.start(statfs());
+    let old = world.take_request();
+    assert_eq!(old.finished_below, old.sequence);
+    world.start(statfs());
+    let second = world.take_request();
+    assert_eq!(second.finished_below, old.sequence);
+    world.reply_done(&old, Err(Code::Io));
+    world.start(statfs());
+    let third = world.take_request();
+    assert_eq!(third.finished_below, second.sequence);
+}
+
+#[test]
+fn the_same_events_give_the_same_commands() {
+    let run = || {
+        let mut world = World::open();
+        world.start(statfs());
+        world.start(attributes_of(1 << 63));
+        let mut log = Vec::new();
+        for _ in 0..50 {
+            world.pass_to_next();
+            log.push(format!("{:?} {:?}", world.now, world.sent));
+        }
+        log
+    };
+    assert_eq!(run(), run());
+}

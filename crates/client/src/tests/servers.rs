@@ -1,0 +1,401 @@
+//! Small servers: one metadata server with the files of one directory, and data servers that keep real frames. They answer what a world
+//! sends, lose or repeat some of it if told to, and say "not now" now and then.
+
+use super::world::*;
+use crate::file::extents::ExtentMap;
+use crate::random::Random;
+use crate::*;
+use bearing_proto::Message;
+use bearing_proto::client::{
+    Answer as WireAnswer, Body, Call, ChunkRef, ChunkView, EntryView, Handle, LeaseMs, NodeView, Reply,
+    Request,
+};
+use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
+use bearing_proto::frame::FrameHeader;
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, WriteToken};
+use bearing_proto::keys::Key;
+use bearing_types::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const D1: ServerId = ServerId(11);
+pub const D2: ServerId = ServerId(12);
+pub const D3: ServerId = ServerId(13);
+
+pub struct FileRecord {
+    pub attributes: Attributes,
+    pub extents: ExtentMap,
+}
+
+pub struct ChunkRecord {
+    pub epoch: Epoch,
+    pub servers: Vec<ServerId>,
+    pub sealed: Option<u64>,
+    pub logs: BTreeMap<ServerId, Vec<u8>>,
+}
+
+/// See the module.
+pub struct Servers {
+    pub names: BTreeMap<Name, Handle>,
+    pub files: BTreeMap<NodeId, FileRecord>,
+    pub chunks: BTreeMap<ChunkId, ChunkRecord>,
+    replies: BTreeMap<Sequence, Result<Body, Code>>,
+    /// Every call that was carried out, in order, with the data calls between.
+    pub log: Vec<String>,
+    pub lease: u32,
+    /// Data servers that answer nothing.
+    pub dead: BTreeSet<ServerId>,
+    /// Data servers whose disks are full.
+    pub full: BTreeSet<ServerId>,
+    /// Data servers whose next read gives damaged bytes.
+    pub damaged: BTreeSet<ServerId>,
+    /// Seal at so many bytes less than there are.
+    pub cut_at_seal: u64,
+    pub commits_fail: Option<Code>,
+    random: Random,
+    /// Of a thousand messages so many are lost, repeated, or put off.
+    pub faults: u64,
+    next: u64,
+}
+
+impl Servers {
+    pub fn new(seed: u64) -> Servers {
+        Servers {
+            names: BTreeMap::new(),
+            files: BTreeMap::new(),
+            chunks: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            log: Vec::new(),
+            lease: 0,
+            dead: BTreeSet::new(),
+            full: BTreeSet::new(),
+            damaged: BTreeSet::new(),
+            cut_at_seal: 0,
+            commits_fail: None,
+            random: Random::new(seed),
+            faults: 0,
+            next: 100,
+        }
+    }
+
+    fn chance(&mut self) -> bool {
+        let faults = self.faults;
+        self.random.next() % 1000 < faults
+    }
+
+    /// Answers everything, letting time pass where nothing else happens, until the operation is over.
+    pub fn run(&mut self, world: &mut World, ticket: Ticket) -> Result<Answer, Code> {
+        for _ in 0..100_000 {
+            if world.finished.contains_key(&ticket) {
+                return world.result(ticket);
+            }
+            if !self.answer_all(world) {
+                assert!(world.pass_to_next(), "nothing will ever happen");
+            }
+        }
+        panic!("the operation does not end");
+    }
+
+    pub fn perform(&mut self, world: &mut World, operation: Operation) -> Result<Answer, Code> {
+        let ticket = world.start(operation);
+        self.run(world, ticket)
+    }
+
+    /// Answers what was sent. `false` if that is nothing.
+    pub fn answer_all(&mut self, world: &mut World) -> bool {
+        let sent = std::mem::take(&mut world.sent);
+        let any = !sent.is_empty();
+        for sent in sent {
+            if self.chance() {
+                continue;
+            }
+            let times = if self.chance() { 2 } else { 1 };
+            for _ in 0..times {
+                self.deliver(world, &sent);
+            }
+        }
+        any
+    }
+
+    fn deliver(&mut self, world: &mut World, sent: &Sent) {
+        let answer = match &sent.message {
+            Message::Request(request) => {
+                let answer = self.request(request);
+                Some((Message::Reply(Reply { sequence: request.sequence, answer }), Vec::new()))
+            }
+            Message::Data(request) => {
+                let Target::Server(server) = sent.to else { panic!("data servers have ids") };
+                self.data(server, request, &sent.attachment)
+                    .map(|(reply, attachment)| (Message::DataReply(reply), attachment))
+            }
+            _ => None,
+        };
+        if let Some((message, attachment)) = answer
+            && !self.chance()
+        {
+            world.step(Event::Message { from: sent.to, message, attachment });
+        }
+    }
+
+    fn request(&mut self, request: &Request) -> WireAnswer {
+        if self.chance() {
+            return WireAnswer::Retry { after_us: 100 };
+        }
+        let result = match self.replies.get(&request.sequence) {
+            Some(result) => result.clone(),
+            None => {
+                let result = self.call(&request.call, request.position);
+                if request.call.mutates() {
+                    self.replies.insert(request.sequence, result.clone());
+                }
+                result
+            }
+        };
+        let tablet = map().assignment.tablet_at(request.position).clone();
+        WireAnswer::Done { tablet: tablet.block, epoch: tablet.epoch, result: result.map(Box::new) }
+    }
+
+    fn log(&mut self, call: &str) {
+        self.log.push(call.to_owned());
+    }
+
+    fn call(&mut self, call: &Call, position: Position) -> Result<Body, Code> {
+        match call {
+            Call::Map { .. } => Ok(Body::Map(None)),
+            Call::RenewSession => Ok(Body::Session { renew_within_ms: 30_000 }),
+            Call::CloseSession => Ok(Body::Done),
+            Call::Directory { .. } | Call::Root { .. } => {
+                Ok(Body::Directory(Box::new(root_view(self.lease))))
+            }
+            Call::Lookup { name, .. } => {
+                let node = *self.names.get(name).ok_or(Code::NotFound)?;
+                Ok(Body::Entry(self.entry(node), None))
+            }
+            Call::Create { name, .. } => self.create(name, position),
+            Call::Unlink { name, keep_open, .. } => {
+                self.log(&format!("unlink keep_open={keep_open}"));
+                let node = self.names.remove(name).ok_or(Code::NotFound)?;
+                if !keep_open {
+                    self.files.remove(&node.node);
+                }
+                Ok(Body::Done)
+            }
+            Call::Release { node } => {
+                self.log("release");
+                if !self.names.values().any(|named| named == node) {
+                    self.files.remove(&node.node);
+                }
+                Ok(Body::Done)
+            }
+            Call::Attributes { node } => Ok(Body::Node(self.view(node)?)),
+            Call::SetAttributes { node, change, .. } => {
+                self.log("set attributes");
+                if let Some(size) = change.size {
+                    self.cut(node, size)?;
+                }
+                Ok(Body::Node(self.view(node)?))
+            }
+            Call::Open { node, write, truncate, .. } => {
+                self.log("open");
+                if *truncate {
+                    self.cut(node, 0)?;
+                }
+                let token = write.then(|| WriteToken::sign(node.node, SESSION, &key()));
+                Ok(Body::Opened(self.view(node)?, token))
+            }
+            Call::Extents { node, offset, .. } => {
+                let record = self.files.get(&node.node).ok_or(Code::Stale)?;
+                // Two at a time, so that paging is needed.
+                let mut extents: Vec<_> = record.extents.parts(*offset..u64::MAX).take(3).collect();
+                let complete = extents.len() < 3;
+                extents.truncate(2);
+                let (version, size) = (record.attributes.version, record.attributes.size);
+                Ok(Body::Extents { version, size, extents, complete })
+            }
+            Call::Commit { node, extents, size_min, modified, .. } => {
+                self.log("commit");
+                if let Some(code) = self.commits_fail {
+                    return Err(code);
+                }
+                let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
+                for extent in extents {
+                    record.extents.cover(*extent);
+                }
+                let attributes = &mut record.attributes;
+                attributes.size = attributes.size.max(*size_min);
+                attributes.modified = *modified;
+                attributes.version = attributes.version.next();
+                Ok(Body::Node(self.view(node)?))
+            }
+            Call::OpenChunk { copies, avoid } => self.open_chunk(*copies, avoid),
+            Call::Chunk { chunk } => Ok(Body::Chunk(self.chunk_view(*chunk))),
+            Call::SealChunk { chunk, .. } => {
+                self.log("seal");
+                let cut = self.cut_at_seal;
+                let dead = self.dead.clone();
+                let record = self.chunks.get_mut(&chunk.chunk).ok_or(Code::Stale)?;
+                let alive = record.servers.iter().filter(|server| !dead.contains(server));
+                let length = alive.map(|server| record.logs[server].len() as u64).min().unwrap_or(0);
+                record.sealed.get_or_insert(length.saturating_sub(cut));
+                record.epoch = record.epoch.next();
+                Ok(Body::Chunk(self.chunk_view(*chunk)))
+            }
+            other => panic!("these servers cannot do {other:?}"),
+        }
+    }
+
+    fn create(&mut self, name: &Name, home: Position) -> Result<Body, Code> {
+        if self.names.contains_key(name) {
+            return Err(Code::Exists);
+        }
+        self.next += 1;
+        let node = Handle { node: NodeId(self.next), home };
+        self.names.insert(name.clone(), node);
+        let attributes = attributes(FileType::Regular, 1);
+        let record = FileRecord { attributes, extents: ExtentMap::empty(Version(1)) };
+        self.files.insert(node.node, record);
+        Ok(Body::Entry(self.entry(node), Some(WriteToken::sign(node.node, SESSION, &key()))))
+    }
+
+    fn cut(&mut self, node: &Handle, size: u64) -> Result<(), Code> {
+        let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
+        let kept: Vec<_> = record.extents.parts(0..size).collect();
+        record.extents = ExtentMap::empty(Version(1));
+        for extent in kept {
+            record.extents.cover(extent);
+        }
+        record.attributes.size = size;
+        record.attributes.version = record.attributes.version.next();
+        Ok(())
+    }
+
+    fn view(&self, node: &Handle) -> Result<NodeView, Code> {
+        let record = self.files.get(&node.node).ok_or(Code::Stale)?;
+        Ok(NodeView { node: *node, attributes: record.attributes, lease: LeaseMs(self.lease) })
+    }
+
+    fn entry(&self, node: Handle) -> EntryView {
+        EntryView {
+            node,
+            file_type: FileType::Regular,
+            lease: LeaseMs(self.lease),
+            attributes: self.view(&node).ok(),
+            directory: None,
+        }
+    }
+
+    fn open_chunk(&mut self, copies: u8, avoid: &[ServerId]) -> Result<Body, Code> {
+        self.log(&format!("open chunk avoiding {avoid:?}"));
+        let servers: Vec<_> = [D1, D2, D3].into_iter().filter(|server| !avoid.contains(server)).collect();
+        if servers.len() < usize::from(copies) {
+            return Err(Code::NoSpace);
+        }
+        let servers = servers[..usize::from(copies)].to_vec();
+        self.next += 1;
+        let chunk = ChunkRef { chunk: ChunkId(self.next), position: Position(self.next) };
+        let logs = servers.iter().map(|server| (*server, Vec::new())).collect();
+        self.chunks.insert(chunk.chunk, ChunkRecord { epoch: Epoch(1), servers, sealed: None, logs });
+        Ok(Body::Chunk(self.chunk_view(chunk)))
+    }
+
+    fn chunk_view(&self, chunk: ChunkRef) -> ChunkView {
+        let record = &self.chunks[&chunk.chunk];
+        let body = CapabilityBody {
+            chunk: chunk.chunk,
+            start: 0,
+            end: u64::MAX,
+            right: DataRight::Append,
+            epoch: record.epoch,
+            expires: Wall(i64::MAX),
+        };
+        ChunkView {
+            chunk,
+            epoch: record.epoch,
+            servers: record.servers.clone(),
+            sealed: record.sealed,
+            capability: Capability::sign(body, &key()),
+        }
+    }
+
+    fn data(
+        &mut self,
+        server: ServerId,
+        request: &DataRequest,
+        bytes: &[u8],
+    ) -> Option<(DataReply, Vec<u8>)> {
+        if self.dead.contains(&server) {
+            return None;
+        }
+        let mut attachment = Vec::new();
+        let result = match &request.call {
+            DataCall::Append { servers, crc, .. } => self.append(server, request.chunk, servers, *crc, bytes),
+            DataCall::Sync { servers, .. } => {
+                self.log("sync");
+                match servers.iter().find(|server| self.dead.contains(server)) {
+                    Some(lost) => Err(DataError::ReplicaLost(*lost)),
+                    None => Ok(DataBody::Done),
+                }
+            }
+            DataCall::Read { frame, skip, length, .. } => {
+                self.read(server, request.chunk, *frame, *skip, *length).map(|read| {
+                    let crc = crc32c::crc32c(&read);
+                    attachment = read;
+                    if self.damaged.contains(&server) {
+                        attachment[0] ^= 1;
+                    }
+                    DataBody::Bytes { crc }
+                })
+            }
+            other => panic!("clients do not send {other:?}"),
+        };
+        Some((DataReply { id: request.id, result }, attachment))
+    }
+
+    fn append(
+        &mut self,
+        server: ServerId,
+        chunk: ChunkId,
+        servers: &[ServerId],
+        crc: u32,
+        bytes: &[u8],
+    ) -> Result<DataBody, DataError> {
+        self.log("append");
+        assert_eq!((crc32c::crc32c(bytes), servers[0]), (crc, server));
+        let record = self.chunks.get_mut(&chunk).ok_or(DataError::NoChunk)?;
+        if record.sealed.is_some() {
+            return Err(DataError::Sealed);
+        }
+        if self.full.contains(&server) {
+            return Err(DataError::Full);
+        }
+        let frame = record.logs[&server].len() as u64;
+        record.logs.get_mut(&server).unwrap().extend_from_slice(bytes);
+        if let Some(lost) = servers.iter().find(|server| self.dead.contains(server)) {
+            return Err(DataError::ReplicaLost(*lost));
+        }
+        for server in &servers[1..] {
+            record.logs.get_mut(server).unwrap().extend_from_slice(bytes);
+        }
+        Ok(DataBody::Appended { frame })
+    }
+
+    fn read(
+        &self,
+        server: ServerId,
+        chunk: ChunkId,
+        frame: u64,
+        skip: u32,
+        length: u32,
+    ) -> Result<Vec<u8>, DataError> {
+        let record = self.chunks.get(&chunk).ok_or(DataError::NoChunk)?;
+        let log = record.logs.get(&server).ok_or(DataError::NoChunk)?;
+        let end = record.sealed.unwrap_or(u64::MAX).min(log.len() as u64) as usize;
+        let log = log[..end].get(frame as usize..).ok_or(DataError::BeyondEnd)?;
+        let header = FrameHeader::decode(log).map_err(|_| DataError::Corrupt)?;
+        let from = header.header_bytes as usize + skip as usize;
+        log.get(from..from + length as usize).map(<[u8]>::to_vec).ok_or(DataError::BeyondEnd)
+    }
+}
+
+fn key() -> Key {
+    Key::new([9; 32])
+}
