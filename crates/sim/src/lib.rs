@@ -1,1 +1,30 @@
-//! sim
+//! Whole clusters in one thread from one seed: the machines that production runs, in a simulated world with faults.
+//!
+//! Invariants: the same seed and options give the same happenings, to the last byte, in every process (see [`Report::hash`]); nothing of the
+//! machines is replaced or reached into, the simulator only plays their shell. Checks mention no bug: they state promises.
+
+mod audit;
+mod client_host;
+mod clock;
+mod cluster;
+mod coordinator;
+mod counts;
+mod data_host;
+mod digest;
+mod kernel;
+mod ledger;
+mod meta_host;
+mod model;
+mod nemesis;
+mod network;
+mod options;
+mod post;
+mod program;
+mod recorder;
+mod sim;
+mod worker;
+mod world;
+
+pub use counts::Counts;
+pub use options::{Options, Planted};
+pub use sim::{Report, run};

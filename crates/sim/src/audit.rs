@@ -1,0 +1,209 @@
+//! Before the work: the directories that clients work in. After it: everything is walked, read and compared.
+
+use crate::clock::SECOND;
+use crate::cluster::Hosts;
+use crate::sim::Sim;
+use crate::worker::view_of;
+use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
+use bearing_proto::client::Handle;
+use bearing_types::{Access, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
+use bearing_workload::{Check, CodeOrder, Mutation, Observed, Seen, View, compare_tree};
+use std::time::Duration;
+
+/// How long one operation of the audit may take.
+const OPERATION_MAX: u64 = 70 * SECOND;
+/// What one entry adds to a directory's size.
+const ENTRY_BYTES: u64 = 32;
+/// How late counts of a directory may be.
+const COUNTS_LATE: Duration = Duration::from_millis(1_000);
+
+/// See the module.
+pub struct Audit {
+    hosts: Hosts,
+    root: Option<Found>,
+}
+
+impl Audit {
+    /// Of a cluster.
+    pub fn new(hosts: Hosts) -> Audit {
+        Audit { hosts, root: None }
+    }
+
+    fn ask(&self, sim: &mut Sim, operation: Operation) -> Result<Answer, Code> {
+        let Sim { clients, world, recorder, .. } = sim;
+        let ticket = clients[0].ask(world, recorder, operation);
+        let end = sim.world.now().0 + OPERATION_MAX;
+        let answer = std::cell::RefCell::new(None);
+        sim.run_until(end, |sim| {
+            while let Some((finished, result)) = sim.clients[0].take_finished() {
+                if finished == ticket {
+                    *answer.borrow_mut() = Some(result);
+                }
+            }
+            answer.borrow().is_some()
+        });
+        answer.into_inner().unwrap_or(Err(Code::Unreachable))
+    }
+
+    fn must(&self, sim: &mut Sim, operation: Operation) -> Option<Answer> {
+        let told = format!("{operation:?}");
+        match self.ask(sim, operation) {
+            Ok(answer) => Some(answer),
+            Err(code) => {
+                if sim.ledger.complaints.is_empty() {
+                    sim.ledger
+                        .blame(&sim.world, format!("nothing is wrong any more, but {told} gives {code:?}"));
+                }
+                None
+            }
+        }
+    }
+
+    /// Makes the shared directory and each client's own, and lets the workers draw from them. `false`: the cluster does not work.
+    pub fn prepare(&mut self, sim: &mut Sim) -> bool {
+        let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return false };
+        self.root = Some(root);
+        let Some(shared) = self.make(sim, root.node, "shared") else { return false };
+        for client in 0..sim.clients.len() {
+            let Some(private) = self.make(sim, root.node, &format!("private-{client}")) else { return false };
+            sim.clients[client].employ(private, shared);
+        }
+        true
+    }
+
+    fn make(&self, sim: &mut Sim, directory: Handle, name: &str) -> Option<Handle> {
+        let name = Name::new(name.as_bytes()).expect("a plain name");
+        let (who, mode) = (Credentials::ROOT, Mode::new(0o777));
+        let mutation =
+            Mutation::MakeDirectory { directory: directory.node, name: name.clone(), who: who.clone(), mode };
+        let entry = sim.recorder.begin(&sim.world, sim.clients[0].host, mutation);
+        let answer = self.must(sim, Operation::MakeDirectory { directory, name, who, mode })?;
+        let Answer::Found(found) = answer else { return None };
+        sim.recorder.end(&sim.world, entry, Ok(Seen::Node(view_of(&found))));
+        Some(found.node)
+    }
+
+    /// Compares everything.
+    pub fn finish(&self, sim: &mut Sim) {
+        if !sim.ledger.complaints.is_empty() {
+            return;
+        }
+        for what in sim.ledger.model.check_quiet() {
+            sim.ledger.blame(&sim.world, format!("when nothing happens any more: {what}"));
+        }
+        sim.compare_stores();
+        self.check_lost_reads(sim);
+        sim.restart_client(0);
+        let observed = self.walk(sim);
+        let Some(root) = self.root else { return };
+        let View { mode, uid, gid, .. } = view_of(&root);
+        let check = Check {
+            root: NodeId::ROOT,
+            root_access: Access { mode, uid, gid },
+            counts_late: COUNTS_LATE,
+            entry_bytes: Some(ENTRY_BYTES),
+            codes: CodeOrder::Any,
+        };
+        let witness: Vec<_> = sim
+            .ledger
+            .witness
+            .iter()
+            .filter(|event| !sim.recorder.is_beside(event.request))
+            .cloned()
+            .collect();
+        let checked = check.run(&sim.recorder.history, &witness);
+        sim.world.counts.add_many("answers checked", checked.answers);
+        sim.world.counts.add_many("changes in the witness", witness.len() as u64);
+        let trees = observed.map(|observed| compare_tree(&checked.oracle, NodeId::ROOT, &observed));
+        for violation in checked.violations.into_iter().chain(trees.into_iter().flatten()) {
+            sim.ledger.blame(&sim.world, violation.to_string());
+        }
+    }
+
+    /// Bytes that were synced are never lost; bytes that were not may be, when data servers crashed.
+    fn check_lost_reads(&self, sim: &mut Sim) {
+        for (at, node) in std::mem::take(&mut sim.recorder.lost_reads) {
+            let frames = sim.ledger.model.frames_of(node);
+            if sim.recorder.are_stable(&frames) && !frames.is_empty() {
+                sim.ledger.blame(
+                    &sim.world,
+                    format!("{node} could not be read at {at:?}, but all of it was synced"),
+                );
+            }
+        }
+    }
+
+    // --- the walk ---
+
+    fn walk(&self, sim: &mut Sim) -> Option<Vec<Observed>> {
+        let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return None };
+        let mut observed = vec![Observed { path: Vec::new(), view: view_of(&root), content: None }];
+        let mut left = vec![(Vec::new(), root.node)];
+        while let Some((path, directory)) = left.pop() {
+            for entry in self.list(sim, directory)? {
+                let mut path: Vec<Name> = path.clone();
+                path.push(entry.name.clone());
+                observed.push(self.observe(sim, path.clone(), &entry)?);
+                if entry.file_type == FileType::Directory {
+                    left.push((path, entry.node));
+                }
+            }
+        }
+        Some(observed)
+    }
+
+    fn list(&self, sim: &mut Sim, directory: Handle) -> Option<Vec<Listed>> {
+        let (mut all, mut after) = (Vec::new(), Cookie::START);
+        loop {
+            let operation = Operation::List { directory, who: Credentials::ROOT, after, count_max: 64 };
+            let Some(Answer::Listed(entries)) = self.must(sim, operation) else { return None };
+            let Some(last) = entries.last() else { return Some(all) };
+            after = last.cookie;
+            all.extend(entries);
+        }
+    }
+
+    fn observe(&self, sim: &mut Sim, path: Vec<Name>, entry: &Listed) -> Option<Observed> {
+        let attributes = Operation::Attributes { node: entry.node, file_type: entry.file_type };
+        let Some(Answer::Found(found)) = self.must(sim, attributes) else { return None };
+        let content = match entry.file_type {
+            FileType::Regular => self.read(sim, entry.node, found.attributes.size)?,
+            FileType::Symlink => match self.must(sim, Operation::ReadLink { node: entry.node })? {
+                Answer::Target(target) => Some(target),
+                _ => None,
+            },
+            _ => None,
+        };
+        Some(Observed { path, view: view_of(&found), content })
+    }
+
+    /// A file's bytes; the inner `None` when bytes that were never synced are lost.
+    fn read(&self, sim: &mut Sim, node: Handle, size: u64) -> Option<Option<Vec<u8>>> {
+        let open =
+            Operation::Open { node, who: Credentials::ROOT, read: true, write: false, truncate: false };
+        let Some(Answer::Opened(file, _)) = self.must(sim, open) else { return None };
+        let bytes = self.read_open(sim, node, file, size);
+        self.must(sim, Operation::Close { file })?;
+        bytes
+    }
+
+    fn read_open(&self, sim: &mut Sim, node: Handle, file: OpenFile, size: u64) -> Option<Option<Vec<u8>>> {
+        match self.ask(sim, Operation::Read { file, offset: 0, length: size as u32 + 100 }) {
+            Ok(Answer::Bytes(bytes)) => Some(Some(bytes)),
+            Err(Code::Io) => {
+                let frames = sim.ledger.model.frames_of(node.node);
+                if sim.recorder.are_stable(&frames) {
+                    let what = format!("{} cannot be read, but all of it was synced", node.node);
+                    sim.ledger.blame(&sim.world, what);
+                }
+                sim.world.counts.add("audit: files with lost bytes");
+                Some(None)
+            }
+            other => {
+                let what = format!("{} cannot be read at the end: {other:?}", node.node);
+                sim.ledger.blame(&sim.world, what);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! A client's host: its machine, the kernel above it, and the workers that use it.
+
+use crate::clock::{Instantly, MILLISECOND};
+use crate::cluster::{COPIES, Hosts, Role};
+use crate::kernel::{Kernel, Locks};
+use crate::network::{HostId, Way};
+use crate::options::Planted;
+use crate::post::Post;
+use crate::program::{Meaning, Program};
+use crate::recorder::Recorder;
+use crate::worker;
+use crate::world::{Happening, World};
+use bearing_client::{
+    Answer, Client, ClientConfig, Command, Event, Note, Operation, Target, Ticket, Transport,
+};
+use bearing_proto::client::Handle;
+use bearing_proto::{Message, Sender};
+use bearing_types::{Code, FilesystemId, Mono, NodeId, SessionId};
+use bearing_workload::{Generator, GeneratorOptions, Seeded};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Workers of one client.
+pub const WORKERS: usize = 3;
+/// An operation may take so long; longer means that somebody waits for ever.
+const PATIENCE: u64 = 55 * crate::clock::SECOND;
+
+/// An operation under way.
+#[derive(Debug)]
+pub struct Asked {
+    /// Whose it is; `None`: the simulator's own.
+    pub worker: Option<usize>,
+    /// Its change in the history.
+    pub entry: Option<usize>,
+    /// What it means.
+    pub meaning: Meaning,
+    /// When it began.
+    pub invoked: Mono,
+    locks: Locks,
+}
+
+/// A worker.
+#[derive(Debug)]
+pub struct Worker {
+    /// What it does.
+    pub program: Program,
+    /// It waits for a lock of the kernel.
+    parked: bool,
+}
+
+/// See the module.
+pub struct ClientHost {
+    /// The host.
+    pub host: HostId,
+    hosts: Hosts,
+    machine: Option<Client>,
+    session: SessionId,
+    post: Post,
+    planted: Planted,
+    /// What the client itself draws.
+    pub rng: Seeded,
+    /// What it does next.
+    pub generator: Option<Generator>,
+    /// Its workers.
+    pub workers: Vec<Worker>,
+    kernel: Kernel,
+    asked: BTreeMap<Ticket, Asked>,
+    next_ticket: u64,
+    next_seed: u8,
+    wake_at: Option<Instantly>,
+    invalidating: BTreeMap<u64, Vec<bearing_client::Invalidation>>,
+    /// When each node that this client wrote was last open for writing.
+    pub written: BTreeMap<NodeId, Mono>,
+    /// Finished operations of the simulator's own.
+    finished: VecDeque<(Ticket, Result<Answer, Code>)>,
+    /// The session is over, or something else makes a new start necessary.
+    pub restart_wanted: bool,
+}
+
+impl ClientHost {
+    /// A host that is down.
+    pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted) -> ClientHost {
+        assert!(matches!(hosts.role(host), Role::Client(_)), "{host:?} is no client");
+        let workers = (0..WORKERS).map(|_| Worker { program: Program::Idle, parked: false }).collect();
+        ClientHost {
+            host,
+            hosts,
+            machine: None,
+            session: SessionId(0),
+            post: Post::new(host, Sender::Nobody),
+            planted,
+            rng,
+            generator: None,
+            workers,
+            kernel: Kernel::default(),
+            asked: BTreeMap::new(),
+            next_ticket: 1,
+            next_seed: 0,
+            wake_at: None,
+            invalidating: BTreeMap::new(),
+            written: BTreeMap::new(),
+            finished: VecDeque::new(),
+            restart_wanted: false,
+        }
+    }
+
+    /// Opens a new session.
+    pub fn start(&mut self, world: &mut World, recorder: &mut Recorder) {
+        world.toggle(self.host);
+        self.session = SessionId(self.rng.next());
+        world.learn_session(self.session, self.host);
+        self.post = Post::new(self.host, Sender::Client(self.session));
+        let mut config = ClientConfig::standard(self.session, FilesystemId(1), COPIES);
+        config.list_page = 8;
+        config.chunk_bytes_max = 64 << 10;
+        config.extents_page = 4;
+        config.mutant = self.planted.client;
+        self.machine = Some(Client::new(config, self.rng.next()));
+        self.step(world, recorder, Event::Tick);
+        let life = world.life(self.host);
+        for worker in 0..WORKERS {
+            let delay = self.rng.between(1, 50) * MILLISECOND;
+            world.after(delay, Happening::Go(self.host, life, worker));
+        }
+    }
+
+    /// The host dies with all that it buffered.
+    pub fn crash(&mut self, world: &mut World, recorder: &mut Recorder) {
+        world.toggle(self.host);
+        self.machine = None;
+        self.kernel = Kernel::default();
+        self.asked.clear();
+        self.wake_at = None;
+        self.invalidating.clear();
+        self.restart_wanted = false;
+        self.written.clear();
+        for worker in &mut self.workers {
+            *worker = Worker { program: Program::Idle, parked: false };
+        }
+        recorder.client_died(self.host);
+    }
+
+    /// Lets workers draw from these directories.
+    pub fn employ(&mut self, private: Handle, shared: Handle) {
+        let rng = self.rng.fork(7);
+        self.generator = Some(Generator::new(rng, GeneratorOptions::default(), private, shared));
+    }
+
+    /// Operations that should have been over long ago.
+    pub fn overdue(&self, world: &World) -> Vec<String> {
+        let late = |asked: &&Asked| world.now().0 > asked.invoked.0 + PATIENCE;
+        self.asked
+            .values()
+            .filter(late)
+            .map(|asked| format!("{:?} since {} us", asked.meaning, asked.invoked.0 / 1000))
+            .collect()
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.workers.iter().all(|worker| matches!(worker.program, Program::Idle))
+    }
+
+    /// What the machine counted since it was started.
+    pub fn count(&self, world: &mut World) {
+        let Some(machine) = &self.machine else { return };
+        let counters = machine.counters();
+        for (name, count) in [
+            ("client: requests sent again", counters.resends),
+            ("client: told to retry", counters.retries),
+            ("client: referred", counters.referrals),
+            ("client: maps taken", counters.maps),
+            ("client: recalls answered", counters.recalls),
+            ("client: names from leases", counters.name_hits),
+            ("client: attributes from leases", counters.attribute_hits),
+            ("client: grants from leases", counters.grant_hits),
+            ("client: chunks lost", counters.chunks_lost),
+            ("client: replicas passed over", counters.replicas_passed_over),
+            ("client: opened without asking", counters.local_opens),
+            ("client: late replies", counters.late_replies),
+        ] {
+            world.counts.add_many(name, count);
+        }
+    }
+
+    // --- operations ---
+
+    /// Starts an operation of the simulator's own.
+    pub fn ask(&mut self, world: &mut World, recorder: &mut Recorder, operation: Operation) -> Ticket {
+        let asked = Asked {
+            worker: None,
+            entry: None,
+            meaning: Meaning::Part,
+            invoked: world.true_mono(),
+            locks: Vec::new(),
+        };
+        self.begin(world, recorder, operation, asked)
+    }
+
+    /// A finished operation of the simulator's own.
+    pub fn take_finished(&mut self) -> Option<(Ticket, Result<Answer, Code>)> {
+        self.finished.pop_front()
+    }
+
+    fn begin(
+        &mut self,
+        world: &mut World,
+        recorder: &mut Recorder,
+        operation: Operation,
+        asked: Asked,
+    ) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        world.tell(|| format!("{:?} {ticket:?} {operation:?}", self.host));
+        world.digest.bytes(format!("{operation:?}").as_bytes());
+        self.asked.insert(ticket, asked);
+        self.step(world, recorder, Event::Start(ticket, operation));
+        ticket
+    }
+
+    /// A worker goes on.
+    pub fn go(&mut self, world: &mut World, recorder: &mut Recorder, worker: usize) {
+        if matches!(self.workers[worker].program, Program::Idle) && !worker::draw(self, recorder, worker) {
+            return;
+        }
+        let Some(ask) = self.workers[worker].program.next() else { return };
+        if let Meaning::Change(change) = &ask.meaning
+            && self.is_under_way(change)
+        {
+            // Two equal changes of one client could not be told apart at the wire.
+            self.workers[worker].program = Program::Idle;
+            return self.think(world, worker);
+        }
+        if !self.kernel.lock(&ask.locks) {
+            self.workers[worker].parked = true;
+            world.counts.add("kernel: waited for a lock");
+            return;
+        }
+        self.workers[worker].parked = false;
+        recorder.operations_left = recorder.operations_left.saturating_sub(1);
+        world.counts.add("operations");
+        let entry = match &ask.meaning {
+            Meaning::Change(change) => Some(recorder.begin(world, self.host, change.clone())),
+            Meaning::Question(_) | Meaning::Part => None,
+        };
+        worker::begun(self, world, recorder, worker);
+        let invoked = world.true_mono();
+        let asked = Asked { worker: Some(worker), entry, meaning: ask.meaning, invoked, locks: ask.locks };
+        self.begin(world, recorder, ask.operation, asked);
+    }
+
+    fn is_under_way(&self, change: &bearing_workload::Mutation) -> bool {
+        self.asked.values().any(|asked| matches!(&asked.meaning, Meaning::Change(other) if other == change))
+    }
+
+    /// The worker goes on after a while.
+    pub fn think(&mut self, world: &mut World, worker: usize) {
+        let delay = match self.rng.below(20) {
+            0 => self.rng.between(200, 1500),
+            1..6 => 0,
+            _ => self.rng.between(1, 60),
+        };
+        let life = world.life(self.host);
+        world.after(delay * MILLISECOND + 1, Happening::Go(self.host, life, worker));
+    }
+
+    fn finish(
+        &mut self,
+        world: &mut World,
+        recorder: &mut Recorder,
+        ticket: Ticket,
+        result: Result<Answer, Code>,
+    ) {
+        world.tell(|| format!("{:?} {ticket:?} -> {result:?}", self.host));
+        world.digest.bytes(format!("{result:?}").as_bytes());
+        let asked = self.asked.remove(&ticket).expect("operations finish once");
+        self.kernel.unlock(&asked.locks);
+        match asked.worker {
+            None => self.finished.push_back((ticket, result)),
+            Some(worker) => {
+                worker::finished(self, world, recorder, worker, asked, result);
+                self.think(world, worker);
+            }
+        }
+        for parked in 0..WORKERS {
+            if std::mem::take(&mut self.workers[parked].parked) {
+                let life = world.life(self.host);
+                world.after(1_000, Happening::Go(self.host, life, parked));
+            }
+        }
+    }
+
+    // --- the machine ---
+
+    /// A packet arrived.
+    pub fn arrive(&mut self, world: &mut World, recorder: &mut Recorder, way: Way, bytes: &[u8]) {
+        let Some(packet) = self.post.open(world, way, bytes) else { return };
+        let Sender::Server(server) = packet.sender else { return };
+        let mut attachment = Some(packet.attachment);
+        for message in packet.messages {
+            match &message {
+                Message::Reply(reply) => recorder.replied(world, self.session, reply),
+                Message::DataReply(reply) => recorder.data_replied(self.session, reply),
+                _ => {}
+            }
+            let event = Event::Message {
+                from: Target::Server(server),
+                message,
+                attachment: attachment.take().unwrap_or_default(),
+            };
+            self.step(world, recorder, event);
+        }
+    }
+
+    /// The machine wanted to be woken now.
+    pub fn wake(&mut self, world: &mut World, recorder: &mut Recorder) {
+        if self.wake_at == Some(world.now()) {
+            self.wake_at = None;
+            self.step(world, recorder, Event::Tick);
+        }
+    }
+
+    /// The kernel has taken an invalidation.
+    pub fn done(&mut self, world: &mut World, recorder: &mut Recorder, number: u64) {
+        let Some(what) = self.invalidating.remove(&number) else { return };
+        self.kernel.invalidate(number, &what);
+        self.tell_invalidated(world, recorder);
+    }
+
+    fn tell_invalidated(&mut self, world: &mut World, recorder: &mut Recorder) {
+        for number in self.kernel.invalidated() {
+            self.step(world, recorder, Event::Invalidated(number));
+        }
+    }
+
+    fn step(&mut self, world: &mut World, recorder: &mut Recorder, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let Some(machine) = &mut self.machine else { return };
+            let mut out = Vec::new();
+            machine.step(world.clock_of(self.host), event, &mut out);
+            for command in out {
+                self.carry_out(world, recorder, command, &mut events);
+            }
+            for host in self.post.flush(world) {
+                if let Role::Metadata(server) | Role::Data(server) = self.hosts.role(host) {
+                    world.counts.add("client: unreachable hints");
+                    events.push_back(Event::Unreachable(server));
+                }
+            }
+            events.extend(self.kernel.invalidated().into_iter().map(Event::Invalidated));
+        }
+        self.set_wake(world);
+    }
+
+    fn carry_out(
+        &mut self,
+        world: &mut World,
+        recorder: &mut Recorder,
+        command: Command,
+        events: &mut VecDeque<Event>,
+    ) {
+        match command {
+            Command::Send { to, transport, message, attachment } => {
+                match &message {
+                    Message::Request(request) => recorder.sent(world, self.host, self.session, request),
+                    Message::Data(request) => recorder.data_sent(self.session, request, &attachment),
+                    _ => {}
+                }
+                self.send(world, to, transport, &message, &attachment, events);
+            }
+            Command::Finish(ticket, result) => self.finish(world, recorder, ticket, result),
+            Command::Invalidate { number, what } => {
+                world.counts.add("kernel: invalidations");
+                self.invalidating.insert(number, what);
+                let delay = self.rng.between(5_000, 300_000);
+                let life = world.life(self.host);
+                world.after(delay, Happening::Done(self.host, life, number));
+            }
+            Command::Servers(_) => {}
+            Command::Note(note) => self.note(world, note),
+        }
+    }
+
+    fn send(
+        &mut self,
+        world: &mut World,
+        to: Target,
+        transport: Transport,
+        message: &Message,
+        bulk: &[u8],
+        events: &mut VecDeque<Event>,
+    ) {
+        let server = match to {
+            Target::Server(server) => server,
+            Target::AnySeed => {
+                self.next_seed = self.next_seed % crate::cluster::METADATA + 1;
+                bearing_types::ServerId(u32::from(self.next_seed))
+            }
+        };
+        let Some(host) = self.hosts.host_of(server) else { return };
+        let way = match transport {
+            Transport::Datagram => Way::Datagram,
+            Transport::Stream => Way::Stream,
+        };
+        if !self.post.send(world, host, Sender::Server(server), way, message, bulk) {
+            world.counts.add("client: unreachable hints");
+            events.push_back(Event::Unreachable(server));
+        }
+    }
+
+    fn note(&mut self, world: &mut World, note: Note) {
+        world.tell(|| format!("{:?} {note:?}", self.host));
+        match note {
+            Note::SessionOver(code) => {
+                world.counts.add(&format!("client: session over ({code:?})"));
+                self.restart_wanted = true;
+            }
+            Note::WritesLost(..) => world.counts.add("client: buffered writes lost"),
+            Note::SessionOpen(_) | Note::MapTaken(_) | Note::ChunkLost(_) | Note::ReplicaPassedOver(_) => {}
+        }
+    }
+
+    fn set_wake(&mut self, world: &mut World) {
+        let Some(due) = self.machine.as_ref().and_then(Client::next_wake) else { return };
+        let at = world.when(self.host, due);
+        if self.wake_at.is_none_or(|set| at < set) {
+            self.wake_at = Some(at);
+            let life = world.life(self.host);
+            world.at(at, Happening::Wake(self.host, life));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which hosts there are, and what the coordinator's registers hold at the beginning.
+
+use crate::network::HostId;
+use bearing_placement::{Assignment, Scheme};
+use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
+use bearing_proto::coordinator::{FILESYSTEM_KEY, server_key, tablet_key};
+use bearing_seams::{Coordinator, MemCoordinator};
+use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The coordinator's id.
+pub const COORDINATOR: ServerId = ServerId(1_000_000);
+/// The coordinator's host.
+pub const COORDINATOR_HOST: HostId = HostId(0);
+/// Metadata servers.
+pub const METADATA: u8 = 3;
+/// Data servers.
+pub const DATA: u8 = 3;
+/// Copies of written data.
+pub const COPIES: u8 = 2;
+
+const DATA_BASE: u32 = 1_000;
+
+/// What a host does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The coordinator.
+    Coordinator,
+    /// A metadata server.
+    Metadata(ServerId),
+    /// A data server.
+    Data(ServerId),
+    /// A client, by its number.
+    Client(u32),
+}
+
+/// The hosts of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Hosts {
+    /// How many clients.
+    pub clients: u8,
+}
+
+impl Hosts {
+    /// How many hosts.
+    pub fn count(self) -> usize {
+        usize::from(1 + METADATA + DATA + self.clients)
+    }
+
+    /// All of them.
+    pub fn all(self) -> impl Iterator<Item = HostId> {
+        (0..self.count() as u8).map(HostId)
+    }
+
+    /// What a host does.
+    pub fn role(self, host: HostId) -> Role {
+        match host.0 {
+            0 => Role::Coordinator,
+            number if number <= METADATA => Role::Metadata(ServerId(u32::from(number))),
+            number if number <= METADATA + DATA => {
+                Role::Data(ServerId(DATA_BASE + u32::from(number - METADATA)))
+            }
+            number => Role::Client(u32::from(number - METADATA - DATA - 1)),
+        }
+    }
+
+    /// Where a server runs.
+    pub fn host_of(self, server: ServerId) -> Option<HostId> {
+        self.all().find(|host| match self.role(*host) {
+            Role::Coordinator => server == COORDINATOR,
+            Role::Metadata(id) | Role::Data(id) => id == server,
+            Role::Client(_) => false,
+        })
+    }
+
+    /// The hosts of metadata servers.
+    pub fn metadata(self) -> impl Iterator<Item = HostId> {
+        (1..=METADATA).map(HostId)
+    }
+
+    /// The hosts of data servers.
+    pub fn data(self) -> impl Iterator<Item = HostId> {
+        (METADATA + 1..=METADATA + DATA).map(HostId)
+    }
+
+    /// The hosts of clients.
+    pub fn clients(self) -> impl Iterator<Item = HostId> {
+        (METADATA + DATA + 1..1 + METADATA + DATA + self.clients).map(HostId)
+    }
+
+    /// A new cluster's registers.
+    pub fn registers(self, scheme: Scheme, tablet_bits: u8, name_key: NameKey) -> MemCoordinator {
+        let mut coordinator = MemCoordinator::new();
+        let mut put = |key: &str, value: Vec<u8>| {
+            coordinator.swap(key, None, Some(value)).expect("registers in memory do not fail");
+        };
+        let mut owners = Vec::new();
+        for host in self.metadata().chain(self.data()) {
+            let (server, kind) = match self.role(host) {
+                Role::Metadata(server) => (server, ServerKind::Metadata),
+                Role::Data(server) => (server, ServerKind::Data),
+                Role::Coordinator | Role::Client(_) => unreachable!("only servers are listed"),
+            };
+            if kind == ServerKind::Metadata {
+                owners.push(server);
+            }
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
+            put(&server_key(server), encode(&ServerEntry { server, kind, address }));
+        }
+        let assignment = Assignment::even(&owners, tablet_bits).expect("three servers and a few tablets");
+        for tablet in assignment.tablets() {
+            put(&tablet_key(tablet.block), encode(tablet));
+        }
+        let filesystem =
+            FilesystemRecord { filesystem: FilesystemId(1), name_key, scheme, root: NodeId::ROOT };
+        put(FILESYSTEM_KEY, encode(&filesystem));
+        coordinator
+    }
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("plain values always encode")
+}

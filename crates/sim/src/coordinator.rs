@@ -1,0 +1,68 @@
+//! The coordinator's host: registers in memory behind messages. A crash only makes it unreachable for a while.
+
+use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts};
+use crate::network::{HostId, Way};
+use crate::post::Post;
+use crate::world::World;
+use bearing_proto::coordinator::{Ask, AskCall, Register, TellBody, Told};
+use bearing_proto::{Message, Sender};
+use bearing_seams::{Coordinator, EngineResult, Entry, MemCoordinator, Swap};
+
+/// See the module.
+pub struct CoordinatorHost {
+    registers: MemCoordinator,
+    post: Post,
+    hosts: Hosts,
+}
+
+impl CoordinatorHost {
+    /// A coordinator that holds these registers.
+    pub fn new(hosts: Hosts, registers: MemCoordinator) -> CoordinatorHost {
+        let post = Post::new(COORDINATOR_HOST, Sender::Server(COORDINATOR));
+        CoordinatorHost { registers, post, hosts }
+    }
+
+    /// A packet arrived.
+    pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
+        let Some(packet) = self.post.open(world, way, bytes) else { return };
+        let Sender::Server(asker) = packet.sender else { return };
+        let Some(to) = self.hosts.host_of(asker) else { return };
+        for message in packet.messages {
+            let Message::Ask(Ask { id, call }) = message else { continue };
+            if matches!(call, AskCall::Swap { .. }) {
+                world.counts.add("coordinator: swaps");
+            }
+            let result = self.answer(call).map_err(|error| error.to_string());
+            if matches!(result, Ok(TellBody::Conflict(_))) {
+                world.counts.add("coordinator: swaps that met another's");
+            }
+            let told = Message::Told(Told { id, result });
+            self.post.send(world, to, packet.sender, Way::Datagram, &told, &[]);
+        }
+        self.post.flush(world);
+    }
+
+    /// All registers under a prefix, to look at.
+    pub fn list(&mut self, prefix: &str) -> Vec<Entry> {
+        self.registers.list(prefix).expect("registers in memory do not fail").1
+    }
+
+    fn answer(&mut self, call: AskCall) -> EngineResult<TellBody> {
+        match call {
+            AskCall::Read { key } => Ok(TellBody::Register(self.registers.read(&key)?.map(register))),
+            AskCall::List { prefix, since } => {
+                let (version, entries) = self.registers.list(&prefix)?;
+                let news = since.is_none_or(|since| since < version);
+                Ok(TellBody::Registers(version, news.then(|| entries.into_iter().map(register).collect())))
+            }
+            AskCall::Swap { key, expected, value } => match self.registers.swap(&key, expected, value)? {
+                Swap::Done(version) => Ok(TellBody::Swapped(version)),
+                Swap::Conflict(entry) => Ok(TellBody::Conflict(entry.map(register))),
+            },
+        }
+    }
+}
+
+fn register(entry: Entry) -> Register {
+    Register { key: entry.key, version: entry.version, value: entry.value }
+}

@@ -1,0 +1,240 @@
+//! A data server's host: its machine and its chunk logs. Commands of one chunk are carried out one after the other, each taking its time;
+//! reads and chunks go beside each other. A crash loses what was not synced.
+
+use crate::clock::MILLISECOND;
+use crate::cluster::{Hosts, Role};
+use crate::network::{HostId, Way};
+use crate::post::Post;
+use crate::world::{Happening, World};
+use bearing_data::{Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket};
+use bearing_proto::{Message, Sender};
+use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_types::{ChunkId, ServerId};
+use bearing_workload::Seeded;
+use std::collections::{BTreeMap, VecDeque};
+
+/// See the module.
+pub struct DataHost {
+    host: HostId,
+    server: ServerId,
+    hosts: Hosts,
+    machine: Option<DataServer>,
+    log: MemChunkLog,
+    post: Post,
+    rng: Seeded,
+    lanes: BTreeMap<ChunkId, VecDeque<(Ticket, LogCommand)>>,
+    jobs: BTreeMap<u64, (Ticket, LogCommand)>,
+    next_job: u64,
+    wake_at: Option<crate::clock::Instantly>,
+    out: Vec<Command>,
+    /// Syncs take so many times longer than usual.
+    pub slowness: u64,
+    /// The next sync fails.
+    pub fail_sync: bool,
+}
+
+impl DataHost {
+    /// A host that is down, with an empty log.
+    pub fn new(host: HostId, hosts: Hosts, rng: Seeded) -> DataHost {
+        let Role::Data(server) = hosts.role(host) else { unreachable!("{host:?} is no data server") };
+        DataHost {
+            host,
+            server,
+            hosts,
+            machine: None,
+            log: MemChunkLog::new(),
+            post: Post::new(host, Sender::Server(server)),
+            rng,
+            lanes: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            wake_at: None,
+            out: Vec::new(),
+            slowness: 1,
+            fail_sync: false,
+        }
+    }
+
+    /// Starts the machine on what the log holds.
+    pub fn start(&mut self, world: &mut World) {
+        world.toggle(self.host);
+        let chunks = self.log.chunks().expect("a log in memory lists its chunks");
+        let start = Start { server: self.server, first_id: self.rng.next() >> 1 };
+        self.machine = Some(DataServer::new(start, Config::standard(), world.keys.grants().clone(), chunks));
+        self.set_wake(world);
+    }
+
+    /// The host dies. Unsynced bytes are lost, torn or kept as the fault says.
+    pub fn crash(&mut self, world: &mut World) {
+        world.toggle(self.host);
+        self.machine = None;
+        self.post = Post::new(self.host, Sender::Server(self.server));
+        self.lanes.clear();
+        self.jobs.clear();
+        self.wake_at = None;
+        self.fail_sync = false;
+        let mut fault = crate::nemesis::crash_fault(&mut self.rng, world);
+        self.log.crash(&mut fault);
+    }
+
+    /// The chunk logs, to look at.
+    pub fn log(&mut self) -> &mut MemChunkLog {
+        &mut self.log
+    }
+
+    /// A packet arrived.
+    pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
+        let Some(packet) = self.post.open(world, way, bytes) else { return };
+        let mut attachment = Some(packet.attachment);
+        for message in packet.messages {
+            let event = match message {
+                Message::Data(request) => {
+                    let attachment = attachment.take().unwrap_or_default();
+                    Event::Request { from: packet.sender, request, attachment }
+                }
+                Message::DataReply(reply) => Event::Reply { from: packet.sender, reply },
+                _ => continue,
+            };
+            self.step(world, event);
+        }
+        self.finish_step(world);
+    }
+
+    /// The machine wanted to be woken now.
+    pub fn wake(&mut self, world: &mut World) {
+        if self.wake_at != Some(world.now()) {
+            return;
+        }
+        self.wake_at = None;
+        self.step(world, Event::Tick);
+        self.finish_step(world);
+    }
+
+    /// A command to the log is done now.
+    pub fn done(&mut self, world: &mut World, number: u64) {
+        let Some((ticket, command)) = self.jobs.remove(&number) else { return };
+        if self.fail_sync && matches!(command, LogCommand::Sync { .. }) {
+            self.fail_sync = false;
+            self.log.fail_next_sync();
+            world.counts.add("fault: data sync failed");
+        }
+        let event = command.run(ticket, &mut self.log);
+        if let Some(chunk) = lane_of(&command) {
+            self.go_on(world, chunk);
+        }
+        self.step(world, event);
+        self.finish_step(world);
+    }
+
+    fn step(&mut self, world: &mut World, event: Event) {
+        let Some(machine) = &mut self.machine else { return };
+        machine.step(world.clock_of(self.host), event, &mut self.out);
+        for command in std::mem::take(&mut self.out) {
+            self.carry_out(world, command);
+        }
+    }
+
+    fn finish_step(&mut self, world: &mut World) {
+        self.post.flush(world);
+        self.set_wake(world);
+    }
+
+    fn carry_out(&mut self, world: &mut World, command: Command) {
+        match command {
+            Command::Ask { to, request, attachment } => {
+                let Some(host) = self.hosts.host_of(to) else { return };
+                let message = Message::Data(request);
+                self.post.send(world, host, Sender::Server(to), Way::Datagram, &message, &attachment);
+            }
+            Command::Answer { to, reply, attachment } => {
+                let Some(host) = world.host_of_sender(self.hosts, to) else { return };
+                self.post.answer(world, host, to, &Message::DataReply(reply), &attachment);
+            }
+            Command::Log { ticket, command } => self.queue(world, ticket, command),
+            Command::Note(note) => {
+                world.counts.add(name_of(&note));
+                world.tell(|| format!("{}: {note}", self.server));
+            }
+        }
+    }
+
+    fn queue(&mut self, world: &mut World, ticket: Ticket, command: LogCommand) {
+        match lane_of(&command) {
+            None => self.begin(world, ticket, command),
+            Some(chunk) => {
+                let lane = self.lanes.entry(chunk).or_default();
+                lane.push_back((ticket, command));
+                if lane.len() == 1 {
+                    self.begin_first(world, chunk);
+                }
+            }
+        }
+    }
+
+    /// The first command of a chunk stays in its lane until it is done.
+    fn begin_first(&mut self, world: &mut World, chunk: ChunkId) {
+        let first = self.lanes.get(&chunk).and_then(|lane| lane.front()).cloned();
+        if let Some((ticket, command)) = first {
+            self.begin(world, ticket, command);
+        }
+    }
+
+    fn go_on(&mut self, world: &mut World, chunk: ChunkId) {
+        let Some(lane) = self.lanes.get_mut(&chunk) else { return };
+        lane.pop_front();
+        if lane.is_empty() {
+            self.lanes.remove(&chunk);
+        } else {
+            self.begin_first(world, chunk);
+        }
+    }
+
+    fn begin(&mut self, world: &mut World, ticket: Ticket, command: LogCommand) {
+        let delay = match &command {
+            LogCommand::Sync { .. } | LogCommand::Set { .. } => {
+                self.rng.between(100_000, 3 * MILLISECOND) * self.slowness
+            }
+            LogCommand::Append { .. } | LogCommand::Create { .. } | LogCommand::Remove { .. } => {
+                self.rng.between(2_000, 60_000)
+            }
+            LogCommand::Read { .. } | LogCommand::Space => self.rng.between(5_000, 400_000),
+        };
+        self.next_job += 1;
+        self.jobs.insert(self.next_job, (ticket, command));
+        let life = world.life(self.host);
+        world.after(delay, Happening::Done(self.host, life, self.next_job));
+    }
+
+    fn set_wake(&mut self, world: &mut World) {
+        let Some(due) = self.machine.as_ref().and_then(DataServer::next_wake) else { return };
+        let at = world.when(self.host, due);
+        if self.wake_at.is_none_or(|set| at < set) {
+            self.wake_at = Some(at);
+            let life = world.life(self.host);
+            world.at(at, Happening::Wake(self.host, life));
+        }
+    }
+}
+
+/// Commands of one chunk keep their order; reads and questions about space do not.
+fn lane_of(command: &LogCommand) -> Option<ChunkId> {
+    match command {
+        LogCommand::Create { chunk, .. }
+        | LogCommand::Append { chunk, .. }
+        | LogCommand::Sync { chunk }
+        | LogCommand::Set { chunk, .. }
+        | LogCommand::Remove { chunk } => Some(*chunk),
+        LogCommand::Read { .. } | LogCommand::Space => None,
+    }
+}
+
+fn name_of(note: &Note) -> &'static str {
+    match note {
+        Note::DiskFailed { .. } => "data: disk failed",
+        Note::DiskFull { .. } => "data: disk full",
+        Note::ReplicaLost { .. } => "data: replica lost",
+        Note::Corrupt { .. } => "data: corrupt frame noticed",
+        Note::Cut { .. } => "data: torn tail cut",
+        Note::Short { .. } => "data: sealed beyond what is here",
+    }
+}

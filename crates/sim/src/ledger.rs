@@ -1,0 +1,204 @@
+//! What has become stable, record by record, in one order over all tablets: the witness of the checker, and the model on which the
+//! invariants are checked after every record.
+//!
+//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness: which request was committed when.
+
+use crate::model::Model;
+use crate::network::HostId;
+use crate::world::World;
+use bearing_meta::{Key, LogEntry, Record};
+use bearing_proto::client::Body;
+use bearing_proto::peer::{ItemId, Work};
+use bearing_seams::LoggedRecord;
+use bearing_types::{Block, Epoch, LogIndex, Mono, NodeId, Position};
+use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A tablet as its logs tell it.
+#[derive(Debug, Default)]
+struct Line {
+    /// Who served it under which epoch.
+    owners: BTreeMap<Epoch, HostId>,
+    last: Option<(Epoch, LogIndex)>,
+    /// What a host that will take it over has copied.
+    copies: BTreeMap<HostId, BTreeMap<Vec<u8>, Vec<u8>>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Ledger {
+    /// In order.
+    pub witness: Vec<WitnessEvent>,
+    /// What all stable records together say.
+    pub model: Model,
+    /// What was broken, with the time.
+    pub complaints: Vec<String>,
+    lines: BTreeMap<Block, Line>,
+    committed: BTreeSet<RequestId>,
+    /// Queued drops of links on their way: whose they are.
+    owed: BTreeMap<(Position, ItemId), RequestId>,
+    inbox: BTreeMap<(Block, Position), BTreeSet<ItemId>>,
+}
+
+/// Complaints beyond so many only repeat the first ones.
+const COMPLAINTS_MAX: usize = 30;
+
+impl Ledger {
+    /// Something is wrong.
+    pub fn blame(&mut self, world: &World, what: String) {
+        world.tell(|| format!("BROKEN: {what}"));
+        if self.complaints.len() < COMPLAINTS_MAX {
+            self.complaints.push(format!("at {} us: {what}", world.now().0 / 1000));
+        }
+    }
+
+    /// A server says that it serves a tablet.
+    pub fn serving(&mut self, world: &World, host: HostId, tablet: Block, epoch: Epoch) {
+        let line = self.lines.entry(tablet).or_default();
+        let newest = line.owners.last_key_value().map(|(newest, owner)| (*newest, *owner));
+        line.owners.insert(epoch, host);
+        let copied = line.copies.remove(&host);
+        line.copies.clear();
+        if let Some((newest, owner)) = newest.filter(|(newest, _)| *newest >= epoch) {
+            let what =
+                format!("{tablet} is served by {host:?} under {epoch}, but {owner:?} had it under {newest}");
+            self.blame(world, what);
+        }
+        if newest.is_some_and(|(_, owner)| owner != host) {
+            self.check_copy(world, host, tablet, copied.unwrap_or_default());
+        }
+    }
+
+    /// A hand-over must bring everything that was stable, and nothing else.
+    fn check_copy(&mut self, world: &World, host: HostId, tablet: Block, copied: BTreeMap<Vec<u8>, Vec<u8>>) {
+        let held = self.model.stored(tablet);
+        if *held == copied {
+            return;
+        }
+        let missing = held.iter().find(|(key, value)| copied.get(*key) != Some(*value));
+        let extra = copied.keys().find(|key| !held.contains_key(*key));
+        let key = missing.map(|(key, _)| key).or(extra).and_then(|key| Key::decode(key));
+        let what = format!("{tablet} came to {host:?} with other records than it had; the first is {key:?}");
+        self.blame(world, what);
+    }
+
+    /// A record is stable now.
+    pub fn commit(&mut self, world: &mut World, host: HostId, record: &LoggedRecord) {
+        let entry = match LogEntry::decode(&record.bytes) {
+            Ok(entry) => entry,
+            Err(error) => {
+                return self.blame(world, format!("{host:?} logged a record of {}: {error}", record.tablet));
+            }
+        };
+        world.counts.add("log records");
+        let line = self.lines.entry(record.tablet).or_default();
+        if line.owners.get(&record.epoch) != Some(&host) {
+            let copy = line.copies.entry(host).or_default();
+            if entry.reset {
+                copy.clear();
+            }
+            for change in entry.changes {
+                match change.value {
+                    Some(value) => copy.insert(change.key, value),
+                    None => copy.remove(&change.key),
+                };
+            }
+            world.counts.add("log records of hand-overs");
+            return;
+        }
+        self.check_line(world, host, record);
+        let mut changes = Vec::new();
+        for change in &entry.changes {
+            match change.decode() {
+                Ok(change) => changes.push(change),
+                Err(error) => {
+                    self.blame(world, format!("{host:?} logged a change of {}: {error}", record.tablet));
+                }
+            }
+        }
+        self.bear_witness(world, record.tablet, &changes);
+        for what in self.model.apply(record.tablet, &entry.changes, changes) {
+            self.blame(world, what);
+        }
+    }
+
+    fn check_line(&mut self, world: &World, host: HostId, record: &LoggedRecord) {
+        let line = self.lines.entry(record.tablet).or_default();
+        let Some((epoch, last)) = line.last.replace((record.epoch, record.index)) else { return };
+        if record.epoch < epoch {
+            let what = format!("{host:?} logged for {} under {} after {epoch}", record.tablet, record.epoch);
+            self.blame(world, what);
+        }
+        // A hand-over takes indices for its parts.
+        let follows = if record.epoch == epoch { record.index == last.next() } else { record.index > last };
+        if !follows {
+            let what = format!("{host:?} logged {} of {} after {last}", record.index, record.tablet);
+            self.blame(world, what);
+        }
+    }
+
+    fn bear_witness(&mut self, world: &World, tablet: Block, changes: &[(Key, Option<Record>)]) {
+        let at = world.true_mono();
+        let drops = |record: &Option<Record>| matches!(record, Some(Record::Outbox(outbox)) if matches!(outbox.work, Work::DropLink { .. }));
+        let owing: Vec<ItemId> = changes
+            .iter()
+            .filter_map(|(key, record)| match key {
+                Key::Outbox(item) if drops(record) => Some(*item),
+                _ => None,
+            })
+            .collect();
+        for (key, record) in changes {
+            match (key, record) {
+                (Key::Reply(session, sequence), Some(Record::Reply(reply))) => {
+                    let request = RequestId { session: *session, sequence: *sequence };
+                    let created = created_by(&reply.body);
+                    let link_owed = !owing.is_empty();
+                    self.owed.extend(owing.iter().map(|item| ((tablet.start(), *item), request)));
+                    let kind = WitnessKind::Committed { created, link_owed };
+                    self.witness.push(WitnessEvent { at, request, kind });
+                    if !self.committed.insert(request) {
+                        self.blame(world, format!("{request:?} was committed a second time"));
+                    }
+                }
+                (Key::Inbox(from), Some(Record::Inbox(inbox))) => {
+                    self.drop_links(at, (tablet, *from), &inbox.done)
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn drop_links(&mut self, at: Mono, place: (Block, Position), done: &[ItemId]) {
+        let known = self.inbox.entry(place).or_default();
+        for item in done {
+            if known.insert(*item)
+                && let Some(request) = self.owed.get(&(place.1, *item))
+            {
+                self.witness.push(WitnessEvent { at, request: *request, kind: WitnessKind::LinkDropped });
+            }
+        }
+    }
+
+    /// Whether a request was ever committed.
+    pub fn has(&self, request: RequestId) -> bool {
+        self.committed.contains(&request)
+    }
+
+    /// Who serves a tablet, by its newest epoch.
+    pub fn owner_of(&self, tablet: Block) -> Option<HostId> {
+        self.lines.get(&tablet)?.owners.last_key_value().map(|(_, host)| *host)
+    }
+
+    /// All tablets.
+    pub fn tablets(&self) -> impl Iterator<Item = Block> + '_ {
+        self.lines.keys().copied()
+    }
+}
+
+/// The node that an answer speaks of.
+fn created_by(body: &Body) -> Option<NodeId> {
+    match body {
+        Body::Entry(entry, _) => Some(entry.node.node),
+        _ => None,
+    }
+}

@@ -1,0 +1,422 @@
+//! A metadata server's host: its machine, its store and its tablet log.
+//!
+//! Commands are carried out in the order given. Store commands take effect at once and are reported a little later, in order. Appends are
+//! gathered while a sync is under way, then written and synced together; a crash in between leaves what a disk could have kept. A crash
+//! may also come in the middle of the commands of one step, at each named step of a protocol.
+
+use crate::clock::{Instantly, MILLISECOND};
+use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
+use crate::ledger::Ledger;
+use crate::network::{HostId, Way};
+use crate::options::Planted;
+use crate::post::Post;
+use crate::world::{Happening, World};
+use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note};
+use bearing_proto::{Message, Sender};
+use bearing_seams::{
+    EngineResult, KeyRange, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog,
+};
+use bearing_types::{Block, LogIndex, ServerId, SessionId};
+use bearing_workload::Seeded;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The log is cut when it is longer than this; small, so that cutting happens.
+const LOG_BYTES_MAX: u64 = 128 << 10;
+
+/// Records that are being made stable.
+struct Syncing {
+    mark: LogMark,
+    last: AppendNumber,
+    records: Vec<LoggedRecord>,
+}
+
+/// See the module.
+pub struct MetaHost {
+    host: HostId,
+    server: ServerId,
+    hosts: Hosts,
+    machine: Option<MetaServer>,
+    store: MemStore,
+    log: MemTabletLog,
+    post: Post,
+    rng: Seeded,
+    planted: Planted,
+    /// Sessions that this life of the server has heard from: only these it can reach.
+    heard: BTreeSet<SessionId>,
+    gathered: Vec<(AppendNumber, LoggedRecord)>,
+    syncing: Option<Syncing>,
+    jobs: BTreeMap<u64, Job>,
+    next_job: u64,
+    store_last: Instantly,
+    unapplied: BTreeMap<Block, LogIndex>,
+    flushed: bool,
+    wake_at: Option<Instantly>,
+    out: Vec<Command>,
+    /// Syncs take so many times longer than usual.
+    pub slowness: u64,
+    /// The next sync fails.
+    pub fail_sync: bool,
+    /// How often of a million a named step of a protocol is its last.
+    pub crash_at_step: u64,
+    /// It wants to die now, and why.
+    pub dying: Option<String>,
+}
+
+enum Job {
+    Sync,
+    Report(Box<Event>),
+}
+
+impl MetaHost {
+    /// A host that is down, with nothing stored.
+    pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted) -> MetaHost {
+        let Role::Metadata(server) = hosts.role(host) else { unreachable!("{host:?} is no metadata server") };
+        MetaHost {
+            host,
+            server,
+            hosts,
+            machine: None,
+            store: MemStore::new(),
+            log: MemTabletLog::new(),
+            post: Post::new(host, Sender::Server(server)),
+            rng,
+            planted,
+            heard: BTreeSet::new(),
+            gathered: Vec::new(),
+            syncing: None,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            store_last: Instantly(0),
+            unapplied: BTreeMap::new(),
+            flushed: false,
+            wake_at: None,
+            out: Vec::new(),
+            slowness: 1,
+            fail_sync: false,
+            crash_at_step: 0,
+            dying: None,
+        }
+    }
+
+    /// Recovers and starts the machine.
+    pub fn start(&mut self, world: &mut World, ledger: &mut Ledger) {
+        world.toggle(self.host);
+        let recovered = bearing_meta::recover(&mut self.store, &mut self.log);
+        let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
+        let config = self.config();
+        self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
+        self.step(world, ledger, Event::Start(recovered));
+        self.finish_step(world);
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::standard();
+        // Small, so that cold reads, parts of listings and of hand-overs happen.
+        config.cache_entries_max = 64;
+        config.list_entries_max = 16;
+        config.copy_pairs_max = 24;
+        config.id_range = 64;
+        config.mutant = self.planted.meta;
+        config
+    }
+
+    /// The host dies: what was not synced is lost, torn or kept as the fault says. What survives of the records under way is stable from
+    /// now on.
+    pub fn crash(&mut self, world: &mut World, ledger: &mut Ledger) {
+        world.toggle(self.host);
+        self.machine = None;
+        self.post = Post::new(self.host, Sender::Server(self.server));
+        self.heard.clear();
+        self.gathered.clear();
+        self.jobs.clear();
+        self.wake_at = None;
+        self.fail_sync = false;
+        self.dying = None;
+        self.unapplied.clear();
+        self.flushed = false;
+        let mut fault = crate::nemesis::crash_fault(&mut self.rng, world);
+        self.log.crash(&mut fault);
+        self.store.crash(&mut fault);
+        let Some(syncing) = self.syncing.take() else { return };
+        let kept = self.log.read(Some(syncing.mark), syncing.records.len()).expect("a log in memory reads");
+        let lost = syncing.records.len() - kept.len();
+        world.counts.add_many("fault: unsynced log records lost", lost as u64);
+        world.counts.add_many("fault: unsynced log records kept", kept.len() as u64);
+        for (_, record) in kept {
+            ledger.commit(world, self.host, &record);
+        }
+    }
+
+    /// Where the server's records can be looked at.
+    pub fn store(&mut self) -> &mut MemStore {
+        &mut self.store
+    }
+
+    /// The machine, while it runs.
+    pub fn machine(&self) -> Option<&MetaServer> {
+        self.machine.as_ref()
+    }
+
+    /// Somebody wants a tablet served elsewhere.
+    pub fn hand_over(&mut self, world: &mut World, ledger: &mut Ledger, block: Block, to: ServerId) {
+        self.step(world, ledger, Event::HandOver(block, to));
+        self.finish_step(world);
+    }
+
+    /// A packet arrived.
+    pub fn arrive(&mut self, world: &mut World, ledger: &mut Ledger, way: Way, bytes: &[u8]) {
+        let Some(packet) = self.post.open(world, way, bytes) else { return };
+        if let Sender::Client(session) = packet.sender {
+            self.heard.insert(session);
+        }
+        for message in packet.messages {
+            let event = match (packet.sender, message) {
+                (Sender::Client(session), Message::Request(request)) => Event::Request(session, request),
+                (Sender::Client(session), Message::Recalled(recalled)) => Event::Recalled(session, recalled),
+                (Sender::Server(server), Message::Peer(message)) => Event::Peer(server, message),
+                (Sender::Server(server), Message::DataReply(reply)) => Event::Data(server, reply),
+                (Sender::Server(_), Message::Told(told)) => Event::Told(told),
+                _ => continue,
+            };
+            self.step(world, ledger, event);
+        }
+        self.finish_step(world);
+    }
+
+    /// The machine wanted to be woken now.
+    pub fn wake(&mut self, world: &mut World, ledger: &mut Ledger) {
+        if self.wake_at != Some(world.now()) {
+            return;
+        }
+        self.wake_at = None;
+        self.step(world, ledger, Event::Tick);
+        self.finish_step(world);
+    }
+
+    /// Something of the disk is done now.
+    pub fn done(&mut self, world: &mut World, ledger: &mut Ledger, number: u64) {
+        match self.jobs.remove(&number) {
+            Some(Job::Sync) => self.synced(world, ledger),
+            Some(Job::Report(event)) => self.step(world, ledger, *event),
+            None => return,
+        }
+        self.finish_step(world);
+    }
+
+    // --- commands ---
+
+    fn step(&mut self, world: &mut World, ledger: &mut Ledger, event: Event) {
+        if self.dying.is_some() {
+            return;
+        }
+        let Some(machine) = &mut self.machine else { return };
+        let mut commands = std::mem::take(&mut self.out);
+        machine.step(world.clock_of(self.host), event, &mut commands);
+        for command in commands.drain(..) {
+            self.carry_out(world, ledger, command);
+            if self.dying.is_some() {
+                break;
+            }
+        }
+        // The buffer is used again.
+        commands.clear();
+        self.out = commands;
+    }
+
+    fn finish_step(&mut self, world: &mut World) {
+        self.begin_sync(world);
+        self.flush_if_due();
+        self.post.flush(world);
+        self.set_wake(world);
+    }
+
+    fn carry_out(&mut self, world: &mut World, ledger: &mut Ledger, command: Command) {
+        match command {
+            Command::Reply(session, reply) => {
+                let Some(host) = self.reach(world, session) else { return };
+                let message = Message::Reply(reply);
+                self.post.answer(world, host, Sender::Client(session), &message, &[]);
+            }
+            Command::Recall(session, recall) => {
+                let Some(host) = self.reach(world, session) else { return };
+                let message = Message::Recall(recall);
+                self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
+            }
+            Command::Peer(server, message) => self.send(world, server, &Message::Peer(message)),
+            Command::Data(server, request) => self.send(world, server, &Message::Data(request)),
+            Command::Ask(ask) => {
+                let receiver = Sender::Server(COORDINATOR);
+                self.post.send(world, COORDINATOR_HOST, receiver, Way::Datagram, &Message::Ask(ask), &[]);
+            }
+            Command::Append(number, record) => self.append(world, number, record),
+            Command::Load { ticket, tablet, keys, ranges } => {
+                let result = read(&mut self.store, tablet, &keys, &ranges);
+                self.report(world, Event::Loaded(ticket, result));
+            }
+            Command::Apply(tablet, index, changes) => {
+                let result = self.store.apply(tablet, index, &changes);
+                if self.unapplied.get(&tablet).is_some_and(|last| *last <= index) {
+                    self.unapplied.remove(&tablet);
+                }
+                self.report(world, Event::Applied(tablet, index, result));
+            }
+            Command::CreateTablet(tablet) => {
+                self.store.create_tablet(tablet).expect("a store in memory makes keyspaces");
+            }
+            Command::RemoveTablet(tablet) => {
+                self.unapplied.remove(&tablet);
+                self.store.remove_tablet(tablet).expect("a store in memory removes keyspaces");
+            }
+            Command::Map(..) => world.counts.add("meta: maps taken"),
+            Command::Note(note) => self.note(world, ledger, note),
+        }
+    }
+
+    fn reach(&self, world: &mut World, session: SessionId) -> Option<HostId> {
+        if !self.heard.contains(&session) {
+            world.counts.add("meta: session of unknown address");
+            return None;
+        }
+        world.host_of_session(session)
+    }
+
+    fn send(&mut self, world: &mut World, server: ServerId, message: &Message) {
+        let Some(host) = self.hosts.host_of(server) else { return };
+        self.post.send(world, host, Sender::Server(server), Way::Datagram, message, &[]);
+    }
+
+    fn note(&mut self, world: &mut World, ledger: &mut Ledger, note: Note) {
+        world.tell(|| format!("{}: {note:?}", self.server));
+        match note {
+            Note::Serving(tablet, epoch) => {
+                world.counts.add("meta: tablets taken");
+                ledger.serving(world, self.host, tablet, epoch);
+            }
+            Note::Left(_) => world.counts.add("meta: tablets left"),
+            Note::Failed(reason) => {
+                world.counts.add("meta: stopped after a failure");
+                self.dying = Some(format!("it failed: {reason}"));
+            }
+            Note::Damaged(what) => {
+                ledger.blame(world, format!("{} says its records are damaged: {what}", self.server))
+            }
+            Note::Step(name) => {
+                world.counts.add(&format!("step: {name}"));
+                if self.crash_at_step > 0 && self.rng.chance(self.crash_at_step, 1_000_000) {
+                    world.counts.add(&format!("crash at: {name}"));
+                    self.dying = Some(format!("a crash at {name:?}"));
+                }
+            }
+        }
+    }
+
+    // --- the disk ---
+
+    fn append(&mut self, world: &mut World, number: AppendNumber, record: LoggedRecord) {
+        world.digest.bytes(&record.bytes);
+        self.unapplied.insert(record.tablet, record.index);
+        self.gathered.push((number, record));
+        if self.planted.syncs_late() {
+            // The planted bug: "stable" is said before it is true.
+            self.report(world, Event::Synced(number, Ok(())));
+        }
+    }
+
+    fn begin_sync(&mut self, world: &mut World) {
+        if self.syncing.is_some() || self.gathered.is_empty() || self.dying.is_some() {
+            return;
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        let last = gathered.last().expect("not empty").0;
+        let records: Vec<LoggedRecord> = gathered.into_iter().map(|(_, record)| record).collect();
+        match self.log.append(&records) {
+            Ok(mark) => self.syncing = Some(Syncing { mark, last, records }),
+            Err(error) => {
+                self.report(world, Event::Synced(last, Err(error)));
+                return;
+            }
+        }
+        let usual = self.rng.between(80_000, 2 * MILLISECOND);
+        self.next_job += 1;
+        self.jobs.insert(self.next_job, Job::Sync);
+        let life = world.life(self.host);
+        world.after(usual * self.slowness, Happening::Done(self.host, life, self.next_job));
+    }
+
+    fn synced(&mut self, world: &mut World, ledger: &mut Ledger) {
+        if std::mem::take(&mut self.fail_sync) {
+            world.counts.add("fault: log sync failed");
+            self.log.fail_next_sync();
+        }
+        let result = self.log.sync();
+        let Some(last) = self.syncing.as_ref().map(|syncing| syncing.last) else { return };
+        if let Err(error) = result {
+            // Nobody knows what reached the disk: the crash that follows decides.
+            return self.step(world, ledger, Event::Synced(last, Err(error)));
+        }
+        let syncing = self.syncing.take().expect("seen just now");
+        for record in &syncing.records {
+            ledger.commit(world, self.host, record);
+        }
+        if std::mem::take(&mut self.flushed) {
+            world.counts.add("meta: log cut");
+            self.log.cut(syncing.mark).expect("a log in memory cuts");
+        }
+        if self.crash_at_step > 0 && self.rng.chance(self.crash_at_step / 8, 1_000_000) {
+            world.counts.add("crash at: synced, nobody told");
+            self.dying = Some("a crash after a sync".into());
+            return;
+        }
+        if !self.planted.syncs_late() {
+            self.step(world, ledger, Event::Synced(last, Ok(())));
+        }
+    }
+
+    /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is cut after the next append.
+    fn flush_if_due(&mut self) {
+        let due = !self.flushed && self.unapplied.is_empty() && self.log.bytes_used() >= LOG_BYTES_MAX;
+        if due && self.dying.is_none() {
+            self.store.flush().expect("a store in memory flushes");
+            self.flushed = true;
+        }
+    }
+
+    /// Reports from the store come in the order of its commands.
+    fn report(&mut self, world: &mut World, event: Event) {
+        let delay = if self.rng.chance(1, 40) {
+            self.rng.between(1, 8) * MILLISECOND
+        } else {
+            self.rng.between(1_000, 80_000)
+        };
+        let at = Instantly(world.now().0 + delay).max(self.store_last);
+        self.store_last = at;
+        self.next_job += 1;
+        self.jobs.insert(self.next_job, Job::Report(Box::new(event)));
+        let life = world.life(self.host);
+        world.at(at, Happening::Done(self.host, life, self.next_job));
+    }
+
+    fn set_wake(&mut self, world: &mut World) {
+        let Some(due) = self.machine.as_ref().map(MetaServer::next_wake) else { return };
+        let at = world.when(self.host, due);
+        if self.wake_at.is_none_or(|set| at < set) {
+            self.wake_at = Some(at);
+            let life = world.life(self.host);
+            world.at(at, Happening::Wake(self.host, life));
+        }
+    }
+}
+
+fn read(
+    store: &mut MemStore,
+    tablet: Block,
+    keys: &[Vec<u8>],
+    ranges: &[(KeyRange, usize)],
+) -> EngineResult<LoadResult> {
+    let values = keys.iter().map(|key| store.get(tablet, key)).collect::<EngineResult<_>>()?;
+    let ranges = ranges
+        .iter()
+        .map(|(range, count_max)| store.range(tablet, range, *count_max))
+        .collect::<EngineResult<_>>()?;
+    Ok(LoadResult { values, ranges })
+}

@@ -1,0 +1,155 @@
+//! Faults: which, when, for how long. Drawn from a seed of its own, so that a change of what clients do does not shift them.
+
+use crate::clock::{MILLISECOND, SECOND};
+use crate::cluster::{COORDINATOR_HOST, Hosts};
+use crate::network::{HostId, Weather};
+use crate::world::World;
+use bearing_seams::CrashFault;
+use bearing_types::{Block, ServerId};
+use bearing_workload::Seeded;
+
+/// A fault, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Time for the next fault.
+    Next,
+    /// A host dies, for so many nanoseconds.
+    Crash(HostId, u64),
+    /// Everything loses power at the same time, for so many nanoseconds.
+    PowerCut(u64),
+    /// A host starts again.
+    Start(HostId),
+    /// These directions are cut, for so many nanoseconds.
+    Cut(Vec<(HostId, HostId)>, u64),
+    /// They are whole again.
+    Mend(Vec<(HostId, HostId)>),
+    /// The network gets bad, for so many nanoseconds.
+    Storm(u64),
+    /// It is as usual again.
+    Calm,
+    /// A host's disk syncs slowly, for so many nanoseconds.
+    Slow(HostId, u64),
+    /// It is as fast as usual again.
+    Fast(HostId),
+    /// A host's wall clock is off by so much from now on, in nanoseconds.
+    Clock(HostId, i64),
+    /// The next sync of a host fails.
+    FailSync(HostId),
+    /// A tablet, drawn by this number, shall be served by another server.
+    HandOver(u64, ServerId),
+}
+
+/// What survives a crash: all, nothing, or a drawn part.
+pub fn crash_fault(rng: &mut Seeded, world: &mut World) -> CrashFault {
+    match rng.below(4) {
+        0 => {
+            world.counts.add("fault: crash that keeps what was not synced");
+            CrashFault::keeping_all()
+        }
+        1 => {
+            world.counts.add("fault: crash that loses what was not synced");
+            CrashFault::losing_all()
+        }
+        _ => {
+            world.counts.add("fault: crash that tears what was not synced");
+            CrashFault::new(rng.next())
+        }
+    }
+}
+
+/// Draws faults.
+pub struct Nemesis {
+    rng: Seeded,
+    hosts: Hosts,
+}
+
+impl Nemesis {
+    /// A nemesis of these hosts.
+    pub fn new(rng: Seeded, hosts: Hosts) -> Nemesis {
+        Nemesis { rng, hosts }
+    }
+
+    /// How long until the next fault.
+    pub fn pause(&mut self) -> u64 {
+        match self.rng.below(4) {
+            0 => self.rng.between(5, 100) * MILLISECOND,
+            _ => self.rng.between(200, 2_500) * MILLISECOND,
+        }
+    }
+
+    /// How long a host stays down.
+    pub fn downtime(&mut self) -> u64 {
+        match self.rng.below(5) {
+            0 => self.rng.between(1_500, 5_000) * MILLISECOND,
+            _ => self.rng.between(20, 900) * MILLISECOND,
+        }
+    }
+
+    fn spell(&mut self) -> u64 {
+        self.rng.between(50, 3_000) * MILLISECOND
+    }
+
+    fn one_of(&mut self, hosts: impl Iterator<Item = HostId>) -> HostId {
+        let hosts: Vec<HostId> = hosts.collect();
+        *self.rng.pick(&hosts).expect("there are hosts of every kind")
+    }
+
+    /// The next fault.
+    pub fn draw(&mut self) -> Act {
+        let hosts = self.hosts;
+        let downtime = self.downtime();
+        let spell = self.spell();
+        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3]) {
+            0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
+            1 => Act::Crash(self.one_of(hosts.data()), downtime),
+            2 => Act::Crash(self.one_of(hosts.clients()), downtime),
+            3 => Act::Crash(COORDINATOR_HOST, downtime),
+            4 => self.cut_pair(true, spell),
+            5 => self.cut_half(spell),
+            6 => self.cut_pair(false, spell),
+            7 => Act::Storm(spell),
+            8 => Act::Slow(self.one_of(hosts.metadata().chain(hosts.data())), spell),
+            9 => self.turn_clock(),
+            10 => Act::HandOver(self.rng.next(), ServerId(self.rng.between(1, 3) as u32)),
+            11 => Act::FailSync(self.one_of(hosts.metadata())),
+            12 => Act::FailSync(self.one_of(hosts.data())),
+            _ => Act::PowerCut(downtime),
+        }
+    }
+
+    fn cut_pair(&mut self, both_ways: bool, spell: u64) -> Act {
+        let from = self.one_of(self.hosts.all());
+        let to = self.one_of(self.hosts.all().filter(|host| *host != from));
+        let mut ways = vec![(from, to)];
+        if both_ways {
+            ways.push((to, from));
+        }
+        Act::Cut(ways, spell)
+    }
+
+    fn cut_half(&mut self, spell: u64) -> Act {
+        let sides: Vec<bool> = self.hosts.all().map(|_| self.rng.chance(1, 2)).collect();
+        let side = |host: HostId| sides[usize::from(host.0)];
+        let all: Vec<HostId> = self.hosts.all().collect();
+        let pairs = all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to)));
+        Act::Cut(pairs.filter(|(from, to)| side(*from) != side(*to)).collect(), spell)
+    }
+
+    /// Mostly within what servers allow each other (250 ms), sometimes far beyond.
+    fn turn_clock(&mut self) -> Act {
+        let bound = if self.rng.chance(1, 3) { 20 * SECOND } else { 120 * MILLISECOND };
+        let offset = self.rng.below(2 * bound) as i64 - bound as i64;
+        let host = self.one_of(self.hosts.all());
+        Act::Clock(host, offset)
+    }
+
+    /// One of some tablets.
+    pub fn tablet(number: u64, tablets: &[Block]) -> Option<Block> {
+        if tablets.is_empty() { None } else { tablets.get((number % tablets.len() as u64) as usize).copied() }
+    }
+
+    /// How the network is while clients work.
+    pub fn weather(&mut self) -> Weather {
+        if self.rng.chance(1, 6) { Weather::FAIR } else { Weather::USUAL }
+    }
+}

@@ -1,0 +1,288 @@
+//! Keeps the history: what clients asked and were told, which request carried which change, and which bytes which frame held.
+//!
+//! It reads along at the client's wire. A change is known by what it asks; a commit, which no operation asks for by itself, becomes an
+//! entry of its own.
+
+use crate::network::HostId;
+use crate::world::World;
+use bearing_proto::client::{Answer, Call, Extent, Reply, Request};
+use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
+use bearing_proto::frame::FrameHeader;
+use bearing_types::{ChunkId, Code, Mono, NodeId, Outcome, SessionId};
+use bearing_workload::{
+    ClientId, Entry, Event, History, Mutation, MutationOutcome, Piece, Query, RequestId, Seen, WriteOpen,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A frame that all servers of its chunk have acknowledged.
+struct Frame {
+    payload: Rc<Vec<u8>>,
+    stable: bool,
+}
+
+enum DataAsked {
+    Append(ChunkId, Rc<Vec<u8>>),
+    Sync(ChunkId, Vec<u64>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Recorder {
+    /// What happened.
+    pub history: History,
+    /// Operations that may still begin.
+    pub operations_left: u64,
+    /// What clients did that no operation explains.
+    pub complaints: Vec<String>,
+    /// Reads that said that bytes are lost, for the simulator to judge.
+    pub lost_reads: Vec<(Mono, NodeId)>,
+    /// Changes whose operation is under way, by client.
+    under_way: BTreeMap<usize, HostId>,
+    known: BTreeSet<RequestId>,
+    commits: BTreeMap<RequestId, usize>,
+    /// Changes that are no operations of the filesystem: of sessions and chunks.
+    beside: BTreeSet<RequestId>,
+    frames: BTreeMap<(ChunkId, u64), Frame>,
+    asked: BTreeMap<(SessionId, u64), DataAsked>,
+}
+
+impl Recorder {
+    /// A change is asked for.
+    pub fn begin(&mut self, world: &World, host: HostId, mutation: Mutation) -> usize {
+        let index = self.history.entries.len();
+        let event = Event::Mutation { mutation, requests: Vec::new(), outcome: MutationOutcome::Unknown };
+        self.history.entries.push(Entry {
+            client: client_id(host),
+            invoked: world.true_mono(),
+            returned: None,
+            event,
+        });
+        self.under_way.insert(index, host);
+        index
+    }
+
+    /// The client was told.
+    pub fn end(&mut self, world: &World, index: usize, told: Outcome<Seen>) {
+        self.under_way.remove(&index);
+        let entry = &mut self.history.entries[index];
+        let Event::Mutation { requests, outcome, .. } = &mut entry.event else {
+            unreachable!("only changes are begun")
+        };
+        let unknown =
+            told.as_ref().is_err_and(|code| is_unknown(*code) || *code == Code::Io && requests.is_empty());
+        if !unknown {
+            entry.returned = Some(world.true_mono());
+            *outcome = MutationOutcome::Told(told);
+        }
+    }
+
+    /// The client died: nobody will ever be told.
+    pub fn client_died(&mut self, host: HostId) {
+        self.under_way.retain(|_, of| *of != host);
+    }
+
+    /// A question was answered.
+    pub fn read(&mut self, world: &World, host: HostId, invoked: Mono, query: Query, result: Outcome<Seen>) {
+        if result.as_ref().is_err_and(|code| is_unknown(*code)) {
+            return;
+        }
+        let returned = Some(world.true_mono());
+        let event = Event::Read { query, result };
+        self.history.entries.push(Entry { client: client_id(host), invoked, returned, event });
+    }
+
+    /// A file is being opened for writing. Gives its number for [`Recorder::write_closed`].
+    pub fn write_opened(&mut self, world: &World, host: HostId, node: NodeId) -> usize {
+        let from = world.true_mono();
+        self.history.writers.push(WriteOpen { client: client_id(host), node, from, until: None });
+        self.history.writers.len() - 1
+    }
+
+    /// All writes of an open file are flushed, or it was not opened.
+    pub fn write_closed(&mut self, world: &World, number: usize) {
+        self.history.writers[number].until = Some(world.true_mono());
+    }
+
+    /// Whether the witness says something of this request that the history knows nothing of.
+    pub fn is_beside(&self, request: RequestId) -> bool {
+        self.beside.contains(&request)
+    }
+
+    // --- at the wire ---
+
+    /// A client sends a request.
+    pub fn sent(&mut self, world: &World, host: HostId, session: SessionId, request: &Request) {
+        let id = RequestId { session, sequence: request.sequence };
+        if !request.call.mutates() || !self.known.insert(id) {
+            return;
+        }
+        if let Call::Commit { node, extents, size_min, .. } = &request.call {
+            return self.sent_commit(world, host, id, node.node, extents, *size_min);
+        }
+        let Some(asked) = mutation_of(&request.call) else {
+            self.beside.insert(id);
+            return;
+        };
+        let Recorder { under_way, history, .. } = self;
+        let mine = under_way.iter().filter(|(_, of)| **of == host).map(|(index, _)| *index);
+        let mut matching = mine.filter(|index| match &history.entries[*index].event {
+            Event::Mutation { mutation, .. } => is_same(mutation, &asked),
+            Event::Read { .. } => false,
+        });
+        match matching.next() {
+            Some(index) => {
+                if let Event::Mutation { mutation, requests, .. } = &mut history.entries[index].event {
+                    *mutation = asked;
+                    requests.push(id);
+                }
+            }
+            None => {
+                self.complaints.push(format!("{host:?} asks for {asked:?}, which no operation of it wants"))
+            }
+        }
+    }
+
+    fn sent_commit(
+        &mut self,
+        world: &World,
+        host: HostId,
+        id: RequestId,
+        node: NodeId,
+        extents: &[Extent],
+        size_min: u64,
+    ) {
+        let mut pieces = Vec::new();
+        for extent in extents {
+            let frame = self.frames.get(&(extent.chunk.chunk, extent.frame));
+            let (from, length) = (extent.skip as usize, extent.length as usize);
+            let bytes = frame.and_then(|frame| frame.payload.get(from..from + length));
+            match bytes {
+                Some(bytes) => pieces.push(Piece { offset: extent.file_offset, bytes: bytes.to_vec() }),
+                None => {
+                    self.complaints.push(format!("{host:?} commits {extent:?}, which was never acknowledged"))
+                }
+            }
+        }
+        let index = self.begin(world, host, Mutation::Commit { node, pieces, size_min });
+        if let Event::Mutation { requests, .. } = &mut self.history.entries[index].event {
+            requests.push(id);
+        }
+        self.under_way.remove(&index);
+        self.commits.insert(id, index);
+    }
+
+    /// A client gets a reply.
+    pub fn replied(&mut self, world: &World, session: SessionId, reply: &Reply) {
+        let id = RequestId { session, sequence: reply.sequence };
+        let (Some(index), Answer::Done { result, .. }) = (self.commits.get(&id).copied(), &reply.answer)
+        else {
+            return;
+        };
+        // An old token or a changed map: the client asks again under the same number.
+        if self.history.entries[index].returned.is_none() {
+            let told = result.as_ref().map(|_| Seen::Done).map_err(|code| *code);
+            self.end(world, index, told);
+        }
+    }
+
+    /// A client asks a data server.
+    pub fn data_sent(&mut self, session: SessionId, request: &DataRequest, bulk: &[u8]) {
+        let asked = match &request.call {
+            DataCall::Append { .. } => match FrameHeader::decode(bulk) {
+                Ok(header) => {
+                    let start = header.header_bytes as usize;
+                    let payload = bulk[start..start + header.payload_bytes as usize].to_vec();
+                    DataAsked::Append(request.chunk, Rc::new(payload))
+                }
+                Err(error) => return self.complaints.push(format!("a client appends no frame: {error:?}")),
+            },
+            DataCall::Sync { .. } => {
+                let range = (request.chunk, 0)..=(request.chunk, u64::MAX);
+                let frames = self.frames.range(range).map(|((_, frame), _)| *frame).collect();
+                DataAsked::Sync(request.chunk, frames)
+            }
+            _ => return,
+        };
+        self.asked.entry((session, request.id)).or_insert(asked);
+    }
+
+    /// A data server answers a client.
+    pub fn data_replied(&mut self, session: SessionId, reply: &DataReply) {
+        match (self.asked.get(&(session, reply.id)), reply.result) {
+            (Some(DataAsked::Append(chunk, payload)), Ok(DataBody::Appended { frame })) => {
+                let kept = Frame { payload: Rc::clone(payload), stable: false };
+                self.frames.entry((*chunk, frame)).or_insert(kept);
+            }
+            (Some(DataAsked::Sync(chunk, frames)), Ok(DataBody::Done)) => {
+                for frame in frames {
+                    if let Some(kept) = self.frames.get_mut(&(*chunk, *frame)) {
+                        kept.stable = true;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether all of these frames were made stable.
+    pub fn are_stable(&self, frames: &[(ChunkId, u64)]) -> bool {
+        frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.stable))
+    }
+}
+
+/// A host's name in the history.
+pub fn client_id(host: HostId) -> ClientId {
+    ClientId(u32::from(host.0))
+}
+
+/// Codes that leave open whether a change was made.
+fn is_unknown(code: Code) -> bool {
+    matches!(code, Code::Unreachable | Code::SessionEnded | Code::Interrupted)
+}
+
+/// What a call changes, as the oracle knows it.
+fn mutation_of(call: &Call) -> Option<Mutation> {
+    let directory = |grant: &bearing_proto::grant::Grant| grant.body.seat.node;
+    Some(match call.clone() {
+        Call::Create { grant, who, name, new } => {
+            Mutation::Create { directory: directory(&grant), name, who, new }
+        }
+        Call::MakeDirectory { grant, who, name, mode } => {
+            Mutation::MakeDirectory { directory: directory(&grant), name, who, mode }
+        }
+        Call::Unlink { grant, who, name, .. } => Mutation::Unlink { directory: directory(&grant), name, who },
+        Call::RemoveDirectory { grant, who, name } => {
+            Mutation::RemoveDirectory { directory: directory(&grant), name, who }
+        }
+        Call::Link { grant, who, name, node } => {
+            Mutation::Link { node: node.node, directory: directory(&grant), name, who }
+        }
+        Call::Rename { source, source_name, target, target_name, who, mode, .. } => Mutation::Rename {
+            source: directory(&source),
+            source_name,
+            target: directory(&target),
+            target_name,
+            who,
+            mode,
+        },
+        Call::SetAttributes { node, who, change, token } => {
+            Mutation::SetAttributes { node: node.node, who, change, through_file: token.is_some() }
+        }
+        Call::Open { node, who, read, truncate: true, .. } => {
+            Mutation::Truncate { node: node.node, who, read }
+        }
+        _ => return None,
+    })
+}
+
+/// Whether two changes ask for the same thing. Through which file an attribute is set is seen only at the wire.
+fn is_same(a: &Mutation, b: &Mutation) -> bool {
+    match (a, b) {
+        (
+            Mutation::SetAttributes { node, who, change, .. },
+            Mutation::SetAttributes { node: node_b, who: who_b, change: change_b, .. },
+        ) => (node, who, change) == (node_b, who_b, change_b),
+        _ => a == b,
+    }
+}

@@ -1,0 +1,457 @@
+//! One run: boot, work under faults, heal, look at everything.
+
+use crate::audit::Audit;
+use crate::client_host::ClientHost;
+use crate::clock::{MILLISECOND, SECOND};
+use crate::cluster::{COORDINATOR_HOST, Hosts, Role};
+use crate::coordinator::CoordinatorHost;
+use crate::counts::Counts;
+use crate::data_host::DataHost;
+use crate::ledger::Ledger;
+use crate::meta_host::MetaHost;
+use crate::nemesis::{Act, Nemesis};
+use crate::network::{HostId, Weather};
+use crate::options::Options;
+use crate::recorder::Recorder;
+use crate::world::{Happening, World};
+use bearing_placement::Scheme;
+use bearing_types::{Block, NameKey};
+use bearing_workload::Seeded;
+
+/// How long clients may take for all their operations, in true time.
+const WORK_MAX: u64 = 900 * SECOND;
+/// How long it may take until nothing is under way any more, once all faults are over.
+const DRAIN_MAX: u64 = 120 * SECOND;
+/// How often it is looked whether an operation waits for ever.
+const LOOK_EVERY: u64 = 5 * SECOND;
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Over everything that happened.
+    pub hash: u64,
+    /// What was broken.
+    pub violations: Vec<String>,
+    /// What happened how often.
+    pub counts: Counts,
+    /// Happenings.
+    pub steps: u64,
+    /// True time that passed, in nanoseconds.
+    pub elapsed: u64,
+}
+
+/// A cluster under way.
+pub struct Sim {
+    /// What all share.
+    pub world: World,
+    /// What is stable.
+    pub ledger: Ledger,
+    /// What clients did.
+    pub recorder: Recorder,
+    /// Which hosts there are.
+    pub hosts: Hosts,
+    coordinator: CoordinatorHost,
+    metadata: Vec<MetaHost>,
+    data: Vec<DataHost>,
+    /// The clients.
+    pub clients: Vec<ClientHost>,
+    nemesis: Nemesis,
+    faults_on: bool,
+    looked: u64,
+}
+
+/// Runs a seed.
+pub fn run(seed: u64, options: &Options) -> Report {
+    let mut sim = Sim::new(seed, options);
+    sim.boot();
+    let mut audit = Audit::new(sim.hosts);
+    if audit.prepare(&mut sim) {
+        sim.work(options);
+        sim.heal();
+        audit.finish(&mut sim);
+    }
+    sim.report(seed)
+}
+
+impl Sim {
+    fn new(seed: u64, options: &Options) -> Sim {
+        let mut rng = Seeded::new(seed ^ 0x5eed);
+        let hosts = Hosts { clients: rng.between(3, 4) as u8 };
+        let mut world = World::new(rng.next(), hosts.count());
+        world.told = options.told;
+        let scheme = if rng.chance(1, 4) { Scheme::Hash } else { Scheme::AnglecutHashed };
+        let registers = hosts.registers(scheme, rng.between(2, 4) as u8, NameKey(rng.next()));
+        let planted = options.planted;
+        let metadata =
+            hosts.metadata().map(|host| MetaHost::new(host, hosts, rng.fork(2), planted)).collect();
+        let data = hosts.data().map(|host| DataHost::new(host, hosts, rng.fork(3))).collect();
+        let clients =
+            hosts.clients().map(|host| ClientHost::new(host, hosts, rng.fork(4), planted)).collect();
+        Sim {
+            world,
+            ledger: Ledger::default(),
+            recorder: Recorder::default(),
+            hosts,
+            coordinator: CoordinatorHost::new(hosts, registers),
+            metadata,
+            data,
+            clients,
+            nemesis: Nemesis::new(rng.fork(5), hosts),
+            faults_on: false,
+            looked: 0,
+        }
+    }
+
+    fn boot(&mut self) {
+        for host in self.hosts.all() {
+            self.start(host);
+        }
+    }
+
+    fn work(&mut self, options: &Options) {
+        self.recorder.operations_left = options.operations;
+        if !options.calm {
+            self.faults_on = true;
+            self.world.network.weather = self.nemesis.weather();
+            self.set_crashes(8_000);
+            let pause = self.nemesis.pause();
+            self.world.after(pause, Happening::Act(Act::Next));
+        }
+        let end = self.world.now().0 + WORK_MAX;
+        for client in &self.clients {
+            let life = self.world.life(client.host);
+            for worker in 0..client.workers.len() {
+                self.world.after(MILLISECOND, Happening::Go(client.host, life, worker));
+            }
+        }
+        self.run_until(end, |sim| sim.recorder.operations_left == 0);
+        if self.recorder.operations_left > 0 {
+            self.ledger.blame(&self.world, "clients did not get through their operations".into());
+        }
+    }
+
+    fn set_crashes(&mut self, per_million: u64) {
+        self.metadata.iter_mut().for_each(|host| host.crash_at_step = per_million);
+    }
+
+    /// All faults end, and what is under way comes to its end.
+    fn heal(&mut self) {
+        self.faults_on = false;
+        self.set_crashes(0);
+        self.world.network.heal();
+        self.world.network.weather = Weather::FAIR;
+        self.metadata.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
+        self.data.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
+        for host in self.hosts.all() {
+            self.world.clocks[usize::from(host.0)].wall_offset %= 100 * MILLISECOND as i64;
+            self.start(host);
+        }
+        let end = self.world.now().0 + DRAIN_MAX;
+        self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
+        for client in self.clients.iter().filter(|client| !client.is_idle()) {
+            let what = format!("{:?} is still at work long after all faults were over", client.host);
+            self.ledger.blame(&self.world, what);
+        }
+        // Drops of links and ends of transactions may still be on their way.
+        self.settle();
+    }
+
+    /// Runs on until nothing is on its way between servers; what stays is broken.
+    pub fn settle(&mut self) {
+        for _ in 0..60 {
+            self.run_for(500 * MILLISECOND);
+            if self.ledger.model.check_quiet().is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Lets so much time pass.
+    pub fn run_for(&mut self, duration: u64) {
+        let end = self.world.now().0 + duration;
+        self.run_until(end, |_| false);
+    }
+
+    /// Runs until something is so, or it is too late.
+    pub fn run_until(&mut self, end: u64, done: impl Fn(&mut Sim) -> bool) {
+        while !done(self) && self.world.now().0 < end && self.ledger.complaints.is_empty() {
+            let Some(happening) = self.world.next() else { return };
+            self.happen(happening);
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        if self.world.now().0 < self.looked + LOOK_EVERY {
+            return;
+        }
+        self.looked = self.world.now().0;
+        for client in &self.clients {
+            for what in client.overdue(&self.world) {
+                self.ledger.blame(&self.world, format!("{:?} waits for ever: {what}", client.host));
+            }
+        }
+    }
+
+    // --- what happens ---
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrive { from, to, way, lives, packet } => {
+                let stream_broke = way == crate::network::Way::Stream
+                    && lives != (self.world.life(from), self.world.life(to));
+                if self.world.is_up(to) && !stream_broke {
+                    self.arrive(from, to, way, &packet);
+                }
+            }
+            Happening::Wake(host, life) if life == self.world.life(host) => self.wake(host),
+            Happening::Done(host, life, number) if life == self.world.life(host) => self.done(host, number),
+            Happening::Go(host, life, worker) if life == self.world.life(host) => {
+                let Sim { clients, world, recorder, .. } = self;
+                if let Some(client) = clients.iter_mut().find(|client| client.host == host) {
+                    client.go(world, recorder, worker);
+                }
+            }
+            Happening::Wake(..) | Happening::Done(..) | Happening::Go(..) => {}
+            Happening::Act(act) => self.act(act),
+        }
+        self.bury();
+    }
+
+    fn arrive(&mut self, from: HostId, to: HostId, way: crate::network::Way, packet: &[u8]) {
+        let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
+        match hosts.role(to) {
+            Role::Coordinator => coordinator.arrive(world, from, way, packet),
+            Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
+            Role::Data(_) => {
+                data[index_of(to, 1 + crate::cluster::METADATA)].arrive(world, from, way, packet)
+            }
+            Role::Client(number) => clients[number as usize].arrive(world, recorder, way, packet),
+        }
+    }
+
+    fn wake(&mut self, host: HostId) {
+        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        match hosts.role(host) {
+            Role::Coordinator => {}
+            Role::Metadata(_) => metadata[index_of(host, 1)].wake(world, ledger),
+            Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].wake(world),
+            Role::Client(number) => clients[number as usize].wake(world, recorder),
+        }
+    }
+
+    fn done(&mut self, host: HostId, number: u64) {
+        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        match hosts.role(host) {
+            Role::Coordinator => {}
+            Role::Metadata(_) => metadata[index_of(host, 1)].done(world, ledger, number),
+            Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].done(world, number),
+            Role::Client(client) => clients[client as usize].done(world, recorder, number),
+        }
+    }
+
+    /// Hosts that want to die do, and start again later.
+    fn bury(&mut self) {
+        for index in 0..self.metadata.len() {
+            if let Some(why) = self.metadata[index].dying.clone() {
+                let host = HostId(1 + index as u8);
+                self.world.tell(|| format!("{host:?} dies: {why}"));
+                self.crash(host);
+                self.start_later(host);
+            }
+        }
+        for index in 0..self.clients.len() {
+            let host = self.clients[index].host;
+            if self.clients[index].restart_wanted && self.world.is_up(host) {
+                self.crash(host);
+                self.start_later(host);
+            }
+        }
+    }
+
+    fn start_later(&mut self, host: HostId) {
+        let downtime = self.nemesis.downtime();
+        self.world.after(downtime, Happening::Act(Act::Start(host)));
+    }
+
+    /// Starts a host, unless it runs.
+    fn start(&mut self, host: HostId) {
+        if self.world.is_up(host) {
+            return;
+        }
+        self.world.tell(|| format!("{host:?} starts"));
+        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        match hosts.role(host) {
+            Role::Coordinator => world.toggle(host),
+            Role::Metadata(_) => metadata[index_of(host, 1)].start(world, ledger),
+            Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].start(world),
+            Role::Client(number) => clients[number as usize].start(world, recorder),
+        }
+    }
+
+    /// Kills a host, if it runs.
+    pub fn crash(&mut self, host: HostId) {
+        if !self.world.is_up(host) {
+            return;
+        }
+        self.world.tell(|| format!("{host:?} crashes"));
+        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        match hosts.role(host) {
+            Role::Coordinator => world.toggle(host),
+            Role::Metadata(_) => metadata[index_of(host, 1)].crash(world, ledger),
+            Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].crash(world),
+            Role::Client(number) => {
+                clients[number as usize].count(world);
+                clients[number as usize].crash(world, recorder);
+            }
+        }
+    }
+
+    /// Kills a client's host and starts it at once, with a new session.
+    pub fn restart_client(&mut self, number: usize) {
+        let host = self.clients[number].host;
+        self.crash(host);
+        self.start(host);
+    }
+
+    // --- faults ---
+
+    fn act(&mut self, act: Act) {
+        if !self.faults_on && !matches!(act, Act::Start(_)) {
+            return;
+        }
+        self.world.tell(|| format!("{act:?}"));
+        match act {
+            Act::Next => {
+                let fault = self.nemesis.draw();
+                self.world.counts.add(&format!("fault: {}", name_of(&fault)));
+                self.act(fault);
+                let pause = self.nemesis.pause();
+                self.world.after(pause, Happening::Act(Act::Next));
+            }
+            Act::Crash(host, downtime) => {
+                self.crash(host);
+                self.world.after(downtime, Happening::Act(Act::Start(host)));
+            }
+            Act::PowerCut(downtime) => {
+                for host in self.hosts.metadata().chain(self.hosts.data()).chain([COORDINATOR_HOST]) {
+                    self.crash(host);
+                    let apart = self.world.rng.below(200 * MILLISECOND);
+                    self.world.after(downtime + apart, Happening::Act(Act::Start(host)));
+                }
+            }
+            Act::Start(host) => self.start(host),
+            Act::Cut(ways, spell) => {
+                ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, true));
+                self.world.after(spell, Happening::Act(Act::Mend(ways)));
+            }
+            Act::Mend(ways) => {
+                ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, false));
+            }
+            Act::Storm(spell) => {
+                self.world.network.weather = Weather::STORM;
+                self.world.after(spell, Happening::Act(Act::Calm));
+            }
+            Act::Calm => self.world.network.weather = Weather::USUAL,
+            Act::Slow(host, spell) => {
+                self.set_slowness(host, 100);
+                self.world.after(spell, Happening::Act(Act::Fast(host)));
+            }
+            Act::Fast(host) => self.set_slowness(host, 1),
+            Act::Clock(host, offset) => {
+                if offset.unsigned_abs() > 250 * MILLISECOND {
+                    self.world.counts.add("fault: clock off by more than servers allow");
+                }
+                self.world.clocks[usize::from(host.0)].wall_offset = offset;
+            }
+            Act::FailSync(host) => match self.hosts.role(host) {
+                Role::Metadata(_) => self.metadata[index_of(host, 1)].fail_sync = true,
+                Role::Data(_) => self.data[index_of(host, 1 + crate::cluster::METADATA)].fail_sync = true,
+                Role::Coordinator | Role::Client(_) => {}
+            },
+            Act::HandOver(number, to) => self.hand_over(number, to),
+        }
+    }
+
+    fn set_slowness(&mut self, host: HostId, slowness: u64) {
+        match self.hosts.role(host) {
+            Role::Metadata(_) => self.metadata[index_of(host, 1)].slowness = slowness,
+            Role::Data(_) => self.data[index_of(host, 1 + crate::cluster::METADATA)].slowness = slowness,
+            Role::Coordinator | Role::Client(_) => {}
+        }
+    }
+
+    fn hand_over(&mut self, number: u64, to: bearing_types::ServerId) {
+        let tablets: Vec<Block> = self.ledger.tablets().collect();
+        let Some(tablet) = Nemesis::tablet(number, &tablets) else { return };
+        let Some(owner) = self.ledger.owner_of(tablet) else { return };
+        if self.world.is_up(owner) {
+            let Sim { world, ledger, metadata, .. } = self;
+            metadata[index_of(owner, 1)].hand_over(world, ledger, tablet, to);
+        }
+    }
+
+    // --- the end ---
+
+    /// Compares what servers hold with what is stable: every stable record, and nothing else.
+    pub fn compare_stores(&mut self) {
+        let tablets: Vec<Block> = self.ledger.tablets().collect();
+        for tablet in tablets {
+            let Some(owner) = self.ledger.owner_of(tablet) else { continue };
+            let store = self.metadata[index_of(owner, 1)].store();
+            let all = bearing_seams::KeyRange { start: Vec::new(), end: None };
+            let held = bearing_seams::Store::range(store, tablet, &all, usize::MAX).unwrap_or_default();
+            let expected = self.ledger.model.stored(tablet);
+            if held.iter().map(|(key, value)| (key, value)).eq(expected.iter()) {
+                continue;
+            }
+            let lost = expected.keys().find(|key| held.binary_search_by(|(held, _)| held.cmp(key)).is_err());
+            let extra = held.iter().map(|(key, _)| key).find(|key| !expected.contains_key(*key));
+            let decoded = |key: Option<&Vec<u8>>| key.and_then(|key| bearing_meta::Key::decode(key));
+            let what = format!(
+                "{owner:?} holds other records of {tablet} than are stable: lost {:?}, not stable {:?}",
+                decoded(lost),
+                decoded(extra)
+            );
+            self.ledger.blame(&self.world, what);
+        }
+    }
+
+    fn report(mut self, seed: u64) -> Report {
+        for client in &self.clients {
+            client.count(&mut self.world);
+        }
+        let mut violations = std::mem::take(&mut self.ledger.complaints);
+        violations.extend(std::mem::take(&mut self.recorder.complaints));
+        Report {
+            seed,
+            hash: self.world.digest.value(),
+            violations,
+            steps: self.world.steps,
+            elapsed: self.world.now().0,
+            counts: self.world.counts,
+        }
+    }
+}
+
+fn index_of(host: HostId, first: u8) -> usize {
+    usize::from(host.0 - first)
+}
+
+fn name_of(act: &Act) -> &'static str {
+    match act {
+        Act::Crash(..) => "a host crashes",
+        Act::PowerCut(_) => "all servers lose power",
+        Act::Cut(ways, _) if ways.len() == 1 => "one way is cut",
+        Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
+        Act::Cut(..) => "half of the hosts are parted",
+        Act::Storm(_) => "a storm",
+        Act::Slow(..) => "a slow disk",
+        Act::Clock(..) => "a clock is turned",
+        Act::FailSync(_) => "a sync will fail",
+        Act::HandOver(..) => "a tablet is handed over",
+        Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
+    }
+}

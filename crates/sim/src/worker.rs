@@ -1,0 +1,332 @@
+//! What becomes of a worker's operations: into the history, into what the generator knows, and on with the program.
+
+use crate::client_host::{Asked, ClientHost};
+use crate::program::{FileRun, Listing, Meaning, Program, Stage};
+use crate::recorder::Recorder;
+use crate::world::World;
+use bearing_client::{Answer, Found};
+use bearing_types::{Code, FileType, Mono, Outcome};
+use bearing_workload::{Action, FileSteps, Query, Seen, View};
+
+/// How often an action is drawn anew because another worker of the client is at the same file.
+const DRAWS_MAX: u32 = 8;
+
+/// Gives a worker something to do. `false` when there is nothing more.
+pub fn draw(client: &mut ClientHost, recorder: &Recorder, worker: usize) -> bool {
+    if recorder.operations_left == 0 {
+        return false;
+    }
+    for _ in 0..DRAWS_MAX {
+        let Some(generator) = &mut client.generator else { return false };
+        let program = Program::new(generator.next_action());
+        if !collides(client, &program) {
+            client.workers[worker].program = program;
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether another worker of this client writes the file of this program, or reads it while this one would write it: what each would see
+/// of the other's unflushed writes is not for the checker to say.
+fn collides(client: &ClientHost, program: &Program) -> bool {
+    let Some(node) = program.node() else { return false };
+    let others = client.workers.iter().map(|worker| &worker.program);
+    others.filter(|other| other.node() == Some(node)).any(|other| other.writes() || program.writes())
+}
+
+/// An operation is about to begin.
+pub fn begun(client: &mut ClientHost, world: &World, recorder: &mut Recorder, worker: usize) {
+    let host = client.host;
+    match &mut client.workers[worker].program {
+        Program::Listing(listing) => {
+            listing.invoked.get_or_insert(world.true_mono());
+        }
+        Program::File(run) if run.stage == Stage::Open => {
+            run.own.opened = world.true_mono();
+            run.own.flushed = world.true_mono();
+            if run.write {
+                run.writer = Some(recorder.write_opened(world, host, run.node.node));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An operation is over.
+pub fn finished(
+    client: &mut ClientHost,
+    world: &mut World,
+    recorder: &mut Recorder,
+    worker: usize,
+    asked: Asked,
+    result: Result<Answer, Code>,
+) {
+    count(world, &asked.meaning, &result);
+    let mut program = std::mem::replace(&mut client.workers[worker].program, Program::Idle);
+    match &mut program {
+        Program::Idle => unreachable!("an idle worker asks nothing"),
+        Program::Single(action) => {
+            learn(client, action, &result);
+            record(client, world, recorder, asked, &result);
+            return;
+        }
+        Program::Listing(listing) => {
+            if listed(client, world, recorder, listing, result) {
+                return;
+            }
+        }
+        Program::File(run) => {
+            if file_goes_on(client, world, recorder, run, asked, result) {
+                return;
+            }
+        }
+    }
+    client.workers[worker].program = program;
+}
+
+fn count(world: &mut World, meaning: &Meaning, result: &Result<Answer, Code>) {
+    let kind = format!("{meaning:?}");
+    let inner = kind.split(['(', '{', ' ']).nth(1).unwrap_or("");
+    let name = if inner.is_empty() { "Part" } else { inner };
+    match result {
+        Ok(_) => world.counts.add(&format!("{name}: done")),
+        Err(code) => world.counts.add(&format!("{name}: {code:?}")),
+    }
+}
+
+fn seen_of(answer: &Answer) -> Seen {
+    match answer {
+        Answer::Found(found) | Answer::Opened(_, found) => Seen::Node(view_of(found)),
+        Answer::Target(target) => Seen::Target(target.clone()),
+        Answer::Bytes(bytes) => Seen::Bytes(bytes.clone()),
+        Answer::Done | Answer::Listed(_) | Answer::Written(_) | Answer::Statfs(_) => Seen::Done,
+    }
+}
+
+/// A node as the checker compares it.
+pub fn view_of(found: &Found) -> View {
+    View::of(found.node.node, &found.attributes)
+}
+
+fn record(
+    client: &ClientHost,
+    world: &World,
+    recorder: &mut Recorder,
+    asked: Asked,
+    result: &Result<Answer, Code>,
+) {
+    let told: Outcome<Seen> = result.as_ref().map(seen_of).map_err(|code| *code);
+    match (asked.meaning, asked.entry) {
+        (_, Some(entry)) => recorder.end(world, entry, told),
+        (Meaning::Question(query), None) => {
+            if !shows_own_writes(client, &asked.invoked, &query, &told) {
+                recorder.read(world, client.host, asked.invoked, query, told);
+            }
+        }
+        (Meaning::Change(_) | Meaning::Part, None) => {}
+    }
+}
+
+/// Attributes of a file that this client itself was writing meanwhile show its unflushed writes.
+fn shows_own_writes(client: &ClientHost, invoked: &Mono, query: &Query, told: &Outcome<Seen>) -> bool {
+    let Ok(Seen::Node(view)) = told else { return false };
+    if view.file_type != FileType::Regular || matches!(query, Query::Content { .. }) {
+        return false;
+    }
+    client.written.get(&view.node).is_some_and(|until| until >= invoked)
+}
+
+fn learn(client: &mut ClientHost, action: &Action, result: &Result<Answer, Code>) {
+    let Some(generator) = &mut client.generator else { return };
+    match (action, result) {
+        (
+            Action::Lookup { directory, name, .. }
+            | Action::Create { directory, name, .. }
+            | Action::MakeDirectory { directory, name, .. }
+            | Action::Link { directory, name, .. },
+            Ok(Answer::Found(found) | Answer::Opened(_, found)),
+        ) => generator.learn(*directory, name, found.node, found.attributes.file_type),
+        (
+            Action::Unlink { directory, name, .. } | Action::RemoveDirectory { directory, name, .. },
+            Ok(_) | Err(Code::NotFound),
+        )
+        | (Action::Lookup { directory, name, .. }, Err(Code::NotFound)) => {
+            generator.forget_name(directory.node, name);
+        }
+        (Action::Rename { source, source_name, target, target_name, .. }, Ok(_)) => {
+            generator.moved(source.node, source_name, *target, target_name);
+        }
+        (
+            Action::Attributes { node, .. }
+            | Action::SetAttributes { node, .. }
+            | Action::ReadLink { node }
+            | Action::Link { node, .. }
+            | Action::File { node, .. },
+            Err(Code::Stale | Code::NotFound),
+        ) => generator.forget_node(node.node),
+        (Action::List { directory, .. }, Err(Code::Stale | Code::NotFound)) => {
+            generator.forget_node(directory.node);
+        }
+        _ => {}
+    }
+}
+
+/// A part of a listing came. Gives whether it was the last.
+fn listed(
+    client: &mut ClientHost,
+    world: &World,
+    recorder: &mut Recorder,
+    listing: &mut Listing,
+    result: Result<Answer, Code>,
+) -> bool {
+    let query = Query::List { directory: listing.directory.node, who: listing.who.clone() };
+    let invoked = listing.invoked.unwrap_or(world.true_mono());
+    let entries = match result {
+        Ok(Answer::Listed(entries)) => entries,
+        Ok(other) => unreachable!("a listing is answered with entries, not {other:?}"),
+        Err(code) => {
+            if matches!(code, Code::Stale | Code::NotFound)
+                && let Some(generator) = &mut client.generator
+            {
+                generator.forget_node(listing.directory.node);
+            }
+            recorder.read(world, client.host, invoked, query, Err(code));
+            return true;
+        }
+    };
+    // Fewer than asked is the end only when it is none: the promise says so.
+    let Some(last) = entries.last() else {
+        let seen = listing.seen.iter().map(|entry| (entry.name.clone(), entry.node.node, entry.file_type));
+        recorder.read(world, client.host, invoked, query, Ok(Seen::Listing(seen.collect())));
+        return true;
+    };
+    listing.after = last.cookie;
+    if let Some(generator) = &mut client.generator {
+        for entry in &entries {
+            generator.learn(listing.directory, &entry.name, entry.node, entry.file_type);
+        }
+    }
+    listing.seen.extend(entries);
+    false
+}
+
+/// An operation on an open file is over. Gives whether the program is.
+fn file_goes_on(
+    client: &mut ClientHost,
+    world: &mut World,
+    recorder: &mut Recorder,
+    run: &mut FileRun,
+    asked: Asked,
+    result: Result<Answer, Code>,
+) -> bool {
+    if run.write {
+        client.written.insert(run.node.node, world.true_mono());
+    }
+    match run.stage {
+        Stage::Open => return opened(client, world, recorder, run, asked, result),
+        Stage::Steps => {
+            let step = run.steps.pop_front().expect("the step that was asked");
+            stepped(client, world, recorder, run, (step, asked), result);
+        }
+        Stage::Flush => {
+            if result.is_err() {
+                world.counts.add("client: flush failed");
+            }
+            if let (Some(writer), true) = (run.writer.take(), result.is_ok()) {
+                recorder.write_closed(world, writer);
+            }
+            run.stage = Stage::Close;
+            return false;
+        }
+        Stage::Close => return true,
+    }
+    if run.steps.is_empty() || run.doubtful {
+        run.stage = if run.write { Stage::Flush } else { Stage::Close };
+    }
+    false
+}
+
+fn opened(
+    client: &mut ClientHost,
+    world: &World,
+    recorder: &mut Recorder,
+    run: &mut FileRun,
+    asked: Asked,
+    result: Result<Answer, Code>,
+) -> bool {
+    record(client, world, recorder, asked, &result);
+    match result {
+        Ok(Answer::Opened(file, _)) => {
+            run.file = Some(file);
+            run.stage = if run.steps.is_empty() { Stage::Close } else { Stage::Steps };
+            if run.truncate {
+                run.own.opened = world.true_mono();
+                run.own.flushed = world.true_mono();
+            }
+            false
+        }
+        Ok(other) => unreachable!("a file is opened, not answered with {other:?}"),
+        Err(code) => {
+            if let Some(writer) = run.writer.take() {
+                recorder.write_closed(world, writer);
+            }
+            if matches!(code, Code::Stale | Code::NotFound)
+                && let Some(generator) = &mut client.generator
+            {
+                generator.forget_node(run.node.node);
+            }
+            true
+        }
+    }
+}
+
+fn stepped(
+    client: &mut ClientHost,
+    world: &mut World,
+    recorder: &mut Recorder,
+    run: &mut FileRun,
+    (step, asked): (FileSteps, Asked),
+    result: Result<Answer, Code>,
+) {
+    let now = world.true_mono();
+    match (step, &result) {
+        (FileSteps::Read { .. }, Err(Code::Io)) => {
+            // The simulator looks at it with the ledger: data that was never synced may be lost.
+            world.counts.add("read: bytes lost");
+            recorder.lost_reads.push((now, run.node.node));
+            run.doubtful = true;
+        }
+        (FileSteps::Read { .. }, _) => record(client, world, recorder, asked, &result),
+        (FileSteps::Write { offset, bytes }, Ok(Answer::Written(count))) => {
+            if *count as usize != bytes.len() {
+                recorder.complaints.push(format!("{count} of {} bytes were written", bytes.len()));
+            }
+            let piece = bearing_workload::Piece { offset, bytes };
+            run.own.since_opened.push(piece.clone());
+            run.own.unflushed.push(piece);
+        }
+        (FileSteps::Flush | FileSteps::Sync, Ok(_)) => {
+            run.own.flushed = now;
+            run.own.unflushed.clear();
+        }
+        (FileSteps::Resize { .. }, Ok(_)) => {
+            record(client, world, recorder, asked, &result);
+            run.own.opened = now;
+            run.own.flushed = now;
+            run.own.since_opened.clear();
+            run.own.unflushed.clear();
+        }
+        (FileSteps::Resize { .. }, Err(code)) => {
+            run.doubtful = *code != Code::Access && *code != Code::NotPermitted;
+            record(client, world, recorder, asked, &result);
+        }
+        (FileSteps::Unlink { directory, name }, _) => {
+            record(client, world, recorder, asked, &result);
+            if let (Ok(_) | Err(Code::NotFound), Some(generator)) = (&result, &mut client.generator) {
+                generator.forget_name(directory.node, &name);
+            }
+        }
+        (FileSteps::Write { .. } | FileSteps::Flush | FileSteps::Sync, _) => run.doubtful = true,
+    }
+}

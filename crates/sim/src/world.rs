@@ -1,0 +1,222 @@
+//! What all hosts share: true time, the queue of what will happen, the network, the keys, and the counts.
+
+use crate::clock::{Clock, Instantly};
+use crate::cluster::Hosts;
+use crate::counts::Counts;
+use crate::digest::Digest;
+use crate::nemesis::Act;
+use crate::network::{HostId, Network, Way};
+use bearing_proto::Sender;
+use bearing_proto::keys::{Key, ServerKeys};
+use bearing_types::{Mono, Now, SessionId};
+use bearing_workload::Seeded;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub enum Happening {
+    /// A packet arrives.
+    Arrive {
+        /// From.
+        from: HostId,
+        /// To.
+        to: HostId,
+        /// How.
+        way: Way,
+        /// Both ends' lives when it was sent; a stream ends with either.
+        lives: (u32, u32),
+        /// The packet.
+        packet: Rc<Vec<u8>>,
+    },
+    /// A host wants to be stepped.
+    Wake(HostId, u32),
+    /// Something of a host's own is done: its disk, its kernel. The number says what.
+    Done(HostId, u32, u64),
+    /// A program of a client goes on.
+    Go(HostId, u32, usize),
+    /// A fault begins or ends.
+    Act(Act),
+}
+
+/// See the module.
+pub struct World {
+    now: Instantly,
+    queue: BTreeMap<(Instantly, u64), Happening>,
+    next: u64,
+    /// For everything that is not the network's, the faults' or a client's own.
+    pub rng: Seeded,
+    /// The network.
+    pub network: Network,
+    /// Clocks by host.
+    pub clocks: Vec<Clock>,
+    /// How often each host was started; an even number: it is down.
+    lives: Vec<u32>,
+    /// What happened how often.
+    pub counts: Counts,
+    /// Over everything that happened.
+    pub digest: Digest,
+    /// What servers know.
+    pub keys: ServerKeys,
+    enrolment: Key,
+    session_keys: BTreeMap<SessionId, Key>,
+    session_hosts: BTreeMap<SessionId, HostId>,
+    /// Happenings so far.
+    pub steps: u64,
+    /// Whether to tell on the terminal what happens.
+    pub told: bool,
+}
+
+impl World {
+    /// A world of so many hosts, all down.
+    pub fn new(seed: u64, hosts: usize) -> World {
+        let mut rng = Seeded::new(seed);
+        let mut key = || {
+            let mut bytes = [0; 32];
+            bytes.iter_mut().for_each(|byte| *byte = rng.next() as u8);
+            Key::new(bytes)
+        };
+        let (cluster, enrolment) = (key(), key());
+        let clocks = (0..hosts).map(|_| World::draw_clock(&mut rng)).collect();
+        World {
+            now: Instantly(0),
+            queue: BTreeMap::new(),
+            next: 0,
+            network: Network::new(rng.fork(1)),
+            clocks,
+            lives: vec![0; hosts],
+            counts: Counts::default(),
+            digest: Digest::default(),
+            keys: ServerKeys::new(&cluster, enrolment.clone()),
+            enrolment,
+            session_keys: BTreeMap::new(),
+            session_hosts: BTreeMap::new(),
+            rng,
+            steps: 0,
+            told: false,
+        }
+    }
+
+    fn draw_clock(rng: &mut Seeded) -> Clock {
+        Clock {
+            mono_start: rng.below(1 << 50),
+            drift_ppm: rng.between(0, 200) as i64 - 100,
+            wall_offset: (rng.between(0, 200) as i64 - 100) * 1_000_000,
+        }
+    }
+
+    /// True time.
+    pub fn now(&self) -> Instantly {
+        self.now
+    }
+
+    /// True time as the checker's clock shows it.
+    pub fn true_mono(&self) -> Mono {
+        Mono(self.now.0)
+    }
+
+    /// What a host's clocks show.
+    pub fn clock_of(&self, host: HostId) -> Now {
+        self.clocks[usize::from(host.0)].now(self.now)
+    }
+
+    /// When a host's clock shows a time.
+    pub fn when(&self, host: HostId, mono: Mono) -> Instantly {
+        self.clocks[usize::from(host.0)].when(mono).max(self.now)
+    }
+
+    /// A host's present life.
+    pub fn life(&self, host: HostId) -> u32 {
+        self.lives[usize::from(host.0)]
+    }
+
+    /// Whether a host runs.
+    pub fn is_up(&self, host: HostId) -> bool {
+        self.life(host) % 2 == 1
+    }
+
+    /// Starts a host that is down, or takes down one that runs.
+    pub fn toggle(&mut self, host: HostId) {
+        self.lives[usize::from(host.0)] += 1;
+    }
+
+    /// Something will happen so many nanoseconds from now.
+    pub fn after(&mut self, delay: u64, happening: Happening) {
+        self.at(Instantly(self.now.0 + delay), happening);
+    }
+
+    /// Something will happen at a time.
+    pub fn at(&mut self, at: Instantly, happening: Happening) {
+        self.next += 1;
+        self.queue.insert((at.max(self.now), self.next), happening);
+    }
+
+    /// The next thing that happens; time moves on to it.
+    pub fn next(&mut self) -> Option<Happening> {
+        let ((at, number), happening) = self.queue.pop_first()?;
+        self.now = at;
+        self.steps += 1;
+        self.digest.number(at.0);
+        self.digest.number(number);
+        Some(happening)
+    }
+
+    /// Sends a packet. Gives `false` when a stream cannot be made, or breaks.
+    pub fn send(&mut self, from: HostId, to: HostId, way: Way, packet: Vec<u8>, bulk_bytes: usize) -> bool {
+        self.digest.bytes(&packet);
+        self.counts.add("packets");
+        let lives = (self.life(from), self.life(to));
+        if way == Way::Stream && (!self.is_up(to) || self.network.is_cut(to, from)) {
+            self.counts.add("fault: stream broken");
+            return false;
+        }
+        let delays = self.network.delays(from, to, way, self.now.0, &mut self.counts);
+        let whole = Rc::new(packet);
+        for delay in &delays {
+            let mut packet = Rc::clone(&whole);
+            if bulk_bytes > 0 && way == Way::Datagram {
+                let bytes = Rc::make_mut(&mut packet);
+                let start = bytes.len() - bulk_bytes;
+                self.network.perhaps_damage(&mut bytes[start..], &mut self.counts);
+            }
+            self.after(*delay, Happening::Arrive { from, to, way, lives, packet });
+        }
+        way == Way::Datagram || !delays.is_empty()
+    }
+
+    /// The secret of a session.
+    pub fn session_key(&mut self, session: SessionId) -> Key {
+        let enrolment = &self.enrolment;
+        let key = self
+            .session_keys
+            .entry(session)
+            .or_insert_with(|| bearing_proto::keys::session_secret(enrolment, session));
+        key.clone()
+    }
+
+    /// A client's host has this session.
+    pub fn learn_session(&mut self, session: SessionId, host: HostId) {
+        self.session_hosts.insert(session, host);
+    }
+
+    /// Where a session's client is.
+    pub fn host_of_session(&self, session: SessionId) -> Option<HostId> {
+        self.session_hosts.get(&session).copied()
+    }
+
+    /// Where a sender is.
+    pub fn host_of_sender(&self, hosts: Hosts, sender: Sender) -> Option<HostId> {
+        match sender {
+            Sender::Client(session) => self.host_of_session(session),
+            Sender::Server(server) => hosts.host_of(server),
+            Sender::Nobody => None,
+        }
+    }
+
+    /// Tells what happens, when somebody wants to know.
+    pub fn tell(&self, what: impl FnOnce() -> String) {
+        if self.told {
+            eprintln!("{:>12} us  {}", self.now.0 / 1000, what());
+        }
+    }
+}
