@@ -166,7 +166,7 @@ mod tests {
         #[test]
         fn known_ranges_join_and_the_first_unknown_byte_is_found(pages in proptest::collection::vec((0u64..100, 0u64..30), 0..20), from in 0u64..120, length in 1u64..40) {
             let mut map = ExtentMap::unknown(Version(1), 200);
-            let mut oracle = vec![false; 200];
+            let mut oracle = [false; 200];
             for (offset, length) in pages {
                 map.know(offset..offset + length);
                 oracle[offset as usize..(offset + length) as usize].fill(true);

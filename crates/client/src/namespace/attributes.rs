@@ -1,6 +1,7 @@
 //! Attributes: reading, changing; targets of symbolic links.
 
 use super::{home, node_keys, unexpected};
+use crate::cache::Seen;
 use crate::file::Stability;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
@@ -76,6 +77,10 @@ impl State {
     /// Takes a reply about one node, whichever kind it is of.
     pub(super) fn take_node_body(&mut self, answered: Answered) -> Result<Found, Code> {
         let seen = match answered.body {
+            // Without a grant there is nothing to keep of a directory.
+            Body::Node(view) if view.attributes.is_directory() => {
+                Seen { node: view.node, attributes: view.attributes, until: None }
+            }
             Body::Node(view) => self.take_node(&view, &answered.stamp),
             Body::Directory(view) => {
                 let directory = self.take_directory(*view, &answered.stamp);

@@ -417,7 +417,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
     fn a_file_is_a_plain_array_of_bytes_whatever_is_lost_repeated_or_put_off(
         steps in steps(), seed: u64, faults in 0u64..150, lease in prop_oneof![Just(0u32), Just(3000)],

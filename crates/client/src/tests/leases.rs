@@ -3,7 +3,7 @@
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
-use bearing_proto::client::{Body, Call, LeaseKey, RenameMode};
+use bearing_proto::client::{AttributeChange, Body, Call, LeaseKey, RenameMode};
 use bearing_types::*;
 use std::time::Duration;
 
@@ -181,6 +181,23 @@ fn a_name_that_an_own_refused_change_dropped_is_still_taken_from_the_kernel_at_a
     assert_eq!(world.result(ticket), Err(Code::NotPermitted));
     world.recall(1, vec![name_key("a")]);
     assert_eq!(world.invalidations[0].1, [Invalidation::Entry { directory: NodeId::ROOT, name: name("a") }]);
+}
+
+#[test]
+fn a_changed_directory_is_asked_for_again_before_its_grant_is_shown() {
+    let mut world = with_root_cached();
+    let change = AttributeChange { mode: Some(Mode::new(0o700)), ..AttributeChange::default() };
+    let ticket = world.start(Operation::SetAttributes {
+        node: root(),
+        file_type: FileType::Directory,
+        who: Credentials::ROOT,
+        change,
+        file: None,
+    });
+    world.answer_one(Body::Node(root_view(10_000).node));
+    assert_eq!(world.found(ticket).attributes_remaining, Remaining(Duration::ZERO));
+    world.start(lookup("a"));
+    assert!(matches!(world.take_request().call, Call::Directory { .. }));
 }
 
 #[test]
