@@ -512,6 +512,7 @@ impl World {
         let ids: Vec<_> = self.chunks.keys().copied().collect();
         ids.iter().for_each(|id| self.seal(*id));
         while self.chunks.values().any(|known| known.sealed.is_none()) {
+            self.restart_failed();
             self.tend_seals();
             self.drain();
         }
