@@ -392,6 +392,8 @@ enum Step {
     Read(u64, u32),
     Cut(u64),
     Flush,
+    /// Flush (or sync) without waiting for it.
+    FlushBehind(bool),
     Sync,
     Reopen,
     Kill(ServerId),
@@ -407,6 +409,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0u64..2500, 0u32..1000).prop_map(|(at, length)| Step::Read(at, length)),
         1 => (0u64..2500).prop_map(Step::Cut),
         1 => Just(Step::Flush),
+        2 => any::<bool>().prop_map(Step::FlushBehind),
         1 => Just(Step::Sync),
         1 => Just(Step::Reopen),
         1 => prop_oneof![Just(D1), Just(D2), Just(D3)].prop_map(Step::Kill),
@@ -436,6 +439,7 @@ proptest! {
         let (mut file, node) = create_open(&mut world, &mut servers, "a");
         servers.faults = faults;
         let mut oracle: Vec<u8> = Vec::new();
+        let mut behind = Vec::new();
         for step in steps {
             match step {
                 Step::Write(at, (byte, length)) => {
@@ -462,6 +466,11 @@ proptest! {
                     let file_type = FileType::Regular;
                     done(&mut world, &mut servers, Operation::SetAttributes { node, file_type, who, change, file: Some(file) });
                 }
+                Step::FlushBehind(stable) => {
+                    let operation = if stable { Operation::Sync { file } } else { Operation::Flush { file } };
+                    behind.push(world.start(operation));
+                    servers.answer_all(&mut world);
+                }
                 Step::Flush => done(&mut world, &mut servers, Operation::Flush { file }),
                 Step::Sync => done(&mut world, &mut servers, Operation::Sync { file }),
                 Step::Reopen => {
@@ -477,6 +486,9 @@ proptest! {
         }
         servers.dead.clear();
         servers.faults = 0;
+        for ticket in behind {
+            prop_assert_eq!(servers.run(&mut world, ticket), Ok(Answer::Done));
+        }
         done(&mut world, &mut servers, Operation::Sync { file });
         prop_assert_eq!(read(&mut world, &mut servers, file, 0, 10_000), &oracle[..]);
         let record = &servers.files[&node.node];
