@@ -3,8 +3,8 @@
 use crate::client::{ChunkRef, Handle, NodeView};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, Block, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId, Position, SessionId,
-    TransactionId, Uid, Wall,
+    Access, Block, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId, Position,
+    SessionId, TransactionId, Uid, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +190,8 @@ pub enum Part {
         parent: Handle,
         /// Its new name.
         name: Name,
+        /// Who moves it: moving to another parent changes the directory's own `..`, which needs the right to write it.
+        who: Credentials,
         /// When.
         changed: Wall,
     },

@@ -72,7 +72,7 @@ pub(super) fn decide(
         }
     }
     if file_type == FileType::Directory {
-        move_directory(view, node, from.directory(), to)?;
+        move_directory(view, node, from.directory(), to, who)?;
     }
     let entry = NameEntry { name: to.name.clone(), node, file_type };
     let is_directory = i32::from(file_type == FileType::Directory);
@@ -103,14 +103,14 @@ fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileTy
 }
 
 /// A directory gets a new parent or name: its node must know, and it must not end up below itself.
-fn move_directory(view: &mut View, node: Handle, from: Handle, to: End) -> Decide<()> {
+fn move_directory(view: &mut View, node: Handle, from: Handle, to: End, who: &Credentials) -> Decide<()> {
     let parent = to.directory();
     if from != parent {
         view.part(Position(0), Part::MoveToken)?;
         check_not_below(view, node, parent)?;
     }
     let changed = view.time();
-    view.part(node.home, Part::SetParent { node, parent, name: to.name.clone(), changed })?;
+    view.part(node.home, Part::SetParent { node, parent, name: to.name.clone(), who: who.clone(), changed })?;
     Ok(())
 }
 

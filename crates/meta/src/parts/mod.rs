@@ -17,8 +17,8 @@ pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
         Part::TakeName { directory, hash, name, remover, changed: _ } => {
             take_name::decide(view, *directory, *hash, name, remover)
         }
-        Part::SetParent { node, parent, name, changed } => {
-            set_parent::decide(view, *node, *parent, name, *changed)
+        Part::SetParent { node, parent, name, who, changed } => {
+            set_parent::decide(view, *node, *parent, name, who, *changed)
         }
         Part::MoveToken => move_token::decide(view),
         Part::AddLink { node, changed } => add_link::decide(view, *node, *changed),

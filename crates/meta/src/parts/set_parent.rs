@@ -5,19 +5,25 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
-use bearing_types::{Code, Name, Wall};
+use bearing_types::{Code, Credentials, FileType, Name, Permission, Wall};
 
 pub(super) fn decide(
     view: &mut View,
     handle: Handle,
     parent: Handle,
     name: &Name,
+    who: &Credentials,
     changed: Wall,
 ) -> Decide<Promise> {
     let mut record = view.node_at(handle)?;
+    let access = record.access();
     let NodeContent::Directory(content) = &mut record.content else {
         return Err(Stop::Refuse(Code::NotDirectory));
     };
+    let moves = content.parent != parent;
+    if moves && !access.allows(who, Permission::WRITE, FileType::Directory) {
+        return Err(Stop::Refuse(Code::Access));
+    }
     content.parent = parent;
     content.name = name.as_bytes().to_vec();
     record.touch(changed);
