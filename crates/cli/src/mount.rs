@@ -9,16 +9,21 @@ use crate::process::{in_own_session, own_program, wait_until};
 use crate::report::Report;
 use crate::supervise::{last_line, open_log};
 use anyhow::{Context, Result, bail};
-use bearing_fuse::{Options, Unmounter, mount_blocking};
+use bearing_fuse::{Options, mount_blocking};
+use bearing_mount::Mount;
 use bearing_server::state::Phase;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a mount in the background may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long those who still use a mount that is taken away may go on.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs `mount`.
 pub fn mount(flags: &args::Mount) -> Result<()> {
@@ -47,8 +52,8 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     report(Phase::Starting)?;
     let mount = connect::connect(&flags.cluster, flags.secret.as_deref())?;
     let mut reported = Ok(());
-    mount_blocking(mount.clone(), point, options, |unmounter| {
-        unmount_on_signals(unmounter.clone());
+    mount_blocking(mount.clone(), point, options, |_| {
+        unmount_on_signals(mount.clone(), point.to_owned());
         tracing::info!("mounted at {} ({options})", point.display());
         reported = report(Phase::Serving);
     })?;
@@ -58,18 +63,37 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     report(Phase::Stopped)
 }
 
-fn unmount_on_signals(unmounter: Unmounter) {
+fn unmount_on_signals(mount: Arc<Mount>, point: PathBuf) {
     match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
         Ok(mut signals) => {
             std::thread::spawn(move || {
                 for _ in signals.forever() {
-                    if let Err(error) = unmounter.unmount() {
-                        tracing::error!("{error}");
-                    }
+                    unmount(&mount, &point);
                 }
             });
         }
         Err(error) => tracing::warn!("cannot wait for signals ({error}); unmount with umount"),
+    }
+}
+
+/// Unmounting ends the service of requests, and so this process. Users who will not leave do not hold it up: what they wrote is made
+/// stable, and they are left with a view of nothing.
+fn unmount(mount: &Mount, point: &Path) {
+    if mounts::detach(point, Detach::WhenIdle).is_ok() {
+        return;
+    }
+    tracing::warn!("{} is in use; its users lose it", point.display());
+    if let Err(error) = mounts::detach(point, Detach::Now) {
+        tracing::error!("{error:#}");
+        return;
+    }
+    std::thread::sleep(GRACE);
+    match connect::end(mount) {
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            tracing::error!("{error:#}");
+            std::process::exit(1);
+        }
     }
 }
 

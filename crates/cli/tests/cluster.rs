@@ -1,0 +1,188 @@
+//! Clusters of the real program, without a mount: starting, stopping, dying, and what is said when something is wrong.
+
+mod common;
+
+use common::{Ran, TestCluster, bearing, kill, wait_for};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_cluster_starts_says_who_runs_and_stops() {
+    let cluster = TestCluster::started("starts");
+    let status = cluster.status();
+    let kinds: Vec<&str> =
+        status["daemons"].as_array().unwrap().iter().map(|daemon| daemon["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["coordinator", "metadata", "metadata", "data", "data"]);
+    for daemon in status["daemons"].as_array().unwrap() {
+        for key in ["kind", "id", "pid", "address", "state"] {
+            assert!(!daemon[key].is_null(), "{daemon}");
+        }
+        assert_eq!(daemon["state"], "serving");
+    }
+    assert_eq!(status["tablets"].as_array().unwrap().len(), 16);
+    cluster.down().ok();
+    let stopped = cluster.run(&["status"]);
+    assert!(stopped.refused(3).contains("bearing up --dir"));
+    assert!(cluster.down().ok().contains("nothing is running"));
+}
+
+#[test]
+fn a_second_up_says_that_it_runs_and_refuses_another_shape() {
+    let cluster = TestCluster::started("second");
+    assert!(cluster.up(&[]).ok().contains("already running"));
+    let other = bearing(&["up", "--detach", "--dir", &cluster.dir(), "--metadata", "5"]).refused(2);
+    assert!(other.contains("--metadata 2, not 5"), "{other}");
+}
+
+#[test]
+fn killed_daemons_are_started_again_and_files_are_still_there() {
+    let cluster = TestCluster::started("killed");
+    let local = cluster.root().join("local");
+    fs::write(&local, "what was stored").unwrap();
+    let local = local.to_str().unwrap();
+    cluster.run(&["fs", "put", local, "/kept"]).ok();
+    let killed = cluster.daemons();
+    kill(killed.iter().copied());
+    wait_for("other processes serve", PATIENCE, || {
+        let present = cluster.daemons();
+        cluster.serves() && present.len() == killed.len() && present.iter().all(|pid| !killed.contains(pid))
+    });
+    assert_eq!(cluster.run(&["fs", "cat", "/kept"]).ok(), "what was stored");
+}
+
+#[test]
+fn a_killed_supervisor_takes_its_daemons_along_and_up_starts_afresh() {
+    let cluster = TestCluster::started("supervisor");
+    let supervisor = cluster.status()["supervisor"]["pid"].as_u64().unwrap();
+    kill([supervisor]);
+    wait_for("no daemon is left", PATIENCE, || cluster.daemons().is_empty());
+    cluster.up(&[]).ok();
+    assert!(cluster.serves());
+}
+
+#[test]
+fn without_restart_the_dead_stay_dead() {
+    let cluster = TestCluster::new("no-restart");
+    cluster.up(&["--no-restart"]).ok();
+    let killed = cluster.daemons()[1];
+    kill([killed]);
+    wait_for("it is seen to be dead", PATIENCE, || cluster.status()["daemons"][1]["state"] == "dead");
+    assert!(cluster.status()["daemons"][1]["pid"].is_null());
+}
+
+#[test]
+fn files_can_be_used_without_a_mount() {
+    let cluster = TestCluster::started("files");
+    let (local, back) = (cluster.root().join("local"), cluster.root().join("back"));
+    let content: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
+    fs::write(&local, &content).unwrap();
+    let (local, back) = (local.to_str().unwrap(), back.to_str().unwrap());
+    cluster.run(&["fs", "mkdir", "-p", "/a/b"]).ok();
+    cluster.run(&["fs", "put", local, "/a/b/file"]).ok();
+    cluster.run(&["fs", "get", "/a/b/file", back]).ok();
+    assert_eq!(fs::read(back).unwrap(), content);
+    assert_eq!(cluster.run(&["fs", "ls", "/a"]).ok(), "b\n");
+    let stat: serde_json::Value =
+        serde_json::from_str(&cluster.run(&["fs", "stat", "/a/b/file", "--json"]).ok()).unwrap();
+    assert_eq!((&stat["type"], &stat["size"]), (&"file".into(), &content.len().into()));
+    assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+    assert!(cluster.run(&["fs", "cat", "/a/none"]).refused(1).contains("no such file"));
+    assert!(cluster.run(&["fs", "mkdir", "/a"]).refused(1).contains("exists"));
+    cluster.run(&["fs", "ls", "a"]).refused(2);
+    bearing(&["fs", "rm", "/a"]).refused(2);
+}
+
+#[test]
+fn a_client_with_addresses_needs_the_right_secret() {
+    let cluster = TestCluster::started("secret");
+    let address = cluster.address("metadata");
+    let list = |secret: &str| bearing(&["fs", "ls", "/", "--cluster", &address, "--secret", secret]);
+    let right = cluster.file("secrets/enrolment.key");
+    assert_eq!(list(right.to_str().unwrap()).ok(), "");
+    let wrong = cluster.root().join("wrong.key");
+    fs::write(&wrong, "ab".repeat(32)).unwrap();
+    fs::set_permissions(&wrong, fs::Permissions::from_mode(0o600)).unwrap();
+    let refusal = list(wrong.to_str().unwrap()).refused(1);
+    assert!(refusal.contains("secret"), "{refusal}");
+    let none = bearing(&["fs", "ls", "/", "--cluster", &address]).refused(2);
+    assert!(none.contains("--secret"), "{none}");
+}
+
+#[test]
+fn servers_that_cannot_be_reached_are_named() {
+    let cluster = TestCluster::started("unreachable");
+    cluster.down().ok();
+    let address = cluster.address("metadata");
+    let refusal = cluster.run(&["fs", "ls", "/"]).refused(3);
+    assert!(refusal.contains(&address), "{refusal}");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let cluster = TestCluster::started("port");
+    cluster.down().ok();
+    let address = cluster.address("coordinator");
+    let _taken = TcpListener::bind(&address).unwrap();
+    let refusal = cluster.up(&[]).refused(1);
+    let port = address.rsplit_once(':').unwrap().1;
+    assert!(refusal.contains("coordinator does not start") && refusal.contains(port), "{refusal}");
+    assert!(cluster.daemons().is_empty(), "a start that fails leaves nothing running");
+}
+
+#[test]
+fn a_wrong_cluster_key_ends_a_server_with_the_reason() {
+    let cluster = TestCluster::started("key");
+    cluster.down().ok();
+    // A server of another cluster's directory, with this cluster's coordinator.
+    let stranger = cluster.root().join("stranger");
+    fs::create_dir_all(stranger.join("secrets")).unwrap();
+    fs::create_dir_all(stranger.join("data-1")).unwrap();
+    for (from, to) in [("cluster.toml", "cluster.toml"), ("data-1/config.toml", "data-1/config.toml")] {
+        fs::copy(cluster.file(from), stranger.join(to)).unwrap();
+    }
+    for key in ["cluster.key", "enrolment.key"] {
+        let path = stranger.join("secrets").join(key);
+        fs::write(&path, "cd".repeat(32)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    cluster.up(&["--no-restart"]).ok();
+    kill([cluster.status()["daemons"][3]["pid"].as_u64().unwrap()]);
+    wait_for("the place of data-1 is free", PATIENCE, || cluster.status()["daemons"][3]["state"] == "dead");
+    let config = stranger.join("data-1/config.toml");
+    let refusal = bearing(&["daemon", "data", "--config", config.to_str().unwrap()]);
+    assert!(refusal.err.contains("is not the cluster key of that cluster"), "{refusal:?}");
+}
+
+/// Starts a cluster whose files were changed while it was down.
+fn up_after(name: &str, change: impl FnOnce(&TestCluster)) -> (TestCluster, Ran) {
+    let cluster = TestCluster::started(name);
+    cluster.down().ok();
+    change(&cluster);
+    let ran = cluster.up(&[]);
+    (cluster, ran)
+}
+
+#[test]
+fn a_newer_description_of_the_cluster_is_refused() {
+    let (_cluster, ran) = up_after("newer-cluster", |cluster| {
+        let path = cluster.file("cluster.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("format = 1", "format = 9")).unwrap();
+    });
+    assert!(ran.refused(1).contains("format version 9"));
+}
+
+#[test]
+fn an_unknown_setting_is_refused_with_file_and_line() {
+    let (_cluster, ran) = up_after("setting", |cluster| {
+        let path = cluster.file("metadata-1/config.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}fast = true\n")).unwrap();
+    });
+    let refusal = ran.refused(1);
+    assert!(refusal.contains("metadata-1/config.toml:") && refusal.contains("fast"), "{refusal}");
+}

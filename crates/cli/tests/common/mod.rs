@@ -1,0 +1,245 @@
+//! A cluster of the real program for one test: in a directory of its own, cleared away whatever happens.
+//!
+//! A test that was killed leaves processes and mounts; the next run finds its directory by name, sees that the test is gone, and clears it.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+const PREFIX: &str = "bearing-test-";
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a program printed and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// The exit code.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// Its standard output, if it ended well.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "out: {}\nerr: {}", self.out, self.err);
+        self.out
+    }
+
+    /// Its complaint, if it ended with a code.
+    #[track_caller]
+    pub fn refused(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "out: {}\nerr: {}", self.out, self.err);
+        self.err
+    }
+}
+
+/// Runs the program.
+pub fn bearing(arguments: &[&str]) -> Ran {
+    Ran::of(Command::new(env!("CARGO_BIN_EXE_bearing")).args(arguments).output().expect("the program starts"))
+}
+
+/// Runs a shell's script.
+pub fn shell(script: &str) -> Ran {
+    Ran::of(Command::new("bash").args(["-euc", script]).output().expect("bash is there"))
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub fn wait_for(what: &str, patience: Duration, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
+    while !condition() {
+        assert!(Instant::now() < deadline, "after {patience:?} still not: {what}");
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A directory for a cluster and its mount.
+pub struct TestCluster {
+    root: PathBuf,
+}
+
+impl TestCluster {
+    /// An empty place.
+    pub fn new(name: &str) -> TestCluster {
+        static STALE: Once = Once::new();
+        STALE.call_once(clear_stale);
+        let root = std::env::temp_dir().join(format!("{PREFIX}{}-{name}", std::process::id()));
+        fs::create_dir(&root).expect("a directory of its own");
+        fs::create_dir(root.join("mnt")).expect("a mount point");
+        TestCluster { root }
+    }
+
+    /// A small cluster, mounted.
+    pub fn mounted(name: &str) -> TestCluster {
+        let cluster = TestCluster::new(name);
+        cluster.up(&["--mount", cluster.mnt().to_str().expect("plain names")]).ok();
+        cluster
+    }
+
+    /// A small cluster without a mount.
+    pub fn started(name: &str) -> TestCluster {
+        let cluster = TestCluster::new(name);
+        cluster.up(&[]).ok();
+        cluster
+    }
+
+    /// Starts it in the background: two metadata servers, two data servers.
+    pub fn up(&self, more: &[&str]) -> Ran {
+        let dir = self.dir();
+        let mut arguments = vec!["up", "--detach", "--metadata", "2", "--data", "2", "--dir", &dir];
+        arguments.extend(more);
+        bearing(&arguments)
+    }
+
+    /// Starts it again as it was, mounted.
+    pub fn up_again(&self) -> Ran {
+        bearing(&[
+            "up",
+            "--detach",
+            "--dir",
+            &self.dir(),
+            "--mount",
+            self.mnt().to_str().expect("plain names"),
+        ])
+    }
+
+    /// Stops it.
+    pub fn down(&self) -> Ran {
+        bearing(&["down", "--dir", &self.dir()])
+    }
+
+    /// Runs a command that takes the cluster's directory.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        let dir = self.dir();
+        let mut all = arguments.to_vec();
+        all.extend(["--dir", &dir]);
+        bearing(&all)
+    }
+
+    /// Where everything of this test lies.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The cluster's directory.
+    pub fn dir(&self) -> String {
+        self.root.join("cluster").to_str().expect("plain names").to_owned()
+    }
+
+    /// A file in the cluster's directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        Path::new(&self.dir()).join(name)
+    }
+
+    /// The mount point.
+    pub fn mnt(&self) -> PathBuf {
+        self.root.join("mnt")
+    }
+
+    /// The status as JSON.
+    pub fn status(&self) -> serde_json::Value {
+        let status = self.run(&["status", "--json"]);
+        serde_json::from_str(&status.out).unwrap_or_else(|error| panic!("{error}: {status:?}"))
+    }
+
+    /// The process numbers of the daemons that run.
+    pub fn daemons(&self) -> Vec<u64> {
+        let status = self.status();
+        let daemons = status["daemons"].as_array().expect("a list of daemons");
+        daemons.iter().filter_map(|daemon| daemon["pid"].as_u64()).collect()
+    }
+
+    /// Whether all daemons say that they serve.
+    pub fn serves(&self) -> bool {
+        let status = self.status();
+        let daemons = status["daemons"].as_array().expect("a list of daemons");
+        daemons.iter().all(|daemon| daemon["state"] == "serving")
+    }
+
+    /// The first address at which a kind of daemon listens.
+    pub fn address(&self, kind: &str) -> String {
+        let status = self.status();
+        let daemons = status["daemons"].as_array().expect("a list of daemons");
+        let daemon = daemons.iter().find(|daemon| daemon["kind"] == kind).expect("a daemon of this kind");
+        daemon["address"].as_str().expect("an address").to_owned()
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show_logs(&self.root);
+        }
+        clear(&self.root);
+    }
+}
+
+/// Ends processes.
+pub fn kill(pids: impl IntoIterator<Item = u64>) {
+    for pid in pids {
+        // SAFETY: kill takes plain numbers; a process that ended meanwhile is no failure.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    }
+}
+
+/// What a failed test's reader wants to see.
+fn show_logs(root: &Path) {
+    let logs =
+        shell(&format!("cd {}/cluster && tail -n 20 log */log *.log 2>/dev/null || true", root.display()));
+    eprintln!("{}", logs.out);
+}
+
+fn clear(root: &Path) {
+    let dir = root.join("cluster");
+    if dir.join("cluster.toml").exists() {
+        bearing(&["down", "--dir", dir.to_str().expect("plain names")]);
+    }
+    // Whatever `down` could not find, for instance because its files were damaged by the test.
+    for pid in processes_with(&root.display().to_string()) {
+        kill([pid]);
+    }
+    let mnt = root.join("mnt");
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if table.contains(&*mnt.to_string_lossy()) {
+        let _ = Command::new("umount").arg("-l").arg(&mnt).output();
+    }
+    let _ = fs::remove_dir_all(root);
+}
+
+/// Processes of the program whose command line names a directory.
+fn processes_with(directory: &str) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_ours = |pid: &u64| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("bearing") && line.contains(directory)
+    };
+    let own = u64::from(std::process::id());
+    pids.filter(|pid| *pid != own).filter(is_ours).collect()
+}
+
+/// Clears what killed runs left.
+fn clear_stale() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            clear(&entry.path());
+        }
+    }
+}
