@@ -43,6 +43,9 @@ pub enum Command {
     Fs(Fs),
     /// Walk all names, as fsck does: every name leads to a node, link counts match, sizes match the extents
     Check(Check),
+    /// Measure this program on this machine
+    #[command(subcommand)]
+    Bench(crate::bench::Bench),
     /// Run one daemon (started by `up`)
     #[command(hide = true, subcommand)]
     Daemon(DaemonCommand),

@@ -5,6 +5,7 @@
 
 mod args;
 mod ask;
+mod bench;
 mod check;
 mod connect;
 mod daemon;
@@ -55,6 +56,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Umount(flags) => mount::umount(flags),
         Command::Fs(flags) => fs::run(flags),
         Command::Check(flags) => check::run(flags),
+        Command::Bench(command) => bench::run(command),
         Command::Daemon(command) => daemon::run(command),
     }
 }

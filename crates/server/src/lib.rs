@@ -22,6 +22,7 @@ pub use coordinator::run_coordinator;
 pub use data::run_data;
 pub use error::StartError;
 pub use metadata::run_metadata;
+pub use shell::{Driver, run as run_driver};
 
 /// A value from a coordinator's register.
 pub fn decode_register<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {

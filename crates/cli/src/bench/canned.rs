@@ -10,8 +10,8 @@ use bearing_server::config::DaemonConfig;
 use bearing_server::post::Post;
 use bearing_server::{Driver, StartError, run_driver};
 use bearing_types::{
-    Attributes, Block, Epoch, FileType, Gid, Mode, Mono, NodeId, Now, Position, Sequence, SessionId, Uid, Version,
-    Wall,
+    Attributes, Block, Epoch, FileType, Gid, Mode, Mono, NodeId, Now, Position, Sequence, SessionId, Uid,
+    Version, Wall,
 };
 
 /// Tablets of a new cluster: their blocks have so many prefix bits.

@@ -52,8 +52,13 @@ impl Cluster {
     /// Makes a cluster in a directory that has none, and starts its coordinator.
     pub fn make(directory: &Path) -> Result<Cluster> {
         let layout = Layout::new(directory);
-        let plan =
-            init::Plan { metadata: 1, data: 1, data_copies: 1, scheme: Scheme::AnglecutHashed, port_base: None };
+        let plan = init::Plan {
+            metadata: 1,
+            data: 1,
+            data_copies: 1,
+            scheme: Scheme::AnglecutHashed,
+            port_base: None,
+        };
         let made = init::init(&layout, &plan)?;
         let address = made.address_of(SERVER).context("the cluster lists its server")?;
         let arguments = ["daemon", "coordinator"];
@@ -131,7 +136,9 @@ fn start(layout: &Layout, name: DaemonName, arguments: &[&str]) -> Result<Daemon
     let mut ended = false;
     let serves = wait_until(Instant::now() + PATIENCE, || {
         ended = matches!(daemon.0.try_wait(), Ok(Some(_)));
-        ended || DaemonState::read(&directory).is_some_and(|state| state.pid == pid && state.state == Phase::Serving)
+        ended
+            || DaemonState::read(&directory)
+                .is_some_and(|state| state.pid == pid && state.state == Phase::Serving)
     });
     if serves && !ended { Ok(daemon) } else { bail!("{name} does not serve: {}", last_line(&log_path)) }
 }

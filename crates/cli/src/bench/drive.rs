@@ -74,6 +74,8 @@ struct Pending<T> {
     sent: Mono,
     /// When to send it again.
     due: Mono,
+    /// Because the server said so.
+    told: bool,
 }
 
 /// The loop's state, across several runs over one link.
@@ -98,7 +100,13 @@ impl<T: Copy> Loop<T> {
     }
 
     /// Runs work over a link until its end; returns when everything is answered.
-    pub fn run<W: Work<Tag = T>>(&mut self, link: &mut Link, work: &mut W, load: Load, until: Until) -> Result<Tally> {
+    pub fn run<W: Work<Tag = T>>(
+        &mut self,
+        link: &mut Link,
+        work: &mut W,
+        load: Load,
+        until: Until,
+    ) -> Result<Tally> {
         let started = Clock.mono();
         let deadline = match until {
             Until::Done => None,
@@ -136,17 +144,30 @@ impl<T: Copy> Loop<T> {
     fn send(&mut self, link: &mut Link, group: Vec<(T, Position, Call)>, now: Mono) -> Result<()> {
         let first = self.next().0;
         for (tag, ..) in &group {
-            self.window.push_back(Some(Pending { tag: *tag, sent: now, due: now.after(RESEND) }));
+            self.window.push_back(Some(Pending {
+                tag: *tag,
+                sent: now,
+                due: now.after(RESEND),
+                told: false,
+            }));
         }
         self.under_way += group.len();
         let numbered = group.into_iter().zip(first..);
-        let requests = numbered.map(|((_, position, call), sequence)| {
-            Outgoing { sequence: Sequence(sequence), position, call }
+        let requests = numbered.map(|((_, position, call), sequence)| Outgoing {
+            sequence: Sequence(sequence),
+            position,
+            call,
         });
         link.send(requests, Sequence(self.first))
     }
 
-    fn resend<W: Work<Tag = T>>(&mut self, link: &mut Link, work: &W, now: Mono, tally: &mut Tally) -> Result<()> {
+    fn resend<W: Work<Tag = T>>(
+        &mut self,
+        link: &mut Link,
+        work: &W,
+        now: Mono,
+        tally: &mut Tally,
+    ) -> Result<()> {
         if self.told_to_retry == 0 && now.since(self.looked) < LOOK {
             return Ok(());
         }
@@ -154,17 +175,15 @@ impl<T: Copy> Loop<T> {
         self.told_to_retry = 0;
         for (index, pending) in self.window.iter_mut().enumerate() {
             let Some(pending) = pending else { continue };
-            let retries = pending.due < pending.sent.after(RESEND);
             if pending.due > now {
-                self.told_to_retry += usize::from(retries);
+                self.told_to_retry += usize::from(pending.told);
                 continue;
             }
             if now.since(pending.sent) > LOST {
                 bail!("a request was not answered for {} s", LOST.as_secs());
             }
-            tally.resent += u64::from(!retries);
-            // So far ahead that it counts as waiting for its answer.
-            pending.due = now.after(RESEND * 2);
+            tally.resent += u64::from(!pending.told);
+            (pending.due, pending.told) = (now.after(RESEND), false);
             let (position, call) = work.call(pending.tag);
             let sequence = Sequence(self.first + index as u64);
             link.send([Outgoing { sequence, position, call }], Sequence(self.first))?;
@@ -210,14 +229,14 @@ impl<T: Copy> Loop<T> {
         let result = match reply.answer {
             Answer::Done { result, .. } => result.map(|body| *body),
             Answer::Retry { after_us } => {
-                pending.due = now.after(Duration::from_micros(u64::from(after_us)));
+                (pending.due, pending.told) = (now.after(Duration::from_micros(u64::from(after_us))), true);
                 self.told_to_retry += 1;
                 tally.retries += 1;
                 return None;
             }
             Answer::Referral { tablet, epoch, owner } => {
                 map.learn(Located { block: tablet, epoch, owner });
-                pending.due = now;
+                (pending.due, pending.told) = (now, true);
                 self.told_to_retry += 1;
                 return None;
             }

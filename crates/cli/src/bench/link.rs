@@ -3,7 +3,7 @@
 use super::cluster::Cluster;
 use anyhow::{Context, Result};
 use bearing_env::{Destination, Endpoint, Incoming, Transport, random_u64};
-use bearing_lookup::{ClientMap, Located};
+use bearing_lookup::ClientMap;
 use bearing_proto::client::{Call, Reply, Request};
 use bearing_proto::envelope::{self, Packing};
 use bearing_proto::keys::{Key, session_secret};
@@ -65,13 +65,12 @@ impl Link {
         self.map = map;
     }
 
-    /// Takes what an answer says of a tablet.
-    pub fn learn(&mut self, located: Located) {
-        self.map.learn(located);
-    }
-
     /// Queues one datagram with some requests.
-    pub fn send(&mut self, requests: impl IntoIterator<Item = Outgoing>, finished_below: Sequence) -> Result<()> {
+    pub fn send(
+        &mut self,
+        requests: impl IntoIterator<Item = Outgoing>,
+        finished_below: Sequence,
+    ) -> Result<()> {
         let mut packing = Packing::new();
         for Outgoing { sequence, position, call } in requests {
             let epoch = self.map.locate(position).map_or(Epoch(0), |located| located.epoch);
@@ -86,11 +85,16 @@ impl Link {
     }
 
     /// Sends what is queued, waits for datagrams, and hands over the replies in them. Returns the number of datagrams with replies.
-    pub fn receive(&mut self, timeout: Duration, mut each: impl FnMut(&mut ClientMap, Reply) -> Result<()>) -> Result<u64> {
+    pub fn receive(
+        &mut self,
+        timeout: Duration,
+        mut each: impl FnMut(&mut ClientMap, Reply) -> Result<()>,
+    ) -> Result<u64> {
         self.endpoint.receive(Some(timeout), &mut self.incoming).context("receive from the server")?;
         let mut datagrams = 0;
         for packet in self.incoming.drain(..) {
-            let opened = envelope::open(&packet.bytes, Some(&self.key)).context("open the server's packet")?;
+            let opened =
+                envelope::open(&packet.bytes, Some(&self.key)).context("open the server's packet")?;
             self.endpoint.recycle(packet.bytes);
             datagrams += 1;
             for message in opened.messages {

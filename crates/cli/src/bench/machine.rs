@@ -20,7 +20,10 @@ pub fn pin(core: usize) -> Result<()> {
         libc::sched_setaffinity(0, mem::size_of_val(&set), &set)
     };
     if result != 0 {
-        bail!("cannot run on core {core}: {}; the measurement needs two cores", std::io::Error::last_os_error());
+        bail!(
+            "cannot run on core {core}: {}; the measurement needs two cores",
+            std::io::Error::last_os_error()
+        );
     }
     Ok(())
 }
@@ -79,7 +82,8 @@ impl Identity {
 
 fn commit() -> String {
     let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success());
+        let output =
+            Command::new("git").args(arguments).output().ok().filter(|output| output.status.success());
         output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
