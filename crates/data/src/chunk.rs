@@ -280,7 +280,7 @@ impl Chunk {
     pub fn wake(&self, config: &Config) -> Option<Mono> {
         match &self.role {
             Role::Nothing => None,
-            Role::Leads(leader) => leader.wake(config),
+            Role::Leads(leader) => leader.wake(self.committed, config),
             Role::Follows(follower) => follower.wake(config),
         }
     }

@@ -27,6 +27,8 @@ pub struct Config {
     pub resend: Duration,
     /// At most so many frames are sent again to one server at a time.
     pub resend_frames_max: usize,
+    /// When nothing was appended for so long, the followers are told what all servers have, so that they can give it to readers.
+    pub announce_wait: Duration,
     /// A server of a chunk that answered no append for so long is lost to the chunk.
     pub append_wait: Duration,
     /// A server of a chunk that answered no sync for so long is lost to the chunk.
@@ -67,6 +69,7 @@ impl Config {
             gap_wait: Duration::from_secs(1),
             resend: Duration::from_millis(50),
             resend_frames_max: 8,
+            announce_wait: Duration::from_millis(2),
             append_wait: Duration::from_secs(2),
             sync_wait: Duration::from_secs(10),
             full_wait: Duration::from_millis(500),

@@ -144,9 +144,15 @@ impl Cx<'_> {
 
     /// A number for a question to another server.
     pub fn ask_id(&mut self, asked: Asked) -> u64 {
+        let id = self.next_id();
+        self.core.asked.insert(id, asked);
+        id
+    }
+
+    /// A number for a message whose answer nobody waits for.
+    pub fn next_id(&mut self) -> u64 {
         let id = self.core.next_id;
         self.core.next_id = id.wrapping_add(1);
-        self.core.asked.insert(id, asked);
         id
     }
 

@@ -100,6 +100,9 @@ pub(crate) fn replicate(
     replicate: Replicate,
 ) {
     let Sender::Server(primary) = asker.from else { return cx.refuse(asker, DataError::Capability) };
+    if replicate.bytes.is_empty() {
+        return announced(chunks, cx, (asker, primary), id, &replicate);
+    }
     if cx.core.failed {
         return cx.refuse(asker, DataError::Failed);
     }
@@ -120,6 +123,21 @@ pub(crate) fn replicate(
     });
     match chunk.follows(primary, replicate.epoch, replicate.committed) {
         Ok(()) => chunk.replicate(cx, asker, replicate),
+        Err(error) => cx.refuse(asker, error),
+    }
+}
+
+/// The primary tells what all servers have, without a frame.
+fn announced(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    (asker, primary): (Asker, ServerId),
+    id: ChunkId,
+    replicate: &Replicate,
+) {
+    let Some(chunk) = chunks.get_mut(&id) else { return cx.refuse(asker, DataError::NoChunk) };
+    match chunk.follows(primary, replicate.epoch, replicate.committed) {
+        Ok(()) => cx.reply(asker, Ok(DataBody::Done)),
         Err(error) => cx.refuse(asker, error),
     }
 }

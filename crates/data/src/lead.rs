@@ -62,6 +62,9 @@ pub(crate) struct Leader {
     pub full: bool,
     /// When to try again what the full disk here refused.
     pub retry: Option<Mono>,
+    /// What the others were told to be on all servers, and since when nothing is on its way.
+    pub told: u64,
+    idle_since: Mono,
     /// All below is stable everywhere.
     pub synced: u64,
     pub round: Option<Round>,
@@ -79,6 +82,8 @@ impl Leader {
             end: 0,
             full: false,
             retry: None,
+            told: 0,
+            idle_since: Mono::ZERO,
             synced: 0,
             round: None,
             syncs: Vec::new(),
@@ -95,6 +100,7 @@ impl Leader {
 
     /// Sends the frame at an index to all others. A peer that owed nothing is listened for from now on.
     fn spread(&mut self, cx: &mut Cx<'_>, chunk: (ChunkId, Epoch), committed: u64, index: usize) {
+        self.told = committed;
         let frame = &mut self.frames[index];
         for peer in &mut self.peers {
             if peer.has == frame.offset {
@@ -130,14 +136,20 @@ impl Leader {
     }
 
     /// When the first of the waits ends. Only the first frames are looked at: later ones were sent later.
-    pub fn wake(&self, config: &Config) -> Option<Mono> {
+    pub fn wake(&self, committed: u64, config: &Config) -> Option<Mono> {
         let frames = self.peers.iter().enumerate().filter_map(|(at, peer)| {
             let unheard = self.unheard(peer, config).filter_map(|frame| frame.copies.get(at));
             let again = unheard.map(|copy| copy.sent.after(config.resend)).min()?;
             Some(again.min(peer.heard.after(config.append_wait)))
         });
         let round = self.round.as_ref().and_then(|round| round.wake(config));
-        frames.chain(round).chain(self.retry).min()
+        let announce = self.announces(committed).then(|| self.idle_since.after(config.announce_wait));
+        frames.chain(round).chain(announce).chain(self.retry).min()
+    }
+
+    /// Whether no frame is on its way that would tell the others what all servers have.
+    fn announces(&self, committed: u64) -> bool {
+        self.frames.is_empty() && self.told < committed && !self.peers.is_empty()
     }
 
     fn unheard<'a>(&'a self, peer: &Peer, config: &Config) -> impl Iterator<Item = &'a Frame> {
@@ -215,6 +227,22 @@ impl Chunk {
         }
         if leader.frames.is_empty() {
             leader.full = false;
+            leader.idle_since = cx.mono();
+        }
+    }
+
+    /// Tells the others what all servers have, with a frame of no bytes. If it is lost, the next append or sync tells.
+    fn announce(&mut self, cx: &mut Cx<'_>) {
+        let (chunk, epoch, committed) = (self.id, self.epoch, self.committed);
+        let Role::Leads(leader) = &mut self.role else { return };
+        let due = leader.idle_since.after(cx.core.config.announce_wait) <= cx.mono();
+        if due && leader.announces(committed) {
+            leader.told = committed;
+            for peer in &leader.peers {
+                let call = DataCall::Replicate { epoch, offset: committed, committed, crc: 0 };
+                let request = DataRequest { id: cx.next_id(), chunk, call };
+                cx.send(peer.server, request, Payload::default());
+            }
         }
     }
 
@@ -269,6 +297,7 @@ impl Chunk {
         }
         self.resend_frames(cx);
         self.resend_round(cx);
+        self.announce(cx);
     }
 
     /// A server that owes an answer for too long.

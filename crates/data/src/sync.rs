@@ -111,6 +111,7 @@ impl Chunk {
         if leader.round.is_some() || leader.syncs.is_empty() {
             return;
         }
+        leader.told = committed;
         cx.core.counters.log_syncs += 1;
         cx.log(Job::Sync { chunk: id, covers: committed }, LogCommand::Sync { chunk: id });
         let ask = |peer: &crate::lead::Peer| {

@@ -42,11 +42,22 @@ fn an_append_is_acknowledged_only_when_all_servers_have_it() {
     assert_eq!(bench.reply(THIRD, 1001, Ok(DataBody::Done)), []);
     let said = bench.reply(OTHER, 1000, Ok(DataBody::Done));
     assert_eq!(answers(&said), [(1, Ok(DataBody::Appended { frame: 0 }))]);
-    assert_eq!(bench.machine.next_wake(), None);
     // The next one tells the others that the first is on all servers.
     let said = bench.ask(CLIENT, 2, append(&ALL, &bytes), &bytes);
     let end = bytes.len() as u64;
     assert_eq!(asks(&said)[0].2, replicate(end, end, &bytes));
+}
+
+#[test]
+fn when_nothing_follows_the_others_are_told_what_all_have() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
+    bench.reply(OTHER, 1000, Ok(DataBody::Done));
+    let told = bench.advance(Duration::from_millis(2));
+    let end = bytes.len() as u64;
+    assert_eq!(asks(&told), [(OTHER, 1001, replicate(end, end, &[]))]);
+    assert_eq!(told.len(), 1);
+    assert_eq!(bench.machine.next_wake(), None, "once is enough");
 }
 
 #[test]

@@ -56,8 +56,10 @@ fn only_what_all_servers_are_known_to_have_is_read() {
     let primary = Sender::Server(OTHER);
     bench.result(primary, replicate(0, 0, &bytes), &bytes).unwrap();
     assert_eq!(bench.result(CLIENT, read(0, 0, 100), &[]), Err(DataError::BeyondEnd));
-    bench.result(primary, replicate(at, at, &bytes), &bytes).unwrap();
+    bench.result(primary, replicate(at, at, &[]), &[]).unwrap();
     assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
+    bench.result(primary, replicate(at, at, &bytes), &bytes).unwrap();
+    assert_eq!(bench.result(CLIENT, read(at, 0, 100), &[]), Err(DataError::BeyondEnd));
 }
 
 #[test]
