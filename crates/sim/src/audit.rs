@@ -7,7 +7,7 @@ use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
 use bearing_proto::client::Handle;
 use bearing_types::{Access, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
-use bearing_workload::{Check, CodeOrder, Mutation, Observed, Seen, View, compare_tree};
+use bearing_workload::{Check, Law, Mutation, Observed, Seen, View, compare_tree};
 use std::time::Duration;
 
 /// How long one operation of the audit may take.
@@ -102,7 +102,7 @@ impl Audit {
             root_access: Access { mode, uid, gid },
             counts_late: COUNTS_LATE,
             entry_bytes: Some(ENTRY_BYTES),
-            codes: CodeOrder::Any,
+            law: Law::Posix,
         };
         let witness: Vec<_> = sim
             .ledger

@@ -45,6 +45,8 @@ pub struct Worker {
     pub program: Program,
     /// It waits for a lock of the kernel.
     parked: bool,
+    /// An operation of it is under way.
+    busy: bool,
 }
 
 /// See the module.
@@ -80,7 +82,8 @@ impl ClientHost {
     /// A host that is down.
     pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted) -> ClientHost {
         assert!(matches!(hosts.role(host), Role::Client(_)), "{host:?} is no client");
-        let workers = (0..WORKERS).map(|_| Worker { program: Program::Idle, parked: false }).collect();
+        let workers =
+            (0..WORKERS).map(|_| Worker { program: Program::Idle, parked: false, busy: false }).collect();
         ClientHost {
             host,
             hosts,
@@ -134,7 +137,7 @@ impl ClientHost {
         self.restart_wanted = false;
         self.written.clear();
         for worker in &mut self.workers {
-            *worker = Worker { program: Program::Idle, parked: false };
+            *worker = Worker { program: Program::Idle, parked: false, busy: false };
         }
         recorder.client_died(self.host);
     }
@@ -219,6 +222,9 @@ impl ClientHost {
 
     /// A worker goes on.
     pub fn go(&mut self, world: &mut World, recorder: &mut Recorder, worker: usize) {
+        if self.workers[worker].busy {
+            return;
+        }
         if matches!(self.workers[worker].program, Program::Idle) && !worker::draw(self, recorder, worker) {
             return;
         }
@@ -236,6 +242,7 @@ impl ClientHost {
             return;
         }
         self.workers[worker].parked = false;
+        self.workers[worker].busy = true;
         recorder.operations_left = recorder.operations_left.saturating_sub(1);
         world.counts.add("operations");
         let entry = match &ask.meaning {
@@ -277,6 +284,7 @@ impl ClientHost {
         match asked.worker {
             None => self.finished.push_back((ticket, result)),
             Some(worker) => {
+                self.workers[worker].busy = false;
                 worker::finished(self, world, recorder, worker, asked, result);
                 self.think(world, worker);
             }

@@ -134,7 +134,9 @@ fn shows_own_writes(client: &ClientHost, invoked: &Mono, query: &Query, told: &O
     if view.file_type != FileType::Regular || matches!(query, Query::Content { .. }) {
         return false;
     }
-    client.written.get(&view.node).is_some_and(|until| until >= invoked)
+    let writing = |program: &Program| program.writes() && program.node() == Some(view.node);
+    client.workers.iter().any(|worker| writing(&worker.program))
+        || client.written.get(&view.node).is_some_and(|until| until >= invoked)
 }
 
 fn learn(client: &mut ClientHost, action: &Action, result: &Result<Answer, Code>) {

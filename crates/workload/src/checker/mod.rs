@@ -17,7 +17,7 @@ mod timeline;
 mod tree;
 mod violation;
 
-use crate::{History, Oracle, WitnessEvent};
+use crate::{History, Law, Oracle, WitnessEvent};
 use bearing_types::{Access, NodeId};
 use std::time::Duration;
 
@@ -35,17 +35,8 @@ pub struct Check {
     pub counts_late: Duration,
     /// What a directory's size shows for each entry, if it is to be compared.
     pub entry_bytes: Option<u64>,
-    /// Which code a refusal must give when several apply.
-    pub codes: CodeOrder,
-}
-
-/// Which code a refusal must give when several apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeOrder {
-    /// The one that Linux finds first.
-    Linux,
-    /// Any of them: POSIX leaves it open.
-    Any,
+    /// How much is asked of refusals.
+    pub law: Law,
 }
 
 /// What a check found.

@@ -1,11 +1,13 @@
 //! Checks every answer that changed nothing: reads, refusals, and changes that the logs do not have.
 
+use super::replay::is_permission;
 use super::timeline::{Point, Timeline};
 use super::violation::{Rule, Violation};
-use super::{Check, CodeOrder, listing};
+use super::{Check, listing};
 use crate::oracle::answer;
 use crate::{
-    Entry, Event, History, Mutation, MutationOutcome, OwnWrites, Piece, Query, Seen, State, View, refusals,
+    Entry, Event, History, Law, Mutation, MutationOutcome, OwnWrites, Piece, Query, Seen, State, View,
+    refusals,
 };
 use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
 use std::ops::RangeInclusive;
@@ -77,9 +79,9 @@ impl Reader<'_> {
             |structure, access| refusals(&self.timeline.at(structure), &self.timeline.at(access), mutation);
         let fits = |structure, access| {
             let deserved = deserved(structure, access);
-            let count = match self.check.codes {
-                CodeOrder::Linux => deserved.len().min(1),
-                CodeOrder::Any => deserved.len(),
+            let count = match self.check.law {
+                Law::Linux => deserved.len().min(1),
+                Law::Posix => deserved.len(),
             };
             deserved[..count].iter().any(|expected| same_code(*expected, code))
         };
@@ -87,7 +89,14 @@ impl Reader<'_> {
             let subject = subject(mutation);
             says_gone(code) && subject.is_some_and(|node| is_gone(&self.timeline.at(point), node))
         };
-        if window.clone().any(|point| fits(point, point) || gone(point)) {
+        // A rename of a node onto itself does nothing, whoever asks; POSIX lets permission be looked at first.
+        let idle = |point| {
+            self.check.law == Law::Posix
+                && is_permission(code)
+                && matches!(mutation, Mutation::Rename { .. })
+                && changes_nothing(&self.timeline.at(point), mutation)
+        };
+        if window.clone().any(|point| fits(point, point) || gone(point) || idle(point)) {
             return Ok(());
         }
         // What a grant says of permission may be of another moment than what the owner says of the names.

@@ -131,7 +131,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether the state at this place in the order takes the change. Permission may be that of any point since the call.
-    fn check_possible(&self, index: usize, entry: &Entry, mutation: &Mutation) -> Result<(), Violation> {
+    fn check_possible(&mut self, index: usize, entry: &Entry, mutation: &Mutation) -> Result<(), Violation> {
         let now = refusals(&self.oracle, &self.oracle, mutation);
         if now.is_empty() {
             return Ok(());
@@ -145,8 +145,16 @@ impl<'a> Replay<'a> {
         if only_permission && was_allowed() {
             return Ok(());
         }
-        let message = format!("committed, but at its place in the order it deserves {now:?}");
-        Err(Violation::of(Rule::ImpossibleChange, index, entry, message))
+        let views: Vec<_> = concerned(mutation).into_iter().map(|node| self.oracle.view(node)).collect();
+        let message =
+            format!("committed, but at its place in the order it deserves {now:?}; nodes there: {views:?}");
+        let violation = Violation::of(Rule::ImpossibleChange, index, entry, message);
+        if !only_permission {
+            return Err(violation);
+        }
+        // It makes sense but for who asked: what follows is judged from the state that it made.
+        self.violations.push(violation);
+        Ok(())
     }
 
     /// The new node of a create or mkdir.
@@ -203,7 +211,24 @@ impl<'a> Replay<'a> {
     }
 }
 
+/// The nodes that a change names by their ids.
+fn concerned(mutation: &Mutation) -> Vec<NodeId> {
+    match mutation {
+        Mutation::Create { directory, .. }
+        | Mutation::MakeDirectory { directory, .. }
+        | Mutation::Unlink { directory, .. }
+        | Mutation::RemoveDirectory { directory, .. } => vec![*directory],
+        Mutation::Rename { source, target, .. } => vec![*source, *target],
+        Mutation::Link { node, directory, .. } => vec![*node, *directory],
+        Mutation::SetAttributes { node, .. }
+        | Mutation::Truncate { node, .. }
+        | Mutation::Commit { node, .. } => {
+            vec![*node]
+        }
+    }
+}
+
 /// Whether a code is about who may, not about what exists.
-fn is_permission(code: Code) -> bool {
+pub fn is_permission(code: Code) -> bool {
     matches!(code, Code::Access | Code::NotPermitted)
 }

@@ -88,7 +88,7 @@ impl Story {
             root_access: access(0o777),
             counts_late: Duration::ZERO,
             entry_bytes: Some(1),
-            codes: CodeOrder::Linux,
+            law: Law::Linux,
         };
         Story { history: History::default(), witness: Vec::new(), check }
     }
@@ -273,7 +273,7 @@ fn of_several_codes_the_first_counts_unless_any_will_do() {
     let by_user = Mutation::Create { directory: ROOT, name: name("f"), who: user(), new };
     story.change((30, 40), by_user, Err(Code::Access));
     assert_eq!(story.rules(), [Rule::WrongRefusal]);
-    story.check.codes = CodeOrder::Any;
+    story.check.law = Law::Posix;
     story.passes();
 }
 

@@ -11,7 +11,7 @@ mod words;
 
 pub use apply::{Oracle, Touched};
 pub use query::answer;
-pub use rules::refusals;
+pub use rules::{Law, refusals};
 pub use words::{Mutation, Node, Piece, Query, Seen, State, View};
 
 #[cfg(test)]

@@ -21,6 +21,15 @@ use super::{Mutation, Node, State};
 use bearing_proto::client::{AttributeChange, RenameMode, TimeChange};
 use bearing_types::{Code, Credentials, FileType, Mode, Name, NodeId, Permission, Uid};
 
+/// Which code is asked for when several apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    /// The one that Linux finds first.
+    Linux,
+    /// Any of them: POSIX leaves it open.
+    Posix,
+}
+
 /// All codes that apply, the one that Linux reports first. Empty: the change is done.
 pub fn refusals(structure: &dyn State, access: &dyn State, mutation: &Mutation) -> Vec<Code> {
     let rules = Rules { structure, access };
@@ -100,7 +109,11 @@ impl Rules<'_> {
 
     fn remove(&self, directory: NodeId, name: &Name, who: &Credentials, wants_directory: bool) -> Found {
         let mut codes = self.directory(directory, who, Vec::new())?;
-        let Some((id, node)) = self.named(directory, name) else { return stop(codes, Code::NotFound) };
+        let Some((id, node)) = self.named(directory, name) else {
+            codes.push(Code::NotFound);
+            push_if(&mut codes, !self.may(directory, who, Permission::CHANGE_ENTRIES), Code::Access);
+            return Err(codes);
+        };
         self.removal(directory, id, who, &mut codes);
         push_if(&mut codes, wants_directory && !node.is_directory(), Code::NotDirectory);
         push_if(&mut codes, !wants_directory && node.is_directory(), Code::IsDirectory);
@@ -122,7 +135,12 @@ impl Rules<'_> {
     ) -> Found {
         let codes = self.directory(source, who, Vec::new())?;
         let mut codes = self.directory(target, who, codes)?;
-        let Some((id, node)) = self.named(source, source_name) else { return stop(codes, Code::NotFound) };
+        let Some((id, node)) = self.named(source, source_name) else {
+            codes.push(Code::NotFound);
+            let may = |directory| self.may(directory, who, Permission::CHANGE_ENTRIES);
+            push_if(&mut codes, !may(source) || !may(target), Code::Access);
+            return Err(codes);
+        };
         let replaced = self.named(target, target_name);
         push_if(&mut codes, mode == RenameMode::NoReplace && replaced.is_some(), Code::Exists);
         push_if(&mut codes, self.is_within(target, id), Code::InvalidArgument);
