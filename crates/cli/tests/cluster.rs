@@ -186,3 +186,37 @@ fn an_unknown_setting_is_refused_with_file_and_line() {
     let refusal = ran.refused(1);
     assert!(refusal.contains("metadata-1/config.toml:") && refusal.contains("fast"), "{refusal}");
 }
+
+#[test]
+fn a_newer_store_is_refused_by_its_version() {
+    for (number, file) in
+        ["metadata-1/store/FORMAT", "metadata-1/tablet-log/FORMAT", "data-1/chunks/FORMAT"].iter().enumerate()
+    {
+        let (_cluster, ran) = up_after(&format!("newer-store-{number}"), |cluster| {
+            let path = cluster.file(file);
+            let text = fs::read_to_string(&path).unwrap();
+            let name = text.split(' ').next().unwrap();
+            fs::write(&path, format!("{name} 77\n")).unwrap();
+        });
+        let refusal = ran.refused(1);
+        assert!(refusal.contains("77") && refusal.contains("use a newer `bearing`"), "{file}: {refusal}");
+    }
+}
+
+#[test]
+fn a_damaged_tablet_log_is_refused() {
+    let (_cluster, ran) = up_after("damaged", |cluster| {
+        let directory = cluster.file("metadata-1/tablet-log");
+        let segment = fs::read_dir(directory)
+            .unwrap()
+            .flatten()
+            .find(|entry| entry.path().extension().is_some_and(|extension| extension == "seg"));
+        let path = segment.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        // Inside the first record, behind the segment's header.
+        bytes[64] ^= 0xff;
+        fs::write(&path, bytes).unwrap();
+    });
+    let refusal = ran.refused(1);
+    assert!(refusal.contains("metadata-1 does not start") && refusal.contains("damaged"), "{refusal}");
+}

@@ -1,0 +1,195 @@
+//! Clusters mounted through the kernel: what people and their programs do with files, also across restarts and deaths.
+//!
+//! These tests need root and /dev/fuse; without them they say so and pass.
+
+mod common;
+
+use common::{TestCluster, bearing, kill, shell, wait_for};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether this machine can mount; says so if not.
+fn can_mount() -> bool {
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &device {
+        eprintln!("skipped: /dev/fuse cannot be opened ({error})");
+    }
+    device.is_ok()
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("plain names")
+}
+
+/// A tree with what trees have: depth, empty and large files, links of both kinds, modes, odd names.
+fn make_tree(root: &Path) {
+    let script = format!(
+        "mkdir -p {root}/tree/a/b/c/d {root}/tree/empty && cd {root}/tree
+         for n in $(seq 1 60); do printf 'file %s\\n' $n > a/$n; done
+         head -c 3000001 /dev/urandom > a/b/large; head -c 4096 /dev/urandom > a/b/page; : > a/b/nothing
+         ln -s ../b/large a/b/c/link; ln -s nowhere a/dangling; ln a/1 a/b/hard
+         printf x > 'name with blanks'; printf y > $'line\\nfeed'; printf z > \"$(printf 'ä%.0s' $(seq 1 120))\"
+         chmod 700 a/b/c; chmod 4755 a/2; chmod 444 a/3; touch -d '2001-02-03 04:05:06.789' a/4 empty
+         mkfifo a/pipe",
+        root = shown(root)
+    );
+    shell(&script).ok();
+}
+
+/// Compares contents, links, modes, owners, times and hard links of two trees.
+fn assert_same(left: &Path, right: &Path) {
+    let list = |root: &Path| {
+        let format = "%P %y %m %U %G %n %l %T@ %s\\n";
+        // A directory's size is the filesystem's own business.
+        shell(&format!(
+            "cd {} && find . -type d -printf '%P d %m %T@\\n' -o -printf '{format}' | LC_ALL=C sort",
+            shown(root)
+        ))
+        .ok()
+    };
+    assert_eq!(list(left), list(right));
+    shell(&format!("diff -r --no-dereference {} {} --exclude=pipe", shown(left), shown(right))).ok();
+}
+
+#[test]
+fn a_copied_tree_survives_a_restart_and_the_death_of_everything() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("tree");
+    make_tree(cluster.root());
+    let (source, target) = (cluster.root().join("tree"), cluster.mnt().join("tree"));
+    shell(&format!("cp -a {} {}", shown(&source), shown(&cluster.mnt()))).ok();
+    assert_same(&source, &target);
+    assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+
+    cluster.down().ok();
+    assert!(!target.exists(), "unmounted");
+    cluster.up_again().ok();
+    assert_same(&source, &target);
+
+    kill(cluster.daemons());
+    assert_same(&source, &target);
+
+    let status = cluster.status();
+    let mount = status["mount"]["pid"].as_u64().expect("the mount's process");
+    kill(cluster.daemons().into_iter().chain([mount]));
+    wait_for("it is mounted again by another process", PATIENCE, || {
+        let status = cluster.status();
+        status["mount"]["state"] == "mounted"
+            && status["mount"]["pid"].as_u64().is_some_and(|pid| pid != mount)
+    });
+    assert_same(&source, &target);
+
+    let supervisor = status["supervisor"]["pid"].as_u64().expect("the supervisor's process");
+    let mount = cluster.status()["mount"]["pid"].as_u64().expect("the mount's process");
+    kill([supervisor, mount].into_iter().chain(cluster.daemons()));
+    cluster.up_again().ok();
+    assert_same(&source, &target);
+    assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+}
+
+#[test]
+fn tar_goes_in_and_comes_out_the_same() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("tar");
+    make_tree(cluster.root());
+    let (root, mnt) = (shown(cluster.root()).to_owned(), cluster.mnt());
+    let script = format!(
+        "tar -C {root} -cf {root}/in.tar tree && tar -C {mnt} -xpf {root}/in.tar && tar -C {mnt} -df {root}/in.tar
+         tar -C {mnt} -cf {mnt}/out.tar tree && tar -C {root} -df {mnt}/out.tar",
+        mnt = shown(&mnt)
+    );
+    shell(&script).ok();
+    shell(&format!("rm -r {mnt}/tree {mnt}/out.tar && test -z \"$(ls -A {mnt})\"", mnt = shown(&mnt))).ok();
+    assert!(cluster.run(&["check"]).ok().starts_with("1 directories, 0 files"));
+}
+
+#[test]
+fn what_is_synced_survives_the_death_of_everything_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("synced");
+    let mnt = cluster.mnt();
+    let script = format!(
+        "cd {} && for n in $(seq 1 20); do echo $n > $n; mv $n moved-$n; done; head -c 2000000 /dev/zero > zeros; sync -f .",
+        shown(&mnt)
+    );
+    shell(&script).ok();
+    let status = cluster.status();
+    let others = ["mount", "supervisor"].map(|who| status[who]["pid"].as_u64().expect("a process"));
+    kill(cluster.daemons().into_iter().chain(others));
+    cluster.up_again().ok();
+    for n in 1..=20 {
+        assert_eq!(fs::read_to_string(mnt.join(format!("moved-{n}"))).unwrap(), format!("{n}\n"));
+        assert!(!mnt.join(n.to_string()).exists());
+    }
+    assert_eq!(fs::read(mnt.join("zeros")).unwrap(), vec![0; 2_000_000]);
+}
+
+#[test]
+fn two_mounts_see_each_others_changes_and_crossed_changes_do_not_block() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("two");
+    let second = cluster.root().join("second");
+    fs::create_dir(&second).unwrap();
+    let (address, secret) = (cluster.address("metadata"), cluster.file("secrets/enrolment.key"));
+    bearing(&["mount", &address, shown(&second), "--secret", shown(&secret)]).ok();
+    let first = cluster.mnt();
+    let script = format!(
+        "cd {first} && mkdir one two && test -d {second}/one
+         echo hello > one/file && test \"$(cat {second}/one/file)\" = hello
+         chmod 600 {second}/one/file && test \"$(stat -c %a one/file)\" = 600
+         rm {second}/one/file && test ! -e one/file
+         (for n in $(seq 1 60); do chmod 7$((n % 8))5 {first}/one; : > {first}/two/a$n; done) &
+         (for n in $(seq 1 60); do chmod 7$((n % 8))5 {second}/two; : > {second}/one/b$n; done) &
+         wait
+         test $(ls {second}/two | wc -l) = 60 && test $(ls {first}/one | wc -l) = 60",
+        first = shown(&first),
+        second = shown(&second)
+    );
+    let ran = shell(&format!("timeout 60 bash -euc '{}'", script.replace('\'', "'\\''")));
+    bearing(&["umount", shown(&second)]).ok();
+    ran.ok();
+    let nothing = bearing(&["umount", shown(&second)]).refused(1);
+    assert!(nothing.contains("nothing is mounted"), "{nothing}");
+}
+
+#[test]
+fn a_busy_mount_point_is_refused_before_anything_starts() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::new("busy");
+    let refusal = cluster.up(&["--mount", "/proc"]).refused(2);
+    assert!(refusal.contains("busy") && refusal.contains("proc"), "{refusal}");
+    fs::write(cluster.mnt().join("mine"), "kept").unwrap();
+    let refusal = cluster.up_again().refused(1);
+    assert!(refusal.contains("not empty"), "{refusal}");
+    assert_eq!(fs::read_to_string(cluster.mnt().join("mine")).unwrap(), "kept");
+    assert!(cluster.daemons().is_empty(), "nothing runs");
+}
+
+#[test]
+fn a_mount_in_use_does_not_hold_up_the_end() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("in-use");
+    let mnt = cluster.mnt();
+    fs::write(mnt.join("file"), "written before the end").unwrap();
+    let held = fs::File::open(mnt.join("file")).unwrap();
+    cluster.down().ok();
+    assert!(!mnt.join("file").exists());
+    drop(held);
+    cluster.up_again().ok();
+    assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "written before the end");
+}
