@@ -1,13 +1,14 @@
 //! Before the work: the directories that clients work in. After it: everything is walked, read and compared.
 
 use crate::clock::SECOND;
-use crate::cluster::Hosts;
 use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
 use bearing_proto::client::Handle;
 use bearing_types::{Access, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
-use bearing_workload::{Check, Law, Mutation, Observed, Seen, View, compare_tree};
+use bearing_workload::{
+    Check, Event, History, Law, Mutation, Observed, Seen, View, WitnessEvent, compare_tree,
+};
 use std::time::Duration;
 
 /// How long one operation of the audit may take.
@@ -19,14 +20,13 @@ const COUNTS_LATE: Duration = Duration::from_millis(1_000);
 
 /// See the module.
 pub struct Audit {
-    hosts: Hosts,
     root: Option<Found>,
 }
 
 impl Audit {
     /// Of a cluster.
-    pub fn new(hosts: Hosts) -> Audit {
-        Audit { hosts, root: None }
+    pub fn new() -> Audit {
+        Audit { root: None }
     }
 
     fn ask(&self, sim: &mut Sim, operation: Operation) -> Result<Answer, Code> {
@@ -111,6 +111,9 @@ impl Audit {
             .filter(|event| !sim.recorder.is_beside(event.request))
             .cloned()
             .collect();
+        if let Some(node) = sim.about {
+            tell_about(&sim.recorder.history, &witness, node);
+        }
         let checked = check.run(&sim.recorder.history, &witness);
         sim.world.counts.add_many("answers checked", checked.answers);
         sim.world.counts.add_many("changes in the witness", witness.len() as u64);
@@ -205,5 +208,24 @@ impl Audit {
                 None
             }
         }
+    }
+}
+
+/// All that the history says of a node, with the times of the commits.
+fn tell_about(history: &History, witness: &[WitnessEvent], node: u64) {
+    let (alone, name) = (format!("n{node},"), format!("n{node} "));
+    for (index, entry) in history.entries.iter().enumerate() {
+        let mut told = format!("{:?}", entry.event);
+        if !told.contains(&alone) && !told.contains(&name) {
+            continue;
+        }
+        if let Event::Mutation { requests, .. } = &entry.event {
+            let mine = witness.iter().enumerate().filter(|(_, event)| requests.contains(&event.request));
+            let places: Vec<_> = mine.map(|(place, event)| (place, event.at.0 / 1000, event.kind)).collect();
+            told = format!("{places:?} {told}");
+        }
+        told.truncate(told.char_indices().nth(700).map_or(told.len(), |(at, _)| at));
+        let returned = entry.returned.map(|returned| returned.0 / 1000);
+        eprintln!("[{index}] {} to {returned:?} client {}: {told}", entry.invoked.0 / 1000, entry.client.0);
     }
 }

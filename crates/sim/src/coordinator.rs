@@ -42,11 +42,6 @@ impl CoordinatorHost {
         self.post.flush(world);
     }
 
-    /// All registers under a prefix, to look at.
-    pub fn list(&mut self, prefix: &str) -> Vec<Entry> {
-        self.registers.list(prefix).expect("registers in memory do not fail").1
-    }
-
     fn answer(&mut self, call: AskCall) -> EngineResult<TellBody> {
         match call {
             AskCall::Read { key } => Ok(TellBody::Register(self.registers.read(&key)?.map(register))),

@@ -77,11 +77,6 @@ impl DataHost {
         self.log.crash(&mut fault);
     }
 
-    /// The chunk logs, to look at.
-    pub fn log(&mut self) -> &mut MemChunkLog {
-        &mut self.log
-    }
-
     /// A packet arrived.
     pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
         let Some(packet) = self.post.open(world, way, bytes) else { return };

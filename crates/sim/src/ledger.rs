@@ -179,11 +179,6 @@ impl Ledger {
         }
     }
 
-    /// Whether a request was ever committed.
-    pub fn has(&self, request: RequestId) -> bool {
-        self.committed.contains(&request)
-    }
-
     /// Who serves a tablet, by its newest epoch.
     pub fn owner_of(&self, tablet: Block) -> Option<HostId> {
         self.lines.get(&tablet)?.owners.last_key_value().map(|(_, host)| *host)

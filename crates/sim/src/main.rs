@@ -33,6 +33,9 @@ struct Arguments {
     /// Tell everything that happens (one seed)
     #[arg(long)]
     tell: bool,
+    /// Tell at the end all that the history says of a node, by its number
+    #[arg(long)]
+    about: Option<u64>,
     /// Print what happened how often
     #[arg(long)]
     counts: bool,
@@ -48,7 +51,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let options = Options { operations: arguments.ops, planted, calm: arguments.calm, told: arguments.tell };
+    let options = Options {
+        operations: arguments.ops,
+        planted,
+        calm: arguments.calm,
+        told: arguments.tell,
+        about: arguments.about,
+    };
     let reports = run_all(&arguments, &options);
     if arguments.mutant.is_some() { judge_mutant(&arguments, &reports) } else { judge(&arguments, &reports) }
 }

@@ -152,11 +152,6 @@ impl MetaHost {
         &mut self.store
     }
 
-    /// The machine, while it runs.
-    pub fn machine(&self) -> Option<&MetaServer> {
-        self.machine.as_ref()
-    }
-
     /// Somebody wants a tablet served elsewhere.
     pub fn hand_over(&mut self, world: &mut World, ledger: &mut Ledger, block: Block, to: ServerId) {
         self.step(world, ledger, Event::HandOver(block, to));

@@ -11,12 +11,14 @@ pub struct Options {
     pub calm: bool,
     /// Tell on the terminal what happens.
     pub told: bool,
+    /// Tell at the end all that the history and the witness say of this node.
+    pub about: Option<u64>,
 }
 
 impl Options {
     /// A run as in CI.
     pub fn usual(operations: u64) -> Options {
-        Options { operations, planted: Planted::default(), calm: false, told: false }
+        Options { operations, planted: Planted::default(), calm: false, told: false, about: None }
     }
 }
 

@@ -60,13 +60,15 @@ pub struct Sim {
     nemesis: Nemesis,
     faults_on: bool,
     looked: u64,
+    /// A node to tell everything about.
+    pub about: Option<u64>,
 }
 
 /// Runs a seed.
 pub fn run(seed: u64, options: &Options) -> Report {
     let mut sim = Sim::new(seed, options);
     sim.boot();
-    let mut audit = Audit::new(sim.hosts);
+    let mut audit = Audit::new();
     if audit.prepare(&mut sim) {
         sim.work(options);
         sim.heal();
@@ -101,6 +103,7 @@ impl Sim {
             nemesis: Nemesis::new(rng.fork(5), hosts),
             faults_on: false,
             looked: 0,
+            about: options.about,
         }
     }
 
