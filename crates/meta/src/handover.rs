@@ -259,7 +259,9 @@ impl MetaServer {
             if self.startup.pending.contains(&start) || assigned.epoch < epoch {
                 continue;
             }
-            if assigned.epoch == epoch {
+            // Under a later epoch it may be ours already: a swap whose answer was lost. Then what arrived is all there is of the tablet.
+            let ours = assigned.owner == self.id;
+            if assigned.epoch == epoch || ours {
                 out.push(Command::Note(Note::Step("hand-over taken")));
                 self.take_tablet(now, &assigned, version, out);
             } else {

@@ -253,7 +253,7 @@ pub(crate) fn make_directory_node(
     {
         *time = born;
     }
-    let content = DirectoryContent { seat, parent, name: name.to_vec(), fragments };
+    let content = DirectoryContent { seat, parent, name: name.to_vec(), fragments, modified_set: Wall(i64::MIN) };
     let record = NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) };
     view.put_node(seat.node, record.clone());
     record
@@ -281,7 +281,9 @@ pub(crate) fn directory_attributes(
         let Some(stat) = stat else { continue };
         entries += stat.entries;
         directories += stat.directories;
-        attributes.modified = attributes.modified.max(stat.modified);
+        if stat.modified > record.directory()?.modified_set {
+            attributes.modified = attributes.modified.max(stat.modified);
+        }
         attributes.changed = attributes.changed.max(stat.modified);
     }
     attributes.links = 2 + directories;

@@ -74,6 +74,8 @@ pub struct DirectoryContent {
     pub name: Vec<u8>,
     /// The blocks in which it has a fragment. A listed block covers its later splits.
     pub fragments: Vec<Block>,
+    /// When somebody last set its content change time: changes of its fragments up to then do not show in that time.
+    pub modified_set: Wall,
 }
 
 /// A directory's content in one tablet.

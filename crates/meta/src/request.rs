@@ -158,6 +158,7 @@ impl MetaServer {
             Call::CloseSession => {
                 tablet.registered.remove(&session);
                 tablet.ended.insert(session);
+                self.new_job(start, JobWork::SweepSession(session), now);
             }
             _ => {}
         }

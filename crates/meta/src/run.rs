@@ -10,7 +10,7 @@ use crate::ops;
 use crate::parts;
 use crate::questions;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
-use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, PreparedState};
+use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::view::{Decide, Draft, Stop, View};
 use crate::works;
 use bearing_proto::client::{Answer, Body, LeaseKey, LeaseMs, Reply};
@@ -64,6 +64,10 @@ impl MetaServer {
     pub(crate) fn run(&mut self, now: Now, id: JobId, out: &mut Vec<Command>) {
         let (Some(mut job), Some(filesystem)) = (self.jobs.remove(&id), self.filesystem) else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        if matches!(tablet.phase, Phase::Leaving(_)) {
+            // What is being copied must not change any more.
+            return self.postpone(job, out);
+        }
         self.counters.runs += 1;
         job.runs += 1;
         job.context.range_wanted = false;
@@ -459,7 +463,11 @@ impl MetaServer {
                     self.begin_reaping(now, start, node);
                 }
             }
-            (JobWork::EndSession(session) | JobWork::SweepSession(session), Decided::SessionOver) => {
+            // The mark stands: now everything that the session has here goes too.
+            (JobWork::EndSession(session), Decided::SessionOver) => {
+                self.new_job(start, JobWork::SweepSession(session), now);
+            }
+            (JobWork::SweepSession(session), Decided::SessionOver) => {
                 self.forget_session(start, session);
             }
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}

@@ -126,11 +126,8 @@ impl MetaServer {
                 self.taken(now, block, epoch, version, out)
             }
             (AskKind::Take(block, _), _) => {
-                // Somebody else changed the register. A tablet that was arriving here is not ours.
+                // Either somebody else was quicker, or this is a repeat of a swap whose answer was lost: the registers tell.
                 self.startup.pending.remove(&block.start());
-                if self.arriving.remove(&block.start()).is_some() {
-                    out.push(Command::RemoveTablet(block));
-                }
                 self.startup.want_map();
             }
             (AskKind::List, Ok(_)) => {}
@@ -328,7 +325,7 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
         version: Version(1),
     };
     let fragments = if block.covers(seat.name_block) { vec![block] } else { Vec::new() };
-    let content = DirectoryContent { seat, parent: root, name: Vec::new(), fragments };
+    let content = DirectoryContent { seat, parent: root, name: Vec::new(), fragments, modified_set: Wall(i64::MIN) };
     NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) }
 }
 
@@ -346,6 +343,10 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record) {
         }
         (Key::Orphan(node, REAPER), _) => {
             tablet.reaping.insert(node);
+        }
+        (Key::Orphan(_, session), _) => {
+            // So that it is asked after when it stays silent.
+            tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
         }
         (Key::Reply(session, sequence), Record::Reply(reply)) => {
             let answered =

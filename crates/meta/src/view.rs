@@ -240,6 +240,10 @@ impl<'a> View<'a> {
         // Beyond the last pair of a full read the store was not asked, so nothing can be said there.
         let full = stored.len() >= count_max;
         let last = stored.last().map(|(key, _)| *key).filter(|_| full).unwrap_or(*keys.end());
+        let others = |(key, _): &(&Key, &LockedBy)| self.locked_by_others(key);
+        if let Some((key, _)) = self.locked.range(*keys.start()..=last).find(others) {
+            return Err(Stop::Locked(*key));
+        }
         let mut merged: BTreeMap<Key, Record> = stored.iter().cloned().collect();
         let mut read_index = self.read_index;
         for (key, slot) in self.cache.overlay(*keys.start()..=last) {

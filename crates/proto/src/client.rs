@@ -579,12 +579,13 @@ impl Call {
             | Call::List { .. }
             | Call::Attributes { .. }
             | Call::ReadLink { .. }
+            // Renewing twice is renewing once.
+            | Call::RenewSession
             | Call::Extents { .. }
             | Call::Chunk { .. }
             | Call::Statfs => false,
             Call::Open { truncate, .. } => *truncate,
             Call::OpenSession
-            | Call::RenewSession
             | Call::CloseSession
             | Call::Create { .. }
             | Call::MakeDirectory { .. }

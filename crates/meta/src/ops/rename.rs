@@ -77,7 +77,7 @@ pub(super) fn decide(
     let entry = NameEntry { name: to.name.clone(), node, file_type };
     let is_directory = i32::from(file_type == FileType::Directory);
     match target {
-        Ok(slot) => replace(view, to, who, &slot, entry, keep_open)?,
+        Ok(slot) => replace(view, from.directory(), to, who, &slot, entry, keep_open)?,
         Err(vacancy) => {
             let fragment = namespace::fragment_for_insert(view, &to.grant.body.seat)?;
             namespace::insert(view, vacancy, entry);
@@ -132,6 +132,7 @@ fn check_not_below(view: &mut View, node: Handle, mut ancestor: Handle) -> Decid
 
 fn replace(
     view: &mut View,
+    source: Handle,
     to: End,
     who: &Credentials,
     slot: &Slot,
@@ -140,6 +141,10 @@ fn replace(
 ) -> Decide<()> {
     let old = slot.entry.clone();
     let directory = to.directory().node;
+    if old.node == source {
+        // The name that moves is in it, so it is not empty; by now it is taken out and could look so.
+        return Err(Stop::Refuse(Code::NotEmpty));
+    }
     match (entry.file_type == FileType::Directory, old.file_type == FileType::Directory) {
         (true, false) => return Err(Stop::Refuse(Code::NotDirectory)),
         (false, true) => return Err(Stop::Refuse(Code::IsDirectory)),

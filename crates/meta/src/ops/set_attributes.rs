@@ -34,6 +34,9 @@ pub(super) fn decide(
     let now = view.time();
     set_time(&mut record.attributes.accessed, change.accessed, now);
     set_time(&mut record.attributes.modified, change.modified, now);
+    if let (Some(_), NodeContent::Directory(directory)) = (change.modified, &mut record.content) {
+        directory.modified_set = now;
+    }
     record.touch(now);
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
