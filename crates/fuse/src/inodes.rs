@@ -55,11 +55,6 @@ impl Inodes {
         }
     }
 
-    /// The root directory.
-    pub fn root(&self) -> Inode {
-        self.root
-    }
-
     /// The number under which the kernel knows a node.
     pub fn number(&self, node: NodeId) -> INodeNo {
         if node == self.root.handle.node { INodeNo::ROOT } else { INodeNo(node.0) }
@@ -142,7 +137,7 @@ mod tests {
     fn the_root_is_number_one_and_never_forgotten() {
         let inodes = table();
         inodes.forget(INodeNo::ROOT, 100);
-        assert_eq!(inodes.get(INodeNo::ROOT), Some(inodes.root()));
+        assert_eq!(inodes.get(INodeNo::ROOT), Some(inodes.root));
         assert_eq!(inodes.tell(&found(1, FileType::Directory)), INodeNo::ROOT);
     }
 

@@ -17,6 +17,8 @@ mod groups;
 mod inodes;
 mod kernel;
 mod listing;
+#[cfg(test)]
+mod live;
 mod mounted;
 mod options;
 mod point;

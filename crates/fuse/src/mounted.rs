@@ -7,15 +7,15 @@ use crate::bridge::Bridge;
 use crate::filesystem::Requests;
 use crate::gate::Gate;
 use crate::kernel::Kernel;
-use crate::options::Options;
-use crate::point::{PointError, check_device, detach, prepare};
-use bearing_mount::{Caller, Mount, Operation};
+use crate::options::{Helper, Options};
+use crate::point::{PointError, check_device, device_at, prepare, unmount};
+use bearing_mount::{Caller, KernelCache, Mount, Operation};
 use bearing_types::Code;
-use fuser::{Session, SessionUnmounter};
+use fuser::Session;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 /// Why mounting failed or a mount ended badly.
@@ -63,31 +63,56 @@ pub struct Mounted {
 #[derive(Clone)]
 pub struct Unmounter {
     point: PathBuf,
-    session: Arc<Mutex<SessionUnmounter>>,
+    device: String,
 }
 
 /// Mounts a filesystem on a directory and serves it in threads of its own.
 pub fn spawn(mount: Arc<Mount>, point: &Path, options: &Options) -> Result<Mounted, MountError> {
-    let helper = check_device()?;
+    let caller = mount.clone();
+    start(caller, point, options, move |cache| match cache {
+        Some(cache) => mount.set_kernel_cache(cache),
+        None => mount.forget_kernel_cache(),
+    })
+}
+
+/// The same for any caller, who is told of the kernel's cache before the first request and of its end after the last.
+pub(crate) fn start(
+    caller: Arc<dyn Caller>,
+    point: &Path,
+    options: &Options,
+    set_cache: impl Fn(Option<Arc<dyn KernelCache>>) + Send + 'static,
+) -> Result<Mounted, MountError> {
+    start_by(check_device()?, caller, point, options, set_cache)
+}
+
+/// The same with or without the helper program.
+pub(crate) fn start_by(
+    helper: Helper,
+    caller: Arc<dyn Caller>,
+    point: &Path,
+    options: &Options,
+    set_cache: impl Fn(Option<Arc<dyn KernelCache>>) + Send + 'static,
+) -> Result<Mounted, MountError> {
     let point = prepare(point, options.occupied)?;
-    let root = mount.found(Operation::Root).map_err(MountError::Root)?.node;
+    let root = caller.found(Operation::Root).map_err(MountError::Root)?.node;
     let gate = Arc::new(Gate::default());
-    let requests = Requests::new(Bridge::new(mount.clone(), root), gate.clone(), options.locks);
+    let requests = Requests::new(Bridge::new(caller, root), gate.clone(), options.locks);
     let kernel_error = |source| MountError::Kernel { point: point.clone(), source };
-    let mut session = Session::new(requests, &point, &options.config(helper)).map_err(kernel_error)?;
+    let session = Session::new(requests, &point, &options.config(helper)).map_err(kernel_error)?;
     let device = session.as_fd().try_clone_to_owned().map_err(kernel_error)?;
     let kernel = Kernel::new(session.notifier(), device, gate, root).map_err(kernel_error)?;
-    mount.set_kernel_cache(Arc::new(kernel));
-    let session_unmounter = Arc::new(Mutex::new(session.unmount_callable()));
+    set_cache(Some(Arc::new(kernel)));
+    let gone = || kernel_error(io::Error::other("it is not in the table of mounts"));
+    let mounted_device = device_at(&point).map_err(kernel_error)?.ok_or_else(gone)?;
     let serving = Builder::new()
         .name("bearing-fuse".to_owned())
         .spawn(move || {
             let result = session.run();
-            mount.forget_kernel_cache();
+            set_cache(None);
             result
         })
         .map_err(kernel_error)?;
-    Ok(Mounted { serving, unmounter: Unmounter { point, session: session_unmounter } })
+    Ok(Mounted { serving, unmounter: Unmounter { point, device: mounted_device } })
 }
 
 /// Mounts a filesystem on a directory and returns when it was unmounted. `ready` is called once requests are served; it may keep the
@@ -136,11 +161,12 @@ impl Unmounter {
 
     /// Unmounts. If somebody still uses it, it leaves the tree at once and is served until the last user is gone.
     pub fn unmount(&self) -> Result<(), MountError> {
-        let mut session = self.session.lock().expect("no thread panics while it unmounts");
         let failed = |source| MountError::Unmount { point: self.point.clone(), source };
-        match session.unmount() {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => detach(&self.point).map_err(failed),
-            // Not mounted any more: somebody else was faster.
+        // Somebody else may have unmounted it, and mounted something there since.
+        if device_at(&self.point).map_err(failed)?.as_ref() != Some(&self.device) {
+            return Ok(());
+        }
+        match unmount(&self.point) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
             result => result.map_err(failed),
         }

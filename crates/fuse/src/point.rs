@@ -122,7 +122,7 @@ pub(crate) fn prepare(point: &Path, occupied: Occupied) -> Result<PathBuf, Point
                 }
                 detach(&point).map_err(|source| PointError::Stuck { point: point.clone(), source })?;
             }
-            (_, Some(Mounted { kind, source })) => {
+            (_, Some(Mounted { kind, source, .. })) => {
                 return Err(PointError::Busy { point, kind, mounted: source });
             }
             (Err(error), None) => return Err(cannot_open(point, error)),
@@ -167,8 +167,27 @@ fn absolute(point: &Path) -> Result<PathBuf, PointError> {
     }
 }
 
-/// Takes a mount out of the tree at once; open files in it go on until they are closed.
-pub(crate) fn detach(point: &Path) -> io::Result<()> {
+/// Which filesystem is mounted on a directory: the kernel's number of its device.
+pub(crate) fn device_at(point: &Path) -> io::Result<Option<String>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(mounted_at(&table, point).map(|mounted| mounted.device))
+}
+
+/// Takes a mount out of the tree. If it is in use it goes all the same, and open files in it go on until they are closed.
+pub(crate) fn unmount(point: &Path) -> io::Result<()> {
+    let path = CString::new(point.as_os_str().as_bytes())?;
+    // SAFETY: `path` is a string with its zero byte and outlives the call.
+    if unsafe { libc::umount2(path.as_ptr(), 0) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EPERM) => detach(point),
+        _ => Err(error),
+    }
+}
+
+fn detach(point: &Path) -> io::Result<()> {
     let path = CString::new(point.as_os_str().as_bytes())?;
     // SAFETY: `path` is a string with its zero byte and outlives the call.
     if unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) } == 0 {
@@ -189,6 +208,7 @@ pub(crate) fn detach(point: &Path) -> io::Result<()> {
 /// A line of the table of mounts.
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
+    device: String,
     kind: String,
     source: String,
 }
@@ -203,10 +223,15 @@ impl Mounted {
 fn mounted_at(table: &str, point: &Path) -> Option<Mounted> {
     table.lines().rev().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(2);
+        let (device, _root, found) = (before.next()?, before.next()?, unescape(before.next()?));
         let mut after = after.split(' ');
-        let found = unescape(before.split(' ').nth(4)?);
-        (Path::new(&found) == point)
-            .then(|| Some(Mounted { kind: after.next()?.to_owned(), source: after.next()?.to_owned() }))?
+        let (kind, source) = (after.next()?, after.next()?);
+        (Path::new(&found) == point).then(|| Mounted {
+            device: device.to_owned(),
+            kind: kind.to_owned(),
+            source: source.to_owned(),
+        })
     })
 }
 
@@ -236,7 +261,7 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_point_and_the_topmost_counts() {
         let ours = mounted_at(TABLE, Path::new("/a b\\c")).unwrap();
-        assert!(ours.is_ours(), "{ours:?}");
+        assert!(ours.is_ours() && ours.device == "0:50", "{ours:?}");
         assert_eq!(mounted_at(TABLE, Path::new("/old")).unwrap().kind, "tmpfs");
         assert!(!mounted_at(TABLE, Path::new("/other")).unwrap().is_ours());
         assert_eq!(mounted_at(TABLE, Path::new("/a")), None);

@@ -8,6 +8,8 @@ mod caller;
 mod config;
 mod core;
 mod kernel_cache;
+#[cfg(any(test, feature = "memory"))]
+pub mod memory;
 mod mount;
 mod path;
 mod post;

@@ -400,3 +400,6 @@ impl Drop for File {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
