@@ -193,7 +193,7 @@ impl Audit {
     fn read_open(&self, sim: &mut Sim, node: Handle, file: OpenFile, size: u64) -> Option<Option<Vec<u8>>> {
         match self.ask(sim, Operation::Read { file, offset: 0, length: size as u32 + 100 }) {
             Ok(Answer::Bytes(bytes)) => Some(Some(bytes)),
-            Err(Code::Io) => {
+            Err(Code::Io | Code::Unreachable) => {
                 let frames = sim.ledger.model.frames_of(node.node);
                 if sim.recorder.are_stable(&frames) {
                     let what = format!("{} cannot be read, but all of it was synced", node.node);

@@ -3,6 +3,7 @@
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COPIES, Hosts, Role};
 use crate::kernel::{Kernel, Locks};
+use crate::ledger::Ledger;
 use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
@@ -16,7 +17,7 @@ use bearing_client::{
 use bearing_proto::client::Handle;
 use bearing_proto::{Message, Sender};
 use bearing_types::{Code, FilesystemId, Mono, NodeId, SessionId};
-use bearing_workload::{Generator, GeneratorOptions, Seeded};
+use bearing_workload::{Generator, GeneratorOptions, Query, Seeded};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Workers of one client.
@@ -149,11 +150,20 @@ impl ClientHost {
     }
 
     /// Operations that should have been over long ago.
-    pub fn overdue(&self, world: &World) -> Vec<String> {
+    pub fn overdue(&self, world: &World, recorder: &Recorder, ledger: &Ledger) -> Vec<String> {
         let late = |asked: &&Asked| world.now().0 > asked.invoked.0 + PATIENCE;
+        // Bytes that were never synced may be lost; who reads them is told so only when all hope is given up.
+        let lost = |asked: &&Asked| match &asked.meaning {
+            Meaning::Question(Query::Content { node, .. }) => {
+                !recorder.are_stable(&ledger.model.frames_of(*node))
+            }
+            Meaning::Question(_) | Meaning::Change(_) => false,
+            // The simulator looks after its own.
+            Meaning::Part => asked.worker.is_none(),
+        };
         self.asked
             .values()
-            .filter(late)
+            .filter(|asked| late(asked) && !lost(asked))
             .map(|asked| format!("{:?} since {} us", asked.meaning, asked.invoked.0 / 1000))
             .collect()
     }

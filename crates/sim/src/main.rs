@@ -1,5 +1,6 @@
 //! The simulator's program: runs seeds, says what broke and how to run it again.
 
+use bearing_placement::Scheme;
 use bearing_sim::{Counts, Options, Planted, Report, run};
 use clap::Parser;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,9 @@ struct Arguments {
     /// How many runs at the same time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
+    /// How children are placed (default: as the seed says)
+    #[arg(long)]
+    scheme: Option<Scheme>,
     /// No faults
     #[arg(long)]
     calm: bool,
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
     };
     let options = Options {
         operations: arguments.ops,
+        scheme: arguments.scheme,
         planted,
         calm: arguments.calm,
         told: arguments.tell,

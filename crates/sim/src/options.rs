@@ -1,10 +1,14 @@
 //! What a run is like.
 
+use bearing_placement::Scheme;
+
 /// Options of a run, beside its seed.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Operations of all clients together.
     pub operations: u64,
+    /// How children are placed; `None`: as the seed says.
+    pub scheme: Option<Scheme>,
     /// A planted bug.
     pub planted: Planted,
     /// No faults at all, to look at the rest.
@@ -18,7 +22,14 @@ pub struct Options {
 impl Options {
     /// A run as in CI.
     pub fn usual(operations: u64) -> Options {
-        Options { operations, planted: Planted::default(), calm: false, told: false, about: None }
+        Options {
+            operations,
+            scheme: None,
+            planted: Planted::default(),
+            calm: false,
+            told: false,
+            about: None,
+        }
     }
 }
 

@@ -84,7 +84,8 @@ impl Sim {
         let mut world = World::new(rng.next(), hosts.count());
         world.told = options.told;
         let scheme = if rng.chance(1, 4) { Scheme::Hash } else { Scheme::AnglecutHashed };
-        let registers = hosts.registers(scheme, rng.between(2, 4) as u8, NameKey(rng.next()));
+        let registers =
+            hosts.registers(options.scheme.unwrap_or(scheme), rng.between(2, 4) as u8, NameKey(rng.next()));
         let planted = options.planted;
         let metadata =
             hosts.metadata().map(|host| MetaHost::new(host, hosts, rng.fork(2), planted)).collect();
@@ -192,7 +193,7 @@ impl Sim {
         }
         self.looked = self.world.now().0;
         for client in &self.clients {
-            for what in client.overdue(&self.world) {
+            for what in client.overdue(&self.world, &self.recorder, &self.ledger) {
                 self.ledger.blame(&self.world, format!("{:?} waits for ever: {what}", client.host));
             }
         }

@@ -293,7 +293,7 @@ fn stepped(
 ) {
     let now = world.true_mono();
     match (step, &result) {
-        (FileSteps::Read { .. }, Err(Code::Io)) => {
+        (FileSteps::Read { .. }, Err(Code::Io | Code::Unreachable)) => {
             // The simulator looks at it with the ledger: data that was never synced may be lost.
             world.counts.add("read: bytes lost");
             recorder.lost_reads.push((now, run.node.node));
