@@ -253,7 +253,8 @@ pub(crate) fn make_directory_node(
     {
         *time = born;
     }
-    let content = DirectoryContent { seat, parent, name: name.to_vec(), fragments, modified_set: Wall(i64::MIN) };
+    let content =
+        DirectoryContent { seat, parent, name: name.to_vec(), fragments, modified_set: Wall(i64::MIN) };
     let record = NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) };
     view.put_node(seat.node, record.clone());
     record
@@ -268,6 +269,7 @@ pub(crate) fn directory_attributes(
     let mut attributes = record.attributes;
     let mut all_here = true;
     let (mut entries, mut directories) = (0u64, 0u32);
+    let mut newest = None;
     for block in &record.directory()?.fragments {
         let stat = if view.tablet.contains(block.start()) {
             view.fragment(node)?.map(stat_of)
@@ -282,10 +284,11 @@ pub(crate) fn directory_attributes(
         entries += stat.entries;
         directories += stat.directories;
         if stat.modified > record.directory()?.modified_set {
-            attributes.modified = attributes.modified.max(stat.modified);
+            newest = newest.max(Some(stat.modified));
         }
         attributes.changed = attributes.changed.max(stat.modified);
     }
+    attributes.modified = newest.unwrap_or(attributes.modified);
     attributes.links = 2 + directories;
     attributes.size = entries * ENTRY_BYTES;
     Ok((attributes, all_here))

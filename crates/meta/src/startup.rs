@@ -325,7 +325,8 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
         version: Version(1),
     };
     let fragments = if block.covers(seat.name_block) { vec![block] } else { Vec::new() };
-    let content = DirectoryContent { seat, parent: root, name: Vec::new(), fragments, modified_set: Wall(i64::MIN) };
+    let content =
+        DirectoryContent { seat, parent: root, name: Vec::new(), fragments, modified_set: Wall(i64::MIN) };
     NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) }
 }
 

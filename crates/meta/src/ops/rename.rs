@@ -71,13 +71,16 @@ pub(super) fn decide(
             return Ok(Body::Done);
         }
     }
+    if let Ok(slot) = &target {
+        check_replaced(view, from.directory(), to, who, &slot.entry, file_type)?;
+    }
     if file_type == FileType::Directory {
         move_directory(view, node, from.directory(), to, who)?;
     }
     let entry = NameEntry { name: to.name.clone(), node, file_type };
     let is_directory = i32::from(file_type == FileType::Directory);
     match target {
-        Ok(slot) => replace(view, from.directory(), to, who, &slot, entry, keep_open)?,
+        Ok(slot) => replace(view, to, &slot, entry, keep_open)?,
         Err(vacancy) => {
             let fragment = namespace::fragment_for_insert(view, &to.grant.body.seat)?;
             namespace::insert(view, vacancy, entry);
@@ -130,27 +133,30 @@ fn check_not_below(view: &mut View, node: Handle, mut ancestor: Handle) -> Decid
     Err(Stop::Refuse(Code::InvalidArgument))
 }
 
-fn replace(
+/// What Linux asks of a name that is replaced, in its order: may it be removed, is it of the same kind.
+fn check_replaced(
     view: &mut View,
     source: Handle,
     to: End,
     who: &Credentials,
-    slot: &Slot,
-    entry: NameEntry,
-    keep_open: bool,
+    old: &NameEntry,
+    file_type: FileType,
 ) -> Decide<()> {
-    let old = slot.entry.clone();
-    let directory = to.directory().node;
     if old.node == source {
         // The name that moves is in it, so it is not empty; by now it is taken out and could look so.
         return Err(Stop::Refuse(Code::NotEmpty));
     }
-    match (entry.file_type == FileType::Directory, old.file_type == FileType::Directory) {
-        (true, false) => return Err(Stop::Refuse(Code::NotDirectory)),
-        (false, true) => return Err(Stop::Refuse(Code::IsDirectory)),
-        (true, true) | (false, false) => {}
-    }
     namespace::check_sticky(view, &namespace::remover(&to.grant.body, who.uid), old.node)?;
+    match (file_type == FileType::Directory, old.file_type == FileType::Directory) {
+        (true, false) => Err(Stop::Refuse(Code::NotDirectory)),
+        (false, true) => Err(Stop::Refuse(Code::IsDirectory)),
+        (true, true) | (false, false) => Ok(()),
+    }
+}
+
+fn replace(view: &mut View, to: End, slot: &Slot, entry: NameEntry, keep_open: bool) -> Decide<()> {
+    let old = slot.entry.clone();
+    let directory = to.directory().node;
     let fragment = namespace::fragment_with_entries(view, directory)?;
     namespace::replace(view, slot, entry);
     namespace::count(view, directory, fragment, 0, 0);
