@@ -225,9 +225,10 @@ impl Recorder {
         }
     }
 
-    /// Whether all of these frames were made stable.
+    /// Whether there are some frames, and all of them were made stable.
     pub fn are_stable(&self, frames: &[(ChunkId, u64)]) -> bool {
-        frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.stable))
+        !frames.is_empty()
+            && frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.stable))
     }
 }
 

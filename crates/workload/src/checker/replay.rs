@@ -3,11 +3,12 @@
 use super::Check;
 use super::timeline::{Point, Timeline};
 use super::violation::{Rule, Violation};
+use crate::oracle::access_of_new;
 use crate::{
     Entry, Event, History, Mutation, MutationOutcome, Oracle, RequestId, Seen, Touched, View, WitnessEvent,
     WitnessKind, refusals,
 };
-use bearing_types::{Code, NodeId, Outcome};
+use bearing_types::{Access, Code, FileType, NodeId, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A replay under way, and afterwards what it found.
@@ -113,7 +114,8 @@ impl<'a> Replay<'a> {
         self.check_time(index, entry, event);
         self.check_possible(index, entry, mutation)?;
         let created = self.node_of(index, entry, outcome, created)?;
-        let touched = self.oracle.apply(mutation, created, link_owed);
+        let parent = self.inherited(entry, mutation, outcome);
+        let touched = self.oracle.apply(mutation, created, parent, link_owed);
         if let Some(node) = touched.owes_link {
             self.debts.insert(event.request, (index, node));
         }
@@ -188,6 +190,25 @@ impl<'a> Replay<'a> {
                 Ok(Some(node))
             }
         }
+    }
+
+    /// What a new node inherits from: a directory's mode and group come with the grant, so they may be those of any moment since the call.
+    fn inherited(&self, entry: &Entry, mutation: &Mutation, outcome: &MutationOutcome) -> Option<Access> {
+        let (directory, who, mode, file_type) = match mutation {
+            Mutation::Create { directory, who, new, .. } => (directory, who, new.mode, new.file_type),
+            Mutation::MakeDirectory { directory, who, mode, .. } => {
+                (directory, who, *mode, FileType::Directory)
+            }
+            _ => return None,
+        };
+        let MutationOutcome::Told(Ok(Seen::Node(view))) = outcome else { return None };
+        let first = *self.timeline.window(entry.invoked, entry.invoked).start();
+        let window = first.min(self.timeline.last())..=self.timeline.last();
+        let mut parents = self.timeline.versions(*directory, &window).map(|node| node.access);
+        parents.find(|parent| {
+            let access = access_of_new(*parent, who, mode, file_type);
+            (access.mode, access.gid) == (view.mode, view.gid)
+        })
     }
 
     /// What was done stays done: only the answer may be wrong, so the replay goes on from the new state. Attributes in it are those of

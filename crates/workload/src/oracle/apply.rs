@@ -1,7 +1,7 @@
 //! The oracle's present state, and what changes do to it.
 
 use super::{Mutation, Node, Piece, State, View};
-use bearing_proto::client::{AttributeChange, NewNode};
+use bearing_proto::client::AttributeChange;
 use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,18 +66,23 @@ impl Oracle {
     }
 
     /// Does a change that nothing refuses. `created` is the new node of a create or mkdir. With `owes_link`, an unlinked or replaced
-    /// node keeps its count until [`Oracle::drop_link`].
+    /// node keeps its count until [`Oracle::drop_link`]. `parent` is what a new node inherits from; `None`: the directory as it is now.
     ///
     /// # Panics
     /// If something refuses the change (see [`super::refusals`]), or `created` is missing or in use: bugs of the caller.
-    pub fn apply(&mut self, mutation: &Mutation, created: Option<NodeId>, owes_link: bool) -> Touched {
+    pub fn apply(
+        &mut self,
+        mutation: &Mutation,
+        created: Option<NodeId>,
+        parent: Option<Access>,
+        owes_link: bool,
+    ) -> Touched {
+        if let Mutation::Create { directory, .. } | Mutation::MakeDirectory { directory, .. } = mutation {
+            let parent = parent.unwrap_or(self.nodes[directory].access);
+            return self.create(mutation, parent, created.expect("create and mkdir tell their node"));
+        }
         match mutation {
-            Mutation::Create { directory, name, who, new } => {
-                self.create(*directory, name, who, new, created.expect("create tells its node"))
-            }
-            Mutation::MakeDirectory { directory, name, who, mode } => {
-                self.make_directory(*directory, name, who, *mode, created.expect("mkdir tells its node"))
-            }
+            Mutation::Create { .. } | Mutation::MakeDirectory { .. } => unreachable!("dealt with above"),
             Mutation::Unlink { directory, name, .. } | Mutation::RemoveDirectory { directory, name, .. } => {
                 self.remove(*directory, name, owes_link)
             }
@@ -102,13 +107,6 @@ impl Oracle {
         self.nodes.get_mut(&node).expect("the rules have seen this node")
     }
 
-    /// A new node's owner and group; a set-group-id directory hands its group down.
-    fn access_of_new(&self, directory: NodeId, who: &Credentials, mode: Mode) -> Access {
-        let parent = self.nodes[&directory].access;
-        let gid = if parent.mode.has(Mode::SETGID) { parent.gid } else { who.gid };
-        Access { mode, uid: who.uid, gid }
-    }
-
     fn add_entry(&mut self, directory: NodeId, name: &Name, node: NodeId) {
         let before = self.entries.entry(directory).or_default().insert(name.clone(), node);
         assert_eq!(before, None, "a new name takes a free place");
@@ -128,34 +126,22 @@ impl Oracle {
         node
     }
 
-    fn create(
-        &mut self,
-        directory: NodeId,
-        name: &Name,
-        who: &Credentials,
-        new: &NewNode,
-        id: NodeId,
-    ) -> Touched {
-        let access = self.access_of_new(directory, who, new.mode);
-        let content = Arc::new(new.target.clone());
-        let node = Node { file_type: new.file_type, access, links: 1, parent: None, entries: 0, content };
-        self.insert(directory, name, id, node)
-    }
-
-    fn make_directory(
-        &mut self,
-        directory: NodeId,
-        name: &Name,
-        who: &Credentials,
-        mode: Mode,
-        id: NodeId,
-    ) -> Touched {
-        let mut access = self.access_of_new(directory, who, mode);
-        if self.nodes[&directory].access.mode.has(Mode::SETGID) {
-            access.mode = Mode::new(mode.bits() | u32::from(Mode::SETGID));
+    fn create(&mut self, mutation: &Mutation, parent: Access, id: NodeId) -> Touched {
+        match mutation {
+            Mutation::Create { directory, name, who, new } => {
+                let access = access_of_new(parent, who, new.mode, new.file_type);
+                let content = Arc::new(new.target.clone());
+                let file_type = new.file_type;
+                let node = Node { file_type, access, links: 1, parent: None, entries: 0, content };
+                self.insert(*directory, name, id, node)
+            }
+            Mutation::MakeDirectory { directory, name, who, mode } => {
+                let access = access_of_new(parent, who, *mode, FileType::Directory);
+                self.entries.insert(id, BTreeMap::new());
+                self.insert(*directory, name, id, Oracle::directory_node(access, *directory))
+            }
+            other => unreachable!("{other:?} makes no node"),
         }
-        self.entries.insert(id, BTreeMap::new());
-        self.insert(directory, name, id, Oracle::directory_node(access, directory))
     }
 
     fn insert(&mut self, directory: NodeId, name: &Name, id: NodeId, node: Node) -> Touched {
@@ -268,6 +254,15 @@ impl Piece {
         }
         content[start..end].copy_from_slice(&self.bytes);
     }
+}
+
+/// What a new node is born with: a set-group-id directory hands its group down, and to directories the bit too.
+pub fn access_of_new(parent: Access, who: &Credentials, mode: Mode, file_type: FileType) -> Access {
+    if !parent.mode.has(Mode::SETGID) {
+        return Access { mode, uid: who.uid, gid: who.gid };
+    }
+    let handed = if file_type == FileType::Directory { u32::from(Mode::SETGID) } else { 0 };
+    Access { mode: Mode::new(mode.bits() | handed), uid: who.uid, gid: parent.gid }
 }
 
 /// chown takes set-user-id away, and set-group-id where the group may execute (elsewhere it meant mandatory locking).
