@@ -35,9 +35,9 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The seat of a filesystem's root. With `anglecut-hashed` it starts at the start of the ring; with `hash` it lies where its id says.
+    /// The seat of a filesystem's root. Its home is the start of the ring in every scheme, so that a client which knows nothing yet knows whom to ask.
     pub fn root(node: NodeId, scheme: Scheme) -> Seat {
-        Seat::over(node, scheme, Block::RING)
+        Seat { home: Block::RING.start(), ..Seat::over(node, scheme, Block::RING) }
     }
 
     fn over(node: NodeId, scheme: Scheme, span: Block) -> Seat {
