@@ -24,13 +24,33 @@ pub(crate) fn overlapping(
         return Ok(BTreeMap::new());
     }
     // No extent is longer than a frame, so none that starts earlier reaches `start`.
-    let from = start.saturating_sub(u64::from(PAYLOAD_BYTES_MAX));
-    let pairs = view.range(Key::Extent(node, from)..=Key::Extent(node, end - 1), count_max)?;
-    let extents = pairs.into_iter().map(|(key, record)| match (key, record) {
+    let mut from = start.saturating_sub(u64::from(PAYLOAD_BYTES_MAX));
+    let mut found = BTreeMap::new();
+    loop {
+        let keys = Key::Extent(node, from)..=Key::Extent(node, end - 1);
+        let pairs = view.range(keys.clone(), count_max)?;
+        let (full, last) = (view.range_was_full(&keys, count_max), pairs.last().map(|(key, _)| *key));
+        found.extend(
+            pairs
+                .into_iter()
+                .map(extent)
+                .filter(|(offset, extent)| offset + u64::from(extent.length) > start),
+        );
+        // A page may hold extents that end before `start` and nothing else: then what is asked for lies on the next.
+        match last {
+            Some(Key::Extent(_, offset)) if full && found.len() < count_max && offset < end - 1 => {
+                from = offset + 1
+            }
+            _ => return Ok(found),
+        }
+    }
+}
+
+fn extent((key, record): (Key, Record)) -> (u64, ExtentRecord) {
+    match (key, record) {
         (Key::Extent(_, offset), Record::Extent(extent)) => (offset, extent),
         (key, record) => unreachable!("{key:?} holds {record:?}"),
-    });
-    Ok(extents.filter(|(offset, extent)| offset + u64::from(extent.length) > start).collect())
+    }
 }
 
 /// Bytes that a change frees, by chunk.
