@@ -34,6 +34,8 @@ pub struct Asked {
     pub entry: Option<usize>,
     /// What it means.
     pub meaning: Meaning,
+    /// The machine's own word for it.
+    what: String,
     /// When it began.
     pub invoked: Mono,
     locks: Locks,
@@ -164,7 +166,7 @@ impl ClientHost {
         self.asked
             .values()
             .filter(|asked| late(asked) && !lost(asked))
-            .map(|asked| format!("{:?} since {} us", asked.meaning, asked.invoked.0 / 1000))
+            .map(|asked| format!("{} since {} us", asked.what, asked.invoked.0 / 1000))
             .collect()
     }
 
@@ -203,6 +205,7 @@ impl ClientHost {
             worker: None,
             entry: None,
             meaning: Meaning::Part,
+            what: String::new(),
             invoked: world.true_mono(),
             locks: Vec::new(),
         };
@@ -219,12 +222,13 @@ impl ClientHost {
         world: &mut World,
         recorder: &mut Recorder,
         operation: Operation,
-        asked: Asked,
+        mut asked: Asked,
     ) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         world.tell(|| format!("{:?} {ticket:?} {operation:?}", self.host));
-        world.digest.bytes(format!("{operation:?}").as_bytes());
+        asked.what = format!("{operation:?}");
+        world.digest.bytes(asked.what.as_bytes());
         self.asked.insert(ticket, asked);
         self.step(world, recorder, Event::Start(ticket, operation));
         ticket
@@ -261,7 +265,9 @@ impl ClientHost {
         };
         worker::begun(self, world, recorder, worker);
         let invoked = world.true_mono();
-        let asked = Asked { worker: Some(worker), entry, meaning: ask.meaning, invoked, locks: ask.locks };
+        let what = String::new();
+        let asked =
+            Asked { worker: Some(worker), entry, meaning: ask.meaning, what, invoked, locks: ask.locks };
         self.begin(world, recorder, ask.operation, asked);
     }
 

@@ -147,6 +147,12 @@ impl DataHost {
             }
             Command::Log { ticket, command } => self.queue(world, ticket, command),
             Command::Note(note) => {
+                if let Note::DiskFailed { .. } = note {
+                    // Somebody notices after a while, and restarts it.
+                    let noticed = self.rng.between(1_000, 6_000) * MILLISECOND;
+                    let life = world.life(self.host);
+                    world.after(noticed, Happening::Replace(self.host, life));
+                }
                 world.counts.add(name_of(&note));
                 world.tell(|| format!("{}: {note}", self.server));
             }

@@ -10,6 +10,7 @@ use bearing_types::{Block, FileType, NameHash, NodeId, SessionId, TransactionId}
 use std::collections::{BTreeMap, BTreeSet};
 
 type NamePlace = (NodeId, NameHash, u16);
+type Changes = Vec<(Key, Option<Record>)>;
 
 /// What the names of a directory in one tablet add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct Model {
     sums: BTreeMap<(NodeId, Block), Sum>,
     dead: BTreeSet<NodeId>,
     orphans: BTreeSet<(NodeId, SessionId)>,
-    prepared: BTreeMap<(TransactionId, Block, u8), Vec<(Key, Option<Record>)>>,
+    prepared: BTreeMap<(TransactionId, Block, u8), Changes>,
     decided: BTreeSet<TransactionId>,
     outbox: BTreeMap<(Block, ItemId), Work>,
     /// Nodes that queued mkdirs will make.
@@ -316,11 +317,12 @@ impl Model {
                 broken.push(format!("{node} has no name and nobody has it open"));
             }
         }
-        broken.extend(self.fragments.keys().filter_map(|(directory, block)| {
-            (!self.nodes.contains_key(directory)).then(|| {
-                format!("a fragment of directory {directory} is left in {block}, but the directory is gone")
-            })
-        }));
+        for (directory, block) in self.fragments.keys() {
+            if !self.nodes.contains_key(directory) {
+                broken
+                    .push(format!("directory {directory} is gone, but a fragment of it is left in {block}"));
+            }
+        }
         broken
     }
 

@@ -218,7 +218,11 @@ impl Sim {
                     client.go(world, recorder, worker);
                 }
             }
-            Happening::Wake(..) | Happening::Done(..) | Happening::Go(..) => {}
+            Happening::Replace(host, life) if life == self.world.life(host) => {
+                self.crash(host);
+                self.start(host);
+            }
+            Happening::Wake(..) | Happening::Done(..) | Happening::Go(..) | Happening::Replace(..) => {}
             Happening::Act(act) => self.act(act),
         }
         self.bury();

@@ -35,6 +35,8 @@ pub enum Happening {
     Done(HostId, u32, u64),
     /// A program of a client goes on.
     Go(HostId, u32, usize),
+    /// A host that does not work any more is restarted by hand.
+    Replace(HostId, u32),
     /// A fault begins or ends.
     Act(Act),
 }
