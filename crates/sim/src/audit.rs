@@ -92,7 +92,6 @@ impl Audit {
             sim.ledger.blame(&sim.world, format!("when nothing happens any more: {what}"));
         }
         sim.compare_stores();
-        self.check_lost_reads(sim);
         sim.restart_client(0);
         let observed = self.walk(sim);
         let Some(root) = self.root else { return };
@@ -120,19 +119,6 @@ impl Audit {
         let trees = observed.map(|observed| compare_tree(&checked.oracle, NodeId::ROOT, &observed));
         for violation in checked.violations.into_iter().chain(trees.into_iter().flatten()) {
             sim.ledger.blame(&sim.world, violation.to_string());
-        }
-    }
-
-    /// Bytes that were synced are never lost; bytes that were not may be, when data servers crashed.
-    fn check_lost_reads(&self, sim: &mut Sim) {
-        for (at, node) in std::mem::take(&mut sim.recorder.lost_reads) {
-            let frames = sim.ledger.model.frames_of(node);
-            if sim.recorder.are_stable(&frames) {
-                sim.ledger.blame(
-                    &sim.world,
-                    format!("{node} could not be read at {at:?}, but all of it was synced"),
-                );
-            }
         }
     }
 

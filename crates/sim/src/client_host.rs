@@ -157,7 +157,8 @@ impl ClientHost {
         // Bytes that were never synced may be lost; who reads them is told so only when all hope is given up.
         let lost = |asked: &&Asked| match &asked.meaning {
             Meaning::Question(Query::Content { node, .. }) => {
-                !recorder.are_stable(&ledger.model.frames_of(*node))
+                recorder.was_written_since(*node, asked.invoked)
+                    || !recorder.are_stable(&ledger.model.frames_of(*node))
             }
             Meaning::Question(_) | Meaning::Change(_) => false,
             // The simulator looks after its own.

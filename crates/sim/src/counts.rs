@@ -3,6 +3,54 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// What has to happen in a run of a few hundred seeds.
+const EXPECTED: [&str; 44] = [
+    "fault: packet dropped",
+    "fault: packet doubled",
+    "fault: packet late",
+    "fault: packet very late",
+    "fault: packet cut off by a partition",
+    "fault: stream broken",
+    "fault: bulk bytes damaged",
+    "fault: one way is cut",
+    "fault: two hosts are parted",
+    "fault: half of the hosts are parted",
+    "fault: a storm",
+    "fault: a host crashes",
+    "fault: all servers lose power",
+    "fault: crash that keeps what was not synced",
+    "fault: crash that loses what was not synced",
+    "fault: crash that tears what was not synced",
+    "fault: unsynced log records kept",
+    "fault: unsynced log records lost",
+    "fault: log sync failed",
+    "fault: data sync failed",
+    "fault: a slow disk",
+    "fault: a clock is turned",
+    "fault: clock off by more than servers allow",
+    "fault: a tablet is handed over",
+    "crash at: synced, nobody told",
+    "step: prepared",
+    "step: decided",
+    "step: part committed",
+    "step: part aborted",
+    "step: presumed abort",
+    "step: delivered",
+    "step: duplicate",
+    "step: recall",
+    "step: hand-over begins",
+    "step: hand-over taken",
+    "step: hand-over given up",
+    "meta: log cut",
+    "data: torn tail cut",
+    "data: replica lost",
+    "client: requests sent again",
+    "client: referred",
+    "client: told to retry",
+    "client: recalls answered",
+    "kernel: invalidations",
+];
+
 /// Sums by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<String, u64>);
@@ -31,6 +79,14 @@ impl Counts {
     /// All names with their sums.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, count)| (name.as_str(), *count))
+    }
+
+    /// Kinds of faults, steps and crash points that never happened: a run that did not meet them proved nothing about them.
+    pub fn missing(&self) -> Vec<String> {
+        let steps = self.0.keys().filter_map(|name| name.strip_prefix("step: "));
+        let crashes = steps.map(|step| format!("crash at: {step}"));
+        let all = EXPECTED.iter().map(|name| (*name).to_owned()).chain(crashes);
+        all.filter(|name| self.of(name) == 0).collect()
     }
 
     /// Adds the sums of another run.

@@ -58,6 +58,7 @@ pub struct MetaHost {
     pub fail_sync: bool,
     /// How often of a million a named step of a protocol is its last.
     pub crash_at_step: u64,
+    steps: BTreeMap<&'static str, u64>,
     /// It wants to die now, and why.
     pub dying: Option<String>,
 }
@@ -94,6 +95,7 @@ impl MetaHost {
             slowness: 1,
             fail_sync: false,
             crash_at_step: 0,
+            steps: BTreeMap::new(),
             dying: None,
         }
     }
@@ -297,7 +299,11 @@ impl MetaHost {
             }
             Note::Step(name) => {
                 world.counts.add(&format!("step: {name}"));
-                if self.crash_at_step > 0 && self.rng.chance(self.crash_at_step, 1_000_000) {
+                // Steps that are rare in a run are met by a crash more often, so that all are met in a few hundred runs.
+                let seen = self.steps.entry(name).or_default();
+                *seen += 1;
+                let chance = self.crash_at_step / 8 + self.crash_at_step * 16 / (1 + *seen);
+                if self.crash_at_step > 0 && self.rng.chance(chance, 1_000_000) {
                     world.counts.add(&format!("crash at: {name}"));
                     self.dying = Some(format!("a crash at {name:?}"));
                 }

@@ -35,7 +35,7 @@ pub struct Recorder {
     pub operations_left: u64,
     /// What clients did that no operation explains.
     pub complaints: Vec<String>,
-    /// Reads that said that bytes are lost, for the simulator to judge.
+    /// Reads that said that bytes are lost, for the simulator to judge: when they began, and of what.
     pub lost_reads: Vec<(Mono, NodeId)>,
     /// Changes whose operation is under way, by client.
     under_way: BTreeMap<usize, HostId>,
@@ -223,6 +223,13 @@ impl Recorder {
             }
             _ => {}
         }
+    }
+
+    /// Whether somebody had a file open for writing at some time since.
+    pub fn was_written_since(&self, node: NodeId, since: Mono) -> bool {
+        let writes =
+            |writer: &WriteOpen| writer.node == node && writer.until.is_none_or(|until| until >= since);
+        self.history.writers.iter().any(writes)
     }
 
     /// Whether there are some frames, and all of them were made stable.

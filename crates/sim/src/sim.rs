@@ -226,6 +226,18 @@ impl Sim {
             Happening::Act(act) => self.act(act),
         }
         self.bury();
+        self.judge_lost_reads();
+    }
+
+    /// Bytes that were synced are never lost; bytes that were not may be, when data servers crash.
+    fn judge_lost_reads(&mut self) {
+        for (since, node) in std::mem::take(&mut self.recorder.lost_reads) {
+            let frames = self.ledger.model.frames_of(node);
+            // What a writer has replaced meanwhile may have been lost.
+            if self.recorder.are_stable(&frames) && !self.recorder.was_written_since(node, since) {
+                self.ledger.blame(&self.world, format!("{node} cannot be read, but all of it was synced"));
+            }
+        }
     }
 
     fn arrive(&mut self, from: HostId, to: HostId, way: crate::network::Way, packet: &[u8]) {

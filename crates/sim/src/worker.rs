@@ -296,7 +296,7 @@ fn stepped(
         (FileSteps::Read { .. }, Err(Code::Io | Code::Unreachable)) => {
             // The simulator looks at it with the ledger: data that was never synced may be lost.
             world.counts.add("read: bytes lost");
-            recorder.lost_reads.push((now, run.node.node));
+            recorder.lost_reads.push((asked.invoked, run.node.node));
             run.doubtful = true;
         }
         (FileSteps::Read { .. }, _) => record(client, world, recorder, asked, &result),
