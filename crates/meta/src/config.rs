@@ -21,7 +21,8 @@ pub struct Config {
     pub session_life: Duration,
     /// At most so many holders of a lease are tracked; above, it is not given.
     pub lease_holders_max: usize,
-    /// After a recall no new lease is given for so long, so that the retried change finds it free.
+    /// After a recall no new lease is given for so long, so that the retried change finds it free also when it has to recall at several tablets
+    /// in turn. The change itself ends it.
     pub recall_quiet: Duration,
     /// How long a message to another server is waited for before it is sent again.
     pub resend: Duration,
@@ -58,7 +59,7 @@ impl Config {
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),
             lease_holders_max: 64,
-            recall_quiet: Duration::from_millis(50),
+            recall_quiet: Duration::from_secs(1),
             resend: Duration::from_millis(50),
             fence_wait: Duration::from_millis(1500),
             map_poll: Duration::from_millis(500),
