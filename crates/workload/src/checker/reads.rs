@@ -246,9 +246,12 @@ impl Reader<'_> {
             self.timeline.versions(seen.node, window).map(|node| node.view(seen.node)).collect()
         };
         let of_counts = views(&counts);
+        // Fragments are read one after the other: a name that moves between them may be counted twice, or not at all.
+        let moves = of_counts.len().saturating_sub(1) as u64;
         let within = |seen: u64, count: fn(&View) -> u64, unit: u64| {
             let (low, high) = (of_counts.iter().map(count).min(), of_counts.iter().map(count).max());
-            low.is_some_and(|low| low * unit <= seen) && high.is_some_and(|high| seen <= high * unit)
+            low.is_some_and(|low| low.saturating_sub(moves) * unit <= seen)
+                && high.is_some_and(|high| seen <= (high + moves) * unit)
         };
         let fits_counts = within(u64::from(seen.links), |view| u64::from(view.links), 1)
             && self.check.entry_bytes.is_none_or(|unit| within(seen.size, |view| view.size, unit));

@@ -62,7 +62,15 @@ fn compare(id: NodeId, node: &Node, found: &Observed) -> Option<Violation> {
     let content = found.content.as_ref()?;
     (*content != *node.content).then(|| {
         let at = content.iter().zip(node.content.iter()).position(|(seen, expected)| seen != expected);
-        wrong(&found.path, format!("{id} holds wrong bytes from {at:?} on ({} bytes): {:?} for {:?}", content.len(), &content[at.unwrap_or(0)..content.len().min(at.unwrap_or(0) + 24)], &node.content[at.unwrap_or(0)..node.content.len().min(at.unwrap_or(0) + 24)]))
+        wrong(
+            &found.path,
+            format!(
+                "{id} holds wrong bytes from {at:?} on ({} bytes): {:?} for {:?}",
+                content.len(),
+                &content[at.unwrap_or(0)..content.len().min(at.unwrap_or(0) + 24)],
+                &node.content[at.unwrap_or(0)..node.content.len().min(at.unwrap_or(0) + 24)]
+            ),
+        )
     })
 }
 
