@@ -274,19 +274,28 @@ impl Reader<'_> {
         seen: &[u8],
     ) -> Result<(), (Rule, String)> {
         let returned = entry.returned.unwrap_or(entry.invoked);
+        let since_opened = self.timeline.window(own.opened, returned);
+        // While somebody else writes, the size may be late: the content ends where an older version ended.
+        let ends_early = || {
+            let end = offset + seen.len() as u64;
+            let opened = Entry { invoked: own.opened, ..entry.clone() };
+            foreign_writers(self.history, &opened, node).next().is_some()
+                && self.timeline.versions(node, &since_opened).any(|node| node.content.len() as u64 == end)
+        };
         let fits = |from: Mono, writes: &[Piece]| {
             let window = self.timeline.window(from, returned);
-            self.timeline
-                .versions(node, &window)
-                .any(|node| part(&node.content, writes, offset, length) == seen)
+            let mut versions = self.timeline.versions(node, &window);
+            versions.any(|node| {
+                let expected = part(&node.content, writes, offset, length);
+                expected == seen || expected.starts_with(seen) && ends_early()
+            })
         };
         if fits(own.opened, &own.since_opened) || fits(own.flushed, &own.unflushed) {
             return Ok(());
         }
-        let window = self.timeline.window(own.opened, returned);
         let best: Vec<_> = self
             .timeline
-            .versions(node, &window)
+            .versions(node, &since_opened)
             .map(|node| difference(&part(&node.content, &own.since_opened, offset, length), seen))
             .collect();
         Err((Rule::WrongRead, format!("content fits no version since the file was opened: {best:?}")))

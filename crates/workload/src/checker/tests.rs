@@ -401,6 +401,20 @@ fn a_file_shows_what_was_closed_before_it_was_opened_and_the_readers_own_writes(
 }
 
 #[test]
+fn content_may_end_where_an_older_version_ended_while_another_client_writes() {
+    let mut story = Story::with_content();
+    story.write((50, 60), 55, 1, b"XYZ");
+    story.read((62, 64), content(45, &[]), Ok(Seen::Bytes(b"aXY".to_vec())));
+    assert_eq!(story.rules(), [Rule::WrongRead]);
+    let writer = WriteOpen { client: ClientId(1), node: FILE, from: Mono(47), until: Some(Mono(60)) };
+    story.history.writers.push(writer);
+    story.passes();
+    story.read((62, 64), content(61, &[]), Ok(Seen::Bytes(b"aXY".to_vec())));
+    story.read((62, 64), content(45, &[]), Ok(Seen::Bytes(b"aX".to_vec())));
+    assert_eq!(story.rules(), [Rule::WrongRead; 2]);
+}
+
+#[test]
 fn a_size_may_be_late_only_while_another_client_writes() {
     let mut story = Story::with_content();
     story.read((50, 60), Query::Attributes { node: FILE, own_end: 0 }, Ok(Seen::Node(file(1, 0))));
