@@ -1,7 +1,7 @@
 //! The bridge under a real kernel, over a filesystem in memory. Where nothing can be mounted these tests say so and pass.
 
-use crate::mounted::{Mounted, start, start_by};
-use crate::options::{Helper, Options};
+use crate::mounted::{Mounted, start};
+use crate::options::Options;
 use crate::point::check_device;
 use bearing_mount::memory::MemoryTree;
 use bearing_mount::{Answer, Caller, KernelCache, Operation};
@@ -392,8 +392,7 @@ fn a_dead_mount_of_ours_is_taken_away_before_mounting() {
 fn dies_with_a_mount_for_another_test() {
     let Some(point) = std::env::var_os(DEAD) else { return };
     let tree: Arc<dyn Caller> = Arc::new(MemoryTree::new(KEPT));
-    // With the helper it would be unmounted at once.
-    start_by(Helper::Missing, tree, Path::new(&point), &Options::new(), |_| {}).unwrap();
+    start(tree, Path::new(&point), &Options::new(), |_| {}).unwrap();
     std::process::abort();
 }
 

@@ -7,7 +7,7 @@ use crate::bridge::Bridge;
 use crate::filesystem::Requests;
 use crate::gate::Gate;
 use crate::kernel::Kernel;
-use crate::options::{Helper, Options};
+use crate::options::Options;
 use crate::point::{PointError, check_device, device_at, prepare, unmount};
 use bearing_mount::{Caller, KernelCache, Mount, Operation};
 use bearing_types::Code;
@@ -82,23 +82,13 @@ pub(crate) fn start(
     options: &Options,
     set_cache: impl Fn(Option<Arc<dyn KernelCache>>) + Send + 'static,
 ) -> Result<Mounted, MountError> {
-    start_by(check_device()?, caller, point, options, set_cache)
-}
-
-/// The same with or without the helper program.
-pub(crate) fn start_by(
-    helper: Helper,
-    caller: Arc<dyn Caller>,
-    point: &Path,
-    options: &Options,
-    set_cache: impl Fn(Option<Arc<dyn KernelCache>>) + Send + 'static,
-) -> Result<Mounted, MountError> {
+    check_device()?;
     let point = prepare(point, options.occupied)?;
     let root = caller.found(Operation::Root).map_err(MountError::Root)?.node;
     let gate = Arc::new(Gate::default());
     let requests = Requests::new(Bridge::new(caller, root), gate.clone(), options.locks);
     let kernel_error = |source| MountError::Kernel { point: point.clone(), source };
-    let session = Session::new(requests, &point, &options.config(helper)).map_err(kernel_error)?;
+    let session = Session::new(requests, &point, &options.config()).map_err(kernel_error)?;
     let device = session.as_fd().try_clone_to_owned().map_err(kernel_error)?;
     let kernel = Kernel::new(session.notifier(), device, gate, root).map_err(kernel_error)?;
     set_cache(Some(Arc::new(kernel)));

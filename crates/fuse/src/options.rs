@@ -132,7 +132,7 @@ impl Options {
     }
 
     /// The same for the library.
-    pub(crate) fn config(&self, helper: Helper) -> Config {
+    pub(crate) fn config(&self) -> Config {
         let mut options = vec![
             MountOption::FSName(SOURCE.to_owned()),
             MountOption::DefaultPermissions,
@@ -140,16 +140,10 @@ impl Options {
             if self.set_user_id == Trusted::Yes { MountOption::Suid } else { MountOption::NoSuid },
             if self.devices == Trusted::Yes { MountOption::Dev } else { MountOption::NoDev },
         ];
-        match (helper, self.users) {
-            // The helper waits for the end of this process, however it comes, and unmounts then.
-            (Helper::Present, Users::Everyone) => {
-                options.push(MountOption::Subtype(SOURCE.to_owned()));
-                options.push(MountOption::AutoUnmount);
-            }
-            (Helper::Present, Users::Owner) => options.push(MountOption::Subtype(SOURCE.to_owned())),
-            // Mounting without the helper, the library passes on only options that it does not know.
-            (Helper::Missing, _) => options.push(MountOption::CUSTOM(format!("subtype={SOURCE}"))),
-        }
+        // No `auto_unmount`: its helper wakes when this process is killed, and unmounts whatever is mounted there by then, also a
+        // new mount. A dead mount is seen and taken away by the next one instead.
+        // By this way also when the library mounts without the helper: then it passes on only options that it does not know.
+        options.push(MountOption::CUSTOM(format!("subtype={SOURCE}")));
         let mut config = Config::default();
         config.mount_options = options;
         config.acl = if self.users == Users::Everyone { SessionACL::All } else { SessionACL::Owner };
@@ -183,15 +177,6 @@ impl fmt::Display for Options {
 /// What stands as source and subtype in the table of mounts: how our mounts are known.
 pub(crate) const SOURCE: &str = "bearing";
 
-/// Whether fusermount3 is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Helper {
-    /// It is.
-    Present,
-    /// It is not; only root can mount then.
-    Missing,
-}
-
 fn parse_threads(text: &str) -> Result<usize, OptionError> {
     let threads = text.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
     threads.ok_or_else(|| OptionError::Threads(text.to_owned()))
@@ -222,11 +207,11 @@ mod tests {
 
     #[test]
     fn the_kernel_checks_permissions_and_nobody_trusts_the_content_unasked() {
-        let config = Options::new().config(Helper::Missing);
+        let config = Options::new().config();
         for option in [MountOption::DefaultPermissions, MountOption::NoSuid, MountOption::NoDev] {
             assert!(config.mount_options.contains(&option), "{option:?}");
         }
-        assert!(!config.mount_options.contains(&MountOption::AutoUnmount), "it needs the helper");
+        assert!(!config.mount_options.contains(&MountOption::AutoUnmount), "it could unmount another mount");
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing that another program mounted is ever unmounted.
 
-use crate::options::{Helper, Occupied, SOURCE};
+use crate::options::{Occupied, SOURCE};
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
@@ -86,7 +86,7 @@ pub enum PointError {
 }
 
 /// Looks for what mounting needs on this machine.
-pub(crate) fn check_device() -> Result<Helper, PointError> {
+pub(crate) fn check_device() -> Result<(), PointError> {
     match fs::OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -95,14 +95,12 @@ pub(crate) fn check_device() -> Result<Helper, PointError> {
         // Missing, or a device node without its module.
         Err(_) => return Err(PointError::NoDevice),
     }
-    let version = Command::new(HELPER).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     // SAFETY: geteuid takes nothing and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    match version.is_ok_and(|status| status.success()) {
-        true => Ok(Helper::Present),
-        false if is_root => Ok(Helper::Missing),
-        false => Err(PointError::NoHelper),
+    if unsafe { libc::geteuid() } == 0 {
+        return Ok(());
     }
+    let version = Command::new(HELPER).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if version.is_ok_and(|status| status.success()) { Ok(()) } else { Err(PointError::NoHelper) }
 }
 
 /// Makes a directory fit to be mounted on: takes away dead mounts of ours and refuses everything else that is in the way. Returns its
