@@ -1,5 +1,6 @@
 //! The namespace over several servers, without faults.
 
+#[allow(dead_code)]
 mod cluster;
 
 use bearing_placement::Scheme;

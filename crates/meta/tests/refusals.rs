@@ -1,0 +1,90 @@
+//! What a server refuses: grants that are not its own, sessions that are over, records that it cannot read.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_meta::{Key, Note};
+use bearing_placement::{Scheme, position_of_session};
+use bearing_proto::client::Call;
+use bearing_proto::keys::Mac;
+use bearing_types::{Code, Mode, NameHash};
+use cluster::{ALICE, BOB, Cluster, NAME_KEY, name};
+use std::time::Duration;
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(3, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    cluster
+}
+
+#[test]
+fn a_grant_is_good_for_its_session_unchanged_and_for_its_time() {
+    let mut cluster = cluster();
+    let grant = cluster.root(ALICE).grant;
+    assert_eq!(cluster.create(BOB, &grant, "stolen"), Err(Code::Unauthenticated));
+    let mut wider = grant.clone();
+    wider.body.access.mode = Mode::new(0o777);
+    assert_eq!(cluster.create(ALICE, &wider, "wider"), Err(Code::Unauthenticated));
+    let mut forged = grant.clone();
+    forged.mac = Mac([0; 16]);
+    assert_eq!(cluster.create(ALICE, &forged, "forged"), Err(Code::Unauthenticated));
+    cluster.pass(Duration::from_secs(29));
+    assert!(cluster.create(ALICE, &grant, "in-time").is_ok());
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(cluster.create(ALICE, &grant, "late"), Err(Code::Unauthenticated));
+}
+
+#[test]
+fn a_session_that_ended_stays_ended() {
+    let mut cluster = cluster();
+    let grant = cluster.root(ALICE).grant;
+    cluster.create(ALICE, &grant, "before").unwrap();
+    cluster.call(ALICE, position_of_session(ALICE), Call::CloseSession).unwrap();
+    let renewed = cluster.call(ALICE, position_of_session(ALICE), Call::RenewSession);
+    assert_eq!(renewed, Err(Code::SessionEnded));
+    let reopened = cluster.call(ALICE, position_of_session(ALICE), Call::OpenSession);
+    assert_eq!(reopened, Err(Code::SessionEnded));
+    // Other tablets ask after a silent while, and then refuse too; a session that lives is not hurt.
+    for _ in 0..8 {
+        cluster.pass(Duration::from_secs(10));
+        cluster.call(BOB, position_of_session(BOB), Call::RenewSession).unwrap();
+    }
+    assert_eq!(cluster.create(ALICE, &grant, "after"), Err(Code::SessionEnded));
+    let bobs = cluster.root(BOB).grant;
+    assert!(cluster.create(BOB, &bobs, "bobs").is_ok());
+}
+
+#[test]
+fn a_session_that_is_not_renewed_ends() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(31));
+    assert_eq!(cluster.call(ALICE, position_of_session(ALICE), Call::RenewSession), Err(Code::SessionEnded));
+}
+
+#[test]
+fn a_damaged_record_is_an_error_never_an_answer() {
+    for (what, damage) in [("cut short", cut as fn(&mut Vec<u8>)), ("newer", newer)] {
+        let mut cluster = cluster();
+        let root = cluster.root(ALICE).grant;
+        cluster.create(ALICE, &root, "f").unwrap();
+        cluster.create(ALICE, &root, "g").unwrap();
+        let (owner, tablet, _) = cluster.owner(root.body.seat.home);
+        let key = Key::Name(root.body.seat.node, NameHash::of(NAME_KEY, &name("f")), 1);
+        cluster.damage(owner, tablet, &key.encode(), damage);
+        cluster.may_complain = true;
+        let root = cluster.root(ALICE).grant;
+        assert_eq!(cluster.lookup(ALICE, &root, "f"), Err(Code::Io), "{what}");
+        assert_eq!(cluster.create(ALICE, &root, "f"), Err(Code::Io), "{what}");
+        assert!(cluster.lookup(ALICE, &root, "g").is_ok(), "{what}");
+        assert!(cluster.complaints.iter().any(|note| matches!(note, Note::Damaged(_))), "{what}");
+    }
+}
+
+fn cut(value: &mut Vec<u8>) {
+    value.truncate(3);
+}
+
+fn newer(value: &mut Vec<u8>) {
+    value[0] = 200;
+}
