@@ -86,5 +86,6 @@ fn cut(value: &mut Vec<u8>) {
 }
 
 fn newer(value: &mut Vec<u8>) {
-    value[0] = 200;
+    let body = value.split_off(1);
+    *value = [200].into_iter().chain(body).collect();
 }
