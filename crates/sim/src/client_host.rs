@@ -243,6 +243,7 @@ impl ClientHost {
         if matches!(self.workers[worker].program, Program::Idle) && !worker::draw(self, recorder, worker) {
             return;
         }
+        worker::refresh(self, recorder, worker);
         let Some(ask) = self.workers[worker].program.next() else { return };
         if let Meaning::Change(change) = &ask.meaning
             && self.is_under_way(change)

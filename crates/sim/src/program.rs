@@ -71,6 +71,8 @@ pub struct FileRun {
     pub file: Option<OpenFile>,
     /// What was written through it.
     pub own: OwnWrites,
+    /// When each of the writes that are not flushed began.
+    pub written: Vec<Mono>,
     /// Its number among the files open for writing.
     pub writer: Option<usize>,
     /// Something went wrong: what it holds is not known any more.
@@ -125,6 +127,7 @@ impl Program {
                     since_opened: Vec::new(),
                     unflushed: Vec::new(),
                 },
+                written: Vec::new(),
                 writer: None,
                 doubtful: false,
             })),
@@ -298,6 +301,24 @@ impl Listing {
 }
 
 impl FileRun {
+    /// The client has written out by itself what was written before `sent`, and it became part of the file before `answered`.
+    pub fn written_out(&mut self, sent: Mono, answered: Mono) {
+        if answered <= self.own.flushed {
+            return;
+        }
+        self.own.flushed = answered;
+        let kept = self.written.iter().filter(|at| **at >= sent).count();
+        self.own.unflushed.drain(..self.own.unflushed.len() - kept);
+        self.written.drain(..self.written.len() - kept);
+    }
+
+    /// Everything is flushed.
+    pub fn flushed(&mut self, now: Mono) {
+        self.own.flushed = now;
+        self.own.unflushed.clear();
+        self.written.clear();
+    }
+
     fn next(&self) -> Ask {
         let part = |operation| Ask { operation, locks: Vec::new(), meaning: Meaning::Part };
         match self.stage {

@@ -43,6 +43,8 @@ pub struct Recorder {
     commits: BTreeMap<RequestId, usize>,
     /// Changes that are no operations of the filesystem: of sessions and chunks.
     beside: BTreeSet<RequestId>,
+    /// The last commit of a client to a file that went well: when it was sent, and when it was answered.
+    committed: BTreeMap<(HostId, NodeId), (Mono, Mono)>,
     frames: BTreeMap<(ChunkId, u64), Frame>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
 }
@@ -182,8 +184,23 @@ impl Recorder {
         // An old token or a changed map: the client asks again under the same number.
         if self.history.entries[index].returned.is_none() {
             let told = result.as_ref().map(|_| Seen::Done).map_err(|code| *code);
+            self.note_commit(world, index, &told);
             self.end(world, index, told);
         }
+    }
+
+    fn note_commit(&mut self, world: &World, index: usize, told: &Outcome<Seen>) {
+        let entry = &self.history.entries[index];
+        if let (Ok(_), Event::Mutation { mutation: Mutation::Commit { node, .. }, .. }) = (told, &entry.event)
+        {
+            let place = (HostId(entry.client.0 as u8), *node);
+            self.committed.insert(place, (entry.invoked, world.true_mono()));
+        }
+    }
+
+    /// When the last commit of a client to a file was sent, and when it was answered.
+    pub fn last_commit(&self, host: HostId, node: NodeId) -> Option<(Mono, Mono)> {
+        self.committed.get(&(host, node)).copied()
     }
 
     /// A client asks a data server.

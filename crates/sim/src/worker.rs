@@ -35,6 +35,16 @@ fn collides(client: &ClientHost, program: &Program) -> bool {
     others.filter(|other| other.node() == Some(node)).any(|other| other.writes() || program.writes())
 }
 
+/// What the client has written out by itself, before anybody asked it to.
+pub fn refresh(client: &mut ClientHost, recorder: &Recorder, worker: usize) {
+    let host = client.host;
+    if let Program::File(run) = &mut client.workers[worker].program
+        && let Some((sent, answered)) = recorder.last_commit(host, run.node.node)
+    {
+        run.written_out(sent, answered);
+    }
+}
+
 /// An operation is about to begin.
 pub fn begun(client: &mut ClientHost, world: &World, recorder: &mut Recorder, worker: usize) {
     let host = client.host;
@@ -307,17 +317,16 @@ fn stepped(
             let piece = bearing_workload::Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());
             run.own.unflushed.push(piece);
+            run.written.push(asked.invoked);
         }
         (FileSteps::Flush | FileSteps::Sync, Ok(_)) => {
-            run.own.flushed = now;
-            run.own.unflushed.clear();
+            run.flushed(now);
         }
         (FileSteps::Resize { .. }, Ok(_)) => {
             record(client, world, recorder, asked, &result);
             run.own.opened = now;
-            run.own.flushed = now;
             run.own.since_opened.clear();
-            run.own.unflushed.clear();
+            run.flushed(now);
         }
         (FileSteps::Resize { .. }, Err(code)) => {
             run.doubtful = *code != Code::Access && *code != Code::NotPermitted;
