@@ -9,7 +9,7 @@ use crate::supervise::{self, Plan, Restart, last_line, open_log};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Scheme;
 use bearing_server::cluster::{Cluster, Layout};
-use bearing_server::state::Phase;
+use bearing_server::state::{DaemonState, Phase};
 use bearing_server::{StartError, init};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,14 +21,20 @@ const COPIES: u8 = 2;
 /// The supervisor has its own, shorter patience and then says what is missing.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// How long a running cluster of which something is missing is waited for.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Runs `up`.
 pub fn up(flags: &Up) -> Result<()> {
     let layout =
         Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
     let mount = flags.mount.as_deref().map(mounts::absolute).transpose()?;
     if let Some(report) = Report::read(&supervisor_file(&layout)).filter(Report::is_alive) {
-        check_flags(flags, &Cluster::read(&layout.cluster_file())?)?;
-        return say_running(&layout, &report, mount.as_deref());
+        let cluster = Cluster::read(&layout.cluster_file())?;
+        check_flags(flags, &cluster)?;
+        if settle(&layout, &cluster, &report) {
+            return say_running(&layout, &report, mount.as_deref());
+        }
     }
     let cluster = make_or_read(flags, &layout)?;
     if let Some(point) = &mount {
@@ -121,6 +127,25 @@ fn prepare_mount_point(point: &Path) -> Result<()> {
         MountState::None => {}
     }
     std::fs::create_dir_all(point).with_context(|| format!("make the mount point {}", point.display()))
+}
+
+/// Waits until a cluster that runs either serves or is seen to be dying (a process that was just killed is there for a moment). Says
+/// whether it runs.
+fn settle(layout: &Layout, cluster: &Cluster, report: &Report) -> bool {
+    let serves = || {
+        let states =
+            cluster.daemons().into_iter().map(|daemon| DaemonState::read(&layout.daemon(daemon.name)));
+        let daemons = states
+            .into_iter()
+            .all(|state| state.is_some_and(|state| state.is_alive() && state.state == Phase::Serving));
+        daemons
+            && report
+                .mount
+                .as_deref()
+                .is_none_or(|point| mounts::state(point).is_ok_and(|state| state == MountState::Ours))
+    };
+    wait_until(Instant::now() + SETTLE_PATIENCE, || !report.is_alive() || serves());
+    report.is_alive()
 }
 
 fn say_running(layout: &Layout, report: &Report, wanted: Option<&Path>) -> Result<()> {

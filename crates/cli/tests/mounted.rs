@@ -40,6 +40,7 @@ fn make_tree(root: &Path) {
 }
 
 /// Compares contents, links, modes, owners, times and hard links of two trees.
+#[track_caller]
 fn assert_same(left: &Path, right: &Path) {
     let list = |root: &Path| {
         let format = "%P %y %m %U %G %n %l %T@ %s\\n";
@@ -48,9 +49,8 @@ fn assert_same(left: &Path, right: &Path) {
             "cd {} && find . -type d -printf '%P d %m %T@\\n' -o -printf '{format}' | LC_ALL=C sort",
             shown(root)
         ))
-        .ok()
     };
-    assert_eq!(list(left), list(right));
+    assert_eq!(list(left).ok(), list(right).ok());
     shell(&format!("diff -r --no-dereference {} {} --exclude=pipe", shown(left), shown(right))).ok();
 }
 
