@@ -46,9 +46,9 @@ pub trait Driver {
 }
 
 /// A daemon's process around its driver.
-pub struct Shell {
+struct Shell<'a> {
     config: DaemonConfig,
-    occupied: Occupied,
+    occupied: &'a Occupied,
     endpoint: Endpoint,
     post: Post,
     contacts: Option<Contacts>,
@@ -72,50 +72,33 @@ pub fn run<D: Driver>(
 ) -> Result<(), StartError> {
     let occupied = Occupied::take(&config.directory, config.daemon)?;
     let name = config.daemon.name;
-    match Shell::start(config, occupied, open) {
-        Ok(()) => Ok(()),
-        Err((occupied, error)) => {
-            tracing::error!("{name} stops: {error}");
-            if let Some(occupied) = occupied {
-                occupied.enter(Phase::Failed, Some(error.to_string()))?;
-            }
-            Err(error)
-        }
+    let result = serve(config, &occupied, open);
+    if let Err(error) = &result {
+        tracing::error!("{name} stops: {error}");
+        occupied.enter(Phase::Failed, Some(error.to_string()))?;
     }
+    result
 }
 
-type Ended = Result<(), (Option<Occupied>, StartError)>;
+fn serve<D: Driver>(
+    config: DaemonConfig,
+    occupied: &Occupied,
+    open: impl FnOnce(&DaemonConfig, &ServerKeys) -> Result<D, StartError>,
+) -> Result<(), StartError> {
+    let keys = read_keys(&config)?;
+    let endpoint = listen(config.daemon.address)?;
+    let mut driver = open(&config, &keys)?;
+    let me = config.daemon;
+    let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
+    let post = Post::new(me.name.server(), keys, servers);
+    let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me));
+    let stopping = stop_on_signals(&endpoint);
+    let mut shell =
+        Shell { config, occupied, endpoint, post, contacts, stopping, complained: BTreeSet::new() };
+    shell.turn_until_stopped(&mut driver)
+}
 
-impl Shell {
-    fn start<D: Driver>(
-        config: DaemonConfig,
-        occupied: Occupied,
-        open: impl FnOnce(&DaemonConfig, &ServerKeys) -> Result<D, StartError>,
-    ) -> Ended {
-        let opened = || -> Result<(ServerKeys, Endpoint, D), StartError> {
-            let keys = read_keys(&config)?;
-            let endpoint = listen(config.daemon.address)?;
-            let driver = open(&config, &keys)?;
-            Ok((keys, endpoint, driver))
-        };
-        let (keys, endpoint, mut driver) = match opened() {
-            Ok(opened) => opened,
-            Err(error) => return Err((Some(occupied), error)),
-        };
-        let me = config.daemon;
-        let servers =
-            config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
-        let post = Post::new(me.name.server(), keys, servers.collect::<Vec<_>>());
-        let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me));
-        let stopping = stop_on_signals(&endpoint);
-        let complained = BTreeSet::new();
-        let mut shell = Shell { config, occupied, endpoint, post, contacts, stopping, complained };
-        match shell.turn_until_stopped(&mut driver) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((Some(shell.occupied), error)),
-        }
-    }
-
+impl Shell<'_> {
     fn turn_until_stopped(&mut self, driver: &mut impl Driver) -> Result<(), StartError> {
         tracing::info!("{} listens on {}", self.config.daemon.name, self.config.daemon.address);
         let mut incoming = Vec::new();
