@@ -249,7 +249,7 @@ impl ClientHost {
             && self.is_under_way(change)
         {
             // Two equal changes of one client could not be told apart at the wire.
-            self.workers[worker].program = Program::Idle;
+            self.workers[worker].program.give_up_operation();
             return self.think(world, worker);
         }
         if !self.kernel.lock(&ask.locks) {

@@ -145,6 +145,14 @@ impl Program {
         }
     }
 
+    /// Leaves the next operation out. An open file is still flushed and closed.
+    pub fn give_up_operation(&mut self) {
+        match self {
+            Program::File(run) if run.stage == Stage::Steps => run.step_over(),
+            _ => *self = Program::Idle,
+        }
+    }
+
     /// The node whose attributes or content the program depends on.
     pub fn node(&self) -> Option<NodeId> {
         match self {
@@ -310,6 +318,14 @@ impl FileRun {
         let kept = self.written.iter().filter(|at| **at >= sent).count();
         self.own.unflushed.drain(..self.own.unflushed.len() - kept);
         self.written.drain(..self.written.len() - kept);
+    }
+
+    /// Goes on after the first step.
+    pub fn step_over(&mut self) {
+        self.steps.pop_front();
+        if self.steps.is_empty() || self.doubtful {
+            self.stage = if self.write { Stage::Flush } else { Stage::Close };
+        }
     }
 
     /// Everything is flushed.

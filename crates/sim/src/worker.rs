@@ -238,7 +238,7 @@ fn file_goes_on(
     match run.stage {
         Stage::Open => return opened(client, world, recorder, run, asked, result),
         Stage::Steps => {
-            let step = run.steps.pop_front().expect("the step that was asked");
+            let step = run.steps.front().cloned().expect("the step that was asked");
             stepped(client, world, recorder, run, (step, asked), result);
         }
         Stage::Flush => {
@@ -253,9 +253,7 @@ fn file_goes_on(
         }
         Stage::Close => return true,
     }
-    if run.steps.is_empty() || run.doubtful {
-        run.stage = if run.write { Stage::Flush } else { Stage::Close };
-    }
+    run.step_over();
     false
 }
 

@@ -275,23 +275,26 @@ impl Reader<'_> {
     ) -> Result<(), (Rule, String)> {
         let returned = entry.returned.unwrap_or(entry.invoked);
         let since_opened = self.timeline.window(own.opened, returned);
-        // While somebody else writes, the size may be late: the content ends where an older version ended.
-        let ends_early = || {
-            let end = offset + seen.len() as u64;
-            let opened = Entry { invoked: own.opened, ..entry.clone() };
-            foreign_writers(self.history, &opened, node).next().is_some()
-                && self.timeline.versions(node, &since_opened).any(|node| node.content.len() as u64 == end)
-        };
-        let fits = |from: Mono, writes: &[Piece]| {
+        let views = |from: Mono, writes: &[Piece]| -> Vec<Vec<u8>> {
             let window = self.timeline.window(from, returned);
-            let mut versions = self.timeline.versions(node, &window);
-            versions.any(|node| {
-                let expected = part(&node.content, writes, offset, length);
-                expected == seen || expected.starts_with(seen) && ends_early()
-            })
+            let versions = self.timeline.versions(node, &window);
+            versions.map(|node| part(&node.content, writes, offset, length)).collect()
         };
-        if fits(own.opened, &own.since_opened) || fits(own.flushed, &own.unflushed) {
+        let mut expected = views(own.opened, &own.since_opened);
+        expected.extend(views(own.flushed, &own.unflushed));
+        if expected.iter().any(|expected| expected == seen) {
             return Ok(());
+        }
+        // Nothing orders a read and what is written while it goes on, byte by byte; nor does anything while others have it open.
+        let during = self.timeline.window(entry.invoked, returned);
+        let changes = self.timeline.versions(node, &during).count() > 1;
+        let opened = Entry { invoked: own.opened, ..entry.clone() };
+        if changes || foreign_writers(self.history, &opened, node).next().is_some() {
+            let unchanged = if changes { views(entry.invoked, &[]) } else { Vec::new() };
+            expected.extend(unchanged);
+            if fits_byte_by_byte(&expected, seen) {
+                return Ok(());
+            }
         }
         let best: Vec<_> = self
             .timeline
@@ -300,6 +303,15 @@ impl Reader<'_> {
             .collect();
         Err((Rule::WrongRead, format!("content fits no version since the file was opened: {best:?}")))
     }
+}
+
+/// Whether every byte is that of some version (behind its end: zero), and the length is that of some version.
+fn fits_byte_by_byte(versions: &[Vec<u8>], seen: &[u8]) -> bool {
+    versions.iter().any(|version| version.len() == seen.len())
+        && seen
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == *byte))
 }
 
 /// A part of a file's content with the reader's own writes laid over.

@@ -401,7 +401,7 @@ fn a_file_shows_what_was_closed_before_it_was_opened_and_the_readers_own_writes(
 }
 
 #[test]
-fn content_may_end_where_an_older_version_ended_while_another_client_writes() {
+fn content_may_be_that_of_several_versions_while_another_client_writes() {
     let mut story = Story::with_content();
     story.write((50, 60), 55, 1, b"XYZ");
     story.read((62, 64), content(45, &[]), Ok(Seen::Bytes(b"aXY".to_vec())));
