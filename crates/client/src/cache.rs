@@ -119,6 +119,11 @@ impl Cache {
         Some(Seen { node: cached.handle, attributes: cached.attributes, until: Some(until) })
     }
 
+    /// Until when a node's attributes are leased. Does not count as a use.
+    pub fn node_until(&self, node: NodeId, now: Mono) -> Option<Mono> {
+        Held::live(self.nodes.peek(&node)?.held, now)
+    }
+
     /// The directory and name under which a file was last seen.
     pub fn last_name(&self, node: NodeId) -> Option<&(NodeId, Name)> {
         self.last_names.peek(&node)

@@ -24,6 +24,14 @@ pub struct ClientConfig {
     pub retry_pause_max: Duration,
     /// Maps are asked for at most so often.
     pub map_pause: Duration,
+    /// The first pause before the lease of an open file is asked for again when none was given; later ones double.
+    pub renew_pause: Duration,
+    /// The longest such pause.
+    pub renew_pause_max: Duration,
+    /// Leases of open files that are asked for at one server at the same time.
+    pub renewals_max: usize,
+    /// A file is opened without asking only if its lease lasts so long yet: enough to renew it before it ends.
+    pub local_open_min: Duration,
     /// Taken off every lease, besides a hundredth of it.
     pub lease_margin: Duration,
     /// Clocks of servers and this client may differ by so much: grants and capabilities are used no longer than this before their end.
@@ -86,6 +94,10 @@ impl ClientConfig {
             retry_pause: Duration::from_millis(2),
             retry_pause_max: Duration::from_millis(200),
             map_pause: Duration::from_millis(200),
+            renew_pause: Duration::from_millis(50),
+            renew_pause_max: Duration::from_secs(10),
+            renewals_max: 32,
+            local_open_min: Duration::from_millis(100),
             lease_margin: Duration::from_millis(5),
             skew_max: Duration::from_millis(250),
             directory_lateness: Duration::from_secs(1),

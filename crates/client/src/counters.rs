@@ -27,6 +27,8 @@ pub struct Counters {
     pub recalls: u64,
     /// Leases not taken because a recall or an own change came between.
     pub leases_passed_over: u64,
+    /// Leases of open files asked for because they would have ended.
+    pub leases_renewed: u64,
     /// Lookups answered from cached names.
     pub name_hits: u64,
     /// Lookups asked for.

@@ -76,6 +76,9 @@ impl Client {
             for task in self.hub.with(|state| std::mem::take(&mut state.new_tasks)) {
                 self.tasks.add(task);
             }
+            while let Some(renew) = self.hub.with(State::begin_renewal) {
+                self.tasks.add(Box::pin(self.hub.clone().renew_lease(renew)));
+            }
             if self.tasks.poll_one() || self.hub.with(|state| !state.new_tasks.is_empty()) {
                 continue;
             }
@@ -97,6 +100,7 @@ impl State {
                 Timer::Data(id) => self.data_request_due(id),
                 Timer::Sleeper(sleeper) => self.timers.wake(sleeper),
                 Timer::Session(number) => self.session_wait_due(number),
+                Timer::Renewal(node) => self.renewal_due(node),
             }
         }
     }

@@ -73,6 +73,9 @@ impl State {
         if !kernel.is_empty() {
             self.invalidate(kernel);
         }
+        for node in &open {
+            self.plan_renewal(*node);
+        }
         open
     }
 

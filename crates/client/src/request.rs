@@ -122,6 +122,7 @@ impl Hub {
             });
             state.leases.end_change(&keys);
             state.prune_leases();
+            state.plan_renewals_of(&keys);
             result
         })
     }

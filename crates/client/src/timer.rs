@@ -1,7 +1,7 @@
 //! When the machine wants to be stepped again, and why.
 
 use crate::task::{Awaited, Promise, promise};
-use bearing_types::{Mono, Sequence};
+use bearing_types::{Mono, NodeId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a time was set for.
@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     Sleeper(u64),
     /// An operation that waits for the session to open.
     Session(u64),
+    /// The lease of an open file.
+    Renewal(NodeId),
 }
 
 /// All times set.

@@ -7,7 +7,11 @@
 use crate::config::Config;
 use bearing_proto::client::{LeaseKey, LeaseMs};
 use bearing_types::{Mono, NodeId, SessionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+/// "Open" is believed for so many times the longest lease: a change may have to wait that long for another holder, who is silent, and no new lease
+/// is given meanwhile.
+const OPEN_BELIEVED: u32 = 2;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -17,8 +21,9 @@ pub(crate) struct LeaseTable {
     next_recall: u64,
     /// Sessions that may hold leases of the former owner, and until when.
     inherited: BTreeMap<SessionId, Mono>,
-    /// Files that sessions said they have open when their lease was recalled.
-    open: BTreeMap<NodeId, BTreeSet<SessionId>>,
+    /// Files that sessions said they have open when their lease was recalled, and until when that is believed: long enough for them to get a
+    /// new lease, under which they are asked again.
+    open: BTreeMap<NodeId, BTreeMap<SessionId, Mono>>,
 }
 
 #[derive(Debug, Default)]
@@ -148,7 +153,7 @@ impl LeaseTable {
             self.inherited.remove(&session);
         }
         for node in open {
-            self.open.entry(*node).or_default().insert(session);
+            self.open.entry(*node).or_default().insert(session, now.after(OPEN_BELIEVED * config.lease_max));
         }
         self.drop_held(session, &recall.keys, now, config);
         true
@@ -173,7 +178,7 @@ impl LeaseTable {
 
     /// The sessions that said they have a file open when it was recalled.
     pub fn open_by(&self, node: NodeId) -> impl Iterator<Item = SessionId> + '_ {
-        self.open.get(&node).into_iter().flatten().copied()
+        self.open.get(&node).into_iter().flat_map(|sessions| sessions.keys().copied())
     }
 
     /// Recalls to send again: those that are not answered.
@@ -195,9 +200,10 @@ impl LeaseTable {
             entry.holders.retain(|_, until| *until > now);
             !entry.holders.is_empty() || entry.quiet_until.is_some_and(|until| until > now)
         });
-        if self.entries.is_empty() && self.recalls.is_empty() {
-            self.open.clear();
-        }
+        self.open.retain(|_, sessions| {
+            sessions.retain(|_, until| *until > now);
+            !sessions.is_empty()
+        });
         recalls != self.recalls.len()
     }
 }
@@ -251,6 +257,20 @@ mod tests {
         assert!(table.holders(&[KEY], Some(B), Mono(2)).is_empty());
         table.inherit([A], Mono(100));
         assert!(table.holders(&[KEY], Some(B), Mono(100)).is_empty());
+    }
+
+    #[test]
+    fn who_said_open_is_believed_until_it_can_have_a_lease_again_and_not_for_ever() {
+        let (mut table, config) = table();
+        table.give(KEY, A, LeaseMs(1000), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.recalled(A, wishes[0].number, &[NodeId(1)], Mono(1), &config);
+        table.changed(&[KEY]);
+        table.expire(Mono(2));
+        assert_eq!(table.open_by(NodeId(1)).collect::<Vec<_>>(), [A]);
+        table.expire(Mono(1).after(OPEN_BELIEVED * config.lease_max));
+        assert_eq!(table.open_by(NodeId(1)).count(), 0);
     }
 
     #[test]

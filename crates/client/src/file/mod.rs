@@ -11,6 +11,7 @@ pub(crate) mod extents;
 mod flush;
 pub(crate) mod open;
 mod read;
+mod renew;
 mod write;
 
 use crate::bounded::Bounded;
@@ -22,6 +23,7 @@ use bearing_proto::grant::WriteToken;
 use bearing_types::{Attributes, Block, ChunkId, Code, Mono, NodeId, Version, Wall};
 use dirty::Runs;
 use extents::ExtentMap;
+use renew::Renewals;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far written bytes shall get.
@@ -77,6 +79,7 @@ pub(crate) struct Files {
     /// Nodes that are being opened: they count as open, because the server may have opened them already.
     opening: BTreeMap<NodeId, Opening>,
     opens: BTreeMap<OpenFile, Open>,
+    renewals: Renewals,
     files: BTreeMap<NodeId, File>,
     extents: Bounded<NodeId, ExtentMap>,
     /// What closed files left unsynced.
@@ -116,6 +119,7 @@ impl Files {
         Files {
             opening: BTreeMap::new(),
             opens: BTreeMap::new(),
+            renewals: Renewals::default(),
             files: BTreeMap::new(),
             extents: Bounded::new(config.extent_files_max),
             left_unsynced: Bounded::new(LEFT_UNSYNCED_MAX),

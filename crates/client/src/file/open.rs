@@ -69,7 +69,9 @@ impl Hub {
             let seen = state.cache.node(node.node, state.now.mono)?;
             let regular = seen.attributes.file_type == FileType::Regular;
             let allowed = seen.attributes.access().allows(who, Permission::READ, FileType::Regular);
-            if !regular || !allowed {
+            let lasts =
+                seen.until.is_some_and(|until| until.since(state.now.mono) >= state.config.local_open_min);
+            if !regular || !allowed || !lasts {
                 return None;
             }
             state.counters.local_opens += 1;
@@ -143,6 +145,7 @@ impl State {
         file.unsynced.extend(unsynced.into_iter().flatten());
         // Close-to-open: what was known of the content counts from this moment only if it is of this version.
         self.files.observe(handle.node, &seen.attributes, validated);
+        self.plan_renewal(handle.node);
         number
     }
 
@@ -157,6 +160,7 @@ impl State {
             file.release_due = false;
         }
         self.files.drop_unused(open.node);
+        self.plan_renewal(open.node);
         (error, release)
     }
 }

@@ -3,6 +3,7 @@
 mod files;
 mod leases;
 mod names;
+mod renewals;
 mod requests;
 mod servers;
 mod world;
