@@ -167,6 +167,7 @@ impl World {
     pub fn send(&mut self, from: HostId, to: HostId, way: Way, packet: Vec<u8>, bulk_bytes: usize) -> bool {
         self.digest.bytes(&packet);
         self.counts.add("packets");
+        self.tell(|| format!("{from:?} -> {to:?} {way:?}, {} bytes", packet.len()));
         let lives = (self.life(from), self.life(to));
         if way == Way::Stream && (!self.is_up(to) || self.network.is_cut(to, from)) {
             self.counts.add("fault: stream broken");
