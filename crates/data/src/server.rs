@@ -256,6 +256,10 @@ fn ping(cx: &mut Cx<'_>, asker: Asker) {
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
+    // Who looks for servers for a new chunk asks this.
+    if cx.core.failed {
+        return cx.refuse(asker, DataError::Failed);
+    }
     if cx.core.pings >= cx.core.config.pings_max {
         return cx.drop_request();
     }

@@ -82,6 +82,17 @@ fn after_a_failed_sync_no_appends_are_taken_and_reads_go_on() {
 }
 
 #[test]
+fn a_server_whose_disk_failed_offers_no_space() {
+    let mut bench = Bench::new();
+    assert!(matches!(bench.result(META, DataCall::Ping, &[]), Ok(DataBody::Space { .. })));
+    let bytes = frame(1, 100);
+    bench.append_alone(&bytes);
+    bench.log.fail_next_sync();
+    bench.ask(CLIENT, 2, sync(&[ME]), &[]);
+    assert_eq!(bench.result(META, DataCall::Ping, &[]), Err(DataError::Failed));
+}
+
+#[test]
 fn a_name_that_cannot_be_made_stable_is_a_failed_sync() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     bench.log.fail_next_sync();
