@@ -166,7 +166,8 @@ pub enum Operation {
     Write {
         /// The file.
         file: OpenFile,
-        /// The first byte; `None` appends at the end of the file.
+        /// The first byte; `None` appends at the end that the file has when the bytes are flushed, whoever appended before. Up to 4 MiB go in
+        /// one piece.
         offset: Option<u64>,
         /// The bytes.
         bytes: Vec<u8>,

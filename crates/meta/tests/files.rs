@@ -4,7 +4,7 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{Body, Call, ChunkRef, Extent, Handle, NewNode};
+use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
 use bearing_proto::grant::WriteToken;
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, SessionId, Wall};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
@@ -32,6 +32,16 @@ fn extent(file_offset: u64, length: u32, frame: u64) -> Extent {
     Extent { file_offset, length, chunk: CHUNK, frame, skip: 0 }
 }
 
+fn commit_call(
+    node: Handle,
+    token: WriteToken,
+    extents: Vec<Extent>,
+    size_min: u64,
+    mode: CommitMode,
+) -> Call {
+    Call::Commit { node, token, extents, size_min, modified: Wall(0), mode }
+}
+
 fn commit(
     cluster: &mut Cluster,
     session: SessionId,
@@ -39,8 +49,7 @@ fn commit(
     token: WriteToken,
     extents: Vec<Extent>,
 ) -> Result<Body, Code> {
-    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0) };
-    cluster.call(session, node.home, call)
+    cluster.call(session, node.home, commit_call(node, token, extents, 0, CommitMode::Put))
 }
 
 fn page(cluster: &mut Cluster, node: Handle, offset: u64, count_max: u32) -> (Vec<Extent>, bool) {
@@ -97,4 +106,77 @@ fn a_write_token_is_good_for_its_session_and_node_only() {
     assert!(commit(&mut cluster, ALICE, node, token, extents).is_ok());
     let absurd = vec![extent(u64::MAX - 3, 10, 1)];
     assert_eq!(commit(&mut cluster, ALICE, node, token, absurd), Err(Code::InvalidArgument));
+}
+
+/// Appends extents of so many bytes, and gives where they went.
+fn append(
+    cluster: &mut Cluster,
+    session: SessionId,
+    node: Handle,
+    token: WriteToken,
+    length: u32,
+    frame: u64,
+) -> u64 {
+    let call = commit_call(node, token, vec![extent(0, length, frame)], length.into(), CommitMode::Append);
+    appended_at(cluster.call(session, node.home, call), length)
+}
+
+fn appended_at(answer: Result<Body, Code>, length: u32) -> u64 {
+    match answer {
+        Ok(Body::Node(view)) => view.attributes.size - u64::from(length),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn open(cluster: &mut Cluster, session: SessionId, node: Handle) -> WriteToken {
+    let call = Call::Open { node, who: root_user(), read: false, write: true, truncate: false };
+    match cluster.call(session, node.home, call).unwrap() {
+        Body::Opened(_, Some(token)) => token,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn appends_of_several_clients_lie_one_behind_the_other_and_say_where() {
+    let mut cluster = cluster();
+    let (node, alices) = create(&mut cluster, "f");
+    let bobs = open(&mut cluster, BOB, node);
+    commit(&mut cluster, ALICE, node, alices, vec![extent(0, 10, 1)]).unwrap();
+    assert_eq!(append(&mut cluster, ALICE, node, alices, 7, 2), 10);
+    assert_eq!(append(&mut cluster, BOB, node, bobs, 5, 3), 17);
+    assert_eq!(append(&mut cluster, ALICE, node, alices, 1, 4), 22);
+    let two = vec![extent(0, 3, 5), extent(3, 4, 6)];
+    let both = cluster.call(BOB, node.home, commit_call(node, bobs, two, 7, CommitMode::Append));
+    assert_eq!(appended_at(both, 7), 23);
+    let (found, complete) = page(&mut cluster, node, 0, 10);
+    let shape: Vec<_> =
+        found.iter().map(|extent| (extent.file_offset, extent.length, extent.frame)).collect();
+    assert!(complete);
+    assert_eq!(shape, [(0, 10, 1), (10, 7, 2), (17, 5, 3), (22, 1, 4), (23, 3, 5), (26, 4, 6)]);
+}
+
+#[test]
+fn a_repeated_append_is_done_once_also_after_a_restart_and_says_the_same_place() {
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "f");
+    let sequence = cluster.new_sequence();
+    let call = commit_call(node, token, vec![extent(0, 7, 1)], 7, CommitMode::Append);
+    let first = cluster.call_as(ALICE, sequence, node.home, call.clone());
+    assert_eq!(append(&mut cluster, ALICE, node, token, 5, 2), 7);
+    assert_eq!(appended_at(cluster.call_as(ALICE, sequence, node.home, call.clone()), 7), 0);
+    let owner = cluster.owner(node.home).0;
+    cluster.restart(owner);
+    assert_eq!(cluster.call_as(ALICE, sequence, node.home, call), first);
+    assert_eq!(append(&mut cluster, ALICE, node, token, 1, 3), 12);
+}
+
+#[test]
+fn an_append_that_would_make_a_file_too_long_changes_nothing() {
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "f");
+    let long = commit_call(node, token, Vec::new(), i64::MAX as u64 - 5, CommitMode::Put);
+    cluster.call(ALICE, node.home, long).unwrap();
+    let call = commit_call(node, token, vec![extent(0, 6, 1)], 6, CommitMode::Append);
+    assert_eq!(cluster.call(ALICE, node.home, call), Err(Code::TooLarge));
+    assert_eq!(append(&mut cluster, ALICE, node, token, 5, 1), i64::MAX as u64 - 5);
 }

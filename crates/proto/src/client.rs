@@ -228,6 +228,8 @@ pub enum Call {
         size_min: u64,
         /// When the content last changed; never later than the owner's clock says.
         modified: Wall,
+        /// Where the extents go.
+        mode: CommitMode,
     },
     /// The session has no file of this unlinked node open any more.
     Release {
@@ -277,6 +279,16 @@ pub enum RenameMode {
     Replace,
     /// Refuse (RENAME_NOREPLACE).
     NoReplace,
+}
+
+/// Where the extents of a commit go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CommitMode {
+    /// To their file offsets.
+    Put,
+    /// Behind the end of the file as it is when the owner decides: their file offsets, and `size_min`, count from there. The size told in the
+    /// answer, minus `size_min`, is where they went.
+    Append,
 }
 
 /// A new time.

@@ -21,6 +21,11 @@ impl Runs {
         self.runs.is_empty()
     }
 
+    /// The first byte of the first run.
+    pub fn start(&self) -> Option<u64> {
+        self.runs.first_key_value().map(|(start, _)| *start)
+    }
+
     /// The first byte after the last run.
     pub fn end(&self) -> Option<u64> {
         self.runs.last_key_value().map(|(start, run)| start + run.len() as u64)
@@ -41,6 +46,21 @@ impl Runs {
             Some((_, run)) => run.extend_from_slice(bytes),
             None => drop(self.runs.insert(offset, bytes.to_vec())),
         }
+    }
+
+    /// Takes the first runs out: as many as make no more than `pieces_max` pieces, but at least one.
+    pub fn take_first(&mut self, pieces_max: usize) -> Runs {
+        let mut pieces = 0;
+        let rest = self.runs.iter().enumerate().find_map(|(index, (start, run))| {
+            pieces += run.len().div_ceil(PAYLOAD_BYTES_MAX as usize);
+            (index > 0 && pieces > pieces_max).then_some(*start)
+        });
+        let Some(rest) = rest else { return std::mem::take(self) };
+        let rest = self.runs.split_off(&rest);
+        let rest_bytes = rest.values().map(Vec::len).sum();
+        let runs = std::mem::replace(&mut self.runs, rest);
+        let bytes = std::mem::replace(&mut self.bytes, rest_bytes) - rest_bytes;
+        Runs { runs, bytes }
     }
 
     /// Takes a range out.
@@ -115,6 +135,18 @@ mod tests {
         runs.write(5, &vec![1; PAYLOAD_BYTES_MAX as usize + 1]);
         let step = u64::from(PAYLOAD_BYTES_MAX);
         assert_eq!(runs.pieces(), [5..5 + step, 5 + step..6 + step]);
+    }
+
+    #[test]
+    fn the_first_runs_are_taken_whole_up_to_a_number_of_pieces() {
+        let mut runs = Runs::default();
+        let long = PAYLOAD_BYTES_MAX as usize + 1;
+        for (at, length) in [(0, 3), (10, 4), (20, long)] {
+            runs.write(at, &vec![1; length]);
+        }
+        let first = runs.take_first(2);
+        assert_eq!((first.bytes(), first.end(), runs.start(), runs.bytes()), (7, Some(14), Some(20), long));
+        assert_eq!((runs.take_first(1).bytes(), runs.bytes(), runs.is_empty()), (long, 0, true));
     }
 
     proptest! {

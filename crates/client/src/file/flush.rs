@@ -1,11 +1,16 @@
 //! Writing out: frames are appended to chunks, the chunks synced if that is asked for, and only then are the extents committed.
+//!
+//! Bytes appended to the file are committed without their offsets, which the file's home adds. What was one write(2) of no more than a
+//! frame's payload goes with one commit, so it is atomic.
 
 use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
 use super::data_request::DataFailure;
-use super::{File, Stability};
+use super::{Buffered, File, Stability};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
-use bearing_proto::client::{Body, Call, ChunkRef, ChunkView, Extent, Handle, LeaseKey};
+use bearing_proto::client::{
+    Body, Call, ChunkRef, ChunkView, CommitMode, Extent, Handle, LeaseKey, NodeView,
+};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::frame::{self, FrameOwner};
 use bearing_proto::grant::WriteToken;
@@ -25,9 +30,12 @@ const APPEND_PAUSE_MAX: Duration = Duration::from_secs(1);
 struct Job {
     handle: Handle,
     token: Option<WriteToken>,
+    mode: CommitMode,
     pieces: Vec<Range<u64>>,
     size_min: u64,
     modified: Wall,
+    /// There was more than goes with one commit.
+    is_part: bool,
 }
 
 /// Where a piece of a file lies now.
@@ -43,15 +51,25 @@ type Places = BTreeMap<u64, (Range<u64>, Placed)>;
 impl State {
     /// Takes what is dirty out of the way of new writes. Nobody else writes the file out meanwhile.
     fn begin_flush(&mut self, node: NodeId) -> Option<Job> {
+        let extents_max = self.config.commit_extents_max;
         let file = self.files.files.get_mut(&node)?;
         debug_assert!(file.gate.is_held() && file.flushing.is_empty());
-        file.flushing = std::mem::take(&mut file.dirty);
+        let mode = match file.buffered {
+            Buffered::Placed => CommitMode::Put,
+            Buffered::Appended => CommitMode::Append,
+        };
+        file.flushing = match mode {
+            CommitMode::Put => std::mem::take(&mut file.dirty),
+            CommitMode::Append => file.dirty.take_first(extents_max),
+        };
         Some(Job {
             handle: file.handle,
             token: file.token,
+            mode,
             pieces: file.flushing.pieces(),
             size_min: file.flushing.end().unwrap_or(0),
             modified: file.modified,
+            is_part: mode == CommitMode::Append && !file.dirty.is_empty(),
         })
     }
 
@@ -59,7 +77,8 @@ impl State {
     fn end_flush(&mut self, node: NodeId, result: Result<(), Code>) {
         let Some(file) = self.files.files.get_mut(&node) else { return };
         let flushed = std::mem::take(&mut file.flushing);
-        file.written_end = file.dirty.end();
+        file.appended = 0;
+        file.written_end = file.end_of_placed();
         self.files.buffered_bytes -= flushed.bytes();
         if let (Err(code), false) = (result, flushed.is_empty()) {
             self.out.push(Command::Note(Note::WritesLost(node, code)));
@@ -78,12 +97,20 @@ impl State {
             None => (NodeId(0), Vec::new()),
         };
         let attributes = &file.attributes;
+        let file_offset = match file.buffered {
+            Buffered::Placed => piece.start,
+            // A guess: the home says it when the extent is committed.
+            Buffered::Appended => {
+                let before = piece.start - file.flushing.start().unwrap_or(piece.start);
+                attributes.size.saturating_add(before)
+            }
+        };
         let owner = FrameOwner {
             node,
             home: file.handle.home,
             parent,
             name,
-            file_offset: piece.start,
+            file_offset,
             version: attributes.version,
             mode: attributes.mode,
             uid: attributes.uid,
@@ -127,17 +154,21 @@ impl Hub {
             Some(Some(turn)) => turn.await,
             Some(None) => {}
         }
-        let result = match self.with(|state| state.begin_flush(node)) {
-            Some(job) => self.store(node, &job, stability).await,
-            None => Ok(()),
-        };
+        let mut written = Ok(());
+        while let Some(job) = self.with(|state| state.begin_flush(node)) {
+            let result = self.store(node, &job, stability).await;
+            self.with(|state| state.end_flush(node, result));
+            written = written.and(result);
+            if !job.is_part {
+                break;
+            }
+        }
         self.with(|state| {
-            state.end_flush(node, result);
             if let Some(file) = state.files.files.get_mut(&node) {
                 file.gate.leave();
             }
         });
-        result
+        written
     }
 
     async fn store(&self, node: NodeId, job: &Job, stability: Stability) -> Result<(), Code> {
@@ -308,21 +339,31 @@ impl Hub {
         for part in extents.chunks(extents_max) {
             // Without a token the file was not opened for writing here, so nothing can be dirty.
             let token = job.token.ok_or(Code::InvalidArgument)?;
+            let first = match job.mode {
+                CommitMode::Put => 0,
+                CommitMode::Append => part.first().map_or(0, |extent| extent.file_offset),
+            };
+            let size_min = job.size_min.min(part.last().map_or(0, super::extents::end_of)) - first;
+            let mut extents = part.to_vec();
+            for extent in &mut extents {
+                extent.file_offset -= first;
+            }
             let call = Call::Commit {
                 node: job.handle,
                 token,
-                extents: part.to_vec(),
-                size_min: job.size_min.min(part.last().map_or(0, super::extents::end_of)),
+                extents: extents.clone(),
+                size_min,
                 modified: job.modified,
+                mode: job.mode,
             };
             self.change(vec![LeaseKey::File(node)], job.handle.home, call, |state, answered| {
                 match answered.body {
                     Body::Node(view) => {
-                        state.files.committed(node, part, &view.attributes);
+                        state.take_commit(job.mode, extents, size_min, &view);
                         state.take_node(&view, &answered.stamp);
                     }
                     // Whatever else it says, the extents are the file's now: the rest is asked for when it is needed.
-                    _ => state.files.unknown_again(node),
+                    _ => state.files.unknown_again(node, job.mode, size_min),
                 }
             })
             .await?;
@@ -360,6 +401,18 @@ impl Hub {
 }
 
 impl State {
+    /// Extents of ours are the file's now. Only this commit changed it, so its length tells where appended ones went.
+    fn take_commit(&mut self, mode: CommitMode, mut extents: Vec<Extent>, size_min: u64, view: &NodeView) {
+        if mode == CommitMode::Append {
+            let base = view.attributes.size.saturating_sub(size_min);
+            for extent in &mut extents {
+                extent.file_offset += base;
+            }
+            self.files.count_appended(view.node.node, size_min);
+        }
+        self.files.committed(view.node.node, &extents, &view.attributes);
+    }
+
     fn note_unsynced(&mut self, node: NodeId, places: &Places) {
         let Some(file) = self.files.files.get_mut(&node) else { return };
         for (_, placed) in places.values() {
@@ -371,11 +424,24 @@ impl State {
 
 impl super::Files {
     /// Size and extents have to be asked for again.
-    fn unknown_again(&mut self, node: NodeId) {
+    fn unknown_again(&mut self, node: NodeId, mode: CommitMode, size_min: u64) {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
-            file.attributes.size = file.size();
+            file.attributes.size = match mode {
+                CommitMode::Put => file.size(),
+                CommitMode::Append => file.attributes.size.saturating_add(size_min),
+            };
             file.validated = Mono::ZERO;
+        }
+        if mode == CommitMode::Append {
+            self.count_appended(node, size_min);
+        }
+    }
+
+    /// So many bytes more of what is being written out are part of the file.
+    fn count_appended(&mut self, node: NodeId, bytes: u64) {
+        if let Some(file) = self.files.get_mut(&node) {
+            file.appended += bytes;
         }
     }
 }

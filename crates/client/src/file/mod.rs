@@ -3,6 +3,9 @@
 //! Invariants: all open files of one node share one state, so each sees the others' writes; bytes are in `dirty`, then in `flushing`, then in the
 //! extents, and reads put them over each other in that order; a failed write-out is reported once. Buffers are bounded: beyond the bound
 //! a write waits until something was written out.
+//!
+//! What is buffered of a file has its places, or is to be appended, never both: the one is written out before the other begins. Where
+//! appended bytes will lie only the file's home knows, when it commits them: until then nobody reads them here, they are only counted.
 
 pub(crate) mod chunk;
 pub(crate) mod data_request;
@@ -35,6 +38,16 @@ pub(crate) enum Stability {
     Stable,
 }
 
+/// What is buffered of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Buffered {
+    /// Bytes that have their offsets.
+    Placed,
+    /// Bytes for the end of the file, wherever that will be. Their offsets only say how they follow each other; what was one write lies in
+    /// one run.
+    Appended,
+}
+
 /// A file of which something is open, buffered or on its way.
 pub(crate) struct File {
     handle: Handle,
@@ -44,9 +57,13 @@ pub(crate) struct File {
     attributes: Attributes,
     /// When that was asked for.
     validated: Mono,
+    /// Of what kind `dirty` and `flushing` are.
+    buffered: Buffered,
     dirty: Runs,
     flushing: Runs,
-    /// The end of the furthest write that is not committed.
+    /// How many of the bytes in `flushing` are appended already.
+    appended: u64,
+    /// The end of the furthest placed write that is not committed.
     written_end: Option<u64>,
     modified: Wall,
     /// Chunks with frames of this file that are committed but were not synced, and where the last of these frames ends.
@@ -89,6 +106,8 @@ pub(crate) struct Files {
     buffered_bytes: usize,
     waiting_for_room: Vec<Promise<()>>,
     next_open: u64,
+    /// Unlinked files that the server was told we have open no more, until it has answered.
+    releasing: BTreeMap<NodeId, u32>,
     extents_per_file_max: usize,
 }
 
@@ -96,9 +115,33 @@ pub(crate) struct Files {
 const LEFT_UNSYNCED_MAX: usize = 64 << 10;
 
 impl File {
-    /// Its length with our own writes.
+    /// Its length with our own writes, as far as can be known.
     fn size(&self) -> u64 {
-        self.attributes.size.max(self.written_end.unwrap_or(0))
+        self.size_over(self.attributes.size)
+    }
+
+    /// The same over another length at the server.
+    fn size_over(&self, stored: u64) -> u64 {
+        match self.buffered {
+            Buffered::Placed => stored.max(self.written_end.unwrap_or(0)),
+            Buffered::Appended => stored.saturating_add(self.buffered_bytes() as u64 - self.appended),
+        }
+    }
+
+    /// The length up to which it is known where the bytes lie.
+    fn placed_size(&self) -> u64 {
+        match self.buffered {
+            Buffered::Placed => self.size(),
+            Buffered::Appended => self.attributes.size,
+        }
+    }
+
+    /// The end of what is buffered and has its place.
+    fn end_of_placed(&self) -> Option<u64> {
+        match self.buffered {
+            Buffered::Placed => self.dirty.end().max(self.flushing.end()),
+            Buffered::Appended => None,
+        }
     }
 
     fn is_dirty(&self) -> bool {
@@ -127,6 +170,7 @@ impl Files {
             buffered_bytes: 0,
             waiting_for_room: Vec::new(),
             next_open: 1,
+            releasing: BTreeMap::new(),
             extents_per_file_max: config.extents_per_file_max,
         }
     }
@@ -179,7 +223,7 @@ impl Files {
     pub fn overlaid(&self, node: NodeId, attributes: Attributes) -> Attributes {
         match self.files.get(&node) {
             Some(file) if file.is_dirty() => Attributes {
-                size: attributes.size.max(file.written_end.unwrap_or(0)),
+                size: file.size_over(attributes.size),
                 modified: attributes.modified.max(file.modified),
                 changed: attributes.changed.max(file.modified),
                 ..attributes
@@ -206,7 +250,7 @@ impl Files {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
             file.attributes.size = size;
-            file.written_end = file.dirty.end().max(file.flushing.end());
+            file.written_end = file.end_of_placed();
         }
     }
 

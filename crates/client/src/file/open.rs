@@ -1,7 +1,7 @@
 //! Opening and closing files.
 
 use super::extents::ExtentMap;
-use super::{File, Open, Opening, Stability};
+use super::{Buffered, File, Open, Opening, Stability};
 use crate::cache::Seen;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
@@ -27,6 +27,10 @@ impl Hub {
         who: &Credentials,
         wish: Wish,
     ) -> Result<Answer, Code> {
+        if self.with(|state| state.files.releasing.contains_key(&node.node)) {
+            // What we are letting go may be gone at any moment: the server shall decide after that, not in between.
+            self.release(node).await;
+        }
         if let Some(answer) = self.open_locally(node, who, wish) {
             return Ok(answer);
         }
@@ -56,8 +60,10 @@ impl Hub {
 
     /// The server need not keep a node for us any more.
     async fn release(&self, node: Handle) {
+        self.with(|state| *state.files.releasing.entry(node.node).or_default() += 1);
         // If this fails the node goes with the session.
         let _ = self.call(node.home, Call::Release { node }).await;
+        self.with(|state| state.files.released(node.node));
     }
 
     /// A lease on a file's attributes is the right to open it for reading without asking. Refusals are left to the server.
@@ -71,7 +77,9 @@ impl Hub {
             let allowed = seen.attributes.access().allows(who, Permission::READ, FileType::Regular);
             let lasts =
                 seen.until.is_some_and(|until| until.since(state.now.mono) >= state.config.local_open_min);
-            if !regular || !allowed || !lasts {
+            // An unlinked file is kept for those who have it open, and for nobody else.
+            let unlinked = seen.attributes.links == 0 && !state.files.files.contains_key(&node.node);
+            if !regular || !allowed || !lasts || unlinked {
                 return None;
             }
             state.counters.local_opens += 1;
@@ -130,8 +138,10 @@ impl State {
             token: None,
             attributes: seen.attributes,
             validated,
+            buffered: Buffered::Placed,
             dirty: Default::default(),
             flushing: Default::default(),
+            appended: 0,
             written_end: None,
             modified: self.now.wall,
             unsynced: BTreeMap::new(),
@@ -166,6 +176,16 @@ impl State {
 }
 
 impl super::Files {
+    /// A release was answered.
+    fn released(&mut self, node: NodeId) {
+        if let Some(count) = self.releasing.get_mut(&node) {
+            *count -= 1;
+            if *count == 0 {
+                self.releasing.remove(&node);
+            }
+        }
+    }
+
     fn begin_opening(&mut self, node: Handle) {
         let opening = Opening { handle: node, count: 0, release_due: false };
         self.opening.entry(node.node).or_insert(opening).count += 1;

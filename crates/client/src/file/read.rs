@@ -1,8 +1,8 @@
-//! Reading: own writes over stored content over zeros.
+//! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they are read where they are.
 
-use super::Page;
 use super::data_request::DataFailure;
 use super::extents::clipped;
+use super::{Buffered, File, Page};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
 use crate::operation::{Answer, OpenFile};
@@ -39,6 +39,10 @@ impl Hub {
     pub(crate) async fn read(&self, file: OpenFile, offset: u64, length: u32) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.opened(file, |open| open.read))?;
         self.validate(node).await?;
+        if self.with(|state| state.files.reaches_appended(node, offset, length)) {
+            // If this fails, the file's next flush tells of it.
+            self.clone().flush_behind(node).await;
+        }
         // Own writes are looked at before the extents: what is committed in between is in these then.
         let (range, own) = self.with(|state| state.own_bytes(node, offset, length));
         let gaps = gaps_in(&range, &own);
@@ -191,7 +195,8 @@ impl State {
     fn own_bytes(&self, node: NodeId, offset: u64, length: u32) -> (Range<u64>, Vec<(u64, Vec<u8>)>) {
         let end = offset.saturating_add(u64::from(length)).min(self.size_of(node));
         let range = offset..end.max(offset);
-        let Some(file) = self.files.files.get(&node) else { return (range, Vec::new()) };
+        let placed = |file: &&File| file.buffered == Buffered::Placed;
+        let Some(file) = self.files.files.get(&node).filter(placed) else { return (range, Vec::new()) };
         let mut own = super::dirty::Runs::default();
         for (at, bytes) in file.flushing.parts(range.clone()).chain(file.dirty.parts(range.clone())) {
             own.write(at, bytes);
@@ -201,7 +206,7 @@ impl State {
     }
 
     fn size_of(&self, node: NodeId) -> u64 {
-        self.files.files.get(&node).map_or(0, super::File::size)
+        self.files.files.get(&node).map_or(0, File::placed_size)
     }
 
     /// Gathers what is known from where it stands on. Whether that is all; begins again when the file has another version than before.
@@ -232,6 +237,16 @@ impl State {
         servers.rotate_left(first.min(view.servers.len()));
         servers.sort_by_key(|server| self.chunks.is_avoided(*server, self.now.mono));
         servers
+    }
+}
+
+impl super::Files {
+    /// Whether a read goes beyond what is stored, and own bytes are to be appended there.
+    fn reaches_appended(&self, node: NodeId, offset: u64, length: u32) -> bool {
+        self.files.get(&node).is_some_and(|file| {
+            let end = offset.saturating_add(u64::from(length));
+            file.buffered == Buffered::Appended && file.is_dirty() && end > file.attributes.size
+        })
     }
 }
 

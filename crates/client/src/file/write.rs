@@ -1,6 +1,6 @@
-//! Writing: into the buffer, which pushes back when it is full.
+//! Writing: into the buffer, which pushes back when it is full, or holds what goes to the other place.
 
-use super::{File, Open};
+use super::{Buffered, File, Open};
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile};
 use crate::task::{Awaited, promise};
@@ -17,9 +17,12 @@ impl Hub {
         bytes: Vec<u8>,
     ) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.opened(file, |open| open.write))?;
+        let kind = if offset.is_some() { Buffered::Placed } else { Buffered::Appended };
         self.room(node).await;
-        if offset.is_none() {
-            self.validate(node).await?;
+        while self.with(|state| state.files.holds_other(node, kind)) {
+            // If this fails, the file's next flush tells of it.
+            self.clone().flush_behind(node).await;
+            self.room(node).await;
         }
         let plan = self.with(|state| state.buffer(node, offset, &bytes))?;
         if plan {
@@ -64,16 +67,24 @@ impl State {
     fn buffer(&mut self, node: NodeId, offset: Option<u64>, bytes: &[u8]) -> Result<bool, Code> {
         let now = self.now.wall;
         let file = self.files.files.get_mut(&node).ok_or(Code::InvalidArgument)?;
-        let offset = offset.unwrap_or_else(|| file.size());
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Code::TooLarge)?;
+        let end = offset.unwrap_or_else(|| file.size()).checked_add(bytes.len() as u64);
+        let end = end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Code::TooLarge)?;
         if bytes.is_empty() {
             return Ok(false);
         }
         let before = file.dirty.bytes();
-        file.dirty.write(offset, bytes);
+        match offset {
+            Some(offset) => {
+                file.buffered = Buffered::Placed;
+                file.dirty.write(offset, bytes);
+                file.written_end = file.written_end.max(Some(end));
+            }
+            None => {
+                file.buffered = Buffered::Appended;
+                file.dirty.write(file.dirty.end().unwrap_or(0), bytes);
+            }
+        }
         let grown = file.dirty.bytes() - before;
-        file.written_end = file.written_end.max(Some(end));
         file.modified = now;
         let plan = !std::mem::replace(&mut file.writeout_planned, true);
         self.files.buffered_bytes += grown;
@@ -104,6 +115,11 @@ impl State {
 }
 
 impl super::Files {
+    /// Whether something of the other kind is buffered, which has to be written out first.
+    fn holds_other(&self, node: NodeId, kind: Buffered) -> bool {
+        self.files.get(&node).is_some_and(|file| file.is_dirty() && file.buffered != kind)
+    }
+
     /// The node of an open file, if it was opened so that this may be done.
     pub(super) fn opened(&self, file: OpenFile, may: impl Fn(&Open) -> bool) -> Result<NodeId, Code> {
         self.opens.get(&file).filter(|open| may(open)).map(|open| open.node).ok_or(Code::InvalidArgument)

@@ -7,8 +7,8 @@ use crate::random::Random;
 use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{
-    Answer as WireAnswer, Body, Call, ChunkRef, ChunkView, EntryView, Handle, LeaseMs, NodeView, Reply,
-    Request,
+    Answer as WireAnswer, Body, Call, ChunkRef, ChunkView, CommitMode, EntryView, Extent, Handle, LeaseMs,
+    NodeView, Reply, Request,
 };
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::frame::FrameHeader;
@@ -211,17 +211,24 @@ impl Servers {
                 let (version, size) = (record.attributes.version, record.attributes.size);
                 Ok(Body::Extents { version, size, extents, complete })
             }
-            Call::Commit { node, extents, size_min, modified, .. } => {
-                self.log("commit");
+            Call::Commit { node, extents, size_min, modified, mode, .. } => {
+                self.log(match mode {
+                    CommitMode::Put => "commit",
+                    CommitMode::Append => "append commit",
+                });
                 if let Some(code) = self.commits_fail {
                     return Err(code);
                 }
                 let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
+                let base = match mode {
+                    CommitMode::Put => 0,
+                    CommitMode::Append => record.attributes.size,
+                };
                 for extent in extents {
-                    record.extents.cover(*extent);
+                    record.extents.cover(Extent { file_offset: base + extent.file_offset, ..*extent });
                 }
                 let attributes = &mut record.attributes;
-                attributes.size = attributes.size.max(*size_min);
+                attributes.size = attributes.size.max(base + *size_min);
                 attributes.modified = *modified;
                 attributes.version = attributes.version.next();
                 Ok(Body::Node(self.view(node)?))

@@ -1,11 +1,12 @@
-//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is let go.
+//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is let go. Appended ones go behind the end that the
+//! file has when this is decided, whoever appended before: so appends of several clients are atomic and never overwrite each other.
 
 use crate::extents::{self, Freed, SCAN_MAX};
 use crate::namespace;
 use crate::ops::set_attributes::FILE_BYTES_MAX;
 use crate::record::{ExtentRecord, NodeContent};
 use crate::view::{Decide, Stop, View};
-use bearing_proto::client::{Body, Extent, Handle, LeaseKey};
+use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::grant::WriteToken;
 use bearing_types::{Code, Wall};
@@ -18,6 +19,7 @@ pub(super) fn decide(
     written: &[Extent],
     size_min: u64,
     modified: Wall,
+    mode: CommitMode,
 ) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
@@ -28,6 +30,13 @@ pub(super) fn decide(
     {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
+    let base = match mode {
+        CommitMode::Put => 0,
+        CommitMode::Append => record.attributes.size,
+    };
+    let written = &moved(written, base)?[..];
+    let size_min = size_min.checked_add(base).filter(|size| *size <= FILE_BYTES_MAX);
+    let size_min = size_min.ok_or(Stop::Refuse(Code::TooLarge))?;
     let start = written.iter().map(|extent| extent.file_offset).min().unwrap_or(0);
     let end = written.iter().map(extent_end).max().unwrap_or(0);
     // No extent lies beyond the size, so a file that only grows needs no look at its extents.
@@ -49,6 +58,14 @@ pub(super) fn decide(
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+}
+
+/// The same extents further behind in the file.
+fn moved(written: &[Extent], by: u64) -> Decide<Vec<Extent>> {
+    // Valid ones end far below the largest number, and so does every file.
+    let moved = written.iter().map(|extent| Extent { file_offset: extent.file_offset + by, ..*extent });
+    let moved: Vec<Extent> = moved.collect();
+    if moved.iter().all(valid) { Ok(moved) } else { Err(Stop::Refuse(Code::TooLarge)) }
 }
 
 fn lay_over(extents: &mut BTreeMap<u64, ExtentRecord>, written: &[Extent]) -> Freed {

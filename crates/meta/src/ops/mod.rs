@@ -55,8 +55,8 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
             open::decide(view, *node, who, open::Wish { read: *read, write: *write, truncate: *truncate })
         }
         Call::Extents { node, offset, count_max } => extents::decide(view, *node, *offset, *count_max),
-        Call::Commit { node, token, extents, size_min, modified } => {
-            commit::decide(view, *node, *token, extents, *size_min, *modified)
+        Call::Commit { node, token, extents, size_min, modified, mode } => {
+            commit::decide(view, *node, *token, extents, *size_min, *modified, *mode)
         }
         Call::Release { node } => release::decide(view, *node),
         Call::OpenChunk { copies, avoid } => chunk::open(view, *copies, avoid),
