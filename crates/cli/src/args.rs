@@ -254,6 +254,11 @@ pub enum DaemonCommand {
     Data(DaemonFile),
     /// The supervisor of a cluster that was made before.
     Supervise(Supervise),
+    /// Not a daemon: fails when the mount is dead.
+    Probe {
+        /// Where it is mounted
+        point: PathBuf,
+    },
 }
 
 /// A daemon's configuration.

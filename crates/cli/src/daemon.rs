@@ -2,6 +2,7 @@
 
 use crate::args::{DaemonCommand, DaemonFile};
 use crate::failure::Hopeless;
+use crate::mounts;
 use crate::up::supervise_daemon;
 use anyhow::Result;
 use bearing_meta::RecoverError;
@@ -18,6 +19,7 @@ pub fn run(command: &DaemonCommand) -> Result<()> {
         DaemonCommand::Metadata(file) => run_server(ServerKind::Metadata, file, run_metadata),
         DaemonCommand::Data(file) => run_server(ServerKind::Data, file, run_data),
         DaemonCommand::Supervise(flags) => supervise_daemon(flags),
+        DaemonCommand::Probe { point } => mounts::probe(point),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it is taken away.
 
+use crate::process::{own_program, wait_until};
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What is mounted at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,9 @@ pub enum MountState {
     /// Something else, of this type.
     Foreign(String),
 }
+
+/// How long a mount may take to show that it is dead.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a mount is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,24 +50,51 @@ pub fn absolute(point: &Path) -> Result<PathBuf> {
 
 /// What is mounted at a point given by its absolute path.
 pub fn state(point: &Path) -> Result<MountState> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
-    Ok(match mounted_at(&table, point) {
+    Ok(match mounted_at(&table()?, point) {
         None => MountState::None,
         Some(Mounted { is_bearing: false, kind }) => MountState::Foreign(kind),
-        Some(_) if is_connected(point) => MountState::Ours,
+        Some(_) if is_connected(point)? => MountState::Ours,
         Some(_) => MountState::Dead,
     })
 }
 
-/// Whether a process serves the mount: a dead one refuses at once with ENOTCONN. Opening a directory reaches the process even when its
+/// Whether a process serves the mount. One that waits for its servers does not answer, and so is not dead. Another process asks: who
+/// asked cannot end before the answer is there.
+fn is_connected(point: &Path) -> Result<bool> {
+    let mut probe = Command::new(own_program()?);
+    probe
+        .args(["daemon", "probe"])
+        .arg(point)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = probe.spawn().context("start a probe of the mount")?;
+    let mut ended = None;
+    wait_until(Instant::now() + ANSWER_PATIENCE, || {
+        ended = child.try_wait().ok().flatten();
+        ended.is_some()
+    });
+    Ok(ended.is_none_or(|status| status.success()))
+}
+
+/// The probe: fails when nobody serves the mount, which the kernel says at once. Opening a directory reaches the process even when its
 /// attributes are cached.
-fn is_connected(point: &Path) -> bool {
+pub fn probe(point: &Path) -> Result<()> {
     match fs::File::open(point) {
-        Ok(_) => true,
-        Err(error) => {
-            error.raw_os_error() != Some(libc::ENOTCONN) && error.raw_os_error() != Some(libc::ECONNABORTED)
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
+            Err(error).with_context(|| format!("open {}", point.display()))
         }
+        _ => Ok(()),
     }
+}
+
+/// Whether a Bearing is mounted at a point, dead or alive: nobody is asked.
+pub fn is_ours(point: &Path) -> Result<bool> {
+    Ok(mounted_at(&table()?, point).is_some_and(|mounted| mounted.is_bearing))
+}
+
+fn table() -> Result<String> {
+    fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")
 }
 
 #[derive(Debug, PartialEq, Eq)]

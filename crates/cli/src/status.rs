@@ -132,11 +132,11 @@ fn word(phase: Phase) -> &'static str {
 fn mount_view(layout: &Layout) -> Result<Option<MountView>> {
     let Some(report) = Report::read(&mount_file(layout)) else { return Ok(None) };
     let Some(path) = report.mount.clone() else { return Ok(None) };
-    let state = match mounts::state(&path)? {
-        MountState::None => return Ok(None),
-        MountState::Ours => "mounted",
-        MountState::Dead => "dead",
-        MountState::Foreign(_) => return Ok(None),
+    let state = match report.is_alive() {
+        true if mounts::is_ours(&path)? => "mounted",
+        true => word(report.state),
+        false if mounts::state(&path)? == MountState::Dead => "dead",
+        false => return Ok(None),
     };
     let pid = report.is_alive().then_some(report.process.pid);
     Ok(Some(MountView { path, pid, state }))

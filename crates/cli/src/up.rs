@@ -138,11 +138,7 @@ fn settle(layout: &Layout, cluster: &Cluster, report: &Report) -> bool {
         let daemons = states
             .into_iter()
             .all(|state| state.is_some_and(|state| state.is_alive() && state.state == Phase::Serving));
-        daemons
-            && report
-                .mount
-                .as_deref()
-                .is_none_or(|point| mounts::state(point).is_ok_and(|state| state == MountState::Ours))
+        daemons && report.mount.as_deref().is_none_or(|point| mounts::is_ours(point).unwrap_or(false))
     };
     wait_until(Instant::now() + SETTLE_PATIENCE, || !report.is_alive() || serves());
     report.is_alive()

@@ -48,7 +48,19 @@ impl Ran {
 
 /// Runs the program.
 pub fn bearing(arguments: &[&str]) -> Ran {
-    Ran::of(Command::new(env!("CARGO_BIN_EXE_bearing")).args(arguments).output().expect("the program starts"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bearing"));
+    // Logs of mounts go to the directory for temporary files.
+    if let Some(root) = arguments.iter().find_map(|argument| test_root(argument)) {
+        command.env("TMPDIR", root);
+    }
+    Ran::of(command.args(arguments).output().expect("the program starts"))
+}
+
+/// The directory of the test that an argument is a path of.
+fn test_root(argument: &str) -> Option<PathBuf> {
+    let is_root =
+        |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    Path::new(argument).ancestors().find(|path| is_root(path)).map(Path::to_owned)
 }
 
 /// Runs a shell's script.
@@ -211,10 +223,10 @@ fn clear(root: &Path) {
     for pid in processes_with(&root.display().to_string()) {
         kill([pid]);
     }
-    let mnt = root.join("mnt");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if table.contains(&*mnt.to_string_lossy()) {
-        let _ = Command::new("umount").arg("-l").arg(&mnt).output();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    for point in points.filter(|point| Path::new(point).starts_with(root)) {
+        let _ = Command::new("umount").arg("-l").arg(point).output();
     }
     let _ = fs::remove_dir_all(root);
 }
