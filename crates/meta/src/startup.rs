@@ -91,19 +91,15 @@ impl MetaServer {
         let (resend, poll) = (self.config.resend, self.config.map_poll);
         let startup = &mut self.startup;
         let lost = |since: Mono| now.mono.since(since) >= resend * 4;
-        let mut lost_takes = Vec::new();
-        startup.asks.retain(|_, (kind, since)| {
-            if lost(*since)
-                && let AskKind::Take(block, _) = kind
-            {
-                lost_takes.push(block.start());
-            }
-            !lost(*since)
-        });
-        // A swap whose answer is lost may have taken effect: the registers tell.
-        for start in lost_takes {
-            startup.pending.remove(&start);
+        let lost_asks: Vec<AskKind> =
+            startup.asks.values().filter(|(_, since)| lost(*since)).map(|(kind, _)| *kind).collect();
+        startup.asks.retain(|_, (_, since)| !lost(*since));
+        for kind in lost_asks {
+            // The lost answer may have told something new, and a swap may have taken effect: the registers tell, all of them.
             startup.wanted = true;
+            if let AskKind::Take(block, _) = kind {
+                startup.pending.remove(&block.start());
+            }
         }
         let listing = startup.asks.values().any(|(kind, _)| matches!(kind, AskKind::List));
         let wait = if startup.wanted { resend / 4 } else { poll };
