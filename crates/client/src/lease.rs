@@ -5,7 +5,8 @@
 //! server without a message, so a key is also *changing* from when the request is sent until its reply is here: nobody but that
 //! reply gives a lease meanwhile, and what was asked before its end gives none after.
 //!
-//! Not covered: a change given up at its deadline that a server carries out later. Its lease can be wrong for as long as it lasts.
+//! A change that was given up at its deadline may be carried out later. Its keys go on *changing* for as long again; by then the number of its
+//! request has been declared finished to every server that was asked anything since, and is refused there.
 
 use bearing_proto::client::LeaseKey;
 use bearing_types::{Block, Mono, Position};

@@ -16,6 +16,7 @@ mod config;
 mod counters;
 mod event;
 mod file;
+mod grants;
 mod hub;
 mod lease;
 mod machine;

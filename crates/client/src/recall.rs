@@ -57,26 +57,53 @@ impl State {
         if self.config.serves_after_recall() {
             return open;
         }
-        let mut kernel = Vec::new();
         if recall.keys.is_empty() {
-            self.leases.recall_block(recall.tablet);
-            self.cache.recall_block(recall.tablet, self.now.mono, &mut kernel);
-            // Data of open files may be in the kernel without any lease of ours.
-            kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
+            self.drop_block(recall.tablet, &open);
         } else {
-            self.leases.recall_keys(&recall.keys);
-            for key in &recall.keys {
-                self.cache.recall(*key, self.now.mono, &mut kernel);
-            }
-        }
-        self.prune_leases();
-        if !kernel.is_empty() {
-            self.invalidate(kernel);
+            self.drop_keys(&recall.keys);
         }
         for node in &open {
             self.plan_renewal(*node);
         }
         open
+    }
+
+    fn drop_keys(&mut self, keys: &[LeaseKey]) {
+        let mut kernel = Vec::new();
+        self.leases.recall_keys(keys);
+        for key in keys {
+            self.cache.recall(*key, self.now.mono, &mut kernel);
+        }
+        self.doubt_grants_of(keys);
+        self.prune_leases();
+        if !kernel.is_empty() {
+            self.invalidate(kernel);
+        }
+    }
+
+    fn drop_block(&mut self, block: Block, open: &[NodeId]) {
+        let mut kernel = Vec::new();
+        self.leases.recall_block(block);
+        self.cache.recall_block(block, self.now.mono, &mut kernel);
+        // Data of open files may be in the kernel without any lease of ours.
+        kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
+        self.doubt_grants_in(block);
+        self.prune_leases();
+        if !kernel.is_empty() {
+            self.invalidate(kernel);
+        }
+    }
+
+    /// A change was given up, and may happen yet: nothing that is leased is served any more, here or by the kernel.
+    pub fn drop_all_leased(&mut self) {
+        let open = self.files.open_in(Block::RING);
+        for node in &open {
+            self.files.doubt(*node);
+        }
+        self.drop_block(Block::RING, &open);
+        for node in open {
+            self.plan_renewal(node);
+        }
     }
 
     fn open_among(&self, recall: &Recall) -> Vec<NodeId> {

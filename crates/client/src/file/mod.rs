@@ -202,8 +202,12 @@ impl Files {
     /// A recall was answered with "open": the server may keep the node for us, so it is told when the last open file closes.
     pub fn recalled(&mut self, node: NodeId) {
         self.name_goes(node);
+        self.doubt(node);
+    }
+
+    /// What is cached of an open file is checked before the next read.
+    pub fn doubt(&mut self, node: NodeId) {
         if let Some(file) = self.files.get_mut(&node) {
-            // What is cached of it is checked before the next read.
             file.validated = Mono::ZERO;
         }
     }

@@ -2,6 +2,7 @@
 
 mod appends;
 mod files;
+mod grants;
 mod leases;
 mod names;
 mod renewals;
