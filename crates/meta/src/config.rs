@@ -11,7 +11,8 @@ pub struct Config {
     pub lease_max: Duration,
     /// The shortest lease worth giving.
     pub lease_min: Duration,
-    /// How long a grant is good; its signature outlives its lease, so that a lease can be renewed without a new signature being needed.
+    /// How long a grant is good. Recalls, not this, take it away in time; it only bounds what a client that cheats can do, and it is long so that servers
+    /// whose clocks are far apart still take each other's grants.
     pub grant_life: Duration,
     /// How long a data capability is good.
     pub capability_life: Duration,
@@ -54,7 +55,7 @@ impl Config {
             cache_entries_max: 1 << 20,
             lease_max: Duration::from_secs(3),
             lease_min: Duration::from_millis(300),
-            grant_life: Duration::from_secs(30),
+            grant_life: Duration::from_secs(300),
             capability_life: Duration::from_secs(600),
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),

@@ -20,6 +20,8 @@ use std::time::Duration;
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// A data server that was silent for so long gets no new chunks.
 const PING_LOST: Duration = Duration::from_secs(3);
+/// Answers to pings are told apart by an id that no request has.
+const PING: u64 = u64::MAX;
 /// Orphans of one ended session that are let go in one step.
 const ORPHANS_MAX: usize = 1 << 16;
 
@@ -63,6 +65,10 @@ impl MetaServer {
             }
             self.send_parts(&mut job, out);
             self.send_questions(&mut job, out);
+            for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
+                let again = |id| DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
+                out.extend(slot.sent.map(again).map(|request| Command::Data(slot.server, request)));
+            }
             self.jobs.insert(id, job);
         }
     }
@@ -200,8 +206,7 @@ impl MetaServer {
             let due = state.pinged.is_none_or(|pinged| now.mono.since(pinged) >= PING_EVERY);
             if due {
                 state.pinged = Some(now.mono);
-                // Answers to pings are told apart by an id that no request has.
-                let request = DataRequest { id: u64::MAX, chunk: ChunkId(0), call: DataCall::Ping };
+                let request = DataRequest { id: PING, chunk: ChunkId(0), call: DataCall::Ping };
                 out.push(Command::Data(*server, request));
             }
             if state.answered.is_some_and(|answered| now.mono.since(answered) < PING_LOST) {
@@ -212,15 +217,21 @@ impl MetaServer {
     }
 
     pub(crate) fn take_pong(&mut self, now: Now, server: ServerId, reply: &DataReply) {
-        let (Some(state), Ok(DataBody::Space { used, free })) =
-            (self.data_space.get_mut(&server), reply.result)
-        else {
-            return;
-        };
-        *state = DataServerState { answered: Some(now.mono), used, free, ..*state };
-        if !self.data_servers.contains(&server) {
-            self.data_servers.push(server);
-            self.data_servers.sort();
+        let Some(state) = self.data_space.get_mut(&server) else { return };
+        match reply.result {
+            Ok(DataBody::Space { used, free }) => {
+                *state = DataServerState { answered: Some(now.mono), used, free, ..*state };
+                if !self.data_servers.contains(&server) {
+                    self.data_servers.push(server);
+                    self.data_servers.sort();
+                }
+            }
+            // It answers, but takes no appends.
+            Err(_) if reply.id == PING => {
+                state.answered = None;
+                self.data_servers.retain(|known| *known != server);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
 

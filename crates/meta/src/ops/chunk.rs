@@ -52,10 +52,15 @@ pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
     Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
 }
 
-/// Fences all servers that answer, takes the shortest length that survived, logs it, and tells them.
+/// Fences all servers that answer, takes the shortest length that survived, logs it, and tells them. Whoever asks for a chunk that is sealed has met
+/// a server that missed it: all are told again.
+///
+/// A server that holds less than the length stays in the record: what it holds is good, and for the rest readers go to the others.
 pub(super) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Body> {
     let mut record = view.chunk(chunk)?;
-    if record.sealed.is_none() && record.epoch == epoch {
+    if let Some(length) = record.sealed {
+        view.data(chunk.chunk, &record.servers, &DataCall::Seal { epoch: record.epoch, length })?;
+    } else if record.epoch == epoch {
         let fenced = view.data(chunk.chunk, &record.servers, &DataCall::Fence { epoch: epoch.next() })?;
         let FenceOutcome::Length(length) = sealed_length(&fenced) else {
             return Err(Stop::Later);

@@ -9,7 +9,7 @@ use bearing_proto::client::{
 use bearing_proto::coordinator::{
     Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, server_key, tablet_key,
 };
-use bearing_proto::data::{DataBody, DataReply};
+use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::grant::Grant;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{Coordinator, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap, TabletLog};
@@ -26,6 +26,8 @@ pub struct Host {
     pub log: MemTabletLog,
 }
 
+pub type DataAnswers = Box<dyn FnMut(ServerId, &DataRequest) -> Option<Result<DataBody, DataError>>>;
+
 pub struct Cluster {
     pub now: Now,
     pub hosts: BTreeMap<ServerId, Host>,
@@ -36,12 +38,16 @@ pub struct Cluster {
     next_sequence: u64,
     /// Recalls are answered at once.
     pub obedient: bool,
+    /// What data servers answer; `None`: nothing.
+    pub data: DataAnswers,
     /// Whether servers have reason to complain.
     pub may_complain: bool,
     /// What they complained of.
     pub complaints: Vec<bearing_meta::Note>,
 }
 
+/// The data servers.
+pub const DATA: [ServerId; 2] = [ServerId(100), ServerId(101)];
 pub const NAME_KEY: NameKey = NameKey(7);
 pub const ALICE: SessionId = SessionId(11);
 pub const BOB: SessionId = SessionId(12);
@@ -64,9 +70,8 @@ impl Cluster {
         let filesystem =
             FilesystemRecord { filesystem: FilesystemId(1), name_key: NAME_KEY, scheme, root: NodeId::ROOT };
         coordinator.swap(FILESYSTEM_KEY, None, encode(&filesystem)).unwrap();
-        for (server, kind) in
-            ids.iter().map(|id| (*id, ServerKind::Metadata)).chain([(ServerId(100), ServerKind::Data)])
-        {
+        let data = DATA.map(|server| (server, ServerKind::Data));
+        for (server, kind) in ids.iter().map(|id| (*id, ServerKind::Metadata)).chain(data) {
             let entry = ServerEntry { server, kind, address: "127.0.0.1:1".parse().unwrap() };
             coordinator.swap(&server_key(server), None, encode(&entry)).unwrap();
         }
@@ -79,6 +84,7 @@ impl Cluster {
             events: VecDeque::new(),
             next_sequence: 1,
             obedient: true,
+            data: Box::new(|_, _| Some(Ok(DataBody::Space { used: 0, free: 1 << 30 }))),
             may_complain: false,
             complaints: Vec::new(),
         };
@@ -166,8 +172,10 @@ impl Cluster {
                 }
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Data(server, request) => {
-                    let result = Ok(DataBody::Space { used: 0, free: 1 << 30 });
-                    self.events.push_back((id, Event::Data(server, DataReply { id: request.id, result })));
+                    if let Some(result) = (self.data)(server, &request) {
+                        let reply = DataReply { id: request.id, result };
+                        self.events.push_back((id, Event::Data(server, reply)));
+                    }
                 }
                 Command::Ask(ask) => {
                     let told = self.ask(ask);

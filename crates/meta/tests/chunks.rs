@@ -1,0 +1,110 @@
+//! Chunks: on which servers they are opened, and how they are sealed.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_placement::Scheme;
+use bearing_proto::client::{Body, Call, ChunkView};
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_types::{Code, Epoch, Position, ServerId};
+use cluster::{ALICE, BOB, Cluster, DATA};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+const SPACE: Result<DataBody, DataError> = Ok(DataBody::Space { used: 0, free: 1 << 30 });
+const HERE: Position = Position(0);
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    cluster
+}
+
+fn chunk(answer: Result<Body, Code>) -> ChunkView {
+    match answer {
+        Ok(Body::Chunk(view)) => view,
+        other => panic!("a chunk was expected, not {other:?}"),
+    }
+}
+
+fn open(cluster: &mut Cluster) -> ChunkView {
+    chunk(cluster.call(ALICE, HERE, Call::OpenChunk { copies: 2, avoid: Vec::new() }))
+}
+
+fn seal(cluster: &mut Cluster, opened: &ChunkView) -> ChunkView {
+    let call = Call::SealChunk { chunk: opened.chunk, epoch: opened.epoch };
+    chunk(cluster.call(BOB, opened.chunk.position, call))
+}
+
+/// Data servers that hold so many bytes each, of any chunk. Calls other than pings are kept; what is not to be answered is told by its number among
+/// the calls to a server.
+fn data_servers(
+    cluster: &mut Cluster,
+    held: [u64; 2],
+    lost: fn(ServerId, usize) -> bool,
+) -> Rc<RefCell<BTreeMap<ServerId, Vec<DataCall>>>> {
+    let calls: Rc<RefCell<BTreeMap<ServerId, Vec<DataCall>>>> = Rc::default();
+    let kept = Rc::clone(&calls);
+    cluster.data = Box::new(move |server, request| {
+        if matches!(request.call, DataCall::Ping) {
+            return Some(SPACE);
+        }
+        let mut kept = kept.borrow_mut();
+        let calls = kept.entry(server).or_default();
+        calls.push(request.call.clone());
+        let length = held[usize::from(server == DATA[1])];
+        let answer = match &request.call {
+            DataCall::Fence { .. } => Ok(DataBody::Fenced { length, restarted: false }),
+            DataCall::Seal { length: at, .. } if *at > length => Err(DataError::Corrupt),
+            _ => Ok(DataBody::Done),
+        };
+        (!lost(server, calls.len())).then_some(answer)
+    });
+    calls
+}
+
+#[test]
+fn a_server_that_says_its_disk_failed_gets_no_new_chunks() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(open(&mut cluster).servers.len(), 2);
+    cluster.data = Box::new(|server, _| Some(if server == DATA[0] { Err(DataError::Failed) } else { SPACE }));
+    cluster.pass(Duration::from_millis(1_100));
+    for _ in 0..4 {
+        assert_eq!(open(&mut cluster).servers, [DATA[1]]);
+    }
+    cluster.data = Box::new(|_, _| Some(SPACE));
+    cluster.pass(Duration::from_millis(1_100));
+    assert_eq!(open(&mut cluster).servers.len(), 2, "it was started again");
+}
+
+#[test]
+fn a_chunk_is_sealed_at_the_shortest_length_though_questions_and_answers_are_lost() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let opened = open(&mut cluster);
+    let calls = data_servers(&mut cluster, [100, 70], |server, number| server == DATA[1] && number < 3);
+    let sealed = seal(&mut cluster, &opened);
+    assert_eq!((sealed.sealed, sealed.epoch), (Some(70), opened.epoch.next()));
+    let fence = DataCall::Fence { epoch: opened.epoch.next() };
+    assert_eq!(calls.borrow()[&DATA[1]][..3], [fence.clone(), fence.clone(), fence]);
+}
+
+#[test]
+fn a_server_that_missed_a_seal_is_told_when_it_is_asked_for_again() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let opened = open(&mut cluster);
+    data_servers(&mut cluster, [100, 70], |server, _| server == DATA[1]);
+    assert_eq!(seal(&mut cluster, &opened).sealed, Some(100));
+    let calls = data_servers(&mut cluster, [100, 70], |_, _| false);
+    let sealed = seal(&mut cluster, &opened);
+    assert_eq!((sealed.sealed, sealed.servers.len()), (Some(100), 2));
+    let told = DataCall::Seal { epoch: Epoch(opened.epoch.0 + 1), length: 100 };
+    for server in DATA {
+        assert_eq!(calls.borrow()[&server], [told.clone()]);
+    }
+}
