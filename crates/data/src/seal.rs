@@ -1,8 +1,12 @@
 //! Fences, seals and removals, from metadata servers.
 //!
 //! A *fence* stops appends at once; when the log is at rest, it is scanned if a restart or a failed sync may have torn it, cut to whole frames and
-//! kept stable under the new epoch; then the length is told. A *seal* does the same and cuts at the length given. Both are taken one at a
-//! time for a chunk, and judged again after each piece of work, so that a repeat finds the work done.
+//! kept stable under the new epoch; then the length is told. A *seal* does the same and says that the chunk ends at the length given. Both are
+//! taken one at a time for a chunk, and judged again after each piece of work, so that a repeat finds the work done.
+//!
+//! What a fence told under an epoch is never cut under it: two tries to seal a chunk may run at the same time and hear different servers, and the
+//! one that found the shorter length may be the one that is not recorded. Bytes beyond the recorded length stay; nobody refers to them,
+//! and capabilities end there.
 //!
 //! A fence of an unknown chunk makes an empty one under the new epoch: nothing was ever acknowledged here, so 0 is the true length, and a late
 //! first append must not bring the chunk to life.
@@ -124,7 +128,7 @@ impl Chunk {
 
     fn judge_sealed(&self, epoch: Epoch, seal: Option<u64>, length: u64) -> Verdict {
         match seal {
-            Some(at) if at == length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
+            Some(at) if at <= length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
             _ if epoch < self.epoch => Verdict::Answer(Err(DataError::Sealed)),
             Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
             Some(at) => Verdict::Set { length: at, sealed: true },
@@ -146,6 +150,7 @@ impl Chunk {
         }
         let settled = self.phase == Phase::Fenced { settled: true } && epoch == self.epoch;
         match seal {
+            Some(at) if at <= length && settled => Verdict::Set { length, sealed: true },
             Some(at) if at <= length => Verdict::Set { length: at, sealed: true },
             Some(_) if settled => Verdict::Answer(Err(DataError::Corrupt)),
             None if settled => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: self.stained })),

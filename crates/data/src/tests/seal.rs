@@ -113,22 +113,44 @@ fn scans_beyond_the_limit_wait_their_turn() {
 }
 
 #[test]
-fn a_seal_cuts_and_is_the_same_when_repeated() {
+fn a_seal_is_stable_and_the_same_when_repeated() {
     let (mut bench, one) = two_frames();
     bench.ask(META, 1, fence(), &[]);
-    assert_eq!(bench.result(META, seal(one), &[]), DONE);
-    let again = bench.send(META, 3, seal(one), &[]);
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    let again = bench.send(META, 3, seal(2 * one), &[]);
     assert_eq!((answers(&again), logs(&again).len()), (vec![(3, DONE)], 0));
-    assert_eq!(bench.log.chunks().unwrap()[0].sealed, Some(one));
+    assert_eq!(bench.log.chunks().unwrap()[0].sealed, Some(2 * one));
     assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
-    assert_eq!(bench.result(CLIENT, read(one, 0, 1), &[]), Err(DataError::BeyondEnd));
-    assert_eq!(bench.result(META, fence(), &[]), fenced(one, false));
+    assert_eq!(bench.result(CLIENT, read(2 * one, 0, 1), &[]), Err(DataError::BeyondEnd));
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false));
 
     let mut bench = bench.restarted();
-    assert_eq!(bench.result(META, seal(one), &[]), DONE);
-    assert_eq!(bench.result(META, fence(), &[]), fenced(one, false), "sealed is stable");
-    assert_eq!(bench.result(META, seal(2 * one), &[]), Err(DataError::Corrupt));
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false), "sealed is stable");
+    assert_eq!(bench.result(META, seal(3 * one), &[]), Err(DataError::Corrupt));
     assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn what_a_fence_told_is_not_cut_by_a_seal_that_found_less_elsewhere() {
+    let (mut bench, one) = two_frames();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false));
+    assert_eq!(bench.result(META, seal(one), &[]), DONE);
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false), "another try to seal goes on");
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    assert_eq!(bench.bytes(one, 0, 100), payload(1, 100));
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, seal(one), &[]), DONE);
+    assert_eq!(bench.bytes(one, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn a_seal_whose_fence_was_lost_cuts() {
+    let (mut bench, one) = two_frames();
+    assert_eq!(bench.result(META, seal(one), &[]), DONE);
+    assert_eq!(bench.log.chunks().unwrap()[0].sealed, Some(one));
+    assert_eq!(bench.result(CLIENT, read(one, 0, 1), &[]), Err(DataError::BeyondEnd));
+    assert_eq!(bench.result(META, fence(), &[]), fenced(one, false));
 }
 
 #[test]
