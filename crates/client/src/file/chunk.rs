@@ -11,7 +11,7 @@ use crate::hub::{Hub, State};
 use crate::task::Gate;
 use bearing_proto::client::{Body, Call, ChunkRef, ChunkView};
 use bearing_proto::data::{DataCall, DataError};
-use bearing_types::{ChunkId, Code, Mono, Position, ServerId};
+use bearing_types::{ChunkId, Code, Epoch, Mono, Position, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,11 +89,12 @@ impl Chunks {
         self.avoided.get(&server).is_some_and(|until| now < *until)
     }
 
-    /// Lets go of chunks of which all is stable and that nobody appends to any more.
+    /// Lets go of chunks of which all is stable and that nobody appends to any more: who does, or may yet, holds the view.
     fn prune(&mut self) {
-        let current = self.current.as_ref().map(|current| current.view.chunk.chunk);
-        self.written.retain(|chunk, written| {
-            Some(*chunk) == current || written.sealed.is_some() || written.synced < written.acknowledged
+        self.written.retain(|_, written| {
+            Arc::strong_count(&written.view) > 1
+                || written.sealed.is_some()
+                || written.synced < written.acknowledged
         });
     }
 }
@@ -122,6 +123,17 @@ impl State {
             Written { view: Arc::clone(&view), acknowledged: 0, synced: 0, failed: false, sealed: None };
         self.chunks.written.insert(view.chunk.chunk, written);
         self.chunks.current = Some(Current { view, bytes: 0 });
+    }
+
+    /// If it is one of our own, it takes no more appends.
+    fn chunk_sealed(&mut self, chunk: ChunkId, length: u64) {
+        if self.chunks.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
+            self.chunks.current = None;
+        }
+        if let Some(written) = self.chunks.written.get_mut(&chunk) {
+            written.failed = true;
+            written.sealed = Some(length);
+        }
     }
 
     /// A chunk failed. Whether that is news.
@@ -220,14 +232,18 @@ impl Hub {
             Some((_, _, Some(sealed))) => return Ok(Some(sealed)),
             Some((chunk, epoch, None)) => (chunk, epoch),
         };
+        self.seal_chunk(chunk, epoch).await.map(Some)
+    }
+
+    /// Has a chunk sealed, so that what its surviving servers hold can be read, and gives its length. If it was sealed before, servers
+    /// that missed it are told again.
+    pub(super) async fn seal_chunk(&self, chunk: ChunkRef, epoch: Epoch) -> Result<u64, Code> {
         let answered = self.call(chunk.position, Call::SealChunk { chunk, epoch }).await?;
         self.with(|state| match answered.body {
-            Body::Chunk(ChunkView { sealed: Some(length), .. }) => {
-                state.chunks.views.remove(&chunk.chunk);
-                if let Some(written) = state.chunks.written.get_mut(&chunk.chunk) {
-                    written.sealed = Some(length);
-                }
-                Ok(Some(length))
+            Body::Chunk(view @ ChunkView { sealed: Some(length), .. }) => {
+                state.chunk_sealed(chunk.chunk, length);
+                state.chunks.views.insert(chunk.chunk, view);
+                Ok(length)
             }
             _ => {
                 state.counters.unexpected += 1;

@@ -29,8 +29,10 @@ struct Gathered {
 /// What became of one round over all replicas of a chunk.
 enum Round {
     Got(Vec<u8>),
-    /// Some may still have it: they did not answer, or our right to read has expired.
-    Perhaps,
+    /// Some may still have it: they did not answer, or our right to read has expired. Whether others refused.
+    Perhaps {
+        refused: bool,
+    },
     /// None has it.
     Nowhere,
 }
@@ -142,27 +144,44 @@ impl Hub {
     }
 
     /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked again until the deadline.
+    /// Servers that refuse may hold the bytes without knowing that all others have, or had, them: sealing the chunk tells them.
     async fn read_extent(&self, extent: Extent) -> Result<Vec<u8>, Code> {
         let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
-        let mut round = 0;
+        let (mut round, mut all_told) = (0u32, false);
         loop {
             let view = self.chunk_view(extent.chunk, round > 0).await?;
-            let pause = match self.ask_replicas(&view, &extent).await? {
+            if view.sealed.is_some_and(|length| length <= extent.frame) {
+                // Lost before it was made stable.
+                return Err(Code::Io);
+            }
+            // The first view may have been old. Later the servers are told ever more seldom.
+            let tell = match self.ask_replicas(&view, &extent).await? {
                 Round::Got(bytes) => return Ok(bytes),
-                Round::Perhaps => self.with(|state| {
-                    let pause = state.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);
-                    (state.now.mono < deadline).then_some(pause)
-                }),
-                // The view may be old: one more round with a new one.
-                Round::Nowhere => (round == 0).then_some(Duration::ZERO),
+                Round::Nowhere if all_told => return Err(Code::Io),
+                Round::Nowhere => {
+                    all_told = round > 0;
+                    all_told
+                }
+                Round::Perhaps { refused } => {
+                    all_told = false;
+                    refused && round.is_power_of_two()
+                }
             };
+            if tell {
+                // If this fails, the next rounds show it.
+                let _ = self.seal_chunk(view.chunk, view.epoch).await;
+            }
+            let pause = self.with(|state| {
+                let pause = state.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);
+                (state.now.mono < deadline).then_some(pause)
+            });
             self.sleep(pause.ok_or(Code::Io)?).await;
             round += 1;
         }
     }
 
     async fn ask_replicas(&self, view: &ChunkView, extent: &Extent) -> Result<Round, Code> {
-        let mut round = Round::Nowhere;
+        let (mut silent, mut refused) = (false, false);
         for server in self.with(|state| state.replicas_in_order(view)) {
             let call = DataCall::Read {
                 capability: view.capability.clone(),
@@ -178,15 +197,15 @@ impl Hub {
                 }
                 Err(DataFailure::Over(code)) => return Err(code),
                 Err(DataFailure::NoAnswer | DataFailure::Disconnected)
-                | Err(DataFailure::Refused(DataError::Capability)) => round = Round::Perhaps,
-                Ok(_) | Err(DataFailure::Refused(_)) => {}
+                | Err(DataFailure::Refused(DataError::Capability)) => silent = true,
+                Ok(_) | Err(DataFailure::Refused(_)) => refused = true,
             }
             self.with(|state| {
                 state.counters.replicas_passed_over += 1;
                 state.out.push(Command::Note(Note::ReplicaPassedOver(server)));
             });
         }
-        Ok(round)
+        Ok(if silent { Round::Perhaps { refused } } else { Round::Nowhere })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the whole machine: exact commands against a script, and whole runs against small servers that lose messages.
 
 mod appends;
+mod chunks;
 mod files;
 mod grants;
 mod leases;

@@ -48,6 +48,8 @@ pub struct Servers {
     pub full: BTreeSet<ServerId>,
     /// Data servers whose next read gives damaged bytes.
     pub damaged: BTreeSet<ServerId>,
+    /// Data servers that do not know what all others have, as long as the chunk is not sealed.
+    pub unknowing: BTreeSet<ServerId>,
     /// Seal at so many bytes less than there are.
     pub cut_at_seal: u64,
     pub commits_fail: Option<Code>,
@@ -69,6 +71,7 @@ impl Servers {
             dead: BTreeSet::new(),
             full: BTreeSet::new(),
             damaged: BTreeSet::new(),
+            unknowing: BTreeSet::new(),
             cut_at_seal: 0,
             commits_fail: None,
             random: Random::new(seed),
@@ -395,6 +398,12 @@ impl Servers {
     ) -> Result<Vec<u8>, DataError> {
         let record = self.chunks.get(&chunk).ok_or(DataError::NoChunk)?;
         let log = record.logs.get(&server).ok_or(DataError::NoChunk)?;
+        if self.unknowing.contains(&server) && record.sealed.is_none() {
+            return Err(DataError::BeyondEnd);
+        }
+        if record.sealed.is_some_and(|length| length <= frame) {
+            return Err(DataError::Capability);
+        }
         let end = record.sealed.unwrap_or(u64::MAX).min(log.len() as u64) as usize;
         let log = log[..end].get(frame as usize..).ok_or(DataError::BeyondEnd)?;
         let header = FrameHeader::decode(log).map_err(|_| DataError::Corrupt)?;

@@ -1,0 +1,108 @@
+//! Chunks: what is synced when several take a file's frames, and how what failed servers leave is read.
+
+use super::servers::*;
+use super::world::*;
+use crate::*;
+use bearing_proto::client::NewNode;
+use bearing_types::*;
+use std::time::Duration;
+
+fn create_open(world: &mut World, servers: &mut Servers) -> OpenFile {
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
+    let operation =
+        Operation::Create { directory: root(), name: name("a"), who: Credentials::ROOT, new, open: true };
+    match servers.perform(world, operation) {
+        Ok(Answer::Opened(file, _)) => file,
+        other => panic!("an open file was expected, not {other:?}"),
+    }
+}
+
+fn write(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, bytes: &[u8]) {
+    let operation = Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec() };
+    servers.perform(world, operation).unwrap();
+}
+
+/// A file with two flushed pieces of 100 bytes, each in a frame of its own.
+fn two_pieces(config: ClientConfig) -> (World, Servers, OpenFile) {
+    let (mut world, mut servers) = (World::open_with(config), Servers::new(1));
+    let file = create_open(&mut world, &mut servers);
+    for piece in 0..2 {
+        write(&mut world, &mut servers, file, piece * 100, &[b'a' + piece as u8; 100]);
+        servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    }
+    servers.log.clear();
+    (world, servers, file)
+}
+
+fn read(
+    world: &mut World,
+    servers: &mut Servers,
+    file: OpenFile,
+    offset: u64,
+) -> (Result<Answer, Code>, Duration) {
+    let begun = world.now.mono;
+    let result = servers.perform(world, Operation::Read { file, offset, length: 100 });
+    (result, world.now.mono.since(begun))
+}
+
+#[test]
+fn a_chunk_that_was_full_while_an_append_to_it_was_under_way_is_synced() {
+    let mut world = World::open_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
+    let mut servers = Servers::new(1);
+    let file = create_open(&mut world, &mut servers);
+    write(&mut world, &mut servers, file, 0, &[1; 600]);
+    write(&mut world, &mut servers, file, 2000, &[2; 600]);
+    let ticket = world.start(Operation::Sync { file });
+    while !world.finished.contains_key(&ticket) {
+        // The next chunk is opened before the append to the first is answered.
+        world.sent.reverse();
+        servers.answer_all(&mut world);
+    }
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    assert_eq!(servers.chunks.len(), 2);
+    assert_eq!(servers.log.iter().filter(|call| *call == "sync").count(), 2, "{:?}", servers.log);
+}
+
+#[test]
+fn servers_that_do_not_know_what_all_have_are_told_by_a_seal() {
+    let (mut world, mut servers, file) = two_pieces(config());
+    servers.unknowing = [D1, D2].into();
+    let (result, _) = read(&mut world, &mut servers, file, 100);
+    assert_eq!(result, Ok(Answer::Bytes(vec![b'b'; 100])));
+    assert_eq!(servers.log, ["seal"]);
+    write(&mut world, &mut servers, file, 0, b"more");
+    servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    assert_eq!(servers.log, ["seal", "open chunk avoiding []", "append", "commit"]);
+}
+
+#[test]
+fn a_seal_is_asked_for_while_another_server_is_silent() {
+    let (mut world, mut servers, file) = two_pieces(config());
+    servers.dead = [D1].into();
+    servers.unknowing = [D2].into();
+    let (result, took) = read(&mut world, &mut servers, file, 100);
+    assert_eq!(result, Ok(Answer::Bytes(vec![b'b'; 100])));
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+#[test]
+fn a_chunk_is_not_sealed_because_one_replica_is_bad() {
+    let (mut world, mut servers, file) = two_pieces(config());
+    for bad in [D1, D2] {
+        servers.unknowing = [bad].into();
+        assert_eq!(read(&mut world, &mut servers, file, 0).0, Ok(Answer::Bytes(vec![b'a'; 100])));
+    }
+    assert!(servers.log.is_empty());
+}
+
+#[test]
+fn what_lies_beyond_a_sealed_length_is_an_error_at_once() {
+    let (mut world, mut servers, file) = two_pieces(config());
+    servers.unknowing = [D1, D2].into();
+    let held = servers.chunks.values().next().unwrap().logs[&D1].len() as u64;
+    servers.cut_at_seal = held / 2;
+    let (result, took) = read(&mut world, &mut servers, file, 100);
+    assert_eq!(result, Err(Code::Io), "never zeros");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(read(&mut world, &mut servers, file, 0).0, Ok(Answer::Bytes(vec![b'a'; 100])));
+}
