@@ -105,6 +105,6 @@ fn a_server_that_missed_a_seal_is_told_when_it_is_asked_for_again() {
     assert_eq!((sealed.sealed, sealed.servers.len()), (Some(100), 2));
     let told = DataCall::Seal { epoch: Epoch(opened.epoch.0 + 1), length: 100 };
     for server in DATA {
-        assert_eq!(calls.borrow()[&server], [told.clone()]);
+        assert_eq!(calls.borrow()[&server], std::slice::from_ref(&told));
     }
 }
