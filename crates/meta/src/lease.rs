@@ -71,6 +71,16 @@ impl LeaseTable {
         if quiet || crowded { LeaseMs(0) } else { length(entry.uses.saturating_add(1), config) }
     }
 
+    /// The length of a first lease.
+    pub fn fresh(config: &Config) -> LeaseMs {
+        length(1, config)
+    }
+
+    /// Whether a key is being recalled, or was a moment ago.
+    pub fn is_quiet(&self, key: LeaseKey, now: Mono) -> bool {
+        self.entries.get(&key).and_then(|entry| entry.quiet_until).is_some_and(|until| now < until)
+    }
+
     /// Notes a lease that goes out with a reply.
     pub fn give(&mut self, key: LeaseKey, session: SessionId, lease: LeaseMs, now: Mono) {
         if lease.0 == 0 {

@@ -346,7 +346,12 @@ impl<'a> View<'a> {
     /// A lease to go out with the reply, if a client asks.
     pub fn lease(&mut self, key: LeaseKey) -> LeaseMs {
         let Some(session) = self.session.filter(|_| self.by_client) else { return LeaseMs(0) };
-        let lease = self.leases.offer(key, session, self.now.mono, self.config);
+        // What this decision changes is free of all leases afterwards, whatever was being recalled for it.
+        let lease = if self.changed.contains(&key) {
+            LeaseTable::fresh(self.config)
+        } else {
+            self.leases.offer(key, session, self.now.mono, self.config)
+        };
         if lease.0 > 0 {
             self.given.push((key, lease));
         }

@@ -395,7 +395,7 @@ pub struct EntryView {
     pub file_type: FileType,
     /// How long the name may be used.
     pub lease: LeaseMs,
-    /// The node's attributes, when its home answers the same request and it is no directory.
+    /// The node's attributes, when its home answers the same request and it is no directory; and those of a directory that was made just now elsewhere.
     pub attributes: Option<NodeView>,
     /// The directory's view, when its home answers the same request.
     pub directory: Option<Box<DirectoryView>>,

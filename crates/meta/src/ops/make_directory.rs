@@ -4,7 +4,7 @@ use crate::namespace;
 use crate::ops::create::group_of_new;
 use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
-use bearing_proto::client::{Body, EntryView, Handle, LeaseMs};
+use bearing_proto::client::{Body, EntryView, Handle, LeaseMs, NodeView};
 use bearing_proto::grant::Grant;
 use bearing_proto::peer::Work;
 use bearing_types::{Access, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
@@ -42,11 +42,14 @@ pub(crate) fn decide(
     }
     let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, born };
     view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
+    let mut attributes = namespace::new_attributes(view, FileType::Directory, access);
+    attributes.links = 2;
     let shown = EntryView {
         node,
         file_type: FileType::Directory,
         lease: LeaseMs(0),
-        attributes: None,
+        // Said here, because its home may have lost it again to somebody else by the time that it is asked.
+        attributes: Some(NodeView { node, attributes, lease: LeaseMs(0) }),
         directory: None,
     };
     Ok(Body::Entry(shown, None))
