@@ -193,3 +193,32 @@ fn a_mount_in_use_does_not_hold_up_the_end() {
     cluster.up_again().ok();
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "written before the end");
 }
+
+#[test]
+fn logs_that_are_cut_often_lose_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::new("cut");
+    cluster.up(&[]).ok();
+    cluster.down().ok();
+    for server in ["metadata-1", "metadata-2"] {
+        let path = cluster.file(&format!("{server}/config.toml"));
+        let text = fs::read_to_string(&path).unwrap();
+        let small = text.replace("log_bytes_max = 67108864", "log_bytes_max = 100000");
+        assert_ne!(text, small, "the setting is there");
+        fs::write(&path, small).unwrap();
+    }
+    cluster.up_again().ok();
+    make_tree(cluster.root());
+    let (source, target) = (cluster.root().join("tree"), cluster.mnt().join("tree"));
+    for round in 0..3 {
+        shell(&format!("cp -a {} {}", shown(&source), shown(&cluster.mnt()))).ok();
+        kill(cluster.daemons());
+        assert_same(&source, &target);
+        if round < 2 {
+            shell(&format!("rm -r {}", shown(&target))).ok();
+        }
+    }
+    assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+}

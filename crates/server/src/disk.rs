@@ -1,14 +1,17 @@
 //! The disk of a metadata server: its store and its tablet log, and when the log is cut.
 //!
 //! Store commands are carried out at once, in the order given; appends of a turn are gathered and synced together. The log is cut in
-//! two steps: when it has grown beyond its limit and every record in it is applied, the store is flushed; the next append's mark is
-//! then the first that is still needed.
+//! two steps: when it has grown by its limit since the last flush and every record in it is applied, the store is flushed; the next append's
+//! mark is then the first that is still needed.
 
 use crate::StartError;
 use bearing_meta::{AppendNumber, Event, LoadResult, LoadTicket};
 use bearing_seams::{Change, EngineResult, KeyRange, LogMark, LoggedRecord, Store, TabletLog};
 use bearing_types::{Block, LogIndex};
 use std::collections::BTreeMap;
+
+/// About what a record takes in the log beside its bytes.
+const FRAME_BYTES: u64 = 64;
 
 /// See the module.
 pub struct Disk<S, L> {
@@ -17,6 +20,8 @@ pub struct Disk<S, L> {
     log_bytes_max: u64,
     gathered: Vec<LoggedRecord>,
     gathered_last: Option<AppendNumber>,
+    /// Bytes of log that are not yet flushed into the store: what a crash now would have to replay.
+    unflushed_bytes: u64,
     /// The last record of each tablet that is in the log but not yet in the store.
     unapplied: BTreeMap<Block, LogIndex>,
     flushed: bool,
@@ -26,6 +31,7 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
     /// A disk whose log is replayed: all that is in it is in the store.
     pub fn new(store: S, log: L, log_bytes_max: u64) -> Disk<S, L> {
         Disk {
+            unflushed_bytes: log.bytes_used(),
             store,
             log,
             log_bytes_max,
@@ -39,6 +45,7 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
     /// Gathers a record for the next [`Disk::sync`].
     pub fn append(&mut self, number: AppendNumber, record: LoggedRecord) {
         self.unapplied.insert(record.tablet, record.index);
+        self.unflushed_bytes += record.bytes.len() as u64 + FRAME_BYTES;
         self.gathered.push(record);
         self.gathered_last = Some(number);
     }
@@ -62,13 +69,14 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
         if std::mem::take(&mut self.flushed) { self.log.cut(mark) } else { Ok(()) }
     }
 
-    /// Flushes the store when the log has grown beyond its limit and nothing in it is still to be applied. To be called when no command is
-    /// left over.
+    /// Flushes the store when the log has grown by its limit and nothing in it is still to be applied. To be called when no command is left
+    /// over.
     pub fn flush_if_due(&mut self) -> EngineResult<()> {
-        if self.flushed || self.log.bytes_used() < self.log_bytes_max || !self.unapplied.is_empty() {
+        if self.unflushed_bytes < self.log_bytes_max || !self.unapplied.is_empty() {
             return Ok(());
         }
         self.store.flush()?;
+        self.unflushed_bytes = 0;
         self.flushed = true;
         Ok(())
     }

@@ -20,8 +20,11 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
     shell::run(config, |config, keys| {
         let mut store = FjallStore::open(&config.directory.join("store"))
             .map_err(StartError::engine("open the store"))?;
-        let mut log = FileTabletLog::open(&config.directory.join("tablet-log"))
-            .map_err(StartError::engine("open the tablet log"))?;
+        let mut log = FileTabletLog::open_with_segments(
+            &config.directory.join("tablet-log"),
+            segment_bytes(config.metadata.log_bytes_max),
+        )
+        .map_err(StartError::engine("open the tablet log"))?;
         let tablets = bearing_meta::recover(&mut store, &mut log)?;
         tracing::info!("the tablet log is replayed; records of {} tablets are here", tablets.len());
         let id = config.daemon.name.server();
@@ -31,6 +34,11 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let events = VecDeque::from([Event::Start(tablets)]);
         Ok(TabletKeeper { id, machine, disk, events, commands: Vec::new(), owned: None, failed: None })
     })
+}
+
+/// The log is cut by whole segments, so a few of them make up its limit.
+fn segment_bytes(log_bytes_max: u64) -> u64 {
+    (log_bytes_max / 4).clamp(64 << 10, 64 << 20)
 }
 
 struct TabletKeeper<S, L> {
