@@ -62,6 +62,9 @@ impl LeaseTable {
     /// How long a lease on `key` would last; `None` while it is being recalled or has too many holders.
     /// Length follows use (AngleCut section 4.2, with frequency; height enters through directories being asked more often).
     pub fn offer(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> LeaseMs {
+        if self.is_recalled_from(session, key) {
+            return LeaseMs(0);
+        }
         let Some(entry) = self.entries.get(&key) else {
             return length(1, config);
         };
@@ -71,9 +74,14 @@ impl LeaseTable {
         if quiet || crowded { LeaseMs(0) } else { length(entry.uses.saturating_add(1), config) }
     }
 
-    /// The length of a first lease.
-    pub fn fresh(config: &Config) -> LeaseMs {
-        length(1, config)
+    /// How long a first lease on a key would last that this very decision frees of all others.
+    pub fn offer_after_change(&self, key: LeaseKey, session: SessionId, config: &Config) -> LeaseMs {
+        if self.is_recalled_from(session, key) { LeaseMs(0) } else { length(1, config) }
+    }
+
+    /// While an answer to a recall may be on its way, a new lease to the same session would be dropped by it.
+    fn is_recalled_from(&self, session: SessionId, key: LeaseKey) -> bool {
+        self.recalls.values().any(|recall| recall.session == session && recall.keys.contains(&key))
     }
 
     /// Whether a key is being recalled, or was a moment ago.
@@ -281,6 +289,20 @@ mod tests {
         assert_eq!(table.open_by(NodeId(1)).collect::<Vec<_>>(), [A]);
         table.expire(Mono(1).after(OPEN_BELIEVED * config.lease_max));
         assert_eq!(table.open_by(NodeId(1)).count(), 0);
+    }
+
+    #[test]
+    fn a_session_that_has_not_answered_a_recall_gets_no_lease_that_the_answer_would_drop() {
+        let (mut table, config) = table();
+        table.give(KEY, A, LeaseMs(1000), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.changed(&[KEY]);
+        assert_eq!(table.offer(KEY, A, Mono(2), &config), LeaseMs(0));
+        assert_eq!(table.offer_after_change(KEY, A, &config), LeaseMs(0));
+        assert_ne!(table.offer_after_change(KEY, B, &config), LeaseMs(0));
+        table.recalled(A, wishes[0].number, &[], Mono(3), &config);
+        assert_ne!(table.offer_after_change(KEY, A, &config), LeaseMs(0));
     }
 
     #[test]

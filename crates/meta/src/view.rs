@@ -348,7 +348,7 @@ impl<'a> View<'a> {
         let Some(session) = self.session.filter(|_| self.by_client) else { return LeaseMs(0) };
         // What this decision changes is free of all leases afterwards, whatever was being recalled for it.
         let lease = if self.changed.contains(&key) {
-            LeaseTable::fresh(self.config)
+            self.leases.offer_after_change(key, session, self.config)
         } else {
             self.leases.offer(key, session, self.now.mono, self.config)
         };
