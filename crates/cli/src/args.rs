@@ -57,8 +57,8 @@ Examples:
   bearing up --mount ./mnt --detach              in the background, mounted
   bearing up --dir /srv/b --metadata 5 --data 4 --data-copies 3
 
-The first `up` makes the cluster. Later ones start the same cluster again: flags that say something else than
-its cluster.toml are refused.";
+The first `up` makes the cluster, later ones start it again. Flags that
+contradict its cluster.toml are refused.";
 
 const MOUNT_EXAMPLES: &str = "\
 Examples:

@@ -210,11 +210,11 @@ fn wait_for_service(plan: &Plan, child: &mut Child, log: &Path) -> Result<()> {
 fn say_where(plan: &Plan) {
     let cluster = &plan.cluster;
     println!(
-        "cluster in {}: {} metadata servers, {} data servers, {} copies of data, scheme {}",
+        "cluster in {}: {}, {}, {} of data, scheme {}",
         shown(plan.layout.root()),
-        cluster.metadata.len(),
-        cluster.data.len(),
-        cluster.data_copies,
+        counted(cluster.metadata.len(), "metadata server", "metadata servers"),
+        counted(cluster.data.len(), "data server", "data servers"),
+        counted(usize::from(cluster.data_copies), "copy", "copies"),
         cluster.scheme
     );
     let addresses: Vec<String> = cluster.metadata_addresses().iter().map(ToString::to_string).collect();
@@ -222,6 +222,10 @@ fn say_where(plan: &Plan) {
     if let Some(point) = &plan.mount {
         println!("mounted at {}", shown(point));
     }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A path as short as it can be said from here.

@@ -93,6 +93,26 @@ fn a_copied_tree_survives_a_restart_and_the_death_of_everything() {
 }
 
 #[test]
+fn a_tree_is_the_same_under_every_scheme_and_with_one_server_of_each_kind() {
+    if !can_mount() {
+        return;
+    }
+    for (scheme, servers) in [("hash", "3"), ("anglecut-hashed", "1")] {
+        let cluster = TestCluster::new(scheme);
+        let mnt = cluster.mnt();
+        let dir = cluster.dir();
+        let flags = ["--scheme", scheme, "--metadata", servers, "--data", servers, "--mount", shown(&mnt)];
+        bearing(&[&["up", "--detach", "--dir", &dir], &flags[..]].concat()).ok();
+        make_tree(cluster.root());
+        shell(&format!("cp -a {}/tree {}", shown(cluster.root()), shown(&mnt))).ok();
+        kill(cluster.daemons());
+        assert_same(&cluster.root().join("tree"), &mnt.join("tree"));
+        shell(&format!("cd {} && mv tree/a/b moved && rm -r tree && find moved | wc -l", shown(&mnt))).ok();
+        assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+    }
+}
+
+#[test]
 fn tar_goes_in_and_comes_out_the_same() {
     if !can_mount() {
         return;
