@@ -13,7 +13,7 @@ use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::view::{Decide, Draft, Stop, View};
 use crate::works;
-use bearing_proto::client::{Answer, Body, LeaseKey, LeaseMs, Reply};
+use bearing_proto::client::{Answer, Body, Call, LeaseKey, LeaseMs, Reply};
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_seams::KeyRange;
@@ -431,7 +431,8 @@ impl MetaServer {
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
                 self.note_session_calls(now, start, session, &request.call);
-                if request.call.mutates() {
+                // The end of a session takes its replies with it: this one is held by itself.
+                if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
                     let state = tablet.sessions.entry(session).or_default();
                     state.running.remove(&request.sequence);
