@@ -128,10 +128,11 @@ impl Chunk {
 
     fn judge_sealed(&self, epoch: Epoch, seal: Option<u64>, length: u64) -> Verdict {
         match seal {
-            Some(at) if at <= length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
+            Some(at) if at == length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
             _ if epoch < self.epoch => Verdict::Answer(Err(DataError::Sealed)),
             Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
-            Some(at) => Verdict::Set { length: at, sealed: true },
+            Some(at) if epoch > self.epoch => Verdict::Set { length: at, sealed: true },
+            Some(_) => Verdict::Answer(Ok(DataBody::Done)),
             None if epoch == self.epoch => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: false })),
             None => Verdict::Set { length, sealed: true },
         }

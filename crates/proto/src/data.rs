@@ -69,7 +69,7 @@ pub enum DataCall {
         /// The new epoch.
         epoch: Epoch,
     },
-    /// From a metadata server: cut the chunk at this length and seal it. Second half of sealing.
+    /// From a metadata server: the chunk ends here. Second half of sealing.
     Seal {
         /// The epoch of the fence.
         epoch: Epoch,
