@@ -3,8 +3,9 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `--seeds N --from S --ops K --jobs J [--mutant NAME]`, all integers decimal;
-//! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught);
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--mutant NAME | --mutants]`, all integers decimal;
+//! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with `--mutants`: if every planted bug
+//!   was caught, and the same seeds without any bug kept every promise);
 //! - a failure prints the seed, the step and the command that runs that seed again;
 //! - it prints one line `digest <hex>` over all that happened in all seeds, equal in every process.
 
@@ -22,9 +23,9 @@ pub const CI_SEEDS: u64 = 200;
 /// What to simulate.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
-    /// How many seeds to run
-    #[arg(long, default_value_t = 20)]
-    pub seeds: u64,
+    /// How many seeds to run (default 20); with --mutants: how many at most from each of five starts (default 40)
+    #[arg(long)]
+    pub seeds: Option<u64>,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     pub from: u64,
@@ -34,6 +35,9 @@ pub struct SimArgs {
     /// Plant this bug and expect that a checker catches it
     #[arg(long)]
     pub mutant: Option<String>,
+    /// Plant every bug in turn until a checker catches it, print how many seeds that took, then run the same seeds without
+    #[arg(long, conflicts_with = "mutant")]
+    pub mutants: bool,
     /// How many runs at the same time (0: one per core)
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
@@ -84,10 +88,12 @@ fn flags(args: &SimArgs) -> Vec<String> {
         jobs => jobs,
     };
     let mut flags = Vec::new();
-    for (name, value) in
-        [("--seeds", args.seeds), ("--from", args.from), ("--ops", args.ops), ("--jobs", jobs as u64)]
-    {
+    let numbers = [("--from", args.from), ("--ops", args.ops), ("--jobs", jobs as u64)];
+    for (name, value) in args.seeds.map(|seeds| ("--seeds", seeds)).into_iter().chain(numbers) {
         flags.extend([name.to_owned(), value.to_string()]);
+    }
+    if args.mutants {
+        flags.push("--mutants".to_owned());
     }
     if let Some(mutant) = &args.mutant {
         flags.extend(["--mutant".to_owned(), mutant.clone()]);
@@ -111,9 +117,17 @@ mod tests {
     }
 
     #[test]
-    fn a_mutant_is_passed_on() {
-        let args = SimArgs { seeds: 3, from: 7, ops: 10, mutant: Some("late-reply".to_owned()), jobs: 2 };
-        let line = flags(&args).join(" ");
-        assert_eq!(line, "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");
+    fn what_is_planted_is_passed_on() {
+        let one = SimArgs {
+            seeds: Some(3),
+            from: 7,
+            ops: 10,
+            mutant: Some("late-reply".to_owned()),
+            mutants: false,
+            jobs: 2,
+        };
+        assert_eq!(flags(&one).join(" "), "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");
+        let all = SimArgs { seeds: None, mutant: None, mutants: true, ..one };
+        assert_eq!(flags(&all).join(" "), "--from 7 --ops 10 --jobs 2 --mutants");
     }
 }

@@ -95,11 +95,11 @@ pub(crate) fn fragment_for_insert(view: &mut View, seat: &Seat) -> Decide<Fragme
     if let Some(fragment) = view.fragment(seat.node)? {
         return Ok(fragment);
     }
-    #[cfg(feature = "mutants")]
-    if view.config.mutant == Some(crate::mutant::Mutant::GrantAfterRmdir) {
-        return Ok(empty_fragment(view.time()));
-    }
     if view.get(Key::Dead(seat.node))?.is_some() {
+        #[cfg(feature = "mutants")]
+        if view.config.mutant == Some(crate::mutant::Mutant::GrantAfterRmdir) {
+            return Ok(empty_fragment(view.time()));
+        }
         return Err(Stop::Refuse(Code::NotFound));
     }
     let directory = Handle { node: seat.node, home: seat.home };

@@ -1,6 +1,7 @@
 //! Before the work: the directories that clients work in. After it: everything is walked, read and compared.
 
 use crate::clock::SECOND;
+use crate::complaint::Promise;
 use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
@@ -51,8 +52,11 @@ impl Audit {
             Ok(answer) => Some(answer),
             Err(code) => {
                 if sim.ledger.complaints.is_empty() {
-                    sim.ledger
-                        .blame(&sim.world, format!("nothing is wrong any more, but {told} gives {code:?}"));
+                    sim.ledger.blame(
+                        &sim.world,
+                        Promise::Works,
+                        format!("nothing is wrong any more, but {told} gives {code:?}"),
+                    );
                 }
                 None
             }
@@ -88,8 +92,8 @@ impl Audit {
         if !sim.ledger.complaints.is_empty() {
             return;
         }
-        for what in sim.ledger.model.check_quiet() {
-            sim.ledger.blame(&sim.world, format!("when nothing happens any more: {what}"));
+        for (promise, what) in sim.ledger.model.check_quiet() {
+            sim.ledger.blame(&sim.world, promise, format!("when nothing happens any more: {what}"));
         }
         sim.compare_stores();
         sim.restart_client(0);
@@ -118,7 +122,7 @@ impl Audit {
         sim.world.counts.add_many("changes in the witness", witness.len() as u64);
         let trees = observed.map(|observed| compare_tree(&checked.oracle, NodeId::ROOT, &observed));
         for violation in checked.violations.into_iter().chain(trees.into_iter().flatten()) {
-            sim.ledger.blame(&sim.world, violation.to_string());
+            sim.ledger.blame(&sim.world, Promise::History(violation.rule), violation.message);
         }
     }
 
@@ -183,14 +187,14 @@ impl Audit {
                 let frames = sim.ledger.model.frames_of(node.node);
                 if sim.recorder.are_stable(&frames) {
                     let what = format!("{} cannot be read, but all of it was synced", node.node);
-                    sim.ledger.blame(&sim.world, what);
+                    sim.ledger.blame(&sim.world, Promise::SyncedIsKept, what);
                 }
                 sim.world.counts.add("audit: files with lost bytes");
                 Some(None)
             }
             other => {
                 let what = format!("{} cannot be read at the end: {other:?}", node.node);
-                sim.ledger.blame(&sim.world, what);
+                sim.ledger.blame(&sim.world, Promise::Works, what);
                 None
             }
         }

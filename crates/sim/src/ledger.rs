@@ -3,6 +3,7 @@
 //!
 //! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness: which request was committed when.
 
+use crate::complaint::{Complaint, Promise};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
@@ -32,7 +33,7 @@ pub struct Ledger {
     /// What all stable records together say.
     pub model: Model,
     /// What was broken, with the time.
-    pub complaints: Vec<String>,
+    pub complaints: Vec<Complaint>,
     lines: BTreeMap<Block, Line>,
     committed: BTreeSet<RequestId>,
     /// Queued drops of links on their way: whose they are.
@@ -45,10 +46,11 @@ const COMPLAINTS_MAX: usize = 30;
 
 impl Ledger {
     /// Something is wrong.
-    pub fn blame(&mut self, world: &World, what: String) {
-        world.tell(|| format!("BROKEN: {what}"));
+    pub fn blame(&mut self, world: &World, promise: Promise, what: String) {
+        world.tell(|| format!("BROKEN: {promise}: {what}"));
         if self.complaints.len() < COMPLAINTS_MAX {
-            self.complaints.push(format!("at {} us: {what}", world.now().0 / 1000));
+            let what = format!("at {} us: {what}", world.now().0 / 1000);
+            self.complaints.push(Complaint { promise, what });
         }
     }
 
@@ -62,7 +64,7 @@ impl Ledger {
         if let Some((newest, owner)) = newest.filter(|(newest, _)| *newest >= epoch) {
             let what =
                 format!("{tablet} is served by {host:?} under {epoch}, but {owner:?} had it under {newest}");
-            self.blame(world, what);
+            self.blame(world, Promise::OneOwner, what);
         }
         if newest.is_some_and(|(_, owner)| owner != host) {
             self.check_copy(world, host, tablet, copied.unwrap_or_default());
@@ -79,7 +81,7 @@ impl Ledger {
         let extra = copied.keys().find(|key| !held.contains_key(*key));
         let key = missing.map(|(key, _)| key).or(extra).and_then(|key| Key::decode(key));
         let what = format!("{tablet} came to {host:?} with other records than it had; the first is {key:?}");
-        self.blame(world, what);
+        self.blame(world, Promise::HandOver, what);
     }
 
     /// A record is stable now.
@@ -87,7 +89,8 @@ impl Ledger {
         let entry = match LogEntry::decode(&record.bytes) {
             Ok(entry) => entry,
             Err(error) => {
-                return self.blame(world, format!("{host:?} logged a record of {}: {error}", record.tablet));
+                let what = format!("{host:?} logged a record of {}: {error}", record.tablet);
+                return self.blame(world, Promise::Readable, what);
             }
         };
         world.counts.add("log records");
@@ -112,13 +115,14 @@ impl Ledger {
             match change.decode() {
                 Ok(change) => changes.push(change),
                 Err(error) => {
-                    self.blame(world, format!("{host:?} logged a change of {}: {error}", record.tablet));
+                    let what = format!("{host:?} logged a change of {}: {error}", record.tablet);
+                    self.blame(world, Promise::Readable, what);
                 }
             }
         }
         self.bear_witness(world, record.tablet, &changes);
-        for what in self.model.apply(record.tablet, &entry.changes, changes) {
-            self.blame(world, what);
+        for (promise, what) in self.model.apply(record.tablet, &entry.changes, changes) {
+            self.blame(world, promise, what);
         }
     }
 
@@ -127,13 +131,13 @@ impl Ledger {
         let Some((epoch, last)) = line.last.replace((record.epoch, record.index)) else { return };
         if record.epoch < epoch {
             let what = format!("{host:?} logged for {} under {} after {epoch}", record.tablet, record.epoch);
-            self.blame(world, what);
+            self.blame(world, Promise::OneOwner, what);
         }
         // A hand-over takes indices for its parts.
         let follows = if record.epoch == epoch { record.index == last.next() } else { record.index > last };
         if !follows {
             let what = format!("{host:?} logged {} of {} after {last}", record.index, record.tablet);
-            self.blame(world, what);
+            self.blame(world, Promise::LogOrder, what);
         }
     }
 
@@ -157,7 +161,8 @@ impl Ledger {
                     let kind = WitnessKind::Committed { created, link_owed };
                     self.witness.push(WitnessEvent { at, request, kind });
                     if !self.committed.insert(request) {
-                        self.blame(world, format!("{request:?} was committed a second time"));
+                        let what = format!("{request:?} was committed a second time");
+                        self.blame(world, Promise::CommittedOnce, what);
                     }
                 }
                 (Key::Inbox(from), Some(Record::Inbox(inbox))) => {

@@ -1,21 +1,21 @@
 //! The simulator's program: runs seeds, says what broke and how to run it again.
 
 use bearing_placement::Scheme;
-use bearing_sim::{Counts, Options, Planted, Report, run};
+use bearing_sim::{Counts, Hunt, Options, Planted, Report, Track, run_caught};
 use clap::Parser;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Runs simulated clusters under faults and checks every promise.
 #[derive(Parser, Debug)]
 #[command(name = "bearing-sim")]
 struct Arguments {
-    /// How many seeds to run
-    #[arg(long, default_value_t = 20)]
-    seeds: u64,
+    /// How many seeds to run (default 20); with --mutants: how many at most from each start (default 40)
+    #[arg(long)]
+    seeds: Option<u64>,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -25,6 +25,9 @@ struct Arguments {
     /// Plant this bug and expect that a checker catches it
     #[arg(long)]
     mutant: Option<String>,
+    /// Plant every bug in turn, from several starts, until a checker catches it; then run the same seeds without
+    #[arg(long, conflicts_with = "mutant")]
+    mutants: bool,
     /// How many runs at the same time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -47,6 +50,10 @@ struct Arguments {
 
 /// In so many seeds every kind of fault and every crash point has to happen.
 const KINDS_FROM: usize = 200;
+/// Seeds that are run when nobody says how many.
+const SEEDS: u64 = 20;
+/// The same for a planted bug, from each start.
+const HUNT_SEEDS: u64 = 40;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -66,47 +73,66 @@ fn main() -> ExitCode {
         told: arguments.tell,
         about: arguments.about,
     };
-    let reports = run_all(&arguments, &options);
+    if arguments.mutants {
+        return hunt(&arguments, &options);
+    }
+    let seeds: Vec<u64> = (arguments.from..).take(arguments.seeds.unwrap_or(SEEDS) as usize).collect();
+    let reports = side_by_side(arguments.jobs, &seeds, |seed| {
+        let began = Instant::now();
+        let report = run_caught(*seed, &options);
+        tell(&arguments, &report, began.elapsed().as_secs_f64());
+        report
+    });
     if arguments.mutant.is_some() { judge_mutant(&arguments, &reports) } else { judge(&arguments, &reports) }
 }
 
-/// A seed that panics has found a bug that asserts; it is reported like a broken promise.
-fn run_one(seed: u64, options: &Options) -> Report {
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, options)));
-    outcome.unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default();
-        let violations = vec![format!("a machine panicked: {text}")];
-        Report { seed, hash: 0, violations, counts: Counts::default(), steps: 0, elapsed: 0 }
-    })
-}
-
-fn run_all(arguments: &Arguments, options: &Options) -> Vec<Report> {
-    let next = AtomicU64::new(arguments.from);
-    let end = arguments.from + arguments.seeds;
-    let reports = Mutex::new(Vec::new());
+/// Does the work on so many threads. The results are in the order of the work.
+fn side_by_side<T: Sync, R: Send>(jobs: usize, work: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..arguments.jobs.max(1) {
+        for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
-                        return;
-                    }
-                    let began = Instant::now();
-                    let report = run_one(seed, options);
-                    tell(arguments, &report, began.elapsed().as_secs_f64());
-                    reports.lock().expect("no seed panics outside").push(report);
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(piece) = work.get(at)
+                {
+                    let result = run(piece);
+                    results.lock().expect("no run panics outside").push((at, result));
                 }
             });
         }
     });
-    let mut reports = reports.into_inner().expect("all threads are over");
-    reports.sort_by_key(|report| report.seed);
-    reports
+    let mut results = results.into_inner().expect("all threads are over");
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Every planted bug from every start, then the same seeds without any.
+fn hunt(arguments: &Arguments, options: &Options) -> ExitCode {
+    let seeds_max = arguments.seeds.unwrap_or(HUNT_SEEDS);
+    let starts: Vec<u64> = (0..Hunt::STARTS).map(|start| arguments.from + start * seeds_max).collect();
+    let names = Planted::names();
+    let work: Vec<(&str, u64)> =
+        names.iter().flat_map(|name| starts.iter().map(|start| (*name, *start))).collect();
+    let tracks = side_by_side(arguments.jobs, &work, |(name, start)| {
+        let planted = Planted::named(name).expect("the names are those of planted bugs");
+        Track::follow(*start, seeds_max, &Options { planted, ..options.clone() })
+    });
+    let hunts: Vec<Hunt> =
+        names.iter().zip(tracks.chunks(starts.len())).map(|(name, tracks)| Hunt::new(name, tracks)).collect();
+    println!("{}", Hunt::HEAD);
+    hunts.iter().for_each(|hunt| println!("{hunt}"));
+    let used: BTreeSet<u64> = tracks.iter().flat_map(Track::seeds).collect();
+    let used: Vec<u64> = used.into_iter().collect();
+    let clean = side_by_side(arguments.jobs, &used, |seed| run_caught(*seed, options));
+    let broken: Vec<&Report> = clean.iter().filter(|report| !report.violations.is_empty()).collect();
+    println!("without planted bugs {} of these {} seeds broke a promise", broken.len(), used.len());
+    broken.iter().for_each(|report| tell(arguments, report, 0.0));
+    let missed: Vec<&str> = hunts.iter().filter(|hunt| hunt.median().is_none()).map(Hunt::name).collect();
+    if !missed.is_empty() {
+        println!("not found from most starts: {}", missed.join(", "));
+    }
+    if broken.is_empty() && missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn tell(arguments: &Arguments, report: &Report, seconds: f64) {

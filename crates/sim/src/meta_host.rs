@@ -6,6 +6,7 @@
 
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
+use crate::complaint::Promise;
 use crate::ledger::Ledger;
 use crate::network::{HostId, Way};
 use crate::options::Planted;
@@ -295,7 +296,8 @@ impl MetaHost {
                 self.dying = Some(format!("it failed: {reason}"));
             }
             Note::Damaged(what) => {
-                ledger.blame(world, format!("{} says its records are damaged: {what}", self.server))
+                let what = format!("{} says its records are damaged: {what}", self.server);
+                ledger.blame(world, Promise::Readable, what);
             }
             Note::Step(name) => {
                 world.counts.add(&format!("step: {name}"));
@@ -317,10 +319,6 @@ impl MetaHost {
         world.digest.bytes(&record.bytes);
         self.unapplied.insert(record.tablet, record.index);
         self.gathered.push((number, record));
-        if self.planted.syncs_late() {
-            // The planted bug: "stable" is said before it is true.
-            self.report(world, Event::Synced(number, Ok(())));
-        }
     }
 
     fn begin_sync(&mut self, world: &mut World) {
@@ -368,9 +366,7 @@ impl MetaHost {
             self.dying = Some("a crash after a sync".into());
             return;
         }
-        if !self.planted.syncs_late() {
-            self.step(world, ledger, Event::Synced(last, Ok(())));
-        }
+        self.step(world, ledger, Event::Synced(last, Ok(())));
     }
 
     /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is cut after the next append.

@@ -4,12 +4,15 @@
 //! record, with no exception for transactions under way. Exceptions that the promises name: a link count may be too high while a
 //! queued drop is on its way, and the name of a queued mkdir may wait for its node.
 
+use crate::complaint::Promise;
 use bearing_meta::{FragmentRecord, Key, LoggedChange, NameEntry, NodeContent, NodeRecord, Record};
 use bearing_proto::peer::{ItemId, Work};
 use bearing_types::{Block, FileType, NameHash, NodeId, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 type NamePlace = (NodeId, NameHash, u16);
+/// A promise that is broken, and how.
+pub type Broken = (Promise, String);
 type Changes = Vec<(Key, Option<Record>)>;
 
 /// What the names of a directory in one tablet add up to.
@@ -63,7 +66,7 @@ impl Model {
         tablet: Block,
         logged: &[LoggedChange],
         changes: Vec<(Key, Option<Record>)>,
-    ) -> Vec<String> {
+    ) -> Vec<Broken> {
         let mut touched = Touched::default();
         let mut broken = Vec::new();
         let stored = self.stored.entry(tablet).or_default();
@@ -118,7 +121,7 @@ impl Model {
         transaction: TransactionId,
         participants: &[bearing_types::Position],
         touched: &mut Touched,
-        broken: &mut Vec<String>,
+        broken: &mut Vec<Broken>,
     ) {
         self.decided.insert(transaction);
         let parts: Vec<_> = self
@@ -129,7 +132,10 @@ impl Model {
             .collect();
         for position in participants {
             if !parts.iter().any(|(tablet, _)| tablet.contains(*position)) {
-                broken.push(format!("{transaction:?} was decided, but its part at {position} is not stable"));
+                broken.push((
+                    Promise::Prepared,
+                    format!("{transaction:?} was decided, but its part at {position} is not stable"),
+                ));
             }
         }
         for (tablet, changes) in parts {
@@ -212,7 +218,7 @@ impl Model {
 
     // --- invariants ---
 
-    fn check(&self, tablet: Block, touched: &Touched, broken: &mut Vec<String>) {
+    fn check(&self, tablet: Block, touched: &Touched, broken: &mut Vec<Broken>) {
         for node in &touched.nodes {
             self.check_node(*node, broken);
         }
@@ -222,7 +228,7 @@ impl Model {
         for node in &touched.moved {
             self.check_path(*node, broken);
         }
-        for what in broken.iter_mut() {
+        for (_, what) in broken.iter_mut() {
             what.push_str(&format!(" (after a record of {tablet})"));
         }
     }
@@ -232,11 +238,11 @@ impl Model {
     }
 
     /// What has names exists; a directory has one, where it says; link counts are never too low.
-    fn check_node(&self, node: NodeId, broken: &mut Vec<String>) {
+    fn check_node(&self, node: NodeId, broken: &mut Vec<Broken>) {
         let names = self.names_of(node);
         let Some(record) = self.nodes.get(&node) else {
             if names > 0 && !self.promised.contains(&node) {
-                broken.push(format!("{node} has {names} names but is nowhere"));
+                broken.push((Promise::NamedExists, format!("{node} has {names} names but is nowhere")));
             }
             return;
         };
@@ -244,65 +250,73 @@ impl Model {
             NodeContent::Directory(directory) => {
                 let place = self.referred.get(&node).and_then(BTreeSet::first);
                 if names > 1 {
-                    broken.push(format!("directory {node} has {names} names"));
+                    broken.push((Promise::OneName, format!("directory {node} has {names} names")));
                 }
                 if let Some((parent, ..)) = place.filter(|(parent, ..)| *parent != directory.parent.node) {
                     let says = directory.parent.node;
-                    broken.push(format!(
-                        "directory {node} is named in {parent}, but says its parent is {says}"
+                    broken.push((
+                        Promise::OneName,
+                        format!("directory {node} is named in {parent}, but says its parent is {says}"),
                     ));
                 }
             }
             NodeContent::File | NodeContent::Symlink(_) | NodeContent::Special => {
                 let links = record.attributes.links as usize;
                 if links < names {
-                    broken.push(format!("{node} counts {links} links but has {names} names"));
+                    broken.push((
+                        Promise::LinkCount,
+                        format!("{node} counts {links} links but has {names} names"),
+                    ));
                 }
             }
         }
     }
 
     /// A fragment counts what is there; what is dead is empty.
-    fn check_directory(&self, directory: NodeId, block: Block, broken: &mut Vec<String>) {
+    fn check_directory(&self, directory: NodeId, block: Block, broken: &mut Vec<Broken>) {
         let sum = self.sums.get(&(directory, block)).copied().unwrap_or_default();
         let counted = self.fragments.get(&(directory, block)).map_or(Sum::default(), |fragment| Sum {
             entries: fragment.entries,
             directories: fragment.directories,
         });
         if sum != counted {
-            broken.push(format!(
-                "directory {directory} has {sum:?} in {block}, its fragment counts {counted:?}"
+            broken.push((
+                Promise::FragmentCount,
+                format!("directory {directory} has {sum:?} in {block}, its fragment counts {counted:?}"),
             ));
         }
         if self.dead.contains(&directory) && sum.entries > 0 {
-            broken.push(format!("directory {directory} is dead but holds {sum:?} in {block}"));
+            broken.push((
+                Promise::DeadIsEmpty,
+                format!("directory {directory} is dead but holds {sum:?} in {block}"),
+            ));
         }
     }
 
     /// From every directory the parents lead to the root.
-    fn check_path(&self, node: NodeId, broken: &mut Vec<String>) {
+    fn check_path(&self, node: NodeId, broken: &mut Vec<Broken>) {
         let (mut at, mut steps) = (node, 0);
         while at != NodeId::ROOT {
             let Some(parent) = self.nodes.get(&at).and_then(|record| record.directory().ok()) else { return };
             at = parent.parent.node;
             steps += 1;
             if at == node || steps > 10_000 {
-                return broken.push(format!("directory {node} lies below itself"));
+                return broken.push((Promise::NoLoop, format!("directory {node} lies below itself")));
             }
         }
     }
 
     /// What may not be left when nothing happens any more.
-    pub fn check_quiet(&self) -> Vec<String> {
+    pub fn check_quiet(&self) -> Vec<Broken> {
         let mut broken = Vec::new();
         if let Some((transaction, ..)) = self.prepared.keys().next() {
-            broken.push(format!("a part of {transaction:?} is still prepared"));
+            broken.push((Promise::Settled, format!("a part of {transaction:?} is still prepared")));
         }
         if let Some(transaction) = self.decided.first() {
-            broken.push(format!("{transaction:?} is still not settled"));
+            broken.push((Promise::Settled, format!("{transaction:?} is still not settled")));
         }
         if let Some(((tablet, item), work)) = self.outbox.first_key_value() {
-            broken.push(format!("{item:?} of {tablet} is still not delivered: {work:?}"));
+            broken.push((Promise::Settled, format!("{item:?} of {tablet} is still not delivered: {work:?}")));
         }
         for (node, record) in &self.nodes {
             let names = self.names_of(*node);
@@ -311,16 +325,19 @@ impl Model {
             let is_directory = record.directory().is_ok();
             if !is_directory && record.attributes.links as usize != names {
                 let links = record.attributes.links;
-                broken.push(format!("{node} counts {links} links but has {names} names"));
+                broken
+                    .push((Promise::LinkCount, format!("{node} counts {links} links but has {names} names")));
             }
             if names == 0 && *node != NodeId::ROOT && !orphaned {
-                broken.push(format!("{node} has no name and nobody has it open"));
+                broken.push((Promise::Settled, format!("{node} has no name and nobody has it open")));
             }
         }
         for (directory, block) in self.fragments.keys() {
             if !self.nodes.contains_key(directory) {
-                broken
-                    .push(format!("directory {directory} is gone, but a fragment of it is left in {block}"));
+                broken.push((
+                    Promise::Settled,
+                    format!("directory {directory} is gone, but a fragment of it is left in {block}"),
+                ));
             }
         }
         broken

@@ -36,7 +36,7 @@ impl Options {
 /// Planted bugs, by where they lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
-    /// In metadata servers (and, for the wrong sync order, in their shell).
+    /// In metadata servers.
     pub meta: Option<bearing_meta::Mutant>,
     /// In clients.
     pub client: Option<bearing_client::Mutant>,
@@ -56,10 +56,5 @@ impl Planted {
     pub fn names() -> Vec<&'static str> {
         let meta = bearing_meta::Mutant::ALL.into_iter().map(|(name, _)| name);
         meta.chain(["serve-after-recall"]).collect()
-    }
-
-    /// Whether servers are told that appends are stable before they are.
-    pub fn syncs_late(self) -> bool {
-        self.meta == Some(bearing_meta::Mutant::WrongSyncOrder)
     }
 }

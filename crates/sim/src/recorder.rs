@@ -3,6 +3,7 @@
 //! It reads along at the client's wire. A change is known by what it asks; a commit, which no operation asks for by itself, becomes an
 //! entry of its own.
 
+use crate::complaint::{Complaint, Promise};
 use crate::network::HostId;
 use crate::world::World;
 use bearing_proto::client::{Answer, Call, Extent, Reply, Request};
@@ -34,7 +35,7 @@ pub struct Recorder {
     /// Operations that may still begin.
     pub operations_left: u64,
     /// What clients did that no operation explains.
-    pub complaints: Vec<String>,
+    pub complaints: Vec<Complaint>,
     /// Reads that said that bytes are lost, for the simulator to judge: when they began, and of what.
     pub lost_reads: Vec<(Mono, NodeId)>,
     /// Changes whose operation is under way, by client.
@@ -50,6 +51,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// A client did what none of its programs asked for.
+    pub fn complain(&mut self, what: String) {
+        self.complaints.push(Complaint { promise: Promise::Wire, what });
+    }
+
     /// A change is asked for.
     pub fn begin(&mut self, world: &World, host: HostId, mutation: Mutation) -> usize {
         let index = self.history.entries.len();
@@ -139,9 +145,7 @@ impl Recorder {
                     requests.push(id);
                 }
             }
-            None => {
-                self.complaints.push(format!("{host:?} asks for {asked:?}, which no operation of it wants"))
-            }
+            None => self.complain(format!("{host:?} asks for {asked:?}, which no operation of it wants")),
         }
     }
 
@@ -161,9 +165,7 @@ impl Recorder {
             let bytes = frame.and_then(|frame| frame.payload.get(from..from + length));
             match bytes {
                 Some(bytes) => pieces.push(Piece { offset: extent.file_offset, bytes: bytes.to_vec() }),
-                None => {
-                    self.complaints.push(format!("{host:?} commits {extent:?}, which was never acknowledged"))
-                }
+                None => self.complain(format!("{host:?} commits {extent:?}, which was never acknowledged")),
             }
         }
         let index = self.begin(world, host, Mutation::Commit { node, pieces, size_min });
@@ -212,7 +214,7 @@ impl Recorder {
                     let payload = bulk[start..start + header.payload_bytes as usize].to_vec();
                     DataAsked::Append(request.chunk, Rc::new(payload))
                 }
-                Err(error) => return self.complaints.push(format!("a client appends no frame: {error:?}")),
+                Err(error) => return self.complain(format!("a client appends no frame: {error:?}")),
             },
             DataCall::Sync { .. } => {
                 let range = (request.chunk, 0)..=(request.chunk, u64::MAX);

@@ -4,6 +4,7 @@ use crate::audit::Audit;
 use crate::client_host::ClientHost;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts, Role};
+use crate::complaint::{Complaint, Promise};
 use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_host::DataHost;
@@ -17,6 +18,7 @@ use crate::world::{Happening, World};
 use bearing_placement::Scheme;
 use bearing_types::{Block, NameKey};
 use bearing_workload::Seeded;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How long clients may take for all their operations, in true time.
 const WORK_MAX: u64 = 900 * SECOND;
@@ -33,7 +35,7 @@ pub struct Report {
     /// Over everything that happened.
     pub hash: u64,
     /// What was broken.
-    pub violations: Vec<String>,
+    pub violations: Vec<Complaint>,
     /// What happened how often.
     pub counts: Counts,
     /// Happenings.
@@ -75,6 +77,18 @@ pub fn run(seed: u64, options: &Options) -> Report {
         audit.finish(&mut sim);
     }
     sim.report(seed)
+}
+
+/// Runs a seed. One that panics has found a bug that asserts; it is reported like any broken promise.
+pub fn run_caught(seed: u64, options: &Options) -> Report {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, options)));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let what = format!("a machine panicked: {}", text.unwrap_or_default());
+        let violations = vec![Complaint { promise: Promise::NoPanic, what }];
+        Report { seed, hash: 0, violations, counts: Counts::default(), steps: 0, elapsed: 0 }
+    })
 }
 
 impl Sim {
@@ -132,7 +146,8 @@ impl Sim {
         }
         self.run_until(end, |sim| sim.recorder.operations_left == 0);
         if self.recorder.operations_left > 0 {
-            self.ledger.blame(&self.world, "clients did not get through their operations".into());
+            let what = "clients did not get through their operations".to_owned();
+            self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
         }
     }
 
@@ -156,7 +171,7 @@ impl Sim {
         self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
         for client in self.clients.iter().filter(|client| !client.is_idle()) {
             let what = format!("{:?} is still at work long after all faults were over", client.host);
-            self.ledger.blame(&self.world, what);
+            self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
         }
         // Drops of links and ends of transactions may still be on their way.
         self.settle();
@@ -194,7 +209,8 @@ impl Sim {
         self.looked = self.world.now().0;
         for client in &self.clients {
             for what in client.overdue(&self.world, &self.recorder, &self.ledger) {
-                self.ledger.blame(&self.world, format!("{:?} waits for ever: {what}", client.host));
+                let what = format!("{:?} waits for ever: {what}", client.host);
+                self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
             }
         }
     }
@@ -235,7 +251,8 @@ impl Sim {
             let frames = self.ledger.model.frames_of(node);
             // What a writer has replaced meanwhile may have been lost.
             if self.recorder.are_stable(&frames) && !self.recorder.was_written_since(node, since) {
-                self.ledger.blame(&self.world, format!("{node} cannot be read, but all of it was synced"));
+                let what = format!("{node} cannot be read, but all of it was synced");
+                self.ledger.blame(&self.world, Promise::SyncedIsKept, what);
             }
         }
     }
@@ -435,7 +452,7 @@ impl Sim {
                 decoded(lost),
                 decoded(extra)
             );
-            self.ledger.blame(&self.world, what);
+            self.ledger.blame(&self.world, Promise::StoreHolds, what);
         }
     }
 

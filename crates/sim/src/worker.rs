@@ -310,7 +310,7 @@ fn stepped(
         (FileSteps::Read { .. }, _) => record(client, world, recorder, asked, &result),
         (FileSteps::Write { offset, bytes }, Ok(Answer::Written(count))) => {
             if *count as usize != bytes.len() {
-                recorder.complaints.push(format!("{count} of {} bytes were written", bytes.len()));
+                recorder.complain(format!("{count} of {} bytes were written", bytes.len()));
             }
             let piece = bearing_workload::Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());

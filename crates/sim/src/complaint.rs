@@ -1,0 +1,77 @@
+//! What is said when a promise is broken, and which promise it is.
+//!
+//! Promises are named by what holds, never by what could break them: that a planted bug is found through a rule that does not mention it is the
+//! proof that the rule is worth something.
+
+use std::fmt;
+
+/// A promise that a run is held to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// One of the rules by which the history is checked at the end.
+    History(bearing_workload::Rule),
+    /// A tablet has one owner in each epoch, and epochs only grow.
+    OneOwner,
+    /// The records of a tablet follow each other without a gap.
+    LogOrder,
+    /// A hand-over brings everything that was stable, and nothing else.
+    HandOver,
+    /// Every record that was written can be read.
+    Readable,
+    /// A change becomes stable once.
+    CommittedOnce,
+    /// What has a name exists.
+    NamedExists,
+    /// A directory has one name, where it says.
+    OneName,
+    /// A link count is never below the number of names.
+    LinkCount,
+    /// A fragment counts what is in it.
+    FragmentCount,
+    /// What was removed holds nothing.
+    DeadIsEmpty,
+    /// From every directory the parents lead to the root.
+    NoLoop,
+    /// What is decided was prepared, stably, everywhere.
+    Prepared,
+    /// When nothing happens any more, nothing is left half done.
+    Settled,
+    /// A server's store holds what is stable, and nothing else.
+    StoreHolds,
+    /// Nobody waits for ever.
+    NoEndlessWait,
+    /// When nothing is wrong any more, everything works.
+    Works,
+    /// What was synced can be read.
+    SyncedIsKept,
+    /// What is acknowledged to be appended is in the file once, whole, in an order that agrees with time.
+    AppendedOnce,
+    /// What a client sends is what its programs asked for.
+    Wire,
+    /// No machine stops because it does not know what to do.
+    NoPanic,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// Which.
+    pub promise: Promise,
+    /// What was seen, when, where.
+    pub what: String,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Promise::History(rule) => write!(f, "{rule:?}"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.what)
+    }
+}
