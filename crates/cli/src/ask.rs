@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_env::{Clock, Destination, Endpoint, Secret, Transport, random_u64};
 use bearing_placement::Tablet;
-use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told};
+use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told, decode_register};
 use bearing_proto::envelope::{self, Packing};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::{Message, Sender};
@@ -28,8 +28,7 @@ pub fn tablets(layout: &Layout, cluster: &Cluster, patience: Duration) -> Result
 }
 
 fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
-    bearing_server::decode_register(bytes)
-        .map_err(|error| anyhow!("a tablet's register makes no sense: {error}"))
+    decode_register(bytes).map_err(|error| anyhow!("a tablet's register {error}"))
 }
 
 fn ask(layout: &Layout, cluster: &Cluster, call: AskCall, patience: Duration) -> Result<TellBody> {

@@ -2,6 +2,8 @@
 
 mod common;
 
+use bearing_engines_local::RedbCoordinator;
+use bearing_seams::Coordinator;
 use common::{Ran, TestCluster, bearing, kill, wait_for};
 use std::fs;
 use std::net::TcpListener;
@@ -189,17 +191,47 @@ fn an_unknown_setting_is_refused_with_file_and_line() {
 
 #[test]
 fn a_newer_store_is_refused_by_its_version() {
-    for (number, file) in
-        ["metadata-1/store/FORMAT", "metadata-1/tablet-log/FORMAT", "data-1/chunks/FORMAT"].iter().enumerate()
+    // The engine's own format, and those of what lies in it.
+    for (number, (file, line)) in [
+        ("metadata-1/store/FORMAT", "bearing-store"),
+        ("metadata-1/store/FORMAT", "bearing-records"),
+        ("metadata-1/tablet-log/FORMAT", "bearing-tablet-log"),
+        ("metadata-1/tablet-log/FORMAT", "bearing-log-entries"),
+        ("metadata-1/tablet-log/FORMAT", "bearing-records"),
+        ("data-1/chunks/FORMAT", "bearing-chunk-log"),
+        ("data-1/chunks/FORMAT", "bearing-frames"),
+    ]
+    .iter()
+    .enumerate()
     {
-        let (_cluster, ran) = up_after(&format!("newer-store-{number}"), |cluster| {
+        let (cluster, ran) = up_after(&format!("newer-store-{number}"), |cluster| {
             let path = cluster.file(file);
             let text = fs::read_to_string(&path).unwrap();
-            let name = text.split(' ').next().unwrap();
-            fs::write(&path, format!("{name} 77\n")).unwrap();
+            assert!(text.contains(&format!("{line} 1\n")), "{file}: {text}");
+            fs::write(&path, text.replace(&format!("{line} 1\n"), &format!("{line} 77\n"))).unwrap();
         });
         let refusal = ran.refused(1);
-        assert!(refusal.contains("77") && refusal.contains("use a newer `bearing`"), "{file}: {refusal}");
+        let path = cluster.file(file);
+        for part in [path.to_str().unwrap(), line, "version 77", "version 1", "use a newer `bearing`"] {
+            assert!(refusal.contains(part), "{file}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_newer_register_of_the_coordinator_is_refused_by_its_version() {
+    for (number, key) in ["server/00000001", "filesystem/1"].iter().enumerate() {
+        let (_cluster, ran) = up_after(&format!("newer-register-{number}"), |cluster| {
+            let path = cluster.file("coordinator/registers.redb");
+            let mut registers = RedbCoordinator::open(&path).unwrap();
+            let entry = registers.read(key).unwrap().expect("the register is there");
+            let newer = [&[9], &entry.value[1..]].concat();
+            registers.swap(key, Some(entry.version), Some(newer)).unwrap();
+        });
+        let refusal = ran.refused(1);
+        for part in [*key, "version 9", "version 1", "use a newer `bearing`"] {
+            assert!(refusal.contains(part), "{key}: {refusal}");
+        }
     }
 }
 

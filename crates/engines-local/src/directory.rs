@@ -52,6 +52,9 @@ pub fn parent(path: &Path) -> &Path {
 }
 
 /// A format by name and the newest version that this program knows. Version 1 is the first.
+///
+/// An engine has one of its own. Its caller gives those of what it keeps inside, which the engine does not understand: a program that knows an engine's
+/// files but not what lies in them must not open them either.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// As in the file, such as `bearing-store`.
@@ -69,8 +72,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory of a format, or makes it. A directory that holds something else is refused.
-    pub fn open(path: &Path, format: Format) -> EngineResult<Directory> {
+    /// Opens a directory of a format with contents of further formats, or makes it. A directory that holds something else is refused, and so is
+    /// one in which anything is newer than known here. What is older is raised: from now on newer things may be written.
+    pub fn open(path: &Path, format: Format, contents: &[Format]) -> EngineResult<Directory> {
         let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|error| failed("make directory", path, &error))?;
         if is_new {
@@ -78,7 +82,8 @@ impl Directory {
         }
         let lock = lock(path)?;
         let directory = Directory { path: path.to_owned(), _lock: lock };
-        directory.check_format(format)?;
+        let formats: Vec<Format> = [format].iter().chain(contents).copied().collect();
+        directory.check_formats(&formats)?;
         Ok(directory)
     }
 
@@ -87,7 +92,7 @@ impl Directory {
         &self.path
     }
 
-    fn check_format(&self, format: Format) -> EngineResult<()> {
+    fn check_formats(&self, formats: &[Format]) -> EngineResult<()> {
         let path = self.path.join(FORMAT_FILE);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.len() <= FORMAT_BYTES_MAX => {}
@@ -96,15 +101,20 @@ impl Directory {
                     format!("{}: {} bytes are too many for a format file", path.display(), metadata.len());
                 return Err(EngineError::Corrupt { what });
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.begin(format, &path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.begin(formats, &path),
             Err(error) => return Err(failed("read", &path, &error)),
         }
         let content = fs::read(&path).map_err(|error| failed("read", &path, &error))?;
-        check_format_line(&content, format, &path)
+        let lines = lines_of(formats);
+        if content == lines.as_bytes() {
+            return Ok(());
+        }
+        check_format_lines(&content, formats, &path)?;
+        write_whole(&path, lines.as_bytes())
     }
 
     /// Marks an empty directory as ours.
-    fn begin(&self, format: Format, path: &Path) -> EngineResult<()> {
+    fn begin(&self, formats: &[Format], path: &Path) -> EngineResult<()> {
         let entries = fs::read_dir(&self.path).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
         let entries = entries.map_err(|error| failed("list", &self.path, &error))?;
         let ours = [LOCK_FILE, "FORMAT.new"];
@@ -114,12 +124,16 @@ impl Directory {
                 "{} has no {FORMAT_FILE} file but holds {:?}: it is not a {} directory",
                 self.path.display(),
                 foreign.file_name(),
-                format.name
+                formats[0].name
             );
             return Err(EngineError::Corrupt { what });
         }
-        write_whole(path, format!("{} {}\n", format.name, format.version).as_bytes())
+        write_whole(path, lines_of(formats).as_bytes())
     }
+}
+
+fn lines_of(formats: &[Format]) -> String {
+    formats.iter().map(|format| format!("{} {}\n", format.name, format.version)).collect()
 }
 
 fn lock(directory: &Path) -> EngineResult<File> {
@@ -133,21 +147,28 @@ fn lock(directory: &Path) -> EngineResult<File> {
     }
 }
 
-fn check_format_line(content: &[u8], format: Format, path: &Path) -> EngineResult<()> {
-    let line = String::from_utf8_lossy(content);
-    let version = line.trim_end().strip_prefix(format.name).and_then(|rest| rest.strip_prefix(' '));
-    match version.and_then(|version| version.parse::<u32>().ok()) {
-        Some(found) if found > format.version => {
-            let what = path.display().to_string();
-            Err(EngineError::NewerVersion { what, found, known: format.version })
-        }
-        Some(found) if found >= 1 => Ok(()),
-        _ => {
-            let what =
-                format!("{} holds {:?} instead of \"{} <version>\"", path.display(), line, format.name);
-            Err(EngineError::Corrupt { what })
+/// Each format has a line. Newer versions are looked for first: a newer program may have more lines as well.
+fn check_format_lines(content: &[u8], formats: &[Format], path: &Path) -> EngineResult<()> {
+    let text = String::from_utf8_lossy(content);
+    let lines: Vec<&str> = text.lines().collect();
+    for (line, format) in lines.iter().zip(formats) {
+        if let Some(found) = version_in(line, *format).filter(|found| *found > format.version) {
+            let what = format!("{} ({})", path.display(), format.name);
+            return Err(EngineError::NewerVersion { what, found, known: format.version });
         }
     }
+    let is_known =
+        |(line, format): (&&str, &Format)| version_in(line, *format).is_some_and(|found| found >= 1);
+    if lines.len() == formats.len() && lines.iter().zip(formats).all(is_known) {
+        return Ok(());
+    }
+    let wanted: Vec<String> = formats.iter().map(|format| format!("{} <version>", format.name)).collect();
+    let what = format!("{} holds {text:?} instead of the lines {wanted:?}", path.display());
+    Err(EngineError::Corrupt { what })
+}
+
+fn version_in(line: &str, format: Format) -> Option<u32> {
+    line.strip_prefix(format.name)?.strip_prefix(' ')?.parse().ok()
 }
 
 #[cfg(test)]
@@ -156,50 +177,78 @@ mod tests {
 
     const FORMAT: Format = Format { name: "bearing-test", version: 3 };
 
+    const CONTENT: Format = Format { name: "bearing-content", version: 2 };
+
+    fn open(path: &Path) -> EngineResult<Directory> {
+        Directory::open(path, FORMAT, &[CONTENT])
+    }
+
     #[test]
-    fn a_new_directory_is_marked_and_an_older_or_equal_version_opens() {
+    fn a_new_directory_is_marked_and_an_older_one_opens_and_is_raised_to_what_may_be_written_now() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("engine");
-        drop(Directory::open(&path, FORMAT).unwrap());
-        assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "bearing-test 3\n");
-        drop(Directory::open(&path, FORMAT).unwrap());
-        fs::write(path.join("FORMAT"), "bearing-test 1\n").unwrap();
-        Directory::open(&path, FORMAT).unwrap();
+        let marked = || fs::read_to_string(path.join("FORMAT")).unwrap();
+        drop(open(&path).unwrap());
+        assert_eq!(marked(), "bearing-test 3\nbearing-content 2\n");
+        drop(open(&path).unwrap());
+        for older in ["bearing-test 1\nbearing-content 2\n", "bearing-test 3\nbearing-content 1\n"] {
+            fs::write(path.join("FORMAT"), older).unwrap();
+            drop(open(&path).unwrap());
+            assert_eq!(marked(), "bearing-test 3\nbearing-content 2\n");
+        }
     }
 
     #[test]
     fn a_newer_version_is_refused_naming_both() {
-        let temporary = tempfile::tempdir().unwrap();
-        fs::write(temporary.path().join("FORMAT"), "bearing-test 4\n").unwrap();
-        let error = Directory::open(temporary.path(), FORMAT).unwrap_err();
-        assert!(matches!(error, EngineError::NewerVersion { found: 4, known: 3, .. }), "{error}");
-        let message = error.to_string();
-        assert!(message.contains("version 4") && message.contains("version 3"), "{message}");
+        for (newer, name, found, known) in [
+            ("bearing-test 4\nbearing-content 2\n", "bearing-test", 4, 3),
+            ("bearing-test 3\nbearing-content 7\n", "bearing-content", 7, 2),
+            ("bearing-test 3\nbearing-content 7\nbearing-other 1\n", "bearing-content", 7, 2),
+        ] {
+            let temporary = tempfile::tempdir().unwrap();
+            let path = temporary.path().join("FORMAT");
+            fs::write(&path, newer).unwrap();
+            let message = open(temporary.path()).unwrap_err().to_string();
+            for part in
+                [path.to_str().unwrap(), name, &format!("version {found}"), &format!("version {known}")]
+            {
+                assert!(message.contains(part), "{message}");
+            }
+            assert_eq!(fs::read_to_string(&path).unwrap(), newer, "nothing is changed");
+        }
     }
 
     #[test]
     fn garbage_and_foreign_directories_are_refused() {
-        for garbage in
-            ["", "bearing-test", "bearing-test x", "bearing-test 0", "bearing-store 1", "\u{0}\u{0}\u{0}"]
-        {
+        for garbage in [
+            "",
+            "bearing-test",
+            "bearing-test x",
+            "bearing-test 0",
+            "bearing-test 3\n",
+            "bearing-test 3\nbearing-content 0\n",
+            "bearing-test 3\nbearing-content 2\nbearing-other 1\n",
+            "bearing-store 1",
+            "\u{0}\u{0}\u{0}",
+        ] {
             let temporary = tempfile::tempdir().unwrap();
             fs::write(temporary.path().join("FORMAT"), garbage).unwrap();
-            let error = Directory::open(temporary.path(), FORMAT).unwrap_err();
+            let error = open(temporary.path()).unwrap_err();
             assert!(matches!(error, EngineError::Corrupt { .. }), "{garbage:?}: {error}");
         }
         let temporary = tempfile::tempdir().unwrap();
         fs::write(temporary.path().join("thesis.txt"), "precious").unwrap();
-        let error = Directory::open(temporary.path(), FORMAT).unwrap_err();
+        let error = open(temporary.path()).unwrap_err();
         assert!(error.to_string().contains("thesis.txt"), "{error}");
     }
 
     #[test]
     fn a_directory_is_held_by_one_at_a_time() {
         let temporary = tempfile::tempdir().unwrap();
-        let first = Directory::open(temporary.path(), FORMAT).unwrap();
-        let error = Directory::open(temporary.path(), FORMAT).unwrap_err();
+        let first = open(temporary.path()).unwrap();
+        let error = open(temporary.path()).unwrap_err();
         assert!(matches!(error, EngineError::Busy { .. }), "{error}");
         drop(first);
-        Directory::open(temporary.path(), FORMAT).unwrap();
+        open(temporary.path()).unwrap();
     }
 }

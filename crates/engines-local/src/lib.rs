@@ -12,5 +12,6 @@ mod tablet_log;
 
 pub use chunk_log::FileChunkLog;
 pub use coordinator::RedbCoordinator;
+pub use directory::Format;
 pub use store::FjallStore;
 pub use tablet_log::FileTabletLog;

@@ -14,6 +14,7 @@ use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::EngineError;
 use bearing_types::{Mono, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
 
 /// Counts of what the server did. Shells publish them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,7 +180,7 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn fail(&mut self, doing: &str, error: &EngineError, out: &mut Vec<Command>) {
+    pub(crate) fn fail(&mut self, doing: &str, error: &dyn Display, out: &mut Vec<Command>) {
         let what = format!("{doing}: {error}");
         out.push(Command::Note(Note::Failed(what.clone())));
         self.failed = Some(what);

@@ -10,9 +10,10 @@ use crate::run::decode_pairs;
 use crate::tablet::{Answered, DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
-use bearing_proto::client::{FilesystemRecord, Handle, ServerEntry, ServerKind};
+use bearing_proto::client::{FilesystemRecord, Handle, ServerKind};
 use bearing_proto::coordinator::{
-    Ask, AskCall, FILESYSTEM_KEY, Register, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told, tablet_key,
+    Ask, AskCall, FILESYSTEM_KEY, Register, RegisterError, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told,
+    decode_register, encode_register, tablet_key,
 };
 use bearing_seams::KeyRange;
 use bearing_types::{
@@ -137,13 +138,18 @@ impl MetaServer {
         }
         let (mut tablets, mut servers) = (BTreeMap::new(), Vec::new());
         for register in registers {
-            if register.key.starts_with(TABLET_PREFIX) {
-                let Ok(tablet) = postcard::from_bytes::<Assigned>(&register.value) else { continue };
-                tablets.insert(tablet.block.start(), (register.version, tablet));
+            let taken = if register.key.starts_with(TABLET_PREFIX) {
+                decode_register::<Assigned>(&register.value)
+                    .map(|tablet| drop(tablets.insert(tablet.block.start(), (register.version, tablet))))
             } else if register.key.starts_with(SERVER_PREFIX) {
-                servers.extend(postcard::from_bytes::<ServerEntry>(&register.value).ok());
+                decode_register(&register.value).map(|entry| servers.push(entry))
             } else if register.key == FILESYSTEM_KEY {
-                self.filesystem = postcard::from_bytes::<FilesystemRecord>(&register.value).ok();
+                decode_register(&register.value).map(|filesystem| self.filesystem = Some(filesystem))
+            } else {
+                Ok(())
+            };
+            if let Err(error) = taken {
+                return self.refuse_register(&register.key, error, out);
             }
         }
         let Ok(assignment) = Assignment::new(tablets.values().map(|(_, tablet)| tablet.clone())) else {
@@ -157,6 +163,12 @@ impl MetaServer {
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, servers));
         self.match_registers(now, out);
+    }
+
+    // A map with a part left out is a wrong map, and a tablet may be somebody else's by what cannot be read: nothing is served any more.
+    fn refuse_register(&mut self, key: &str, error: RegisterError, out: &mut Vec<Command>) {
+        let what = format!("register {key} {error}");
+        self.fail("read the coordinator's registers", &what, out);
     }
 
     /// Takes what the registers say is ours, and leaves what they say is not.
@@ -188,9 +200,8 @@ impl MetaServer {
     ) {
         let epoch = assigned.epoch.next();
         let mine = Assigned { block: assigned.block, epoch, owner: self.id, replicas: vec![self.id] };
-        let value = postcard::to_stdvec(&mine).expect("plain values always encode");
-        let call =
-            AskCall::Swap { key: tablet_key(assigned.block), expected: Some(version), value: Some(value) };
+        let value = Some(encode_register(&mine));
+        let call = AskCall::Swap { key: tablet_key(assigned.block), expected: Some(version), value };
         self.startup.pending.insert(assigned.block.start());
         self.startup.ask(now, AskKind::Take(assigned.block, epoch), call, out);
     }

@@ -6,6 +6,7 @@ mod cluster;
 use bearing_meta::{Key, Note};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::Call;
+use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
 use bearing_types::{Code, Mode, NameHash};
 use cluster::{ALICE, BOB, Cluster, NAME_KEY, name};
@@ -92,4 +93,17 @@ fn cut(value: &mut Vec<u8>) {
 fn newer(value: &mut Vec<u8>) {
     let body = value.split_off(1);
     *value = [200].into_iter().chain(body).collect();
+}
+
+#[test]
+fn a_newer_register_stops_the_server_naming_both_versions() {
+    let mut cluster = cluster();
+    cluster.may_complain = true;
+    let (owner, block, _) = cluster.owner(bearing_types::Position(0));
+    cluster.change_register(&tablet_key(block), |value| value[0] = 5);
+    cluster.pass(Duration::from_secs(1));
+    let complaint = format!("{:?}", cluster.complaints);
+    assert!(complaint.contains("version 5") && complaint.contains("version 1"), "{complaint}");
+    assert!(complaint.contains(&tablet_key(block)), "{complaint}");
+    assert_eq!(cluster.hosts[&owner].machine.serving().count(), 0, "a tablet may be another server's by now");
 }

@@ -1,6 +1,8 @@
 //! Between servers (and the command line) and the coordinator: its registers, over the wire.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The key prefix of tablets; `tablet/<start in hex>/<prefix bits>` holds a [`bearing_placement::Tablet`].
 pub const TABLET_PREFIX: &str = "tablet/";
@@ -17,6 +19,48 @@ pub fn tablet_key(block: bearing_types::Block) -> String {
 /// The register of a server.
 pub fn server_key(server: bearing_types::ServerId) -> String {
     format!("{SERVER_PREFIX}{:08}", server.0)
+}
+
+/// The version of the values of registers.
+pub const REGISTER_VERSION: u8 = 1;
+
+/// Why a register's value cannot be used. Whoever meets one stops: a tablet or a server that is left out is a wrong map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegisterError {
+    /// Written by a newer program; the version found.
+    Newer(u8),
+    /// Not a value of the kind that was looked for.
+    Malformed,
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegisterError::Newer(found) => write!(
+                f,
+                "was written in format version {found}, this program knows up to version {REGISTER_VERSION}; use a newer `bearing`"
+            ),
+            RegisterError::Malformed => {
+                write!(f, "makes no sense; restore the coordinator's file from a copy")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
+
+/// The bytes of a register's value: a version byte, then the value in postcard's encoding.
+pub fn encode_register<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_extend(value, vec![REGISTER_VERSION]).expect("plain values always encode")
+}
+
+/// A register's value from its bytes.
+pub fn decode_register<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RegisterError> {
+    match bytes.split_first() {
+        Some((&REGISTER_VERSION, value)) => postcard::from_bytes(value).map_err(|_| RegisterError::Malformed),
+        Some((&found, _)) if found > REGISTER_VERSION => Err(RegisterError::Newer(found)),
+        _ => Err(RegisterError::Malformed),
+    }
 }
 
 /// A question to the coordinator.
@@ -85,4 +129,30 @@ pub struct Register {
     pub version: u64,
     /// Its value.
     pub value: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::{NodeId, ServerId};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_register_of_a_newer_version_is_refused_naming_both() {
+        let mut bytes = encode_register(&ServerId(7));
+        assert_eq!(decode_register(&bytes), Ok(ServerId(7)));
+        bytes[0] = 9;
+        let error = decode_register::<ServerId>(&bytes).unwrap_err();
+        assert_eq!(error, RegisterError::Newer(9));
+        let message = error.to_string();
+        assert!(message.contains("version 9") && message.contains("version 1"), "{message}");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_and_are_never_a_register_without_a_version(bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
+            let known = bytes.first() == Some(&REGISTER_VERSION);
+            prop_assert!(known || decode_register::<NodeId>(&bytes).is_err());
+        }
+    }
 }

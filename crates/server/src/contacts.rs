@@ -4,11 +4,12 @@
 //! numbers lack the top bit, which those of the machine beside have.
 
 use crate::cluster::{COORDINATOR, Daemon};
-use crate::init::encode;
 use crate::post::Post;
 use bearing_proto::Message;
 use bearing_proto::client::ServerEntry;
-use bearing_proto::coordinator::{Ask, AskCall, Register, SERVER_PREFIX, TellBody, Told, server_key};
+use bearing_proto::coordinator::{
+    Ask, AskCall, Register, SERVER_PREFIX, TellBody, Told, decode_register, encode_register, server_key,
+};
 use bearing_types::Mono;
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ pub struct Contacts {
     registered: bool,
     began: Option<Mono>,
     complained: bool,
+    refused: Option<String>,
 }
 
 impl Contacts {
@@ -59,6 +61,7 @@ impl Contacts {
             registered: false,
             began: None,
             complained: false,
+            refused: None,
         }
     }
 
@@ -70,6 +73,11 @@ impl Contacts {
     /// Whether the coordinator ever answered.
     pub fn was_answered(&self) -> bool {
         self.answered
+    }
+
+    /// Why this server cannot go on with what the coordinator holds.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     /// When [`Contacts::turn`] is due.
@@ -87,7 +95,9 @@ impl Contacts {
         let key = server_key(self.entry.server);
         let call = match self.step {
             Step::ReadEntry => AskCall::Read { key },
-            Step::WriteEntry(expected) => AskCall::Swap { key, expected, value: Some(encode(&self.entry)) },
+            Step::WriteEntry(expected) => {
+                AskCall::Swap { key, expected, value: Some(encode_register(&self.entry)) }
+            }
             Step::ListServers => AskCall::List { prefix: SERVER_PREFIX.to_owned(), since: self.seen },
         };
         post.to_server(COORDINATOR, &Message::Ask(Ask { id: self.number, call }), &[]);
@@ -130,7 +140,7 @@ impl Contacts {
             (_, TellBody::Registers(version, registers)) => {
                 self.seen = Some(*version);
                 for register in registers.iter().flatten() {
-                    learn(register, post);
+                    self.learn(register, post);
                 }
             }
             (Step::WriteEntry(_) | Step::ListServers, TellBody::Register(_)) => {}
@@ -138,7 +148,7 @@ impl Contacts {
     }
 
     fn compare(&mut self, register: Option<&Register>) {
-        if register.is_some_and(|register| register.value == encode(&self.entry)) {
+        if register.is_some_and(|register| register.value == encode_register(&self.entry)) {
             return self.registered();
         }
         self.step = Step::WriteEntry(register.map(|register| register.version));
@@ -150,12 +160,12 @@ impl Contacts {
         self.step = Step::ListServers;
         self.due = Mono::ZERO;
     }
-}
 
-fn learn(register: &Register, post: &mut Post) {
-    match postcard::from_bytes::<ServerEntry>(&register.value) {
-        Ok(entry) => post.learn_server(entry.server, entry.address),
-        Err(error) => tracing::warn!("the coordinator's register {} makes no sense: {error}", register.key),
+    fn learn(&mut self, register: &Register, post: &mut Post) {
+        match decode_register::<ServerEntry>(&register.value) {
+            Ok(entry) => post.learn_server(entry.server, entry.address),
+            Err(error) => self.refused = Some(format!("the coordinator's register {} {error}", register.key)),
+        }
     }
 }
 
@@ -174,6 +184,10 @@ mod tests {
     fn me() -> Daemon {
         let name = DaemonName { kind: ServerKind::Data, number: 1 };
         Daemon { name, address: ([127, 0, 0, 1], 7).into() }
+    }
+
+    fn me_entry() -> ServerEntry {
+        ServerEntry { server: me().name.server(), kind: me().name.kind, address: me().address }
     }
 
     fn asked(post: &mut Post) -> Ask {
@@ -213,9 +227,31 @@ mod tests {
             kind: ServerKind::Metadata,
             address: ([127, 0, 0, 1], 9).into(),
         };
-        let register = Register { key: server_key(other.server), version: 2, value: encode(&other) };
+        let register = Register { key: server_key(other.server), version: 2, value: encode_register(&other) };
         tell(&mut contacts, &mut post, list.id, TellBody::Registers(5, Some(vec![register])));
         assert_eq!(post.server_at(other.address), Some(other.server));
+    }
+
+    #[test]
+    fn a_newer_entry_of_another_server_stops_this_one_naming_both_versions() {
+        let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]);
+        let mut contacts = Contacts::new(me());
+        contacts.turn(Mono::ZERO, &mut post);
+        let read = asked(&mut post);
+        let own =
+            Register { key: server_key(me().name.server()), version: 1, value: encode_register(&me_entry()) };
+        tell(&mut contacts, &mut post, read.id, TellBody::Register(Some(own)));
+        contacts.turn(Mono::ZERO, &mut post);
+        let list = asked(&mut post);
+        let mut value = encode_register(&me_entry());
+        value[0] = 3;
+        let newer = Register { key: "server/00000009".into(), version: 2, value };
+        tell(&mut contacts, &mut post, list.id, TellBody::Registers(2, Some(vec![newer])));
+        let refused = contacts.refused().unwrap();
+        for part in ["server/00000009", "version 3", "version 1"] {
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::StartError;
 use crate::config::DaemonConfig;
+use crate::formats::CHUNK_CONTENTS;
 use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_data::{Command, Config, DataServer, Event, Start};
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 /// Runs a data server until it is told to stop.
 pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
     shell::run(config, |config, keys| {
-        let mut log = FileChunkLog::open(&config.directory.join("chunks"))
+        let mut log = FileChunkLog::open(&config.directory.join("chunks"), &CHUNK_CONTENTS)
             .map_err(StartError::engine("open the chunk logs"))?;
         let chunks = log.chunks().map_err(StartError::engine("list the chunks"))?;
         tracing::info!("{} chunks are here", chunks.len());

@@ -10,10 +10,9 @@ use bearing_engines_local::RedbCoordinator;
 use bearing_env::{Secret, random_u64};
 use bearing_placement::{Assignment, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
-use bearing_proto::coordinator::{FILESYSTEM_KEY, server_key, tablet_key};
+use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, tablet_key};
 use bearing_seams::{Coordinator, Swap};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
-use serde::Serialize;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -187,29 +186,25 @@ fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
             servers.push(server);
         }
         let entry = ServerEntry { server, kind: daemon.name.kind, address: daemon.address };
-        registers.push((server_key(server), encode(&entry)));
+        registers.push((server_key(server), encode_register(&entry)));
     }
     let assignment =
         Assignment::even(&servers, TABLET_BITS).map_err(|error| StartError::Refused(error.to_string()))?;
-    registers.extend(assignment.tablets().map(|tablet| (tablet_key(tablet.block), encode(tablet))));
+    registers.extend(assignment.tablets().map(|tablet| (tablet_key(tablet.block), encode_register(tablet))));
     let filesystem = FilesystemRecord {
         filesystem: FilesystemId(1),
         name_key: NameKey(random_u64()),
         scheme: cluster.scheme,
         root: NodeId::ROOT,
     };
-    registers.push((FILESYSTEM_KEY.to_owned(), encode(&filesystem)));
+    registers.push((FILESYSTEM_KEY.to_owned(), encode_register(&filesystem)));
     Ok(registers)
-}
-
-/// Registers hold values in postcard's encoding.
-pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("plain values always encode")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_proto::coordinator::decode_register;
 
     fn plan() -> Plan {
         Plan { metadata: 3, data: 2, data_copies: 2, scheme: Scheme::AnglecutHashed, port_base: None }
@@ -229,7 +224,7 @@ mod tests {
         let mut coordinator = RedbCoordinator::open(&path).unwrap();
         let (_, entries) = coordinator.list(bearing_proto::coordinator::TABLET_PREFIX).unwrap();
         let tablets: Vec<bearing_placement::Tablet> =
-            entries.iter().map(|entry| postcard::from_bytes(&entry.value).unwrap()).collect();
+            entries.iter().map(|entry| decode_register(&entry.value).unwrap()).collect();
         assert_eq!(Assignment::new(tablets).unwrap().tablets().count(), 16);
     }
 

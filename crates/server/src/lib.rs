@@ -10,6 +10,7 @@ mod coordinator;
 mod data;
 mod disk;
 mod error;
+pub mod formats;
 pub mod init;
 mod metadata;
 pub mod post;
@@ -23,8 +24,3 @@ pub use data::run_data;
 pub use error::StartError;
 pub use metadata::run_metadata;
 pub use shell::{Driver, run as run_driver};
-
-/// A value from a coordinator's register.
-pub fn decode_register<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| error.to_string())
-}

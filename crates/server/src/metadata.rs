@@ -6,6 +6,7 @@
 use crate::StartError;
 use crate::config::DaemonConfig;
 use crate::disk::Disk;
+use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_engines_local::{FileTabletLog, FjallStore};
@@ -18,10 +19,11 @@ use std::collections::{BTreeSet, VecDeque};
 /// Runs a metadata server until it is told to stop.
 pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
     shell::run(config, |config, keys| {
-        let mut store = FjallStore::open(&config.directory.join("store"))
+        let mut store = FjallStore::open(&config.directory.join("store"), &STORE_CONTENTS)
             .map_err(StartError::engine("open the store"))?;
         let mut log = FileTabletLog::open_with_segments(
             &config.directory.join("tablet-log"),
+            &LOG_CONTENTS,
             segment_bytes(config.metadata.log_bytes_max),
         )
         .map_err(StartError::engine("open the tablet log"))?;

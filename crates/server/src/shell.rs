@@ -129,6 +129,9 @@ impl Shell<'_> {
         }
         if let Some(contacts) = &mut self.contacts {
             contacts.turn(now.mono, &mut self.post);
+            if let Some(reason) = contacts.refused() {
+                return Err(StartError::Refused(reason.to_owned()));
+            }
         }
         driver.turn(now, &mut self.post)?;
         for sealed in self.post.take_sealed() {

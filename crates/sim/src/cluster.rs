@@ -3,7 +3,7 @@
 use crate::network::HostId;
 use bearing_placement::{Assignment, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
-use bearing_proto::coordinator::{FILESYSTEM_KEY, server_key, tablet_key};
+use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, tablet_key};
 use bearing_seams::{Coordinator, MemCoordinator};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -105,19 +105,15 @@ impl Hosts {
                 owners.push(server);
             }
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
-            put(&server_key(server), encode(&ServerEntry { server, kind, address }));
+            put(&server_key(server), encode_register(&ServerEntry { server, kind, address }));
         }
         let assignment = Assignment::even(&owners, tablet_bits).expect("three servers and a few tablets");
         for tablet in assignment.tablets() {
-            put(&tablet_key(tablet.block), encode(tablet));
+            put(&tablet_key(tablet.block), encode_register(tablet));
         }
         let filesystem =
             FilesystemRecord { filesystem: FilesystemId(1), name_key, scheme, root: NodeId::ROOT };
-        put(FILESYSTEM_KEY, encode(&filesystem));
+        put(FILESYSTEM_KEY, encode_register(&filesystem));
         coordinator
     }
-}
-
-fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("plain values always encode")
 }

@@ -7,6 +7,7 @@ use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Key, LogEntry};
 use bearing_seams::{Change, LoggedRecord, Store, TabletLog};
 use bearing_server::config::MetadataLimits;
+use bearing_server::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use bearing_types::{Block, Epoch, LogIndex, NameHash, NodeId, Sequence};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ pub struct Templates(Vec<Template>);
 impl Templates {
     /// Reads them from the directory of a stopped metadata server.
     pub fn read(server: &Path) -> Result<Templates> {
-        let mut log = FileTabletLog::open(&server.join("tablet-log")).context("open the tablet log")?;
+        let mut log =
+            FileTabletLog::open(&server.join("tablet-log"), &LOG_CONTENTS).context("open the tablet log")?;
         let mut templates = Vec::new();
         let mut from = None;
         loop {
@@ -105,8 +107,10 @@ impl Bare {
         std::fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
         // The store's own threads belong to the server's core, as they do in the server.
         machine::pin(SERVER_CORE)?;
-        let mut store = FjallStore::open(&directory.join("store")).context("open the store")?;
-        let log = FileTabletLog::open(&directory.join("tablet-log")).context("open the tablet log")?;
+        let mut store =
+            FjallStore::open(&directory.join("store"), &STORE_CONTENTS).context("open the store")?;
+        let log = FileTabletLog::open(&directory.join("tablet-log"), &LOG_CONTENTS)
+            .context("open the tablet log")?;
         store.create_tablet(Block::RING).context("make a tablet")?;
         machine::pin(CLIENT_CORE)?;
         Ok(Bare { store, log, index: LogIndex::ZERO, number: 0, flushed: false })

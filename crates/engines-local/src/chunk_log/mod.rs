@@ -46,8 +46,8 @@ impl FileChunkLog {
     /// Opens the logs in a directory, or makes an empty one.
     ///
     /// Bytes that were never synced may be found, whole or not; the next sync or set of their chunk makes what is left of them stable.
-    pub fn open(path: &Path) -> EngineResult<FileChunkLog> {
-        let directory = Directory::open(path, FORMAT)?;
+    pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FileChunkLog> {
+        let directory = Directory::open(path, FORMAT, contents)?;
         let chunks_path = path.join(CHUNKS);
         if !chunks_path.exists() {
             fs::create_dir(&chunks_path).map_err(|error| failed("make directory", &chunks_path, &error))?;

@@ -5,7 +5,7 @@ use header::HEADER_BYTES;
 const CHUNK: ChunkId = ChunkId(0xabcd);
 
 fn open(path: &Path) -> FileChunkLog {
-    FileChunkLog::open(path).unwrap()
+    FileChunkLog::open(path, &[]).unwrap()
 }
 
 /// A log with one synced chunk of 5,000 bytes under epoch 4, and the path of its file.
@@ -101,11 +101,11 @@ fn newer_and_foreign_files_are_refused() {
     let crc = crc32c::crc32c(&newer[..60]);
     newer[60..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     spoil(&file, slot_offset(3), &newer);
-    let error = FileChunkLog::open(temporary.path()).err().unwrap();
+    let error = FileChunkLog::open(temporary.path(), &[]).err().unwrap();
     assert!(matches!(error, EngineError::NewerVersion { found: 2, known: 1, .. }), "{error}");
     fs::remove_file(&file).unwrap();
     fs::write(file.with_file_name("notes.txt"), "mine").unwrap();
-    let error = FileChunkLog::open(temporary.path()).err().unwrap();
+    let error = FileChunkLog::open(temporary.path(), &[]).err().unwrap();
     assert!(
         matches!(error, EngineError::Corrupt { .. }) && error.to_string().contains("notes.txt"),
         "{error}"
@@ -142,5 +142,5 @@ fn more_chunks_than_open_files_are_served() {
 fn a_second_process_is_told_that_the_chunks_are_in_use() {
     let temporary = tempfile::tempdir().unwrap();
     let _first = open(temporary.path());
-    assert!(matches!(FileChunkLog::open(temporary.path()), Err(EngineError::Busy { .. })));
+    assert!(matches!(FileChunkLog::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
 }

@@ -45,9 +45,9 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens the store in a directory, or makes an empty one. It holds what was flushed, and perhaps a prefix of what came after.
-    pub fn open(path: &Path) -> EngineResult<FjallStore> {
-        let directory = Directory::open(path, FORMAT)?;
+    /// Opens the store in a directory, or makes an empty one, for values of these formats. It holds what was flushed, and perhaps a prefix of what came after.
+    pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FjallStore> {
+        let directory = Directory::open(path, FORMAT, contents)?;
         let database_path = path.join(DATABASE);
         if !database_path.exists() {
             create_database(path, &database_path)?;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 fn open(path: &Path) -> FjallStore {
-    FjallStore::open(path).unwrap()
+    FjallStore::open(path, &[]).unwrap()
 }
 
 fn put(key: &str, value: u64) -> Change {
@@ -162,7 +162,7 @@ fn names_and_contents_stay_right_over_many_removals_and_kills() {
 fn a_second_process_is_told_that_the_store_is_in_use() {
     let temporary = tempfile::tempdir().unwrap();
     let _first = open(temporary.path());
-    assert!(matches!(FjallStore::open(temporary.path()), Err(EngineError::Busy { .. })));
+    assert!(matches!(FjallStore::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn newer_and_garbage_formats_are_refused() {
     let temporary = tempfile::tempdir().unwrap();
     open(temporary.path()).close().unwrap();
     fs::write(temporary.path().join("FORMAT"), "bearing-store 2\n").unwrap();
-    let error = FjallStore::open(temporary.path()).err().unwrap();
+    let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
     assert!(matches!(error, EngineError::NewerVersion { found: 2, known: 1, .. }), "{error}");
     fs::write(temporary.path().join("FORMAT"), "who knows").unwrap();
-    let error = FjallStore::open(temporary.path()).err().unwrap();
+    let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
 }
 

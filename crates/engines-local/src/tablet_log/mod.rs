@@ -30,14 +30,18 @@ pub struct FileTabletLog {
 }
 
 impl FileTabletLog {
-    /// Opens the log in a directory, or makes an empty one. A torn tail is cut off, and what is left is stable.
-    pub fn open(path: &Path) -> EngineResult<FileTabletLog> {
-        FileTabletLog::open_with_segments(path, SEGMENT_BYTES)
+    /// Opens the log in a directory, or makes an empty one, for payloads of these formats. A torn tail is cut off, and what is left is stable.
+    pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FileTabletLog> {
+        FileTabletLog::open_with_segments(path, contents, SEGMENT_BYTES)
     }
 
     /// As [`FileTabletLog::open`], with another size of new segments in bytes. Segments of any size are read.
-    pub fn open_with_segments(path: &Path, segment_bytes: u64) -> EngineResult<FileTabletLog> {
-        let directory = Directory::open(path, FORMAT)?;
+    pub fn open_with_segments(
+        path: &Path,
+        contents: &[Format],
+        segment_bytes: u64,
+    ) -> EngineResult<FileTabletLog> {
+        let directory = Directory::open(path, FORMAT, contents)?;
         let mut segments = Segment::open_all(directory.path())?;
         for pair in segments.windows(2) {
             check_whole(&pair[0], pair[1].first)?;

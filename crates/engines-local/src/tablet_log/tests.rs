@@ -37,10 +37,10 @@ fn the_log_in_files_conforms_with_large_and_with_tiny_segments() {
     for segment_bytes in [300, 1000, 4096, SEGMENT_BYTES] {
         conformance::tablet_log(|| {
             let temporary = tempfile::tempdir().unwrap();
-            let log = FileTabletLog::open_with_segments(temporary.path(), segment_bytes).unwrap();
+            let log = FileTabletLog::open_with_segments(temporary.path(), &[], segment_bytes).unwrap();
             Subject::new(log, move |log, _| {
                 drop(log);
-                FileTabletLog::open_with_segments(temporary.path(), segment_bytes).unwrap()
+                FileTabletLog::open_with_segments(temporary.path(), &[], segment_bytes).unwrap()
             })
         });
     }
@@ -48,7 +48,7 @@ fn the_log_in_files_conforms_with_large_and_with_tiny_segments() {
 
 /// A log of 20 synced and 20 unsynced records in one segment, and the marks at which records begin.
 fn half_synced(path: &Path) -> (Vec<u64>, u64) {
-    let mut log = FileTabletLog::open_with_segments(path, 65_536).unwrap();
+    let mut log = FileTabletLog::open_with_segments(path, &[], 65_536).unwrap();
     log.append(&records(0..20)).unwrap();
     log.sync().unwrap();
     log.append(&records(20..40)).unwrap();
@@ -75,7 +75,7 @@ fn a_tail_torn_at_any_byte_is_cut_to_whole_records() {
             }),
         ] {
             fs::write(&segment, kept).unwrap();
-            let mut log = FileTabletLog::open_with_segments(temporary.path(), 65_536).unwrap();
+            let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 65_536).unwrap();
             let found = contents(&mut log);
             assert!((whole..=whole + 1).contains(&found.len()), "tear {tear} zeros {zeros}: {}", found.len());
             assert_eq!(found, records(0..found.len() as u64));
@@ -91,14 +91,14 @@ fn whole_records_behind_a_hole_in_the_unsynced_tail_are_cut_and_never_come_back(
     let segment = last_segment(temporary.path());
     // The disk wrote records 26 and on, but not 25.
     spoil(&segment, SEGMENT_HEADER_BYTES as u64 + marks[25], &vec![0; (marks[26] - marks[25]) as usize]);
-    let mut log = FileTabletLog::open(temporary.path()).unwrap();
+    let mut log = FileTabletLog::open(temporary.path(), &[]).unwrap();
     assert_eq!(contents(&mut log), records(0..25));
     // A new record of the same size takes the hole; what lay behind it must not join it.
     let other = LoggedRecord { epoch: Epoch(9), ..record(25) };
     log.append(std::slice::from_ref(&other)).unwrap();
     log.sync().unwrap();
     drop(log);
-    let found = contents(&mut FileTabletLog::open(temporary.path()).unwrap());
+    let found = contents(&mut FileTabletLog::open(temporary.path(), &[]).unwrap());
     assert_eq!(found, [records(0..25), vec![other]].concat());
 }
 
@@ -108,7 +108,7 @@ fn damage_before_a_record_that_was_written_after_its_sync_is_corrupt() {
     let (marks, _) = half_synced(temporary.path());
     let segment = last_segment(temporary.path());
     spoil(&segment, SEGMENT_HEADER_BYTES as u64 + marks[7] + 50, b"\xff");
-    let error = FileTabletLog::open(temporary.path()).unwrap_err();
+    let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
     assert!(error.to_string().contains(&marks[7].to_string()), "{error}");
 }
@@ -116,14 +116,14 @@ fn damage_before_a_record_that_was_written_after_its_sync_is_corrupt() {
 #[test]
 fn damage_in_an_earlier_segment_is_corrupt_when_read() {
     let temporary = tempfile::tempdir().unwrap();
-    let mut log = FileTabletLog::open_with_segments(temporary.path(), 1000).unwrap();
+    let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 1000).unwrap();
     log.append(&records(0..40)).unwrap();
     log.sync().unwrap();
     assert!(log.segments.len() > 3);
     let second = log.segments[1].path.clone();
     drop(log);
     spoil(&second, SEGMENT_HEADER_BYTES as u64 + 60, b"\xff\xff");
-    let mut log = FileTabletLog::open_with_segments(temporary.path(), 1000).unwrap();
+    let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 1000).unwrap();
     assert!(matches!(log.read(None, usize::MAX), Err(EngineError::Corrupt { .. })));
 }
 
@@ -131,7 +131,7 @@ fn damage_in_an_earlier_segment_is_corrupt_when_read() {
 fn a_missing_or_shortened_segment_is_corrupt_at_opening() {
     for shorten in [false, true] {
         let temporary = tempfile::tempdir().unwrap();
-        let mut log = FileTabletLog::open_with_segments(temporary.path(), 1000).unwrap();
+        let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 1000).unwrap();
         log.append(&records(0..40)).unwrap();
         let victim = log.segments[1].path.clone();
         drop(log);
@@ -140,7 +140,7 @@ fn a_missing_or_shortened_segment_is_corrupt_at_opening() {
         } else {
             fs::remove_file(&victim).unwrap();
         }
-        let error = FileTabletLog::open(temporary.path()).unwrap_err();
+        let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
         assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
     }
 }
@@ -151,7 +151,7 @@ fn an_interrupted_creation_of_a_segment_leaves_nothing() {
     half_synced(temporary.path());
     let unfinished = temporary.path().join("log-00000000000fffff.new");
     fs::write(&unfinished, "half a hea").unwrap();
-    assert_eq!(contents(&mut FileTabletLog::open(temporary.path()).unwrap()), records(0..40));
+    assert_eq!(contents(&mut FileTabletLog::open(temporary.path(), &[]).unwrap()), records(0..40));
     assert!(!unfinished.exists());
 }
 
@@ -165,17 +165,17 @@ fn newer_segments_and_foreign_bytes_are_refused() {
     let crc = crc32c::crc32c(&header[..60]);
     header[60..].copy_from_slice(&crc.to_le_bytes());
     spoil(&segment, 0, &header);
-    let error = FileTabletLog::open(temporary.path()).unwrap_err();
+    let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
     assert!(matches!(error, EngineError::NewerVersion { found: 7, known: 1, .. }), "{error}");
     spoil(&segment, 0, b"garbage!");
-    let error = FileTabletLog::open(temporary.path()).unwrap_err();
+    let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
 }
 
 #[test]
 fn cuts_remove_whole_segments_and_space_shrinks() {
     let temporary = tempfile::tempdir().unwrap();
-    let mut log = FileTabletLog::open_with_segments(temporary.path(), 1000).unwrap();
+    let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 1000).unwrap();
     log.append(&records(0..100)).unwrap();
     log.sync().unwrap();
     let (before, last) = (log.bytes_used(), log.read(None, 100).unwrap()[99].0);
@@ -191,7 +191,7 @@ fn cuts_remove_whole_segments_and_space_shrinks() {
 #[test]
 fn a_record_larger_than_a_segment_gets_one_of_its_own_and_one_beyond_the_limit_is_refused() {
     let temporary = tempfile::tempdir().unwrap();
-    let mut log = FileTabletLog::open_with_segments(temporary.path(), 4096).unwrap();
+    let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 4096).unwrap();
     let large = LoggedRecord { bytes: vec![7; 300_000], ..record(1) };
     let batch = [record(0), large.clone(), record(2)];
     log.append(&batch).unwrap();
@@ -199,13 +199,13 @@ fn a_record_larger_than_a_segment_gets_one_of_its_own_and_one_beyond_the_limit_i
     assert!(log.append(&[LoggedRecord { bytes: vec![0; PAYLOAD_BYTES_MAX + 1], ..large }]).is_err());
     log.append(&[record(3)]).expect("a refused record breaks nothing");
     drop(log);
-    let mut log = FileTabletLog::open_with_segments(temporary.path(), 4096).unwrap();
+    let mut log = FileTabletLog::open_with_segments(temporary.path(), &[], 4096).unwrap();
     assert_eq!(contents(&mut log), [&batch[..], &[record(3)]].concat());
 }
 
 #[test]
 fn a_second_process_is_told_that_the_log_is_in_use() {
     let temporary = tempfile::tempdir().unwrap();
-    let _first = FileTabletLog::open(temporary.path()).unwrap();
-    assert!(matches!(FileTabletLog::open(temporary.path()), Err(EngineError::Busy { .. })));
+    let _first = FileTabletLog::open(temporary.path(), &[]).unwrap();
+    assert!(matches!(FileTabletLog::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
 }

@@ -7,7 +7,8 @@ use bearing_proto::client::{
     ServerEntry, ServerKind,
 };
 use bearing_proto::coordinator::{
-    Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, server_key, tablet_key,
+    Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, decode_register, encode_register, server_key,
+    tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::grant::Grant;
@@ -57,7 +58,7 @@ fn keys() -> ServerKeys {
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Option<Vec<u8>> {
-    Some(postcard::to_stdvec(value).unwrap())
+    Some(encode_register(value))
 }
 
 impl Cluster {
@@ -233,6 +234,13 @@ impl Cluster {
         Told { id: ask.id, result: Ok(body) }
     }
 
+    /// Changes the value of a register behind the servers' backs.
+    pub fn change_register(&mut self, key: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut entry = self.coordinator.read(key).unwrap().expect("the register is there");
+        change(&mut entry.value);
+        self.coordinator.swap(key, Some(entry.version), Some(entry.value)).unwrap();
+    }
+
     /// Who serves a position, under which epoch.
     pub fn owner(&self, position: Position) -> (ServerId, Block, Epoch) {
         let serving = self
@@ -291,7 +299,7 @@ impl Cluster {
 
     fn scheme(&mut self) -> Scheme {
         let entry = self.coordinator.read(FILESYSTEM_KEY).unwrap().unwrap();
-        postcard::from_bytes::<FilesystemRecord>(&entry.value).unwrap().scheme
+        decode_register::<FilesystemRecord>(&entry.value).unwrap().scheme
     }
 
     pub fn directory(&mut self, session: SessionId, directory: Handle) -> Result<DirectoryView, Code> {
