@@ -3,9 +3,10 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::{Key, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
-use bearing_types::{Code, ServerId};
-use cluster::{ALICE, BOB, Cluster};
+use bearing_types::{Code, FileType, NameHash, ServerId};
+use cluster::{ALICE, BOB, Cluster, name};
 use std::time::Duration;
 
 fn both(test: fn(Cluster)) {
@@ -205,4 +206,27 @@ fn a_tablet_that_was_handed_over_serves_at_its_new_owner() {
         cluster.restart(owner);
         assert_eq!(cluster.list(ALICE, &root, 100).len(), 299);
     });
+}
+
+#[test]
+fn a_listing_goes_on_behind_any_number_of_places_kept_for_removed_names() {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let file = cluster.create(ALICE, &root, "first").unwrap();
+    let (directory, hash) = (root.body.seat.node, NameHash::from_bits(1 << 20));
+    let (owner, tablet, _) = cluster.owner(root.body.seat.position_of(hash));
+    let kept = (1..=100).map(|ordinal| {
+        (Key::Name(directory, hash, ordinal), Record::Name(NameRecord { entry: None, more: true }))
+    });
+    let entry = NameEntry { name: name("behind"), node: file, file_type: FileType::Regular };
+    let last = Record::Name(NameRecord { entry: Some(entry), more: false });
+    let records: Vec<_> = kept.chain([(Key::Name(directory, hash, 101), last)]).collect();
+    cluster.plant(owner, tablet, &records);
+    let root = cluster.root(ALICE).grant;
+    for count_max in [1, 15, 16, 17, 99, 100, 101, 1000] {
+        let mut names = cluster.list(ALICE, &root, count_max);
+        names.sort();
+        assert_eq!(names, ["behind", "first"], "in pages of {count_max}");
+    }
 }

@@ -7,9 +7,10 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ListedEntry};
 use bearing_proto::grant::Grant;
 use bearing_types::{Attributes, Block, Code, Cookie, Credentials, FileType, NameHash, Permission, Position};
+use std::ops::RangeInclusive;
 
-/// The fewest names read at once: removed names whose place is kept count too.
-const READ_MIN: u32 = 16;
+/// The fewest places of names read at once.
+const READ_MIN: usize = 16;
 
 pub(crate) fn decide(
     view: &mut View,
@@ -25,12 +26,9 @@ pub(crate) fn decide(
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
     let count_max = count_max.min(view.config.list_entries_max) as usize;
-    let read_max = count_max.max(READ_MIN as usize);
     let keys = Key::Name(seat.node, after.hash(), after.ordinal() + 1)
         ..=Key::Name(seat.node, NameHash::LAST, u16::MAX);
-    let pairs = view.range(keys.clone(), read_max)?;
-    let cut = pairs.len() > count_max || view.range_was_full(&keys, read_max);
-    let named: Vec<(Cookie, NameEntry)> = pairs.into_iter().take(count_max).filter_map(named).collect();
+    let (named, cut) = read_names(view, &keys, count_max)?;
     prefetch_nodes(view, &named)?;
     let next = match named.last() {
         Some((last, _)) if cut => Some(last.hash()),
@@ -38,6 +36,27 @@ pub(crate) fn decide(
     };
     let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry)).collect();
     Ok(Body::List { entries, next })
+}
+
+/// At most so many names, and whether there may be more here. Places that are kept for removed names are no names: however many follow each other,
+/// the listing goes on behind them.
+fn read_names(
+    view: &mut View,
+    keys: &RangeInclusive<Key>,
+    count_max: usize,
+) -> Decide<(Vec<(Cookie, NameEntry)>, bool)> {
+    let mut read_max = count_max.max(READ_MIN);
+    loop {
+        let pairs = view.range(keys.clone(), read_max)?;
+        let full = view.range_was_full(keys, read_max);
+        let mut names: Vec<(Cookie, NameEntry)> = pairs.into_iter().filter_map(named).collect();
+        if !names.is_empty() || !full {
+            let cut = full || names.len() > count_max;
+            names.truncate(count_max);
+            return Ok((names, cut));
+        }
+        read_max *= 2;
+    }
 }
 
 fn named((key, record): (Key, Record)) -> Option<(Cookie, NameEntry)> {

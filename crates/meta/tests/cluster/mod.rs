@@ -104,6 +104,24 @@ impl Cluster {
         self.settle();
     }
 
+    /// Puts records into a server's store behind its back: it is started again with them.
+    pub fn plant(
+        &mut self,
+        id: ServerId,
+        tablet: Block,
+        records: &[(bearing_meta::Key, bearing_meta::Record)],
+    ) {
+        let Host { mut store, log, .. } = self.hosts.remove(&id).unwrap();
+        let applied = store.applied(tablet).unwrap().unwrap();
+        let change = |(key, record): &(bearing_meta::Key, bearing_meta::Record)| bearing_seams::Change {
+            key: key.encode(),
+            value: Some(record.encode()),
+        };
+        store.apply(tablet, applied, &records.iter().map(change).collect::<Vec<_>>()).unwrap();
+        self.start(id, store, log);
+        self.pass(Duration::from_millis(200));
+    }
+
     /// Changes the stored value of a record that is not cached any more: the server is started again from it.
     pub fn damage(&mut self, id: ServerId, tablet: Block, key: &[u8], damage: impl FnOnce(&mut Vec<u8>)) {
         let Host { mut store, log, .. } = self.hosts.remove(&id).unwrap();
