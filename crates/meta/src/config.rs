@@ -43,6 +43,14 @@ pub struct Config {
     pub copy_pairs_max: usize,
     /// A prepared participant asks the coordinator after so long.
     pub inquire_after: Duration,
+    /// A request that could not be decided for so long is told to ask again, so that no decision rests on older answers.
+    pub job_life: Duration,
+    /// The mark of a removed directory is kept for so long: longer than `job_life`, and than a grant lives.
+    pub dead_kept: Duration,
+    /// The mark of an ended session is kept for so long: longer than a network can keep a packet.
+    pub ended_kept: Duration,
+    /// How often marks are looked through.
+    pub collect_every: Duration,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -70,6 +78,10 @@ impl Config {
             extents_max: 512,
             copy_pairs_max: 256,
             inquire_after: Duration::from_millis(200),
+            job_life: Duration::from_secs(30),
+            dead_kept: Duration::from_millis(300_500),
+            ended_kept: Duration::from_secs(3600),
+            collect_every: Duration::from_secs(10),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

@@ -1,6 +1,8 @@
 //! A job: one operation on one tablet, from its arrival to its decision.
 
+use crate::collect::Ripe;
 use crate::context::Context;
+use crate::key::Key;
 use bearing_proto::client::Request;
 use bearing_proto::peer::{ItemId, Part, Question, Work};
 use bearing_types::{NodeId, Position, SessionId, TransactionId};
@@ -44,6 +46,8 @@ pub(crate) enum JobWork {
     EndSession(SessionId),
     /// Asks whether a silent session lives, and forgets it if not.
     SweepSession(SessionId),
+    /// Looks through marks from a key on, and removes old ones.
+    Collect { from: Key, ripe: Ripe },
 }
 
 impl Job {
@@ -56,7 +60,8 @@ impl Job {
             | JobWork::Ask { .. }
             | JobWork::Reap(_)
             | JobWork::EndSession(_)
-            | JobWork::SweepSession(_) => None,
+            | JobWork::SweepSession(_)
+            | JobWork::Collect { .. } => None,
         }
     }
 }

@@ -8,6 +8,7 @@
 compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");
 
 mod cache;
+mod collect;
 mod config;
 mod context;
 mod event;

@@ -1,5 +1,6 @@
 //! Running jobs: decide, fetch what is missing, decide again; then write, lock, recall and reply.
 
+use crate::collect::{self, Collected};
 use crate::context::{Context, PartVote};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::job::{Job, JobId, JobWork};
@@ -33,6 +34,7 @@ pub(crate) enum Decided {
     Told(Told),
     Reaped(bool),
     SessionOver,
+    Collected(Collected),
 }
 
 /// What a decision leaves behind besides its result.
@@ -68,9 +70,15 @@ impl MetaServer {
             // What is being copied must not change any more.
             return self.postpone(job, out);
         }
+        if matches!(job.work, JobWork::Request(..))
+            && now.mono.since(job.context.started.mono) >= self.config.job_life
+        {
+            return self.postpone(job, out);
+        }
         self.counters.runs += 1;
         job.runs += 1;
         job.context.range_wanted = false;
+        let known = job.session().is_none_or(|session| tablet.knows(session));
         let mut view = View::new(
             now,
             &self.config,
@@ -83,7 +91,9 @@ impl MetaServer {
             &mut job.context,
         );
         view.by_client = matches!(job.work, JobWork::Request(..));
+        view.known = known;
         let decided = decide(&mut view, &job.work);
+        let met = view.known && !known;
         let effects = Effects {
             wanted: view.wanted,
             batch: view.batch,
@@ -94,6 +104,9 @@ impl MetaServer {
             read_index: view.read_index,
             nothing: view.nothing,
         };
+        if let (true, Some(session)) = (met, job.session()) {
+            tablet.sessions.entry(session).or_default().met = true;
+        }
         match decided {
             Ok(decided) => self.conclude(now, job, decided, effects, out),
             Err(Stop::Need) if job.runs < RUNS_MAX => self.fetch(now, job, effects.wanted, out),
@@ -471,8 +484,11 @@ impl MetaServer {
             (JobWork::SweepSession(session), Decided::SessionOver) => {
                 self.forget_session(start, session);
             }
+            (JobWork::Collect { .. }, Decided::Collected(collected)) => {
+                self.take_collected(now, start, collected, out)
+            }
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
-            (_, Decided::Told(_) | Decided::Reaped(_) | Decided::SessionOver) => {}
+            (_, Decided::Told(_) | Decided::Reaped(_) | Decided::SessionOver | Decided::Collected(_)) => {}
         }
     }
 
@@ -539,7 +555,8 @@ impl MetaServer {
             JobWork::Deliver { .. }
             | JobWork::Reap(_)
             | JobWork::EndSession(_)
-            | JobWork::SweepSession(_) => {}
+            | JobWork::SweepSession(_)
+            | JobWork::Collect { .. } => {}
         }
         self.drop_job(job);
     }
@@ -575,7 +592,10 @@ impl MetaServer {
                 out.push(Command::Note(Note::Damaged(format!("queued item {item:?} was refused: {code}"))));
             }
             JobWork::Ask { from: None, .. } => self.ids_asked = false,
-            JobWork::Reap(_) | JobWork::EndSession(_) | JobWork::SweepSession(_) => {}
+            JobWork::Reap(_)
+            | JobWork::EndSession(_)
+            | JobWork::SweepSession(_)
+            | JobWork::Collect { .. } => {}
         }
         self.drop_job(job);
     }
@@ -657,7 +677,10 @@ impl MetaServer {
 
 fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
     match work {
-        JobWork::Request(_, request) => ops::decide(view, &request.call).map(Decided::Body),
+        JobWork::Request(session, request) => {
+            ops::meet(view, *session, &request.call)?;
+            ops::decide(view, &request.call).map(Decided::Body)
+        }
         JobWork::Prepare { part, .. } => parts::decide(view, part).map(Decided::Promise),
         JobWork::Deliver { work, .. } => works::decide(view, work).map(|()| Decided::Delivered),
         JobWork::Ask { from: Some(_), question, .. } => questions::decide(view, question).map(Decided::Told),
@@ -670,6 +693,7 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
             Ok(Decided::SessionOver)
         }
         JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
+        JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),
     }
 }
 

@@ -22,6 +22,8 @@ use bearing_types::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The machine's questions to the coordinator have this bit, those of its shell do not.
+const FIRST_ASK: u64 = 1 << 63;
 /// The mode of a filesystem's root.
 const ROOT_MODE: u32 = 0o755;
 
@@ -57,7 +59,7 @@ impl Startup {
     pub fn new() -> Startup {
         Startup {
             asks: BTreeMap::new(),
-            next_ask: 1 << 63,
+            next_ask: FIRST_ASK,
             version: None,
             wanted: true,
             polled: None,
@@ -83,8 +85,18 @@ impl Startup {
 
 impl MetaServer {
     pub(crate) fn start(&mut self, now: Now, recovered: Vec<(Block, LogIndex)>, out: &mut Vec<Command>) {
+        self.number_from(now);
         self.startup.recovered = recovered.into_iter().collect();
         self.poll_map(now, out);
+    }
+
+    /// Questions get other numbers than those of this server's earlier lives, so that an answer that was on its way for long is not taken for another's.
+    fn number_from(&mut self, now: Now) {
+        let since = now.wall.0.unsigned_abs();
+        // Jobs' numbers are shifted by those of their questions.
+        self.next_job = (since >> 10) & ((1 << 47) - 1);
+        self.next_data = since >> 1;
+        self.startup.next_ask = FIRST_ASK | since >> 2;
     }
 
     /// Asks for the registers if it is time, and gives up on answers that did not come.
@@ -249,7 +261,7 @@ impl MetaServer {
         let Some(load) = self.startup.loads.remove(&ticket) else { return };
         let start = load.block.start();
         self.startup.pending.remove(&start);
-        let mut tablet = Tablet::new(load.block, load.epoch, load.next_index, &self.config);
+        let mut tablet = Tablet::new(now, load.block, load.epoch, load.next_index, &self.config);
         for pairs in loaded.ranges {
             match decode_pairs(pairs) {
                 Ok(pairs) => {
@@ -348,6 +360,8 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record) {
         }
         (Key::Holder(session), _) => {
             tablet.holders.insert(session);
+            // So that it is asked after when it stays silent.
+            tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
         }
         (Key::Orphan(node, REAPER), _) => {
             tablet.reaping.insert(node);

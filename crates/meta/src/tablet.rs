@@ -1,6 +1,7 @@
 //! One tablet: its records in memory, its log, and who waits for what.
 
 use crate::cache::Cache;
+use crate::collect::Collector;
 use crate::config::Config;
 use crate::event::{AppendNumber, Command};
 use crate::job::JobId;
@@ -11,7 +12,7 @@ use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
 use bearing_seams::{Change, LoggedRecord};
 use bearing_types::{
-    Block, Code, Epoch, LogIndex, Mono, NodeId, Position, Sequence, ServerId, SessionId, TransactionId,
+    Block, Code, Epoch, LogIndex, Mono, NodeId, Now, Position, Sequence, ServerId, SessionId, TransactionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -54,6 +55,8 @@ pub(crate) struct SessionState {
     pub finished_below: Option<Sequence>,
     /// When the session was last heard of here.
     pub heard: Option<Mono>,
+    /// Its home said that it lives.
+    pub met: bool,
 }
 
 #[derive(Debug)]
@@ -132,6 +135,7 @@ pub(crate) struct Tablet {
     pub next_transaction: u64,
     pub live: BTreeSet<u64>,
     pub reaping: BTreeSet<NodeId>,
+    pub collector: Collector,
     /// Replies that the client has: they go with the next record.
     pub stale_replies: Vec<Key>,
     pub next_index: LogIndex,
@@ -147,7 +151,7 @@ pub(crate) struct Tablet {
 }
 
 impl Tablet {
-    pub fn new(block: Block, epoch: Epoch, next_index: LogIndex, config: &Config) -> Tablet {
+    pub fn new(now: Now, block: Block, epoch: Epoch, next_index: LogIndex, config: &Config) -> Tablet {
         let before = LogIndex(next_index.0 - 1);
         Tablet {
             block,
@@ -169,6 +173,7 @@ impl Tablet {
             next_transaction: 1,
             live: BTreeSet::new(),
             reaping: BTreeSet::new(),
+            collector: Collector::new(now),
             stale_replies: Vec::new(),
             next_index,
             committed: before,
@@ -180,6 +185,13 @@ impl Tablet {
             applying: VecDeque::new(),
             held: BTreeMap::new(),
         }
+    }
+
+    /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes with the session's end here.
+    pub fn knows(&self, session: SessionId) -> bool {
+        self.registered.contains_key(&session)
+            || self.holders.contains(&session)
+            || self.sessions.get(&session).is_some_and(|state| state.met)
     }
 
     /// The index of the youngest record, committed or not.

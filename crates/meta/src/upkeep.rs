@@ -47,6 +47,7 @@ impl MetaServer {
             for start in starts {
                 self.resend_tablet(now, start, out);
                 self.resume_reaping(now, start);
+                self.collect(now, start);
             }
         }
     }

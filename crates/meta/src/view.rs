@@ -68,6 +68,8 @@ pub(crate) struct View<'a> {
     pub by_client: bool,
     /// Who asks, if a client does.
     pub session: Option<SessionId>,
+    /// Whether the session is known to live.
+    pub known: bool,
     pub data_servers: &'a DataServers,
     pub filesystem: &'a FilesystemRecord,
     pub(crate) cache: &'a mut Cache,
@@ -117,6 +119,7 @@ impl<'a> View<'a> {
             tablet: tablet.block,
             by_client: false,
             session,
+            known: false,
             data_servers,
             filesystem,
             cache: &mut tablet.cache,

@@ -20,6 +20,7 @@ use bearing_seams::{
 use bearing_types::{Block, LogIndex, ServerId, SessionId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The log is cut when it is longer than this; small, so that cutting happens.
 const LOG_BYTES_MAX: u64 = 128 << 10;
@@ -119,6 +120,11 @@ impl MetaHost {
         config.list_entries_max = 16;
         config.copy_pairs_max = 24;
         config.id_range = 64;
+        // Short, so that marks are collected, and requests given up, while clients work.
+        config.job_life = Duration::from_millis(1_500);
+        config.dead_kept = Duration::from_secs(2);
+        config.ended_kept = Duration::from_secs(12);
+        config.collect_every = Duration::from_millis(500);
         config.mutant = self.planted.meta;
         config
     }

@@ -182,9 +182,8 @@ impl Model {
                 self.dead.insert(directory);
                 touched.directories.insert((directory, tablet));
             }
-            (Key::Dead(directory), None) => {
-                self.dead.remove(&directory);
-            }
+            // The mark goes some day; the directory stays dead.
+            (Key::Dead(_), None) => {}
             (Key::Orphan(node, session), Some(_)) => {
                 self.orphans.insert((node, session));
             }

@@ -21,7 +21,7 @@ use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
 
 pub(crate) use release::{forget_holder, reap_page};
-pub(crate) use session::end as end_session;
+pub(crate) use session::{end as end_session, meet};
 
 /// Decides a client's call.
 pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {

@@ -4,7 +4,8 @@ use crate::key::Key;
 use crate::record::Record;
 use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
-use bearing_proto::client::Body;
+use bearing_proto::client::{Body, Call};
+use bearing_proto::peer::{Question, Told};
 use bearing_types::{Code, SessionId};
 
 pub(super) fn open(view: &mut View) -> Decide<Body> {
@@ -29,6 +30,23 @@ pub(super) fn close(view: &mut View) -> Decide<Body> {
     let session = asker(view)?;
     end(view, session);
     Ok(Body::Done)
+}
+
+/// A session that this tablet does not know lives, or it is refused: its home says so. Whatever comes late from a session that is over finds no mark of
+/// it some day, but never a home.
+pub(crate) fn meet(view: &mut View, session: SessionId, call: &Call) -> Decide<()> {
+    let at_home = matches!(call, Call::OpenSession | Call::RenewSession | Call::CloseSession);
+    if view.known || at_home {
+        return Ok(());
+    }
+    match view.ask(position_of_session(session), Question::Session { session })? {
+        Told::Session { alive: true } => {
+            view.known = true;
+            Ok(())
+        }
+        Told::Session { alive: false } => Err(Stop::Refuse(Code::SessionEnded)),
+        _ => Err(Stop::Later),
+    }
 }
 
 /// Ends a session: the mark first, everything else after it.

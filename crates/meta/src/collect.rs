@@ -1,0 +1,219 @@
+//! Collection of marks that have done their work: of directories that were removed, of sessions that ended. Upkeep goes over them in bounded steps.
+//!
+//! Why they may go at all:
+//!
+//! - A *dead* mark refuses children of a removed directory to whoever has a grant from before. Without it, the first child of a directory in a tablet needs
+//!   the consent of the directory's node, and that is gone for ever (ids are never used again). What the mark alone refuses is an operation that
+//!   got this consent before the removal and decides after it. No operation lives longer than `job_life`, so a mark that is older refuses nothing that
+//!   the node would not. It is kept for longer than any grant lives, so that such clients are told "no such directory" and not to ask again.
+//! - An *ended* mark refuses what a session sent before its end. Without it, the tablet does not know the session, and a session that a tablet does
+//!   not know is asked for at its home, where it has no record any more: session ids are never used again. So the mark saves a question. At the home
+//!   itself it refuses a late copy of the packet that opened the session. A client sends nothing else before that is answered, and does not
+//!   send it again afterwards: only a packet that the network kept for longer than `ended_kept` (an hour; networks keep packets for
+//!   minutes) could open the session once more.
+//!
+//! Invariant: a mark is never taken for older than it is. Ages are told by the machine's monotonic clock as far as this server has had the tablet; marks of
+//! owners before count from when it was taken, whatever their clocks said. This module must not know what the marks are asked for.
+
+use crate::config::Config;
+use crate::event::{Command, Note};
+use crate::job::JobWork;
+use crate::key::Key;
+use crate::machine::MetaServer;
+use crate::record::Record;
+use crate::view::{Decide, View};
+use bearing_types::{Mono, NodeId, Now, Position, SessionId, Wall};
+use std::time::Duration;
+
+/// Marks looked at in one step.
+const MARKS_MAX: usize = 256;
+
+/// What a tablet knows about the age of its marks, and how far it has come with them.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    taken: Mono,
+    /// The least by which the wall clock was ahead of the monotonic one, in nanoseconds, since the tablet was taken. A mark says the wall clock's time at
+    /// which it was made; this makes it the latest monotonic time at which that can have been, however the wall clock was set meanwhile.
+    ahead_min: i64,
+    /// Where the next step begins.
+    from: Key,
+    due: Mono,
+}
+
+/// Marks made before these times may go; `None`: none of the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ripe {
+    dead: Option<Wall>,
+    ended: Option<Wall>,
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    /// Where the next one goes on; `None` at the end.
+    next: Option<Key>,
+    removed: bool,
+    ended: Vec<SessionId>,
+}
+
+const FIRST: Key = Key::Dead(NodeId(0));
+
+impl Collector {
+    /// Of a tablet that is taken now.
+    pub fn new(now: Now) -> Collector {
+        Collector { taken: now.mono, ahead_min: ahead(now), from: FIRST, due: now.mono }
+    }
+
+    /// Notes how far apart the clocks are.
+    fn note(&mut self, now: Now) {
+        self.ahead_min = self.ahead_min.min(ahead(now));
+    }
+
+    fn ripe(&self, now: Now, config: &Config) -> Ripe {
+        let before = |kept: Duration| {
+            let latest = now.mono.0.checked_sub(kept.as_nanos() as u64)?;
+            let reigned = now.mono.since(self.taken) >= kept;
+            reigned.then(|| Wall(self.ahead_min.saturating_add_unsigned(latest)))
+        };
+        Ripe { dead: before(config.dead_kept), ended: before(config.ended_kept) }
+    }
+}
+
+fn ahead(now: Now) -> i64 {
+    now.wall.0.saturating_sub_unsigned(now.mono.0)
+}
+
+impl MetaServer {
+    /// Starts the next step in a tablet if it is time.
+    pub(crate) fn collect(&mut self, now: Now, start: Position) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        tablet.collector.note(now);
+        let ripe = tablet.collector.ripe(now, &self.config);
+        let from = tablet.collector.from;
+        if now.mono < tablet.collector.due || (ripe.dead.is_none() && ripe.ended.is_none()) {
+            return;
+        }
+        let running = |work: &JobWork| matches!(work, JobWork::Collect { .. });
+        if !self.jobs.values().any(|job| job.tablet == start && running(&job.work)) {
+            self.new_job(start, JobWork::Collect { from, ripe }, now);
+        }
+    }
+
+    /// A step is logged.
+    pub(crate) fn take_collected(
+        &mut self,
+        now: Now,
+        start: Position,
+        collected: Collected,
+        out: &mut Vec<Command>,
+    ) {
+        if collected.removed {
+            out.push(Command::Note(Note::Step("marks collected")));
+        }
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        for session in collected.ended {
+            tablet.ended.remove(&session);
+        }
+        match collected.next {
+            Some(next) => tablet.collector.from = next,
+            None => {
+                tablet.collector.from = FIRST;
+                tablet.collector.due = now.mono.after(self.config.collect_every);
+            }
+        }
+    }
+}
+
+/// One step: a page of dead marks, or of ended ones.
+pub(crate) fn step(view: &mut View, from: Key, ripe: Ripe) -> Decide<Collected> {
+    let (last, before) = match from {
+        Key::Ended(_) => (Key::Ended(SessionId(u64::MAX)), ripe.ended),
+        _ => (Key::Dead(NodeId(u64::MAX)), ripe.dead),
+    };
+    let page = view.range(from..=last, MARKS_MAX)?;
+    let full = view.range_was_full(&(from..=last), MARKS_MAX);
+    let mut collected = Collected { next: None, removed: false, ended: Vec::new() };
+    let is_ripe =
+        |record: &Record| matches!(record, Record::Mark(made) if before.is_some_and(|before| *made < before));
+    for (key, _) in page.iter().filter(|(_, record)| is_ripe(record)) {
+        view.delete(*key);
+        collected.removed = true;
+        if let Key::Ended(session) = key {
+            collected.ended.push(*session);
+        }
+    }
+    collected.next = match page.last() {
+        Some((key, _)) if full => after(*key),
+        _ => after(last),
+    };
+    Ok(collected)
+}
+
+/// The first key behind a mark's, over all marks.
+fn after(key: Key) -> Option<Key> {
+    match key {
+        Key::Dead(NodeId(u64::MAX)) => Some(Key::Ended(SessionId(0))),
+        Key::Dead(NodeId(node)) => Some(Key::Dead(NodeId(node + 1))),
+        Key::Ended(SessionId(session)) => session.checked_add(1).map(|next| Key::Ended(SessionId(next))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Duration = Duration::from_secs(100);
+
+    fn config() -> Config {
+        Config { dead_kept: KEPT, ended_kept: KEPT * 2, ..Config::standard() }
+    }
+
+    fn at(mono_s: u64, wall_s: i64) -> Now {
+        Now { mono: Mono(mono_s * 1_000_000_000), wall: Wall(wall_s * 1_000_000_000) }
+    }
+
+    fn dead_before(collector: &Collector, now: Now) -> Option<i64> {
+        collector.ripe(now, &config()).dead.map(|wall| wall.0 / 1_000_000_000)
+    }
+
+    #[test]
+    fn nothing_goes_before_the_tablet_was_had_for_as_long_as_a_mark_is_kept() {
+        let collector = Collector::new(at(1_000, 50_000));
+        assert_eq!(dead_before(&collector, at(1_099, 50_099)), None);
+        assert_eq!(dead_before(&collector, at(1_100, 50_100)), Some(50_000));
+        assert_eq!(collector.ripe(at(1_100, 50_100), &config()).ended, None);
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumps_forward_makes_no_mark_older() {
+        let mut collector = Collector::new(at(1_000, 50_000));
+        // A mark made now says 50,150, whatever the clock says later.
+        collector.note(at(1_150, 50_150));
+        collector.note(at(1_151, 90_000));
+        assert_eq!(dead_before(&collector, at(1_200, 90_049)), Some(50_100));
+        assert_eq!(dead_before(&collector, at(1_251, 90_100)), Some(50_151));
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_makes_marks_be_kept_for_longer_never_shorter() {
+        let mut collector = Collector::new(at(1_000, 50_000));
+        // A mark made before the clock was set back says 50,150, one made after it 40,151.
+        collector.note(at(1_151, 40_151));
+        assert_eq!(dead_before(&collector, at(1_250, 40_250)), Some(40_150));
+        assert_eq!(dead_before(&collector, at(1_252, 40_252)), Some(40_152));
+    }
+
+    #[test]
+    fn steps_go_over_all_marks_and_end() {
+        let (mut key, mut kinds) = (Some(FIRST), 0);
+        while let Some(present) = key {
+            kinds += 1;
+            key = match present {
+                Key::Dead(_) => after(Key::Dead(NodeId(u64::MAX))),
+                _ => after(Key::Ended(SessionId(u64::MAX))),
+            };
+        }
+        assert_eq!(kinds, 2);
+    }
+}
