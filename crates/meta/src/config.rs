@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Config {
     /// Clean entries cached per tablet.
     pub cache_entries_max: usize,
+    /// So many keys of committed changes are gathered before they go to the store. They go at the next upkeep anyway.
+    pub apply_gathered_max: usize,
     /// The longest lease: files and directories that are read often.
     pub lease_max: Duration,
     /// The shortest lease worth giving.
@@ -61,6 +63,7 @@ impl Config {
     pub fn standard() -> Config {
         Config {
             cache_entries_max: 1 << 20,
+            apply_gathered_max: 4096,
             lease_max: Duration::from_secs(3),
             lease_min: Duration::from_millis(300),
             grant_life: Duration::from_secs(300),

@@ -48,6 +48,8 @@ pub enum Event {
     Applied(Block, LogIndex, EngineResult<()>),
     /// Somebody wants a tablet served by another server.
     HandOver(Block, ServerId),
+    /// The log is to be cut: all that is committed shall go to the stores.
+    LogFull,
     /// Time passed.
     Tick,
 }

@@ -72,6 +72,7 @@ impl MetaServer {
             loading: None,
             sent: now.mono,
         });
+        tablet.apply_gathered(out);
         out.push(Command::Note(Note::Step("hand-over begins")));
         self.go_on_leaving(now, start, out);
     }

@@ -94,6 +94,11 @@ impl Key {
         bytes
     }
 
+    /// Whether a key is put once and deleted once and then never used again.
+    pub fn is_written_once(&self) -> bool {
+        matches!(self, Key::Reply(..) | Key::Outbox(_))
+    }
+
     /// A key from its bytes; `None` if they are not a key.
     pub fn decode(bytes: &[u8]) -> Option<Key> {
         let mut fields = Fields(bytes.get(1..)?);

@@ -7,6 +7,7 @@
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");
 
+mod apply;
 mod cache;
 mod collect;
 mod config;

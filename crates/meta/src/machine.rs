@@ -137,6 +137,7 @@ impl MetaServer {
             Event::Synced(number, result) => self.take_synced(now, number, result, out),
             Event::Applied(block, index, result) => self.take_applied(now, block.start(), index, result, out),
             Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
+            Event::LogFull => self.apply_all(out),
             Event::Tick => {}
         }
         if now.mono >= self.next_upkeep {
@@ -288,6 +289,12 @@ impl MetaServer {
             }
         }
         self.parts_stable(number, out);
+    }
+
+    pub(crate) fn apply_all(&mut self, out: &mut Vec<Command>) {
+        for tablet in self.tablets.values_mut() {
+            tablet.apply_gathered(out);
+        }
     }
 
     fn take_applied(

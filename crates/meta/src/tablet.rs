@@ -1,5 +1,6 @@
 //! One tablet: its records in memory, its log, and who waits for what.
 
+use crate::apply::Applies;
 use crate::cache::Cache;
 use crate::collect::Collector;
 use crate::config::Config;
@@ -10,7 +11,7 @@ use crate::lease::LeaseTable;
 use crate::record::{InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
-use bearing_seams::{Change, LoggedRecord};
+use bearing_seams::LoggedRecord;
 use bearing_types::{
     Block, Code, Epoch, LogIndex, Mono, NodeId, Now, Position, Sequence, ServerId, SessionId, TransactionId,
 };
@@ -145,8 +146,8 @@ pub(crate) struct Tablet {
     #[cfg(feature = "mutants")]
     applies_early: bool,
     appended: VecDeque<(AppendNumber, LogIndex)>,
-    unapplied: VecDeque<(LogIndex, Vec<LoggedChange>, Vec<Key>)>,
-    applying: VecDeque<(LogIndex, Vec<Key>)>,
+    applies: Applies,
+    apply_gathered_max: usize,
     held: BTreeMap<LogIndex, Vec<Held>>,
 }
 
@@ -181,8 +182,8 @@ impl Tablet {
             #[cfg(feature = "mutants")]
             applies_early: config.mutant == Some(crate::mutant::Mutant::WrongSyncOrder),
             appended: VecDeque::new(),
-            unapplied: VecDeque::new(),
-            applying: VecDeque::new(),
+            applies: Applies::new(),
+            apply_gathered_max: config.apply_gathered_max,
             held: BTreeMap::new(),
         }
     }
@@ -217,21 +218,20 @@ impl Tablet {
         let logged = LoggedRecord { tablet: self.block, epoch: self.epoch, index, bytes: entry.encode() };
         out.push(Command::Append(number, logged));
         self.appended.push_back((number, index));
-        let keys = batch.keys().copied().collect();
-        self.unapplied.push_back((index, entry.changes, keys));
+        let values = entry.changes.into_iter().map(|change| change.value);
+        self.applies.log(index, batch.keys().copied().zip(values).collect());
         for (key, record) in batch {
             self.cache.change(key, record, index);
         }
         #[cfg(feature = "mutants")]
         if self.applies_early {
-            let committed = std::mem::replace(&mut self.committed, index);
-            self.emit_applies(out);
-            self.committed = committed;
+            self.applies.commit(index);
+            self.apply_gathered(out);
         }
         index
     }
 
-    /// Notes that appends up to `number` are stable. Emits applies, and returns what may leave now.
+    /// Notes that appends up to `number` are stable. Returns what may leave now.
     pub fn synced(&mut self, number: AppendNumber, out: &mut Vec<Command>) -> Vec<Held> {
         while let Some((appended, index)) = self.appended.front().copied() {
             if appended > number {
@@ -240,29 +240,25 @@ impl Tablet {
             self.appended.pop_front();
             self.committed = index;
         }
-        self.emit_applies(out);
+        self.applies.commit(self.committed);
+        // A tablet that leaves is copied from the store.
+        if self.applies.len() >= self.apply_gathered_max || matches!(self.phase, Phase::Leaving(_)) {
+            self.apply_gathered(out);
+        }
         let later = self.held.split_off(&self.committed.next());
         std::mem::replace(&mut self.held, later).into_values().flatten().collect()
     }
 
-    fn emit_applies(&mut self, out: &mut Vec<Command>) {
-        let (mut changes, mut keys, mut last) = (Vec::new(), Vec::new(), None);
-        while self.unapplied.front().is_some_and(|(index, ..)| *index <= self.committed) {
-            let (index, logged, touched) = self.unapplied.pop_front().expect("seen just now");
-            changes.extend(logged.into_iter().map(|change| Change { key: change.key, value: change.value }));
-            keys.extend(touched);
-            last = Some(index);
-        }
-        if let Some(index) = last {
+    /// Sends what is committed on to the store.
+    pub fn apply_gathered(&mut self, out: &mut Vec<Command>) {
+        if let Some((index, changes)) = self.applies.take() {
             out.push(Command::Apply(self.block, index, changes));
-            self.applying.push_back((index, keys));
         }
     }
 
     /// The store holds everything up to a record.
     pub fn applied(&mut self, up_to: LogIndex) {
-        while self.applying.front().is_some_and(|(index, _)| *index <= up_to) {
-            let (index, keys) = self.applying.pop_front().expect("seen just now");
+        for (index, keys) in self.applies.applied(up_to) {
             self.cache.applied(keys, index);
             self.applied = index;
         }

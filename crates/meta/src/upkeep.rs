@@ -36,6 +36,7 @@ impl MetaServer {
         for start in &starts {
             if let Some(tablet) = self.tablets.get_mut(start) {
                 tablet.leases.expire(now.mono);
+                tablet.apply_gathered(out);
             }
             self.watch_sessions(now, *start);
             self.watch_leaving(now, *start, out);

@@ -25,6 +25,8 @@ fn cluster() -> Cluster {
 
 /// The marks of a kind that are stored anywhere.
 fn marks(cluster: &mut Cluster, of: Key) -> usize {
+    // What is committed is in the stores after the next upkeep.
+    cluster.pass(Duration::from_millis(50));
     let tag = of.encode()[0];
     let range = KeyRange { start: vec![tag], end: Some(vec![tag + 1]) };
     let mut count = 0;

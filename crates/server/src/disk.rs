@@ -69,10 +69,14 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
         if std::mem::take(&mut self.flushed) { self.log.cut(mark) } else { Ok(()) }
     }
 
-    /// Flushes the store when the log has grown by its limit and nothing in it is still to be applied. To be called when no command is left
-    /// over.
-    pub fn flush_if_due(&mut self) -> EngineResult<()> {
-        if self.unflushed_bytes < self.log_bytes_max || !self.unapplied.is_empty() {
+    /// Whether the log has grown by its limit since the last flush.
+    pub fn is_flush_due(&self) -> bool {
+        self.unflushed_bytes >= self.log_bytes_max
+    }
+
+    /// Flushes the store, unless something in the log is still to be applied. To be called when no command is left over.
+    pub fn flush(&mut self) -> EngineResult<()> {
+        if !self.unapplied.is_empty() {
             return Ok(());
         }
         self.store.flush()?;
@@ -168,12 +172,12 @@ mod tests {
         let mut disk = disk(1);
         disk.append(AppendNumber(1), record(1));
         disk.sync();
-        disk.flush_if_due().unwrap();
+        disk.flush().unwrap();
         disk.append(AppendNumber(2), record(2));
         disk.sync();
         assert_eq!(disk.log.read(None, 9).unwrap().len(), 2, "record 1 is not applied yet");
         disk.apply(Block::RING, LogIndex(2), &[]);
-        disk.flush_if_due().unwrap();
+        disk.flush().unwrap();
         disk.append(AppendNumber(3), record(3));
         disk.sync();
         let kept: Vec<_> =

@@ -63,19 +63,16 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
         if self.machine.next_wake() <= now.mono {
             self.events.push_back(Event::Tick);
         }
-        loop {
-            while let Some(event) = self.events.pop_front() {
-                self.step(now, event, post)?;
-            }
-            match self.disk.sync() {
-                Some(synced) => self.events.push_back(synced),
-                None => break,
-            }
-        }
+        self.run_events(now, post)?;
         if let Some(reason) = self.failed.take() {
             return Err(StartError::Stopped { server: self.id, reason });
         }
-        self.disk.flush_if_due().map_err(StartError::engine("flush the store"))
+        if self.disk.is_flush_due() {
+            self.step(now, Event::LogFull, post)?;
+            self.run_events(now, post)?;
+            self.disk.flush().map_err(StartError::engine("flush the store"))?;
+        }
+        Ok(())
     }
 
     fn next_wake(&self) -> Option<Mono> {
@@ -93,6 +90,19 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
 }
 
 impl<S: Store, L: TabletLog> TabletKeeper<S, L> {
+    /// Until nothing is left to do, and all that was appended is synced.
+    fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.step(now, event, post)?;
+            }
+            match self.disk.sync() {
+                Some(synced) => self.events.push_back(synced),
+                None => return Ok(()),
+            }
+        }
+    }
+
     fn step(&mut self, now: Now, event: Event, post: &mut Post) -> Result<(), StartError> {
         self.machine.step(now, event, &mut self.commands);
         let mut commands = std::mem::take(&mut self.commands);

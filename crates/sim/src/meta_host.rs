@@ -110,7 +110,7 @@ impl MetaHost {
         let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
         self.step(world, ledger, Event::Start(recovered));
-        self.finish_step(world);
+        self.finish_step(world, ledger);
     }
 
     fn config(&self) -> Config {
@@ -164,7 +164,7 @@ impl MetaHost {
     /// Somebody wants a tablet served elsewhere.
     pub fn hand_over(&mut self, world: &mut World, ledger: &mut Ledger, block: Block, to: ServerId) {
         self.step(world, ledger, Event::HandOver(block, to));
-        self.finish_step(world);
+        self.finish_step(world, ledger);
     }
 
     /// A packet arrived.
@@ -184,7 +184,7 @@ impl MetaHost {
             };
             self.step(world, ledger, event);
         }
-        self.finish_step(world);
+        self.finish_step(world, ledger);
     }
 
     /// The machine wanted to be woken now.
@@ -194,7 +194,7 @@ impl MetaHost {
         }
         self.wake_at = None;
         self.step(world, ledger, Event::Tick);
-        self.finish_step(world);
+        self.finish_step(world, ledger);
     }
 
     /// Something of the disk is done now.
@@ -204,7 +204,7 @@ impl MetaHost {
             Some(Job::Report(event)) => self.step(world, ledger, *event),
             None => return,
         }
-        self.finish_step(world);
+        self.finish_step(world, ledger);
     }
 
     // --- commands ---
@@ -227,9 +227,9 @@ impl MetaHost {
         self.out = commands;
     }
 
-    fn finish_step(&mut self, world: &mut World) {
+    fn finish_step(&mut self, world: &mut World, ledger: &mut Ledger) {
         self.begin_sync(world);
-        self.flush_if_due();
+        self.flush_if_due(world, ledger);
         self.post.flush(world);
         self.set_wake(world);
     }
@@ -376,9 +376,12 @@ impl MetaHost {
     }
 
     /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is cut after the next append.
-    fn flush_if_due(&mut self) {
-        let due = !self.flushed && self.unapplied.is_empty() && self.log.bytes_used() >= LOG_BYTES_MAX;
-        if due && self.dying.is_none() {
+    fn flush_if_due(&mut self, world: &mut World, ledger: &mut Ledger) {
+        let due = !self.flushed && self.log.bytes_used() >= LOG_BYTES_MAX;
+        if due && !self.unapplied.is_empty() {
+            self.step(world, ledger, Event::LogFull);
+        }
+        if due && self.unapplied.is_empty() && self.dying.is_none() {
             self.store.flush().expect("a store in memory flushes");
             self.flushed = true;
         }

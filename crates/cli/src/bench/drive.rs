@@ -274,11 +274,11 @@ impl<T: Copy> Lanes<T> {
                 break;
             };
             let (position, call) = work.call(tag);
-            if count == 1 {
+            // Where nothing is known yet, the answer to a single request tells the tablet.
+            let Some(located) = link.map().locate(position).filter(|_| count > 1) else {
                 return vec![(tag, position, call)];
-            }
-            let tablet = link.map().locate(position).map_or(position, |located| located.block.start());
-            let lane = self.by_tablet.entry(tablet).or_default();
+            };
+            let lane = self.by_tablet.entry(located.block.start()).or_default();
             lane.push((tag, position, call));
             if lane.len() == count {
                 return std::mem::take(lane);

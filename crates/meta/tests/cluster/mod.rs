@@ -124,6 +124,8 @@ impl Cluster {
 
     /// Changes the stored value of a record that is not cached any more: the server is started again from it.
     pub fn damage(&mut self, id: ServerId, tablet: Block, key: &[u8], damage: impl FnOnce(&mut Vec<u8>)) {
+        // What is committed is in the stores after the next upkeep.
+        self.pass(Duration::from_millis(50));
         let Host { mut store, log, .. } = self.hosts.remove(&id).unwrap();
         let mut value = store.get(tablet, key).unwrap().expect("the record is in the store");
         damage(&mut value);
