@@ -57,6 +57,7 @@ fn is_hopeless(error: &StartError) -> bool {
         StartError::File { .. }
         | StartError::Occupied { .. }
         | StartError::Listen(_)
+        | StartError::DiskFailed { .. }
         | StartError::Stopped { .. } => false,
     }
 }

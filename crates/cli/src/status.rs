@@ -37,6 +37,10 @@ struct DaemonView {
     pid: Option<u32>,
     address: String,
     state: &'static str,
+    /// By how many milliseconds its clock is ahead of the middle one of the servers that it hears.
+    clock_ahead_ms: Option<i64>,
+    /// Why it failed, or what is wrong with its clock.
+    reason: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -103,10 +107,13 @@ fn complain(error: anyhow::Error) {
 
 fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {
     let state = DaemonState::read(&layout.daemon(daemon.name));
-    let (pid, state) = match &state {
+    let alive = state.as_ref().filter(|state| state.is_alive());
+    let (pid, word_of) = match &state {
         None => (None, "stopped"),
         Some(state) if state.is_alive() => (Some(state.pid), word(state.state)),
-        Some(DaemonState { state: phase @ (Phase::Stopped | Phase::Failed), .. }) => (None, word(*phase)),
+        Some(DaemonState { state: phase @ (Phase::Stopped | Phase::Failed | Phase::DiskFailed), .. }) => {
+            (None, word(*phase))
+        }
         Some(_) => (None, "dead"),
     };
     DaemonView {
@@ -115,7 +122,9 @@ fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {
         id: daemon.name.number,
         pid,
         address: daemon.address.to_string(),
-        state,
+        state: word_of,
+        clock_ahead_ms: alive.and_then(|state| state.clock_ahead_ms),
+        reason: state.as_ref().and_then(|state| state.reason.clone()),
     }
 }
 
@@ -123,6 +132,8 @@ fn word(phase: Phase) -> &'static str {
     match phase {
         Phase::Starting => "starting",
         Phase::Serving => "serving",
+        Phase::ClockOff => "clock off",
+        Phase::DiskFailed => "disk failed",
         Phase::Stopping => "stopping",
         Phase::Stopped => "stopped",
         Phase::Failed => "failed",
@@ -160,6 +171,11 @@ fn print(view: &View) {
         daemons.add_row([name, pid, daemon.address.clone(), daemon.state.to_owned()]);
     }
     println!("{daemons}");
+    for daemon in &view.daemons {
+        if let Some(reason) = &daemon.reason {
+            println!("\n{} ({}): {reason}", daemon.name, daemon.state);
+        }
+    }
     if let Some(tablets) = &view.tablets {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(["TABLET", "EPOCH", "OWNER"]);

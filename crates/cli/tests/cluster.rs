@@ -77,6 +77,39 @@ fn without_restart_the_dead_stay_dead() {
 }
 
 #[test]
+fn clocks_of_all_daemons_are_measured() {
+    let cluster = TestCluster::started("clocks");
+    wait_for("every daemon knows how its clock is", PATIENCE, || {
+        let status = cluster.status();
+        let daemons = status["daemons"].as_array().unwrap();
+        // They all read the same one.
+        daemons.iter().all(|daemon| daemon["clock_ahead_ms"].as_i64().is_some_and(|ahead| ahead.abs() < 200))
+    });
+    assert!(cluster.serves());
+}
+
+#[test]
+fn a_data_server_whose_disk_fails_says_so_and_another_takes_its_place() {
+    let cluster = TestCluster::started("disk");
+    let local = cluster.root().join("local");
+    fs::write(&local, "what was stored").unwrap();
+    // Where chunks are made there is no directory any more.
+    let (chunks, aside) = (cluster.file("data-1/chunks/chunks"), cluster.file("data-1/chunks/aside"));
+    fs::rename(&chunks, &aside).unwrap();
+    fs::write(&chunks, "not a directory").unwrap();
+    cluster.run(&["fs", "put", local.to_str().unwrap(), "/kept"]).ok();
+    let daemon = || cluster.status()["daemons"][3].clone();
+    wait_for("it is seen that the disk failed", PATIENCE, || daemon()["state"] == "disk failed");
+    assert!(daemon()["reason"].as_str().unwrap().contains("the disk failed"), "{}", daemon());
+    let pid = daemon()["pid"].as_u64().expect("it goes on serving what can be read");
+    assert_eq!(cluster.run(&["fs", "cat", "/kept"]).ok(), "what was stored");
+    fs::remove_file(&chunks).unwrap();
+    fs::rename(&aside, &chunks).unwrap();
+    kill([pid]);
+    wait_for("it serves again", PATIENCE, || daemon()["state"] == "serving");
+}
+
+#[test]
 fn files_can_be_used_without_a_mount() {
     let cluster = TestCluster::started("files");
     let (local, back) = (cluster.root().join("local"), cluster.root().join("back"));

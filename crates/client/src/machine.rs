@@ -124,7 +124,8 @@ impl State {
             | Message::Peer(_)
             | Message::Data(_)
             | Message::Ask(_)
-            | Message::Told(_) => self.counters.unexpected += 1,
+            | Message::Told(_)
+            | Message::Clock(_) => self.counters.unexpected += 1,
         }
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct Core {
     pub counters: Counters,
     /// A sync or write failed: no appends any more.
     pub failed: bool,
+    /// The clock is too far from others': no new chunks.
+    pub clock_off: bool,
     /// Bytes of frames held by all chunks.
     pub held_bytes: u64,
     pub reads: usize,
@@ -92,6 +94,7 @@ impl Core {
             asked: BTreeMap::new(),
             counters: Counters::default(),
             failed: false,
+            clock_off: false,
             held_bytes: 0,
             reads: 0,
             read_bytes: 0,

@@ -54,6 +54,8 @@ pub enum Event {
         /// Bytes used and bytes free.
         result: EngineResult<(u64, u64)>,
     },
+    /// This server's clock is too far from those of others, or is so no more.
+    ClockOff(bool),
     /// The time that `next_wake` asked for has come.
     Tick,
 }

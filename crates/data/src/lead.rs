@@ -274,7 +274,8 @@ impl Chunk {
             | DataError::Corrupt
             | DataError::BeyondEnd
             | DataError::Capability
-            | DataError::Failed => self.peer_lost(cx, server),
+            | DataError::Failed
+            | DataError::Clock => self.peer_lost(cx, server),
         }
     }
 

@@ -58,6 +58,10 @@ impl DataServer {
                 self.tick(now, out);
                 None
             }
+            Event::ClockOff(off) => {
+                self.core.clock_off = off;
+                None
+            }
         };
         if let Some(chunk) = touched {
             self.settle(chunk);
@@ -259,6 +263,9 @@ fn ping(cx: &mut Cx<'_>, asker: Asker) {
     // Who looks for servers for a new chunk asks this.
     if cx.core.failed {
         return cx.refuse(asker, DataError::Failed);
+    }
+    if cx.core.clock_off {
+        return cx.refuse(asker, DataError::Clock);
     }
     if cx.core.pings >= cx.core.config.pings_max {
         return cx.drop_request();

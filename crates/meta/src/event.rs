@@ -50,6 +50,8 @@ pub enum Event {
     HandOver(Block, ServerId),
     /// The log is to be cut: all that is committed shall go to the stores.
     LogFull,
+    /// This server's clock is too far from those of others, or is so no more.
+    ClockOff(bool),
     /// Time passed.
     Tick,
 }
@@ -101,6 +103,8 @@ pub enum Note {
     Left(Block),
     /// The log or the store failed: nothing is accepted any more.
     Failed(String),
+    /// The coordinator holds what this program cannot read: nothing is accepted any more, and starting again would not help.
+    Unreadable(String),
     /// Stored records make no sense.
     Damaged(String),
     /// Something happened in a protocol that crash tests want to hit: its name.

@@ -14,7 +14,6 @@ use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::EngineError;
 use bearing_types::{Mono, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Display;
 
 /// Counts of what the server did. Shells publish them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +65,9 @@ pub struct MetaServer {
     pub(crate) data_servers: Vec<ServerId>,
     /// Messages of this server's tablets to each other.
     pub(crate) inward: VecDeque<PeerMessage>,
-    pub(crate) failed: Option<String>,
+    pub(crate) failed: bool,
+    /// No grants, capabilities or times of changes go out, and none come in.
+    pub(crate) clock_off: bool,
     pub(crate) next_upkeep: Mono,
     pub(crate) next_resend: Mono,
     pub(crate) arriving: BTreeMap<Position, crate::handover::Arriving>,
@@ -111,7 +112,8 @@ impl MetaServer {
             data_space: BTreeMap::new(),
             data_servers: Vec::new(),
             inward: VecDeque::new(),
-            failed: None,
+            failed: false,
+            clock_off: false,
             next_upkeep: Mono::ZERO,
             next_resend: Mono::ZERO,
             arriving: BTreeMap::new(),
@@ -123,7 +125,7 @@ impl MetaServer {
 
     /// Takes an event; appends what is to be done to `out`.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
-        if self.failed.is_some() {
+        if self.failed {
             return self.step_failed(event, out);
         }
         match event {
@@ -138,6 +140,7 @@ impl MetaServer {
             Event::Applied(block, index, result) => self.take_applied(now, block.start(), index, result, out),
             Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
             Event::LogFull => self.apply_all(out),
+            Event::ClockOff(off) => self.clock_off = off,
             Event::Tick => {}
         }
         if now.mono >= self.next_upkeep {
@@ -181,10 +184,14 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn fail(&mut self, doing: &str, error: &dyn Display, out: &mut Vec<Command>) {
+    pub(crate) fn fail(&mut self, doing: &str, error: &EngineError, out: &mut Vec<Command>) {
         let what = format!("{doing}: {error}");
-        out.push(Command::Note(Note::Failed(what.clone())));
-        self.failed = Some(what);
+        out.push(Command::Note(Note::Failed(what)));
+        self.stop_serving();
+    }
+
+    pub(crate) fn stop_serving(&mut self) {
+        self.failed = true;
         self.tablets.clear();
         self.jobs.clear();
         self.ready.clear();

@@ -11,6 +11,9 @@ use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
 /// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
 const LEAVING_RETRY_US: u32 = 5_000;
 
+/// The same while this server's clock is off.
+const CLOCK_RETRY_US: u32 = 200_000;
+
 impl MetaServer {
     pub(crate) fn take_request(
         &mut self,
@@ -25,6 +28,12 @@ impl MetaServer {
             Call::Map { have } => return self.answer_map(session, sequence, have, out),
             Call::Statfs => return self.answer_statfs(session, sequence, out),
             _ => {}
+        }
+        // A session lives by durations, so it can be kept alive; all else may come to rest on the time of day.
+        let timeless = matches!(request.call, Call::OpenSession | Call::RenewSession | Call::CloseSession);
+        if self.clock_off && !timeless {
+            let answer = Answer::Retry { after_us: CLOCK_RETRY_US };
+            return self.reply(session, Reply { sequence, answer }, out);
         }
         let busy = self.jobs.len() >= self.config.jobs_max || self.filesystem.is_none();
         let Some(tablet) = self.tablet_at(request.position) else {

@@ -179,8 +179,9 @@ impl MetaServer {
 
     // A map with a part left out is a wrong map, and a tablet may be somebody else's by what cannot be read: nothing is served any more.
     fn refuse_register(&mut self, key: &str, error: RegisterError, out: &mut Vec<Command>) {
-        let what = format!("register {key} {error}");
-        self.fail("read the coordinator's registers", &what, out);
+        let what = format!("the coordinator's register {key} {error}");
+        out.push(Command::Note(Note::Unreadable(what)));
+        self.stop_serving();
     }
 
     /// Takes what the registers say is ours, and leaves what they say is not.

@@ -3,13 +3,13 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::{Key, Note};
+use bearing_meta::{Event, Key, Note};
 use bearing_placement::{Scheme, position_of_session};
-use bearing_proto::client::Call;
+use bearing_proto::client::{Answer, Call, NewNode, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
-use bearing_types::{Code, Mode, NameHash};
-use cluster::{ALICE, BOB, Cluster, NAME_KEY, name};
+use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence};
+use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
 
 fn cluster() -> Cluster {
@@ -106,4 +106,35 @@ fn a_newer_register_stops_the_server_naming_both_versions() {
     assert!(complaint.contains("version 5") && complaint.contains("version 1"), "{complaint}");
     assert!(complaint.contains(&tablet_key(block)), "{complaint}");
     assert_eq!(cluster.hosts[&owner].machine.serving().count(), 0, "a tablet may be another server's by now");
+}
+
+#[test]
+fn a_server_whose_clock_is_off_gives_and_takes_no_grants_but_keeps_sessions_alive() {
+    let mut cluster = cluster();
+    let grant = cluster.root(ALICE).grant;
+    let at = position(&grant, "f");
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let create = Call::Create { grant: grant.clone(), who: root_user(), name: name("f"), new };
+    let (owner, _, epoch) = cluster.owner(at);
+    cluster.send(owner, Event::ClockOff(true));
+    for call in
+        [create, Call::Root { filesystem: FilesystemId(1) }, Call::OpenChunk { copies: 1, avoid: vec![] }]
+    {
+        let sequence = cluster.new_sequence();
+        let finished_below = Sequence(0);
+        let request = Request { sequence, finished_below, position: at, epoch, call };
+        cluster.send(owner, Event::Request(ALICE, request));
+        assert!(matches!(cluster.answer(ALICE, sequence), Some(Answer::Retry { .. })));
+    }
+    for id in cluster.hosts.keys().copied().collect::<Vec<_>>() {
+        cluster.send(id, Event::ClockOff(true));
+    }
+    for _ in 0..6 {
+        cluster.pass(Duration::from_secs(10));
+        cluster.call(ALICE, position_of_session(ALICE), Call::RenewSession).unwrap();
+    }
+    for id in cluster.hosts.keys().copied().collect::<Vec<_>>() {
+        cluster.send(id, Event::ClockOff(false));
+    }
+    cluster.create(ALICE, &grant, "f").unwrap();
 }

@@ -143,4 +143,6 @@ pub enum DataError {
     Full,
     /// The disk failed: this server takes no more appends.
     Failed,
+    /// The server's clock is too far from those of others: it takes no new chunks.
+    Clock,
 }

@@ -20,7 +20,7 @@
 //! the sender's kind is under the MAC, so a packet cannot be reflected.
 
 use crate::keys::{Key, Mac};
-use crate::{client, coordinator, data, peer};
+use crate::{client, clock, coordinator, data, peer};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -60,6 +60,8 @@ pub enum Message {
     Told(coordinator::Told),
     /// The packet was not taken.
     Refused(Refusal),
+    /// Between servers.
+    Clock(clock::ClockMessage),
 }
 
 /// Why a packet was not taken. Unsigned, so a hint only.

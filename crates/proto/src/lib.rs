@@ -5,6 +5,7 @@
 //! refused by name. This crate encodes the values of lower rooms and must not know machines or sockets.
 
 pub mod client;
+pub mod clock;
 pub mod coordinator;
 pub mod data;
 pub mod envelope;

@@ -54,6 +54,9 @@ impl<C: Coordinator> Driver for Registrar<C> {
         true
     }
 
+    // Registers carry no times.
+    fn set_clock_off(&mut self, _off: bool) {}
+
     fn stop(&mut self) -> Result<(), StartError> {
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::config::DaemonConfig;
 use crate::formats::CHUNK_CONTENTS;
 use crate::post::Post;
 use crate::shell::{self, Driver};
-use bearing_data::{Command, Config, DataServer, Event, Start};
+use bearing_data::{Command, Config, DataServer, Event, Note, Start};
 use bearing_engines_local::FileChunkLog;
 use bearing_env::random_u64;
 use bearing_proto::{Message, Sender};
@@ -22,7 +22,7 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
         tracing::info!("{} chunks are here", chunks.len());
         let start = Start { server: config.daemon.name.server(), first_id: random_u64() >> 1 };
         let machine = DataServer::new(start, Config::standard(), keys.grants().clone(), chunks);
-        Ok(ChunkKeeper { machine, log, events: VecDeque::new(), commands: Vec::new() })
+        Ok(ChunkKeeper { machine, log, events: VecDeque::new(), commands: Vec::new(), disk_failure: None })
     })
 }
 
@@ -31,6 +31,7 @@ struct ChunkKeeper<L> {
     log: L,
     events: VecDeque<Event>,
     commands: Vec<Command>,
+    disk_failure: Option<String>,
 }
 
 impl<L: ChunkLog> Driver for ChunkKeeper<L> {
@@ -74,6 +75,14 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
         true
     }
 
+    fn disk_failure(&self) -> Option<&str> {
+        self.disk_failure.as_deref()
+    }
+
+    fn set_clock_off(&mut self, off: bool) {
+        self.events.push_back(Event::ClockOff(off));
+    }
+
     fn stop(&mut self) -> Result<(), StartError> {
         // What was not synced was promised to nobody.
         Ok(())
@@ -90,7 +99,12 @@ impl<L: ChunkLog> ChunkKeeper<L> {
                 post.answer(to, &Message::DataReply(reply), &attachment);
             }
             Command::Log { ticket, command } => self.events.push_back(command.run(ticket, &mut self.log)),
-            Command::Note(note) => tracing::warn!("{note}"),
+            Command::Note(note) => {
+                tracing::warn!("{note}");
+                if matches!(note, Note::DiskFailed { .. }) {
+                    self.disk_failure = Some(note.to_string());
+                }
+            }
         }
     }
 }

@@ -109,7 +109,15 @@ pub enum StartError {
         /// This program's version.
         ours: u16,
     },
-    /// The machine found its own state damaged, or the shell could not carry out a command.
+    /// A write or sync of the metadata server failed: nothing is known of what is stable until it is read again.
+    #[error("the disk of {server} failed: {reason}")]
+    DiskFailed {
+        /// The server.
+        server: ServerId,
+        /// What failed.
+        reason: String,
+    },
+    /// The shell could not go on.
     #[error("{server}: {reason}")]
     Stopped {
         /// The server.
@@ -120,6 +128,17 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Whether the disk is to blame.
+    pub fn is_of_disk(&self) -> bool {
+        match self {
+            StartError::DiskFailed { .. } => true,
+            StartError::Engine { error, .. } | StartError::Recover(RecoverError::Engine(error)) => {
+                matches!(error, EngineError::Failed { .. })
+            }
+            _ => false,
+        }
+    }
+
     /// A file's fault.
     pub fn file(doing: &'static str, file: &Path, reason: &dyn Display) -> StartError {
         StartError::File { doing, file: file.to_owned(), reason: reason.to_string() }

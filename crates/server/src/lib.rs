@@ -3,6 +3,7 @@
 //! Invariants: no policy, a daemon decides nothing that a machine could decide; commands are carried out in the order given; a
 //! reply leaves only after the sync that the machine waited for. Files and line numbers of TOML are this crate's business.
 
+mod clocks;
 pub mod cluster;
 pub mod config;
 mod contacts;

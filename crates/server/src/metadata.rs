@@ -51,7 +51,7 @@ struct TabletKeeper<S, L> {
     commands: Vec<Command>,
     /// The tablets that are this server's by the newest map.
     owned: Option<Vec<Block>>,
-    failed: Option<String>,
+    failed: Option<StartError>,
 }
 
 impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
@@ -64,8 +64,8 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
             self.events.push_back(Event::Tick);
         }
         self.run_events(now, post)?;
-        if let Some(reason) = self.failed.take() {
-            return Err(StartError::Stopped { server: self.id, reason });
+        if let Some(error) = self.failed.take() {
+            return Err(error);
         }
         if self.disk.is_flush_due() {
             self.step(now, Event::LogFull, post)?;
@@ -82,6 +82,10 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
     fn is_serving(&self) -> bool {
         let served: BTreeSet<Block> = self.machine.serving().map(|(tablet, _)| tablet).collect();
         self.owned.as_ref().is_some_and(|owned| owned.iter().all(|tablet| served.contains(tablet)))
+    }
+
+    fn set_clock_off(&mut self, off: bool) {
+        self.events.push_back(Event::ClockOff(off));
     }
 
     fn stop(&mut self) -> Result<(), StartError> {
@@ -144,7 +148,10 @@ impl<S: Store, L: TabletLog> TabletKeeper<S, L> {
         match note {
             Note::Serving(tablet, epoch) => tracing::info!("tablet {tablet} is served under epoch {epoch}"),
             Note::Left(tablet) => tracing::info!("tablet {tablet} is served elsewhere now"),
-            Note::Failed(reason) => self.failed = Some(reason),
+            Note::Failed(reason) => {
+                self.failed = Some(StartError::DiskFailed { server: self.id, reason });
+            }
+            Note::Unreadable(reason) => self.failed = Some(StartError::Refused(reason)),
             Note::Damaged(reason) => tracing::error!("stored records make no sense: {reason}"),
             Note::Step(name) => tracing::trace!("{name}"),
         }

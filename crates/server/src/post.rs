@@ -123,6 +123,11 @@ impl Post {
         self.servers.insert(server, address);
     }
 
+    /// All servers whose addresses are known, but this one.
+    pub fn others(&self) -> impl Iterator<Item = ServerId> + '_ {
+        self.servers.keys().copied().filter(|server| *server != self.me)
+    }
+
     /// The server that listens at an address.
     pub fn server_at(&self, address: SocketAddr) -> Option<ServerId> {
         self.servers.iter().find(|(_, known)| **known == address).map(|(server, _)| *server)

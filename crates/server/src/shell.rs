@@ -4,12 +4,13 @@
 //! a turn is what the turn made stable.
 
 use crate::StartError;
+use crate::clocks::{Clocks, Verdict};
 use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
 use crate::post::{Opened, Post};
 use crate::state::{Occupied, Phase};
-use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret};
+use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret, random_u64};
 use bearing_proto::client::ServerKind;
 use bearing_proto::envelope::{Refusal, VERSION};
 use bearing_proto::keys::{Key, ServerKeys};
@@ -27,6 +28,14 @@ use std::time::Duration;
 /// The longest wait of a turn, so that a stop is never missed for long.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// A clock's offset is reported anew when it moved by so much.
+const CLOCK_REPORTED_MS: u64 = 20;
+
+/// How far clocks of servers may be apart.
+fn skew_max() -> Duration {
+    bearing_meta::Config::standard().skew_max
+}
+
 /// What a daemon does with messages: the part that differs between kinds.
 pub trait Driver {
     /// Takes the messages of one packet. Nothing needs to be carried out yet.
@@ -41,6 +50,14 @@ pub trait Driver {
     /// Whether it serves all that it should.
     fn is_serving(&self) -> bool;
 
+    /// Why the disk takes no more writes, if the daemon goes on without it.
+    fn disk_failure(&self) -> Option<&str> {
+        None
+    }
+
+    /// The clock of this machine is too far from those of other servers, or is so no more.
+    fn set_clock_off(&mut self, off: bool);
+
     /// Makes everything stable before the daemon ends.
     fn stop(&mut self) -> Result<(), StartError>;
 }
@@ -52,6 +69,11 @@ struct Shell<'a> {
     endpoint: Endpoint,
     post: Post,
     contacts: Option<Contacts>,
+    clocks: Clocks,
+    /// What is reported of the clock.
+    clock: Option<Verdict>,
+    serving: bool,
+    disk_failed: bool,
     stopping: Arc<AtomicBool>,
     complained: BTreeSet<SocketAddr>,
 }
@@ -75,7 +97,8 @@ pub fn run<D: Driver>(
     let result = serve(config, &occupied, open);
     if let Err(error) = &result {
         tracing::error!("{name} stops: {error}");
-        occupied.enter(Phase::Failed, Some(error.to_string()))?;
+        let phase = if error.is_of_disk() { Phase::DiskFailed } else { Phase::Failed };
+        occupied.enter(phase, Some(error.to_string()))?;
     }
     result
 }
@@ -93,8 +116,19 @@ fn serve<D: Driver>(
     let post = Post::new(me.name.server(), keys, servers);
     let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me));
     let stopping = stop_on_signals(&endpoint);
-    let mut shell =
-        Shell { config, occupied, endpoint, post, contacts, stopping, complained: BTreeSet::new() };
+    let mut shell = Shell {
+        config,
+        occupied,
+        endpoint,
+        post,
+        contacts,
+        clocks: Clocks::new(skew_max(), random_u64()),
+        clock: None,
+        serving: false,
+        disk_failed: false,
+        stopping,
+        complained: BTreeSet::new(),
+    };
     shell.turn_until_stopped(&mut driver)
 }
 
@@ -102,13 +136,19 @@ impl Shell<'_> {
     fn turn_until_stopped(&mut self, driver: &mut impl Driver) -> Result<(), StartError> {
         tracing::info!("{} listens on {}", self.config.daemon.name, self.config.daemon.address);
         let mut incoming = Vec::new();
-        let mut serving = false;
         while !self.stopping.load(Ordering::Relaxed) {
             self.turn(driver, &mut incoming)?;
-            if !serving && driver.is_serving() && self.contacts.as_ref().is_none_or(Contacts::is_registered) {
-                serving = true;
-                self.occupied.enter(Phase::Serving, None)?;
+            if !self.serving
+                && driver.is_serving()
+                && self.contacts.as_ref().is_none_or(Contacts::is_registered)
+            {
+                self.serving = true;
+                self.report(driver)?;
                 tracing::info!("{} serves", self.config.daemon.name);
+            }
+            if self.serving && !self.disk_failed && driver.disk_failure().is_some() {
+                self.disk_failed = true;
+                self.report(driver)?;
             }
         }
         self.occupied.enter(Phase::Stopping, None)?;
@@ -125,7 +165,10 @@ impl Shell<'_> {
         for packet in incoming.drain(..) {
             let opened = self.post.open(now.mono, &packet);
             self.endpoint.recycle(packet.bytes);
-            self.handle(opened, driver)?;
+            self.handle(now, opened, driver)?;
+        }
+        if self.clocks.turn(now, &mut self.post) {
+            self.watch_clock(now, driver)?;
         }
         if let Some(contacts) = &mut self.contacts {
             contacts.turn(now.mono, &mut self.post);
@@ -144,12 +187,62 @@ impl Shell<'_> {
 
     fn timeout(&self, driver: &impl Driver) -> Duration {
         let contacts_wake = self.contacts.as_ref().map(Contacts::next_wake);
-        let wake = [driver.next_wake(), contacts_wake].into_iter().flatten().min();
+        let wake =
+            [driver.next_wake(), contacts_wake, Some(self.clocks.next_wake())].into_iter().flatten().min();
         let now = Clock.mono();
         wake.map_or(WAIT_MAX, |wake| wake.since(now).min(WAIT_MAX))
     }
 
-    fn handle(&mut self, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {
+    /// Tells the driver and the report when the clock is off by another judgement than before, or by other milliseconds.
+    fn watch_clock(&mut self, now: Now, driver: &mut impl Driver) -> Result<(), StartError> {
+        let verdict = self.clocks.verdict(now.mono);
+        let (was_off, is_off) =
+            (self.clock.is_some_and(Verdict::is_off), verdict.is_some_and(Verdict::is_off));
+        let moved = |was: Verdict, is: Verdict| was.ahead_ms.abs_diff(is.ahead_ms) >= CLOCK_REPORTED_MS;
+        let news = match (self.clock, verdict) {
+            (Some(was), Some(is)) => was_off != is_off || moved(was, is),
+            (was, is) => was.is_some() != is.is_some(),
+        };
+        if !news {
+            return Ok(());
+        }
+        self.clock = verdict;
+        self.occupied.note_clock(verdict.map(|verdict| verdict.ahead_ms));
+        if was_off != is_off {
+            driver.set_clock_off(is_off);
+            match self.clock_complaint() {
+                Some(complaint) => tracing::error!("{complaint}"),
+                None => tracing::info!("the clock is right again"),
+            }
+        }
+        self.report(driver)
+    }
+
+    fn clock_complaint(&self) -> Option<String> {
+        let verdict = self.clock.filter(|verdict| verdict.is_off())?;
+        let (ms, side) =
+            (verdict.ahead_ms.unsigned_abs(), if verdict.ahead_ms < 0 { "behind" } else { "ahead of" });
+        Some(format!(
+            "the clock is {ms} ms {side} others, limit {}, by {} of {} servers heard; nothing is served until it is set \
+             right, for instance by NTP",
+            skew_max().as_millis(),
+            verdict.far,
+            verdict.heard
+        ))
+    }
+
+    fn report(&self, driver: &impl Driver) -> Result<(), StartError> {
+        let (disk, clock) = (driver.disk_failure().map(str::to_owned), self.clock_complaint());
+        let phase = match (self.serving, &disk, &clock) {
+            (false, ..) => Phase::Starting,
+            (true, Some(_), _) => Phase::DiskFailed,
+            (true, None, Some(_)) => Phase::ClockOff,
+            (true, None, None) => Phase::Serving,
+        };
+        self.occupied.enter(phase, disk.or(clock))
+    }
+
+    fn handle(&mut self, now: Now, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {
         match opened {
             Opened::Messages { sender, mut messages, attachment } => {
                 if let Some(contacts) = &mut self.contacts
@@ -157,6 +250,7 @@ impl Shell<'_> {
                 {
                     messages.retain(|message| !contacts.take(message, &mut self.post));
                 }
+                messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
                 driver.take(sender, messages, attachment);
                 Ok(())
             }

@@ -6,6 +6,7 @@
 use crate::cluster::Daemon;
 use crate::{StartError, toml_file};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fs::{self, File, TryLockError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,12 @@ pub enum Phase {
     Starting,
     /// It answers.
     Serving,
+    /// It runs, but its clock is too far from those of others: it serves nobody until that is set right.
+    #[serde(rename = "clock-off")]
+    ClockOff,
+    /// Its disk failed. A data server goes on serving what can be read, a metadata server ends.
+    #[serde(rename = "disk-failed")]
+    DiskFailed,
     /// It was told to stop and writes what it has.
     Stopping,
     /// It stopped in order.
@@ -41,7 +48,10 @@ pub struct DaemonState {
     pub address: SocketAddr,
     /// How far it has come.
     pub state: Phase,
-    /// Why it failed, when it did.
+    /// By how many milliseconds its clock is ahead of the middle one of the servers that it hears.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<i64>,
+    /// Why it failed, when it did, or what is wrong with its clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -77,6 +87,7 @@ pub fn process_started(pid: u32) -> Option<u64> {
 pub struct Occupied {
     directory: PathBuf,
     daemon: Daemon,
+    clock_ahead_ms: Cell<Option<i64>>,
     _lock: File,
 }
 
@@ -95,9 +106,15 @@ impl Occupied {
             }
             Err(TryLockError::Error(error)) => return Err(StartError::file("lock", &path, &error)),
         }
-        let occupied = Occupied { directory: directory.to_owned(), daemon, _lock: lock };
+        let clock_ahead_ms = Cell::new(None);
+        let occupied = Occupied { directory: directory.to_owned(), daemon, clock_ahead_ms, _lock: lock };
         occupied.enter(Phase::Starting, None)?;
         Ok(occupied)
+    }
+
+    /// Notes how far the clock is ahead, for the reports to come.
+    pub fn note_clock(&self, ahead_ms: Option<i64>) {
+        self.clock_ahead_ms.set(ahead_ms);
     }
 
     /// Reports how far the daemon has come.
@@ -110,6 +127,7 @@ impl Occupied {
             id: self.daemon.name.number,
             address: self.daemon.address,
             state,
+            clock_ahead_ms: self.clock_ahead_ms.get(),
             reason,
         };
         toml_file::write(&state_file(&self.directory), "# Written by the daemon.\n", &report)

@@ -297,7 +297,7 @@ impl MetaHost {
                 ledger.serving(world, self.host, tablet, epoch);
             }
             Note::Left(_) => world.counts.add("meta: tablets left"),
-            Note::Failed(reason) => {
+            Note::Failed(reason) | Note::Unreadable(reason) => {
                 world.counts.add("meta: stopped after a failure");
                 self.dying = Some(format!("it failed: {reason}"));
             }

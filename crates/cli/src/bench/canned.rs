@@ -57,6 +57,8 @@ impl Driver for Canned {
         true
     }
 
+    fn set_clock_off(&mut self, _off: bool) {}
+
     fn stop(&mut self) -> Result<(), StartError> {
         Ok(())
     }

@@ -311,7 +311,9 @@ pub(super) fn to_avoid(view: &ChunkView, failure: DataFailure) -> Vec<ServerId> 
         DataFailure::Refused(DataError::ReplicaLost(server)) => vec![server],
         DataFailure::NoAnswer
         | DataFailure::Disconnected
-        | DataFailure::Refused(DataError::Failed | DataError::Full) => vec![view.servers[0]],
+        | DataFailure::Refused(DataError::Failed | DataError::Full | DataError::Clock) => {
+            vec![view.servers[0]]
+        }
         DataFailure::Refused(
             DataError::Sealed
             | DataError::NoChunk

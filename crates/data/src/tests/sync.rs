@@ -1,7 +1,7 @@
 //! Syncs.
 
 use super::bench::*;
-use crate::{Command, LogCommand};
+use crate::{Command, Event, LogCommand};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use std::time::Duration;
@@ -90,6 +90,15 @@ fn a_server_whose_disk_failed_offers_no_space() {
     bench.log.fail_next_sync();
     bench.ask(CLIENT, 2, sync(&[ME]), &[]);
     assert_eq!(bench.result(META, DataCall::Ping, &[]), Err(DataError::Failed));
+}
+
+#[test]
+fn a_server_whose_clock_is_off_offers_no_space_until_it_is_right_again() {
+    let mut bench = Bench::new();
+    bench.step(Event::ClockOff(true));
+    assert_eq!(bench.result(META, DataCall::Ping, &[]), Err(DataError::Clock));
+    bench.step(Event::ClockOff(false));
+    assert!(matches!(bench.result(META, DataCall::Ping, &[]), Ok(DataBody::Space { .. })));
 }
 
 #[test]

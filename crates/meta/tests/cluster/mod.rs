@@ -1,6 +1,6 @@
 //! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed at once. Faults are the simulator's business.
 
-use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, recover};
+use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, NewNode, Recall, Reply, Request,
@@ -44,7 +44,7 @@ pub struct Cluster {
     /// Whether servers have reason to complain.
     pub may_complain: bool,
     /// What they complained of.
-    pub complaints: Vec<bearing_meta::Note>,
+    pub complaints: Vec<Note>,
 }
 
 /// The data servers.
@@ -222,7 +222,7 @@ impl Cluster {
                 Command::RemoveTablet(tablet) => host.store.remove_tablet(tablet).unwrap(),
                 Command::Map(..) => {}
                 Command::Note(note) => {
-                    if matches!(note, bearing_meta::Note::Failed(_) | bearing_meta::Note::Damaged(_)) {
+                    if matches!(note, Note::Failed(_) | Note::Unreadable(_) | Note::Damaged(_)) {
                         assert!(self.may_complain, "{note:?}");
                         self.complaints.push(note);
                     }
@@ -274,6 +274,11 @@ impl Cluster {
     pub fn call(&mut self, session: SessionId, position: Position, call: Call) -> Result<Body, Code> {
         let sequence = self.new_sequence();
         self.call_as(session, sequence, position, call)
+    }
+
+    /// What was answered last to a request.
+    pub fn answer(&self, session: SessionId, sequence: Sequence) -> Option<Answer> {
+        self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone())
     }
 
     pub fn new_sequence(&mut self) -> Sequence {
