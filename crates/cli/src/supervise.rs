@@ -32,6 +32,9 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long children may take to stop in order.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the mount may take when a server is dead and will not be started again: what that server should have stored has nowhere to go, and what
+/// the others should is there in less.
+const STOP_PATIENCE_IN_VAIN: Duration = Duration::from_secs(5);
 
 /// What to supervise.
 #[derive(Clone, Debug)]
@@ -285,10 +288,15 @@ impl Supervisor<'_> {
             Role::Daemon(DaemonName::COORDINATOR) => 2,
             Role::Daemon(_) => 1,
         };
+        let dead: Vec<String> =
+            self.wards.iter().filter(|ward| ward.is_dead_server()).map(Ward::title).collect();
+        let patience = if dead.is_empty() { STOP_PATIENCE } else { STOP_PATIENCE_IN_VAIN };
         for turn in 0..=2 {
             let wards: Vec<&mut Ward> =
                 self.wards.iter_mut().filter(|ward| order(&ward.role) == turn).collect();
-            stop_wards(wards);
+            if stop_wards(wards, patience) > 0 && !dead.is_empty() {
+                eprintln!("{} had died: what was not stable and needed it is lost", dead.join(", "));
+            }
         }
         if let Some(point) = &self.plan.mount
             && mounts::state(point).is_ok_and(|state| state == MountState::Dead)
@@ -299,17 +307,20 @@ impl Supervisor<'_> {
     }
 }
 
-fn stop_wards(wards: Vec<&mut Ward>) {
+/// Stops children; says how many had to be killed.
+fn stop_wards(wards: Vec<&mut Ward>, patience: Duration) -> usize {
     let mut children: Vec<Child> = wards.into_iter().filter_map(|ward| ward.child.take()).collect();
     for child in &children {
         // SAFETY: kill takes plain numbers; the child was not waited for, so the number is still its own.
         unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
     }
-    let deadline = Instant::now() + STOP_PATIENCE;
+    let deadline = Instant::now() + patience;
+    let mut killed = 0;
     for child in &mut children {
         while matches!(child.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
                 eprintln!("process {} does not stop; it is killed", child.id());
+                killed += 1;
                 // Failing means that it ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
@@ -318,6 +329,7 @@ fn stop_wards(wards: Vec<&mut Ward>) {
             }
         }
     }
+    killed
 }
 
 /// A killed mount leaves a dead one in the tree.
@@ -379,6 +391,10 @@ impl Ward {
 
     fn gave_up(&self) -> bool {
         self.child.is_none() && self.due.is_none()
+    }
+
+    fn is_dead_server(&self) -> bool {
+        self.gave_up() && matches!(self.role, Role::Daemon(_))
     }
 
     fn pause(&self) -> Duration {

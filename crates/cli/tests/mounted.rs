@@ -7,7 +7,7 @@ mod common;
 use common::{TestCluster, bearing, kill, shell, wait_for};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -212,6 +212,27 @@ fn a_mount_in_use_does_not_hold_up_the_end() {
     drop(held);
     cluster.up_again().ok();
     assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "written before the end");
+}
+
+#[test]
+fn the_end_does_not_wait_for_servers_that_stay_dead() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::new("dead-end");
+    cluster.up(&["--no-restart", "--mount", shown(&cluster.mnt())]).ok();
+    fs::write(cluster.mnt().join("synced"), "one").unwrap();
+    shell(&format!("sync {}", shown(&cluster.mnt().join("synced")))).ok();
+    let metadata = &cluster.status()["daemons"].as_array().unwrap()[1..=2].to_vec();
+    kill(metadata.iter().map(|daemon| daemon["pid"].as_u64().unwrap()));
+    wait_for("they are seen to be dead", PATIENCE, || {
+        let daemons = cluster.status()["daemons"].clone();
+        (1..=2).all(|number| daemons[number]["state"] == "dead")
+    });
+    let began = Instant::now();
+    cluster.down().ok();
+    // A deadline and no measure: waiting for the dead would take 20 s.
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
 }
 
 #[test]

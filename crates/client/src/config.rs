@@ -14,6 +14,8 @@ pub struct ClientConfig {
     pub copies: u8,
     /// A request is given up after this time: long enough for a server to be restarted.
     pub request_deadline: Duration,
+    /// How long the end of the session is told before the client goes without: a session that is not renewed ends by itself.
+    pub close_patience: Duration,
     /// The first pause before a request without an answer is sent again; later ones double.
     pub resend_pause: Duration,
     /// The longest such pause.
@@ -89,6 +91,7 @@ impl ClientConfig {
             filesystem,
             copies,
             request_deadline: Duration::from_secs(60),
+            close_patience: Duration::from_secs(2),
             resend_pause: Duration::from_millis(100),
             resend_pause_max: Duration::from_secs(2),
             retry_pause: Duration::from_millis(2),

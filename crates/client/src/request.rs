@@ -206,7 +206,11 @@ impl State {
     ) {
         let sequence = self.requests.next;
         self.requests.next = sequence.next();
-        let deadline = self.now.mono.after(self.config.request_deadline);
+        let patience = match call {
+            Call::CloseSession => self.config.close_patience,
+            _ => self.config.request_deadline,
+        };
+        let deadline = self.now.mono.after(patience);
         let request = Outstanding {
             whom,
             position,

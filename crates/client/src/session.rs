@@ -154,12 +154,13 @@ impl Hub {
         }
     }
 
-    /// Tells the server that the session is over, and ends it here.
+    /// Tells the server that the session is over, and ends it here. A server that does not answer is not waited for long: the session is not renewed
+    /// any more, so it ends there too.
     pub async fn close_session(&self) -> Result<(), Code> {
         let position = self.with(|state| position_of_session(state.config.session));
         let closed = match self.call(position, Call::CloseSession).await {
             // Over is what was asked for: an answer to an earlier copy of the request was lost.
-            Ok(_) | Err(Code::SessionEnded) => Ok(()),
+            Ok(_) | Err(Code::SessionEnded | Code::Unreachable) => Ok(()),
             Err(code) => Err(code),
         };
         self.with(|state| state.end_session(Code::SessionEnded));

@@ -370,6 +370,17 @@ fn ending_makes_everything_stable_and_closes_the_session() {
 }
 
 #[test]
+fn an_end_that_no_server_hears_of_is_not_waited_for_long() {
+    let mut world = World::open();
+    let ending = world.start(Operation::End);
+    world.pass(Duration::from_millis(1_900));
+    assert!(world.sent.iter().any(|sent| matches!(sent.request().call, Call::CloseSession)));
+    assert!(!world.finished.contains_key(&ending));
+    world.pass(Duration::from_millis(200));
+    assert_eq!(world.result(ending), Ok(Answer::Done));
+}
+
+#[test]
 fn another_clients_write_is_seen_by_the_next_open() {
     let (mut world, mut servers) = stage();
     let (file, node) = create_open(&mut world, &mut servers, "a");
