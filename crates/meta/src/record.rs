@@ -18,6 +18,8 @@ use std::fmt;
 pub const RECORD_VERSION: u8 = 1;
 /// The version of log records.
 pub const LOG_VERSION: u8 = 1;
+/// Room for most records, so that few of them grow while they are encoded.
+const RECORD_BYTES: usize = 192;
 
 /// A directory entry. A removed entry whose hash has further names stays as `Vacant`, so that ordinals (and so cookies) never change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,7 +231,7 @@ impl std::error::Error for RecordError {}
 impl Record {
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![RECORD_VERSION]).expect("plain values always encode")
+        encode_versioned(self, RECORD_VERSION, RECORD_BYTES)
     }
 
     /// A record from its bytes.
@@ -250,13 +252,20 @@ pub struct LogEntry {
 impl LogEntry {
     /// The record's bytes: a version byte, then the entry in postcard's encoding.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![LOG_VERSION]).expect("plain values always encode")
+        let bytes = |change: &LoggedChange| change.key.len() + change.value.as_ref().map_or(0, Vec::len) + 8;
+        encode_versioned(self, LOG_VERSION, 16 + self.changes.iter().map(bytes).sum::<usize>())
     }
 
     /// An entry from its bytes.
     pub fn decode(bytes: &[u8]) -> Result<LogEntry, RecordError> {
         decode_versioned(bytes, LOG_VERSION)
     }
+}
+
+fn encode_versioned<T: Serialize>(value: &T, version: u8, about: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(about);
+    bytes.push(version);
+    postcard::to_extend(value, bytes).expect("plain values always encode")
 }
 
 fn decode_versioned<'a, T: Deserialize<'a>>(bytes: &'a [u8], known: u8) -> Result<T, RecordError> {

@@ -50,6 +50,11 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
         self.gathered_last = Some(number);
     }
 
+    /// Whether something is gathered.
+    pub fn has_gathered(&self) -> bool {
+        self.gathered_last.is_some()
+    }
+
     /// Writes and syncs what was gathered; `None` when that is nothing.
     pub fn sync(&mut self) -> Option<Event> {
         let last = self.gathered_last.take()?;

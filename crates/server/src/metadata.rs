@@ -63,13 +63,18 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
         if self.machine.next_wake() <= now.mono {
             self.events.push_back(Event::Tick);
         }
-        self.run_events(now, post)?;
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
+        self.run_events(now, post)
+    }
+
+    fn wants_sync(&self) -> bool {
+        self.disk.has_gathered() || self.disk.is_flush_due()
+    }
+
+    fn sync(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        self.run_to_the_end(now, post)?;
         if self.disk.is_flush_due() {
             self.step(now, Event::LogFull, post)?;
-            self.run_events(now, post)?;
+            self.run_to_the_end(now, post)?;
             self.disk.flush().map_err(StartError::engine("flush the store"))?;
         }
         Ok(())
@@ -94,12 +99,18 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
 }
 
 impl<S: Store, L: TabletLog> TabletKeeper<S, L> {
-    /// Until nothing is left to do, and all that was appended is synced.
+    /// Until nothing is left to do but to sync.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        while let Some(event) = self.events.pop_front() {
+            self.step(now, event, post)?;
+        }
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Until nothing is left to do, and all that was appended is synced.
+    fn run_to_the_end(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
         loop {
-            while let Some(event) = self.events.pop_front() {
-                self.step(now, event, post)?;
-            }
+            self.run_events(now, post)?;
             match self.disk.sync() {
                 Some(synced) => self.events.push_back(synced),
                 None => return Ok(()),

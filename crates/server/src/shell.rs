@@ -1,7 +1,7 @@
 //! The wheel that turns around a machine: receive a batch, open, let the driver work, seal, send.
 //!
-//! One thread, one socket loop. The driver carries out its machine's commands between receiving and sending, so that what leaves in
-//! a turn is what the turn made stable.
+//! One thread, one socket loop. The machine holds back what must not leave before it is stable, so what is answered without a sync leaves before it.
+//! Packets that came while the driver worked share the sync with those before them.
 
 use crate::StartError;
 use crate::clocks::{Clocks, Verdict};
@@ -41,8 +41,18 @@ pub trait Driver {
     /// Takes the messages of one packet. Nothing needs to be carried out yet.
     fn take(&mut self, sender: Sender, messages: Vec<Message>, attachment: Vec<u8>);
 
-    /// Works until nothing is left to do now, and hands what is to be sent to the post.
+    /// Works until nothing is left to do now but to sync, and hands what is to be sent to the post.
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError>;
+
+    /// Whether something waits for a sync.
+    fn wants_sync(&self) -> bool {
+        false
+    }
+
+    /// Syncs, and works on until nothing is left to do.
+    fn sync(&mut self, _now: Now, _post: &mut Post) -> Result<(), StartError> {
+        Ok(())
+    }
 
     /// When the next turn is due even if nothing comes in.
     fn next_wake(&self) -> Option<Mono>;
@@ -162,11 +172,7 @@ impl Shell<'_> {
         let timeout = self.timeout(driver);
         self.endpoint.receive(Some(timeout), incoming).map_err(|error| self.network_failed(&error))?;
         let now = Clock.now();
-        for packet in incoming.drain(..) {
-            let opened = self.post.open(now.mono, &packet);
-            self.endpoint.recycle(packet.bytes);
-            self.handle(now, opened, driver)?;
-        }
+        self.open(now, incoming, driver)?;
         if self.clocks.turn(now, &mut self.post) {
             self.watch_clock(now, driver)?;
         }
@@ -177,12 +183,44 @@ impl Shell<'_> {
             }
         }
         driver.turn(now, &mut self.post)?;
+        self.send();
+        if driver.wants_sync() {
+            self.endpoint
+                .receive(Some(Duration::ZERO), incoming)
+                .map_err(|error| self.network_failed(&error))?;
+            if !incoming.is_empty() {
+                let now = Clock.now();
+                self.open(now, incoming, driver)?;
+                driver.turn(now, &mut self.post)?;
+                self.send();
+            }
+            self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
+            driver.sync(Clock.now(), &mut self.post)?;
+            self.send();
+        }
+        self.endpoint.flush().map_err(|error| self.network_failed(&error))
+    }
+
+    fn open(
+        &mut self,
+        now: Now,
+        incoming: &mut Vec<Incoming>,
+        driver: &mut impl Driver,
+    ) -> Result<(), StartError> {
+        for packet in incoming.drain(..) {
+            let opened = self.post.open(now.mono, &packet);
+            self.endpoint.recycle(packet.bytes);
+            self.handle(now, opened, driver)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) {
         for sealed in self.post.take_sealed() {
             if let Err(error) = self.endpoint.send(sealed.to, sealed.transport, &sealed.packet) {
                 tracing::debug!("a packet to {:?} was dropped: {error}", sealed.to);
             }
         }
-        self.endpoint.flush().map_err(|error| self.network_failed(&error))
     }
 
     fn timeout(&self, driver: &impl Driver) -> Duration {

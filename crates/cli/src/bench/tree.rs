@@ -140,7 +140,11 @@ impl Tree {
         let entry_name = |entry| name(&format!("part-{entry:08}.bin"));
         tree.names = (0..entries).map(entry_name).collect::<Result<_>>()?;
         let tally = requests.run(link, &mut Filling { tree: &mut tree, next: 0 }, load, Until::Done)?;
-        anyhow::ensure!(tally.operations == u64::from(entries), "not every entry was made");
+        anyhow::ensure!(
+            tally.operations == u64::from(entries),
+            "{} of {entries} entries were made",
+            tally.operations
+        );
         Ok(tree)
     }
 
