@@ -278,10 +278,11 @@ impl<T: Copy> Lanes<T> {
             let Some(located) = link.map().locate(position).filter(|_| count > 1) else {
                 return vec![(tag, position, call)];
             };
-            let lane = self.by_tablet.entry(located.block.start()).or_default();
+            let tablet = located.block.start();
+            let lane = self.by_tablet.entry(tablet).or_default();
             lane.push((tag, position, call));
             if lane.len() == count {
-                return std::mem::take(lane);
+                return self.by_tablet.remove(&tablet).unwrap_or_default();
             }
         }
         // The rest, when the work is at its end.
