@@ -11,9 +11,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Copies of written data when the cluster's own file is not at hand.
-const COPIES: u8 = 2;
-
 /// What is needed to reach a cluster.
 pub fn config(cluster: &str, secret: Option<&Path>) -> Result<MountConfig> {
     let directory = Path::new(cluster);
@@ -24,7 +21,7 @@ pub fn config(cluster: &str, secret: Option<&Path>) -> Result<MountConfig> {
             Some(path) => read_key(path)?,
             None => read_key(&layout.enrolment_key())?,
         };
-        return Ok(MountConfig::new(description.metadata_addresses(), key, description.data_copies));
+        return Ok(MountConfig::new(description.metadata_addresses(), key));
     }
     let Some(secret) = secret else {
         bail!(Usage(format!(
@@ -32,7 +29,7 @@ pub fn config(cluster: &str, secret: Option<&Path>) -> Result<MountConfig> {
              --secret FILE"
         )));
     };
-    Ok(MountConfig::new(resolve(cluster)?, read_key(secret)?, COPIES))
+    Ok(MountConfig::new(resolve(cluster)?, read_key(secret)?))
 }
 
 /// A directory may have a colon in its name too, but then it is there, or has a slash.

@@ -10,8 +10,6 @@ pub struct ClientConfig {
     pub session: SessionId,
     /// The filesystem that `Operation::Root` asks for.
     pub filesystem: FilesystemId,
-    /// Copies of written data.
-    pub copies: u8,
     /// A request is given up after this time: long enough for a server to be restarted.
     pub request_deadline: Duration,
     /// How long the end of the session is told before the client goes without: a session that is not renewed ends by itself.
@@ -85,11 +83,10 @@ pub struct ClientConfig {
 
 impl ClientConfig {
     /// The defaults.
-    pub fn standard(session: SessionId, filesystem: FilesystemId, copies: u8) -> ClientConfig {
+    pub fn standard(session: SessionId, filesystem: FilesystemId) -> ClientConfig {
         ClientConfig {
             session,
             filesystem,
-            copies,
             request_deadline: Duration::from_secs(60),
             close_patience: Duration::from_secs(2),
             resend_pause: Duration::from_millis(100),

@@ -31,7 +31,7 @@ fn chunk(answer: Result<Body, Code>) -> ChunkView {
 }
 
 fn open(cluster: &mut Cluster) -> ChunkView {
-    chunk(cluster.call(ALICE, HERE, Call::OpenChunk { copies: 2, avoid: Vec::new() }))
+    chunk(cluster.call(ALICE, HERE, Call::OpenChunk { avoid: Vec::new() }))
 }
 
 fn seal(cluster: &mut Cluster, opened: &ChunkView) -> ChunkView {

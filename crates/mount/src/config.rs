@@ -14,8 +14,6 @@ pub struct MountConfig {
     pub enrolment_secret: Key,
     /// The filesystem.
     pub filesystem: FilesystemId,
-    /// Copies of written data.
-    pub copies: u8,
     /// How long the first answer of the cluster is waited for.
     pub connect_wait: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
@@ -24,12 +22,11 @@ pub struct MountConfig {
 
 impl MountConfig {
     /// The first filesystem of a cluster, with the usual times.
-    pub fn new(seeds: Vec<SocketAddr>, enrolment_secret: Key, copies: u8) -> MountConfig {
+    pub fn new(seeds: Vec<SocketAddr>, enrolment_secret: Key) -> MountConfig {
         MountConfig {
             seeds,
             enrolment_secret,
             filesystem: FilesystemId(1),
-            copies,
             connect_wait: Duration::from_secs(10),
             directory_lateness: Duration::from_secs(1),
         }

@@ -141,7 +141,7 @@ impl Mount {
         let session = SessionId(random_u64());
         let client = ClientConfig {
             directory_lateness: config.directory_lateness,
-            ..ClientConfig::standard(session, config.filesystem, config.copies)
+            ..ClientConfig::standard(session, config.filesystem)
         };
         Mount::connect_as(config, client)
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn config(server: &Server) -> MountConfig {
-    MountConfig { connect_wait: PATIENCE, ..MountConfig::new(vec![server.address()], secret(), 1) }
+    MountConfig { connect_wait: PATIENCE, ..MountConfig::new(vec![server.address()], secret()) }
 }
 
 fn connect(manners: Manners) -> (Server, Mount) {
@@ -147,15 +147,13 @@ fn a_cluster_that_does_not_answer_is_named_with_every_address() {
     // It receives and says nothing.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let seeds = vec![silent.local_addr().unwrap(), "127.0.0.1:9".parse().unwrap()];
-    let config = MountConfig {
-        connect_wait: Duration::from_millis(50),
-        ..MountConfig::new(seeds.clone(), secret(), 1)
-    };
+    let config =
+        MountConfig { connect_wait: Duration::from_millis(50), ..MountConfig::new(seeds.clone(), secret()) };
     let error = Mount::connect(&config).err().unwrap().to_string();
     for address in seeds {
         assert!(error.contains(&address.to_string()), "{error}");
     }
-    let nobody = Mount::connect(&MountConfig::new(vec![], secret(), 1)).err().unwrap();
+    let nobody = Mount::connect(&MountConfig::new(vec![], secret())).err().unwrap();
     assert!(matches!(nobody, ConnectError::NoSeeds), "{nobody}");
 }
 

@@ -238,8 +238,6 @@ pub enum Call {
     },
     /// A new chunk with its record at this request's position.
     OpenChunk {
-        /// How many copies.
-        copies: u8,
         /// Servers to do without, because the client cannot reach them.
         avoid: Vec<ServerId>,
     },
@@ -460,6 +458,8 @@ pub struct FilesystemRecord {
     pub scheme: Scheme,
     /// Its root directory.
     pub root: NodeId,
+    /// On how many servers a chunk lies.
+    pub data_copies: u8,
 }
 
 /// A chunk as seen by its record.

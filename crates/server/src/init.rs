@@ -196,6 +196,7 @@ fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
         name_key: NameKey(random_u64()),
         scheme: cluster.scheme,
         root: NodeId::ROOT,
+        data_copies: cluster.data_copies,
     };
     registers.push((FILESYSTEM_KEY.to_owned(), encode_register(&filesystem)));
     Ok(registers)

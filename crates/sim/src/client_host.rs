@@ -1,7 +1,7 @@
 //! A client's host: its machine, the kernel above it, and the workers that use it.
 
 use crate::clock::{Instantly, MILLISECOND};
-use crate::cluster::{COPIES, Hosts, Role};
+use crate::cluster::{Hosts, Role};
 use crate::kernel::{Kernel, Locks};
 use crate::ledger::Ledger;
 use crate::network::{HostId, Way};
@@ -115,7 +115,7 @@ impl ClientHost {
         self.session = SessionId(self.rng.next());
         world.learn_session(self.session, self.host);
         self.post = Post::new(self.host, Sender::Client(self.session));
-        let mut config = ClientConfig::standard(self.session, FilesystemId(1), COPIES);
+        let mut config = ClientConfig::standard(self.session, FilesystemId(1));
         config.list_page = 8;
         config.chunk_bytes_max = 64 << 10;
         config.extents_page = 4;

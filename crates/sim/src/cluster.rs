@@ -17,7 +17,7 @@ pub const METADATA: u8 = 3;
 /// Data servers.
 pub const DATA: u8 = 3;
 /// Copies of written data.
-pub const COPIES: u8 = 2;
+const COPIES: u8 = 2;
 
 const DATA_BASE: u32 = 1_000;
 
@@ -111,8 +111,13 @@ impl Hosts {
         for tablet in assignment.tablets() {
             put(&tablet_key(tablet.block), encode_register(tablet));
         }
-        let filesystem =
-            FilesystemRecord { filesystem: FilesystemId(1), name_key, scheme, root: NodeId::ROOT };
+        let filesystem = FilesystemRecord {
+            filesystem: FilesystemId(1),
+            name_key,
+            scheme,
+            root: NodeId::ROOT,
+            data_copies: COPIES,
+        };
         put(FILESYSTEM_KEY, encode_register(&filesystem));
         coordinator
     }

@@ -182,13 +182,13 @@ impl Hub {
     }
 
     async fn open_chunk(&self, home: Position) -> Result<(), Code> {
-        let (copies, mut avoid) = self.with(|state| {
+        let mut avoid = self.with(|state| {
             let now = state.now.mono;
             state.chunks.avoided.retain(|_, until| now < *until);
-            (state.config.copies, state.chunks.avoided.keys().copied().collect::<Vec<_>>())
+            state.chunks.avoided.keys().copied().collect::<Vec<_>>()
         });
         loop {
-            let call = Call::OpenChunk { copies, avoid: avoid.clone() };
+            let call = Call::OpenChunk { avoid: avoid.clone() };
             match self.call(home, call).await {
                 Ok(answered) => {
                     return self.with(|state| match answered.body {

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const D1: ServerId = ServerId(11);
 pub const D2: ServerId = ServerId(12);
 pub const D3: ServerId = ServerId(13);
+/// On so many of them a chunk lies.
+const COPIES: usize = 2;
 
 pub struct FileRecord {
     pub attributes: Attributes,
@@ -236,7 +238,7 @@ impl Servers {
                 attributes.version = attributes.version.next();
                 Ok(Body::Node(self.view(node)?))
             }
-            Call::OpenChunk { copies, avoid } => self.open_chunk(*copies, avoid),
+            Call::OpenChunk { avoid } => self.open_chunk(avoid),
             Call::Chunk { chunk } => Ok(Body::Chunk(self.chunk_view(*chunk))),
             Call::SealChunk { chunk, .. } => {
                 self.log("seal");
@@ -293,13 +295,13 @@ impl Servers {
         }
     }
 
-    fn open_chunk(&mut self, copies: u8, avoid: &[ServerId]) -> Result<Body, Code> {
+    fn open_chunk(&mut self, avoid: &[ServerId]) -> Result<Body, Code> {
         self.log(&format!("open chunk avoiding {avoid:?}"));
         let servers: Vec<_> = [D1, D2, D3].into_iter().filter(|server| !avoid.contains(server)).collect();
-        if servers.len() < usize::from(copies) {
+        if servers.len() < COPIES {
             return Err(Code::NoSpace);
         }
-        let servers = servers[..usize::from(copies)].to_vec();
+        let servers = servers[..COPIES].to_vec();
         self.next += 1;
         let chunk = ChunkRef { chunk: ChunkId(self.next), position: Position(self.next) };
         let logs = servers.iter().map(|server| (*server, Vec::new())).collect();

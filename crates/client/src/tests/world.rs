@@ -166,7 +166,7 @@ impl World {
 }
 
 pub fn config() -> ClientConfig {
-    ClientConfig::standard(SESSION, FilesystemId(1), 2)
+    ClientConfig::standard(SESSION, FilesystemId(1))
 }
 
 pub fn map() -> ClusterMap {

@@ -19,8 +19,8 @@ enum FenceOutcome {
 }
 
 /// A new chunk. Servers to avoid are taken only when there are not enough others.
-pub(super) fn open(view: &mut View, copies: u8, avoid: &[ServerId]) -> Decide<Body> {
-    let copies = usize::from(copies.max(1));
+pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
+    let copies = usize::from(view.filesystem.data_copies.max(1));
     let at_least = copies.saturating_sub(1).max(1);
     let (shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
         view.data_servers.iter().partition(|server| avoid.contains(server));

@@ -59,7 +59,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
             commit::decide(view, *node, *token, extents, *size_min, *modified, *mode)
         }
         Call::Release { node } => release::decide(view, *node),
-        Call::OpenChunk { copies, avoid } => chunk::open(view, *copies, avoid),
+        Call::OpenChunk { avoid } => chunk::open(view, avoid),
         Call::Chunk { chunk } => chunk::show(view, *chunk),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
     }

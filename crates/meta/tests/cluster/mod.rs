@@ -68,8 +68,13 @@ impl Cluster {
         for tablet in Assignment::even(&ids, 4).unwrap().tablets() {
             coordinator.swap(&tablet_key(tablet.block), None, encode(tablet)).unwrap();
         }
-        let filesystem =
-            FilesystemRecord { filesystem: FilesystemId(1), name_key: NAME_KEY, scheme, root: NodeId::ROOT };
+        let filesystem = FilesystemRecord {
+            filesystem: FilesystemId(1),
+            name_key: NAME_KEY,
+            scheme,
+            root: NodeId::ROOT,
+            data_copies: 2,
+        };
         coordinator.swap(FILESYSTEM_KEY, None, encode(&filesystem)).unwrap();
         let data = DATA.map(|server| (server, ServerKind::Data));
         for (server, kind) in ids.iter().map(|id| (*id, ServerKind::Metadata)).chain(data) {
