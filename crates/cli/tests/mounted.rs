@@ -6,6 +6,7 @@ mod common;
 
 use common::{TestCluster, bearing, kill, shell, wait_for};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -151,6 +152,25 @@ fn what_is_synced_survives_the_death_of_everything_at_once() {
         assert!(!mnt.join(n.to_string()).exists());
     }
     assert_eq!(fs::read(mnt.join("zeros")).unwrap(), vec![0; 2_000_000]);
+}
+
+#[test]
+fn a_sync_of_the_mounts_root_makes_all_that_was_written_through_it_stable() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("root-synced");
+    let mnt = cluster.mnt();
+    // Written and not closed: so far only the mount has it.
+    let mut open = fs::File::create(mnt.join("open")).unwrap();
+    open.write_all(&[7; 100_000]).unwrap();
+    shell(&format!("sync {}", shown(&mnt))).ok();
+    let status = cluster.status();
+    let others = ["mount", "supervisor"].map(|who| status[who]["pid"].as_u64().expect("a process"));
+    kill(cluster.daemons().into_iter().chain(others));
+    drop(open);
+    cluster.up_again().ok();
+    assert_eq!(fs::read(mnt.join("open")).unwrap(), vec![7; 100_000]);
 }
 
 #[test]

@@ -190,6 +190,11 @@ impl Bridge {
         self.settle(&file, Operation::Sync { file: file.file })
     }
 
+    /// Makes all that was written through this mount stable.
+    pub fn sync_all(&self) -> Outcome<()> {
+        self.caller.done(Operation::SyncAll)
+    }
+
     fn settle(&self, file: &File, operation: Operation) -> Outcome<()> {
         self.caller.done(operation).inspect_err(|_| {
             // The kernel's pages show bytes that may be lost.

@@ -93,6 +93,8 @@ impl MetaServer {
         if now.mono < tablet.collector.due || (ripe.dead.is_none() && ripe.ended.is_none()) {
             return;
         }
+        // So that a step that comes to nothing is not tried again at once.
+        tablet.collector.due = now.mono.after(self.config.collect_every);
         let running = |work: &JobWork| matches!(work, JobWork::Collect { .. });
         if !self.jobs.values().any(|job| job.tablet == start && running(&job.work)) {
             self.new_job(start, JobWork::Collect { from, ripe }, now);
@@ -115,7 +117,10 @@ impl MetaServer {
             tablet.ended.remove(&session);
         }
         match collected.next {
-            Some(next) => tablet.collector.from = next,
+            Some(next) => {
+                tablet.collector.from = next;
+                tablet.collector.due = now.mono;
+            }
             None => {
                 tablet.collector.from = FIRST;
                 tablet.collector.due = now.mono.after(self.config.collect_every);

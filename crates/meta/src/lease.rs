@@ -306,6 +306,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_gets_longer_with_every_use_up_to_the_longest() {
+        let (mut table, config) = table();
+        let mut given = Vec::new();
+        for use_ in 0..15u64 {
+            let lease = table.offer(KEY, A, Mono(use_), &config);
+            table.give(KEY, A, lease, Mono(use_));
+            given.push(lease.0);
+        }
+        assert_eq!(given[..4], [300, 600, 900, 1200]);
+        assert_eq!(given[9..], [3000; 6]);
+        let other = LeaseKey::File(NodeId(2));
+        assert_eq!(table.offer(other, A, Mono(20), &config), LeaseMs(300), "by its own use, not by others'");
+    }
+
+    #[test]
     fn the_same_key_is_recalled_once_from_a_session() {
         let (mut table, config) = table();
         table.give(KEY, A, LeaseMs(1000), Mono(0));

@@ -330,6 +330,8 @@ impl MetaServer {
     ) {
         let loaded = match result {
             Ok(loaded) => loaded,
+            // What is damaged is not answered; the rest of the store is as good as before.
+            Err(EngineError::Corrupt { what }) => return self.take_damaged_load(ticket, what, out),
             Err(error) => return self.fail("read the store", &error, out),
         };
         if self.startup.loads.contains_key(&ticket) {

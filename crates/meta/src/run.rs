@@ -175,6 +175,16 @@ impl MetaServer {
         self.ready.push_back(id);
     }
 
+    /// The store says that what was asked for is damaged.
+    pub(crate) fn take_damaged_load(&mut self, ticket: LoadTicket, what: String, out: &mut Vec<Command>) {
+        if let Some((id, _)) = self.loads.remove(&ticket) {
+            return self.damaged(id, what, out);
+        }
+        // Of a tablet that was to be served, or is to be handed over: neither will be.
+        self.forget_startup_load(ticket);
+        out.push(Command::Note(Note::Damaged(what)));
+    }
+
     // Damaged records are never served; the operation that met them says so.
     fn damaged(&mut self, id: JobId, what: String, out: &mut Vec<Command>) {
         out.push(Command::Note(Note::Damaged(what)));

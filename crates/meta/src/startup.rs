@@ -252,6 +252,13 @@ impl MetaServer {
         block.contains(seat.home).then_some((filesystem, seat))
     }
 
+    /// A tablet's records cannot be read: it is not served, and tried again.
+    pub(crate) fn forget_startup_load(&mut self, ticket: LoadTicket) {
+        if let Some(load) = self.startup.loads.remove(&ticket) {
+            self.startup.pending.remove(&load.block.start());
+        }
+    }
+
     pub(crate) fn take_startup_load(
         &mut self,
         now: Now,

@@ -8,7 +8,7 @@ use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Answer, Call, NewNode, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
-use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence};
+use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence, Wall};
 use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
 
@@ -135,4 +135,45 @@ fn a_server_whose_clock_is_off_gives_and_takes_no_grants_but_keeps_sessions_aliv
         cluster.send(id, Event::ClockOff(false));
     }
     cluster.create(ALICE, &grant, "f").unwrap();
+}
+
+#[test]
+fn what_the_store_says_is_damaged_is_an_error_for_whoever_asks_and_for_nobody_else() {
+    let mut cluster = cluster();
+    let root = cluster.root(ALICE).grant;
+    let hit = Key::Name(root.body.seat.node, NameHash::of(NAME_KEY, &name("f")), 1).encode();
+    cluster.create(ALICE, &root, "f").unwrap();
+    cluster.create(ALICE, &root, "g").unwrap();
+    let (owner, ..) = cluster.owner(position(&root, "f"));
+    // From its log: nothing is cached.
+    cluster.restart(owner);
+    cluster.unreadable = Some(hit);
+    cluster.may_complain = true;
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.lookup(ALICE, &root, "f"), Err(Code::Io));
+    assert_eq!(cluster.unlink(ALICE, &root, "f"), Err(Code::Io));
+    assert!(cluster.lookup(ALICE, &root, "g").is_ok());
+    cluster.create(ALICE, &root, "h").unwrap();
+    assert!(
+        cluster.complaints.iter().all(|note| matches!(note, Note::Damaged(_))),
+        "{:?}",
+        cluster.complaints
+    );
+    // Nothing was made of it meanwhile.
+    cluster.unreadable = None;
+    assert!(cluster.lookup(ALICE, &root, "f").is_ok());
+}
+
+#[test]
+fn a_grant_is_taken_for_the_skew_of_clocks_after_its_end_and_no_longer() {
+    for (late, taken) in [(-1, true), (249, true), (251, false)] {
+        let mut cluster = cluster();
+        let grant = cluster.root(ALICE).grant;
+        cluster.now.wall = Wall(grant.body.expires.0 + late * 1_000_000);
+        let created = cluster.create(ALICE, &grant, "f");
+        assert_eq!(created.is_ok(), taken, "{late} ms: {created:?}");
+        if !taken {
+            assert_eq!(created, Err(Code::Unauthenticated));
+        }
+    }
 }

@@ -250,3 +250,60 @@ fn work_until_killed(path: &Path) {
         }
     }
 }
+
+/// The files with rows that are not empty.
+fn tables(path: &Path) -> Vec<PathBuf> {
+    let all = listing(&path.join(DATABASE)).unwrap().into_keys();
+    all.filter(|path| path.parent().and_then(Path::file_name).is_some_and(|name| name == "tables")).collect()
+}
+
+#[test]
+fn a_flipped_byte_of_a_table_is_an_error_or_does_not_matter_and_never_another_value() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (whole, spoilt) = (temporary.path().join("whole"), temporary.path().join("spoilt"));
+    let mut store = open(&whole);
+    let tablet = Block::RING;
+    store.create_tablet(tablet).unwrap();
+    let rows: Vec<Change> = (0..300).map(|row| put(&format!("key {row:03}"), row * 7919)).collect();
+    store.apply(tablet, LogIndex(1), &rows).unwrap();
+    store.close().unwrap();
+    let (mut harmless, mut noticed) = (0, 0);
+    for table in tables(&whole) {
+        let bytes = fs::read(&table).unwrap();
+        for at in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
+            let _ = fs::remove_dir_all(&spoilt);
+            copy_tree(&whole, &spoilt).unwrap();
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x41;
+            fs::write(spoilt.join(table.strip_prefix(&whole).unwrap()), damaged).unwrap();
+            match read_all(&spoilt, tablet, &rows) {
+                Ok(()) => harmless += 1,
+                Err(EngineError::Corrupt { .. }) => noticed += 1,
+                Err(error) => panic!("byte {at} of {}: {error}", table.display()),
+            }
+        }
+    }
+    assert!(noticed > 20, "{noticed} noticed, {harmless} harmless");
+}
+
+/// Every row is right, or there is an error.
+fn read_all(path: &Path, tablet: Block, rows: &[Change]) -> EngineResult<()> {
+    let mut store = FjallStore::open(path, &[])?;
+    let mut worst = Ok(());
+    for row in rows {
+        match store.get(tablet, &row.key) {
+            Ok(value) => assert_eq!(value, row.value),
+            Err(error) => worst = Err(error),
+        }
+    }
+    match store.range(tablet, &KeyRange { start: Vec::new(), end: None }, usize::MAX) {
+        Ok(pairs) => assert!(
+            pairs
+                .into_iter()
+                .map(|(key, value)| (key, Some(value)))
+                .eq(rows.iter().map(|row| (row.key.clone(), row.value.clone())))
+        ),
+        Err(error) => worst = Err(error),
+    }
+    worst
+}

@@ -32,8 +32,9 @@ pub(super) fn decide(
         set_size(view, handle, &mut record, size)?;
     }
     let now = view.time();
-    set_time(&mut record.attributes.accessed, change.accessed, now);
-    set_time(&mut record.attributes.modified, change.modified, now);
+    let changed = record.attributes.changed;
+    set_time(&mut record.attributes.accessed, change.accessed, now, changed);
+    set_time(&mut record.attributes.modified, change.modified, now, changed);
     if let (Some(_), NodeContent::Directory(directory)) = (change.modified, &mut record.content) {
         directory.modified_set = now;
     }
@@ -138,10 +139,11 @@ pub(super) fn set_size(view: &mut View, handle: Handle, record: &mut NodeRecord,
     Ok(())
 }
 
-fn set_time(time: &mut Wall, change: Option<TimeChange>, now: Wall) {
+fn set_time(time: &mut Wall, change: Option<TimeChange>, now: Wall, changed: Wall) {
     match change {
         None => {}
-        Some(TimeChange::Now) => *time = now,
+        // As the node tells time: never before its last change, whatever this server's clock says.
+        Some(TimeChange::Now) => *time = now.max(changed),
         Some(TimeChange::To(to)) => *time = to,
     }
 }

@@ -13,7 +13,9 @@ use bearing_proto::coordinator::{
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::grant::Grant;
 use bearing_proto::keys::{Key, ServerKeys};
-use bearing_seams::{Coordinator, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap, TabletLog};
+use bearing_seams::{
+    Coordinator, EngineError, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap, TabletLog,
+};
 use bearing_types::{
     Block, Code, Credentials, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey, NodeId,
     Now, Position, Sequence, ServerId, SessionId, Wall,
@@ -41,6 +43,10 @@ pub struct Cluster {
     pub obedient: bool,
     /// What data servers answer; `None`: nothing.
     pub data: DataAnswers,
+    /// How far servers' wall clocks are ahead of `now`, in nanoseconds.
+    pub ahead: BTreeMap<ServerId, i64>,
+    /// The key of a record that stores say is damaged.
+    pub unreadable: Option<Vec<u8>>,
     /// Whether servers have reason to complain.
     pub may_complain: bool,
     /// What they complained of.
@@ -91,6 +97,8 @@ impl Cluster {
             next_sequence: 1,
             obedient: true,
             data: Box::new(|_, _| Some(Ok(DataBody::Space { used: 0, free: 1 << 30 }))),
+            ahead: BTreeMap::new(),
+            unreadable: None,
             may_complain: false,
             complaints: Vec::new(),
         };
@@ -171,7 +179,9 @@ impl Cluster {
         while let Some((id, event)) = self.events.pop_front() {
             let mut commands = Vec::new();
             let Some(host) = self.hosts.get_mut(&id) else { continue };
-            host.machine.step(self.now, event, &mut commands);
+            let ahead = self.ahead.get(&id).copied().unwrap_or(0);
+            let now = Now { wall: Wall(self.now.wall.0 + ahead), ..self.now };
+            host.machine.step(now, event, &mut commands);
             self.run(id, commands);
         }
     }
@@ -210,6 +220,12 @@ impl Cluster {
                 Command::Append(number, record) => {
                     host.log.append(&[record]).unwrap();
                     appended = Some(number);
+                }
+                Command::Load { ticket, keys, .. }
+                    if self.unreadable.as_ref().is_some_and(|key| keys.contains(key)) =>
+                {
+                    let error = EngineError::Corrupt { what: "a block of the store".to_owned() };
+                    self.events.push_back((id, Event::Loaded(ticket, Err(error))));
                 }
                 Command::Load { ticket, tablet, keys, ranges } => {
                     let values = keys.iter().map(|key| host.store.get(tablet, key).unwrap()).collect();
