@@ -248,7 +248,7 @@ impl MetaServer {
         }
     }
 
-    fn wait_for_lock(&mut self, job: Job, key: Key, out: &mut Vec<Command>) {
+    fn wait_for_lock(&mut self, mut job: Job, key: Key, out: &mut Vec<Command>) {
         // A transaction never waits for a lock while it holds others: that is how deadlocks are made.
         if job.context.has_parts()
             || !job.context.holds.is_empty()
@@ -256,6 +256,8 @@ impl MetaServer {
         {
             return self.postpone(job, out);
         }
+        // Until the lock is free, what was read from the store gets old: changes that were in the overlay then are in the store by now.
+        job.context.ranges.iter_mut().for_each(|slot| slot.pairs = None);
         let id = job.id;
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         tablet.waiting.entry(key).or_default().push(id);

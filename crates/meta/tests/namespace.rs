@@ -5,8 +5,9 @@ mod cluster;
 
 use bearing_meta::{Key, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
-use bearing_types::{Code, FileType, NameHash, ServerId};
-use cluster::{ALICE, BOB, Cluster, name};
+use bearing_proto::client::{Answer, Body, Call};
+use bearing_types::{Code, Cookie, FileType, Mode, NameHash, ServerId};
+use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
 
 fn both(test: fn(Cluster)) {
@@ -229,4 +230,39 @@ fn a_listing_goes_on_behind_any_number_of_places_kept_for_removed_names() {
         names.sort();
         assert_eq!(names, ["behind", "first"], "in pages of {count_max}");
     }
+}
+
+#[test]
+fn a_listing_that_waited_for_a_name_shows_it_whatever_went_to_the_store_meanwhile() {
+    let mut cluster = Cluster::new(3, Scheme::Hash);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    // Every tablet has a fragment, and asks nobody before it takes a name.
+    for number in 0..200 {
+        cluster.create(ALICE, &root, &format!("file-{number}")).unwrap();
+    }
+    let mut waited = 0;
+    for number in 0..8 {
+        let text = format!("directory-{number}");
+        let at = position(&root, &text);
+        let mode = Mode::new(0o755);
+        let make = Call::MakeDirectory { grant: root.clone(), who: root_user(), name: name(&text), mode };
+        let after = Cookie::new(NameHash::of(NAME_KEY, &name(&text)), 0);
+        let list = Call::List { grant: root.clone(), who: root_user(), after, count_max: 1 };
+        cluster.hold_peers = true;
+        let (make, list) = (cluster.send_call(ALICE, at, make), cluster.send_call(ALICE, at, list));
+        let waits = cluster.answer(ALICE, list).is_none();
+        // What is committed goes to the store.
+        cluster.pass(Duration::from_millis(100));
+        cluster.release_peers();
+        cluster.pass(Duration::from_millis(100));
+        assert!(matches!(cluster.answer(ALICE, make), Some(Answer::Done { result: Ok(_), .. })));
+        let Some(Answer::Done { result: Ok(body), .. }) = cluster.answer(ALICE, list) else {
+            panic!("a listing")
+        };
+        let Body::List { entries, .. } = *body else { panic!("a listing") };
+        assert_eq!(entries[0].name.to_string(), text);
+        waited += u32::from(waits);
+    }
+    assert!(waited > 2, "most directories live in other tablets than their names");
 }

@@ -45,6 +45,9 @@ pub struct Cluster {
     pub data: DataAnswers,
     /// How far servers' wall clocks are ahead of `now`, in nanoseconds.
     pub ahead: BTreeMap<ServerId, i64>,
+    /// Messages between servers do not arrive for now.
+    pub hold_peers: bool,
+    held_peers: Vec<(ServerId, Event)>,
     /// The key of a record that stores say is damaged.
     pub unreadable: Option<Vec<u8>>,
     /// Whether servers have reason to complain.
@@ -98,6 +101,8 @@ impl Cluster {
             obedient: true,
             data: Box::new(|_, _| Some(Ok(DataBody::Space { used: 0, free: 1 << 30 }))),
             ahead: BTreeMap::new(),
+            hold_peers: false,
+            held_peers: Vec::new(),
             unreadable: None,
             may_complain: false,
             complaints: Vec::new(),
@@ -206,6 +211,9 @@ impl Cluster {
                     }
                     self.recalls.push((session, recall));
                 }
+                Command::Peer(to, message) if self.hold_peers => {
+                    self.held_peers.push((to, Event::Peer(id, message)));
+                }
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Data(server, request) => {
                     if let Some(result) = (self.data)(server, &request) {
@@ -295,6 +303,22 @@ impl Cluster {
     pub fn call(&mut self, session: SessionId, position: Position, call: Call) -> Result<Body, Code> {
         let sequence = self.new_sequence();
         self.call_as(session, sequence, position, call)
+    }
+
+    /// Sends a call once.
+    pub fn send_call(&mut self, session: SessionId, position: Position, call: Call) -> Sequence {
+        let sequence = self.new_sequence();
+        let (server, _, epoch) = self.owner(position);
+        let request = Request { sequence, finished_below: Sequence(0), position, epoch, call };
+        self.send(server, Event::Request(session, request));
+        sequence
+    }
+
+    /// What was held between servers arrives.
+    pub fn release_peers(&mut self) {
+        self.hold_peers = false;
+        self.events.extend(std::mem::take(&mut self.held_peers));
+        self.settle();
     }
 
     /// What was answered last to a request.
