@@ -183,7 +183,7 @@ impl Supervisor<'_> {
                 bail!("{} does not start: {}", ward.title(), self.reason(ward));
             }
             let waiting: Vec<String> =
-                self.wards.iter().filter(|ward| !self.serves(ward)).map(Ward::title).collect();
+                self.wards.iter().filter(|ward| !self.serves(ward)).map(|ward| self.state_of(ward)).collect();
             if waiting.is_empty() {
                 return Ok(true);
             }
@@ -264,6 +264,17 @@ impl Supervisor<'_> {
             },
         };
         pid == child.id() && state == Phase::Serving
+    }
+
+    /// A child that does not serve, with what it says of that itself.
+    fn state_of(&self, ward: &Ward) -> String {
+        let reported = match &ward.role {
+            Role::Daemon(name) => {
+                DaemonState::read(&self.plan.layout.daemon(*name)).and_then(|state| state.reason)
+            }
+            Role::Mount(_) => Report::read(&mount_file(&self.plan.layout)).and_then(|report| report.reason),
+        };
+        reported.map_or_else(|| ward.title(), |reason| format!("{} ({reason})", ward.title()))
     }
 
     /// Why a child failed: by its own report, or by the end of its log.

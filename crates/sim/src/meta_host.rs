@@ -167,6 +167,15 @@ impl MetaHost {
         self.finish_step(world, ledger);
     }
 
+    /// Its clock is too far from those of others, or is so no more.
+    pub fn judge_clock(&mut self, world: &mut World, ledger: &mut Ledger, off: bool) {
+        if off {
+            world.counts.add("fault: clock off, noticed");
+        }
+        self.step(world, ledger, Event::ClockOff(off));
+        self.finish_step(world, ledger);
+    }
+
     /// A packet arrived.
     pub fn arrive(&mut self, world: &mut World, ledger: &mut Ledger, way: Way, bytes: &[u8]) {
         let Some(packet) = self.post.open(world, way, bytes) else { return };

@@ -165,6 +165,7 @@ impl Sim {
         self.data.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
         for host in self.hosts.all() {
             self.world.clocks[usize::from(host.0)].wall_offset %= 100 * MILLISECOND as i64;
+            self.judge_clock(host, false);
             self.start(host);
         }
         let end = self.world.now().0 + DRAIN_MAX;
@@ -402,6 +403,8 @@ impl Sim {
                     self.world.counts.add("fault: clock off by more than servers allow");
                 }
                 self.world.clocks[usize::from(host.0)].wall_offset = offset;
+                // Half of them measure it.
+                self.judge_clock(host, offset.unsigned_abs() > 250 * MILLISECOND && offset % 2 == 0);
             }
             Act::FailSync(host) => match self.hosts.role(host) {
                 Role::Metadata(_) => self.metadata[index_of(host, 1)].fail_sync = true,
@@ -420,6 +423,14 @@ impl Sim {
         }
     }
 
+    /// A metadata server hears how its clock is.
+    fn judge_clock(&mut self, host: HostId, off: bool) {
+        if matches!(self.hosts.role(host), Role::Metadata(_)) && self.world.is_up(host) {
+            let Sim { world, ledger, metadata, .. } = self;
+            metadata[index_of(host, 1)].judge_clock(world, ledger, off);
+        }
+    }
+
     fn hand_over(&mut self, number: u64, to: bearing_types::ServerId) {
         let tablets: Vec<Block> = self.ledger.tablets().collect();
         let Some(tablet) = Nemesis::tablet(number, &tablets) else { return };
@@ -432,8 +443,24 @@ impl Sim {
 
     // --- the end ---
 
-    /// Compares what servers hold with what is stable: every stable record, and nothing else.
+    /// Compares what servers hold with what is stable: every stable record, and nothing else. What is committed goes to the store a little later, and
+    /// marks are collected also when nothing else happens: so this waits, not for long, for a moment at which they are the same.
     pub fn compare_stores(&mut self) {
+        let mut different = self.differences();
+        for _ in 0..100 {
+            if different.is_empty() {
+                return;
+            }
+            self.run_for(50 * MILLISECOND);
+            different = self.differences();
+        }
+        for what in different {
+            self.ledger.blame(&self.world, Promise::StoreHolds, what);
+        }
+    }
+
+    fn differences(&mut self) -> Vec<String> {
+        let mut different = Vec::new();
         let tablets: Vec<Block> = self.ledger.tablets().collect();
         for tablet in tablets {
             let Some(owner) = self.ledger.owner_of(tablet) else { continue };
@@ -447,13 +474,13 @@ impl Sim {
             let lost = expected.keys().find(|key| held.binary_search_by(|(held, _)| held.cmp(key)).is_err());
             let extra = held.iter().map(|(key, _)| key).find(|key| !expected.contains_key(*key));
             let decoded = |key: Option<&Vec<u8>>| key.and_then(|key| bearing_meta::Key::decode(key));
-            let what = format!(
+            different.push(format!(
                 "{owner:?} holds other records of {tablet} than are stable: lost {:?}, not stable {:?}",
                 decoded(lost),
                 decoded(extra)
-            );
-            self.ledger.blame(&self.world, Promise::StoreHolds, what);
+            ));
         }
+        different
     }
 
     fn report(mut self, seed: u64) -> Report {
