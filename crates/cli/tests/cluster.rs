@@ -270,18 +270,22 @@ fn a_newer_register_of_the_coordinator_is_refused_by_its_version() {
 
 #[test]
 fn a_damaged_tablet_log_is_refused() {
-    let (_cluster, ran) = up_after("damaged", |cluster| {
-        let directory = cluster.file("metadata-1/tablet-log");
-        let segment = fs::read_dir(directory)
-            .unwrap()
-            .flatten()
-            .find(|entry| entry.path().extension().is_some_and(|extension| extension == "seg"));
-        let path = segment.unwrap().path();
-        let mut bytes = fs::read(&path).unwrap();
-        // Inside the first record, behind the segment's header.
-        bytes[64] ^= 0xff;
-        fs::write(&path, bytes).unwrap();
-    });
-    let refusal = ran.refused(1);
+    let cluster = TestCluster::started("damaged");
+    // What was damaged must have been synced before something else was: else it might be the tail that a crash tore.
+    for name in ["/a", "/b", "/c"] {
+        cluster.run(&["fs", "mkdir", name]).ok();
+    }
+    cluster.down().ok();
+    let directory = cluster.file("metadata-1/tablet-log");
+    let segment = fs::read_dir(directory)
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.path().extension().is_some_and(|extension| extension == "seg"));
+    let path = segment.unwrap().path();
+    let mut bytes = fs::read(&path).unwrap();
+    // Inside the first record, behind the segment's header.
+    bytes[64] ^= 0xff;
+    fs::write(&path, bytes).unwrap();
+    let refusal = cluster.up(&[]).refused(1);
     assert!(refusal.contains("metadata-1 does not start") && refusal.contains("damaged"), "{refusal}");
 }

@@ -13,7 +13,7 @@ use bearing_types::{Mono, Now};
 
 /// Runs the coordinator until it is told to stop.
 pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
-    shell::run(config, |config, _| {
+    shell::run(config, |config, _, _| {
         let registers = RedbCoordinator::open(&registers_file(&config.directory))
             .map_err(StartError::engine("open the coordinator's registers"))?;
         Ok(Registrar { registers, questions: Vec::new() })

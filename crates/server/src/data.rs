@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 /// Runs a data server until it is told to stop.
 pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
-    shell::run(config, |config, keys| {
+    shell::run(config, |config, keys, _| {
         let mut log = FileChunkLog::open(&config.directory.join("chunks"), &CHUNK_CONTENTS)
             .map_err(StartError::engine("open the chunk logs"))?;
         let chunks = log.chunks().map_err(StartError::engine("list the chunks"))?;

@@ -1,12 +1,13 @@
 //! The disk of a metadata server: its store and its tablet log, and when the log is cut.
 //!
-//! Store commands are carried out at once, in the order given; appends of a turn are gathered and synced together. The log is cut in
-//! two steps: when it has grown by its limit since the last flush and every record in it is applied, the store is flushed; the next append's
-//! mark is then the first that is still needed.
+//! Store commands are carried out by the store's thread in the order given; appends of a turn are gathered and synced together here. The log is cut in
+//! three steps: when it has grown by its limit since the last flush, and every record in it was handed to the store, the store is told to flush; the
+//! next append's mark is then the first that is still needed; when the flush is done, the log is cut there.
 
 use crate::StartError;
-use bearing_meta::{AppendNumber, Event, LoadResult, LoadTicket};
-use bearing_seams::{Change, EngineResult, KeyRange, LogMark, LoggedRecord, Store, TabletLog};
+use crate::store_thread::{Done, StoreThread, Work};
+use bearing_meta::{AppendNumber, Event, LoadTicket};
+use bearing_seams::{Change, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog};
 use bearing_types::{Block, LogIndex};
 use std::collections::BTreeMap;
 
@@ -14,22 +15,31 @@ use std::collections::BTreeMap;
 const FRAME_BYTES: u64 = 64;
 
 /// See the module.
-pub struct Disk<S, L> {
-    store: S,
+pub struct Disk<L> {
+    store: StoreThread,
     log: L,
     log_bytes_max: u64,
     gathered: Vec<LoggedRecord>,
     gathered_last: Option<AppendNumber>,
-    /// Bytes of log that are not yet flushed into the store: what a crash now would have to replay.
+    /// Bytes of log that no flush covers: what a crash now would have to replay, if the flush under way succeeds.
     unflushed_bytes: u64,
-    /// The last record of each tablet that is in the log but not yet in the store.
+    /// The last record of each tablet that is in the log but was not yet handed to the store.
     unapplied: BTreeMap<Block, LogIndex>,
-    flushed: bool,
+    flush: Flush,
 }
 
-impl<S: Store, L: TabletLog> Disk<S, L> {
+/// How far a flush is. The mark is that of the first record after it, once there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    Idle,
+    UnderWay(Option<LogMark>),
+    /// Done before any record came after it.
+    Done,
+}
+
+impl<L: TabletLog> Disk<L> {
     /// A disk whose log is replayed: all that is in it is in the store.
-    pub fn new(store: S, log: L, log_bytes_max: u64) -> Disk<S, L> {
+    pub fn new(store: StoreThread, log: L, log_bytes_max: u64) -> Disk<L> {
         Disk {
             unflushed_bytes: log.bytes_used(),
             store,
@@ -38,7 +48,7 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
             gathered: Vec::new(),
             gathered_last: None,
             unapplied: BTreeMap::new(),
-            flushed: false,
+            flush: Flush::Idle,
         }
     }
 
@@ -66,78 +76,109 @@ impl<S: Store, L: TabletLog> Disk<S, L> {
     fn write_gathered(&mut self) -> EngineResult<()> {
         let mark = self.log.append(&self.gathered)?;
         self.log.sync()?;
-        self.cut(mark)
-    }
-
-    /// Lets go of what lies before the first record after a flush.
-    fn cut(&mut self, mark: LogMark) -> EngineResult<()> {
-        if std::mem::take(&mut self.flushed) { self.log.cut(mark) } else { Ok(()) }
+        match self.flush {
+            Flush::UnderWay(None) => self.flush = Flush::UnderWay(Some(mark)),
+            Flush::Done => {
+                self.flush = Flush::Idle;
+                self.log.cut(mark)?;
+            }
+            Flush::Idle | Flush::UnderWay(Some(_)) => {}
+        }
+        Ok(())
     }
 
     /// Whether the log has grown by its limit since the last flush.
     pub fn is_flush_due(&self) -> bool {
-        self.unflushed_bytes >= self.log_bytes_max
+        self.unflushed_bytes >= self.log_bytes_max && self.flush == Flush::Idle
     }
 
-    /// Flushes the store, unless something in the log is still to be applied. To be called when no command is left over.
-    pub fn flush(&mut self) -> EngineResult<()> {
-        if !self.unapplied.is_empty() {
-            return Ok(());
+    /// Has the store flushed, unless something in the log was not yet handed to it.
+    pub fn flush(&mut self) {
+        if self.unapplied.is_empty() {
+            self.store.add(Work::Flush);
+            self.flush = Flush::UnderWay(None);
+            self.unflushed_bytes = 0;
         }
-        self.store.flush()?;
-        self.unflushed_bytes = 0;
-        self.flushed = true;
-        Ok(())
     }
 
-    /// Reads keys and ranges.
+    fn flushed(&mut self, result: EngineResult<()>) -> EngineResult<()> {
+        result?;
+        match std::mem::replace(&mut self.flush, Flush::Idle) {
+            Flush::UnderWay(Some(mark)) => self.log.cut(mark),
+            Flush::UnderWay(None) | Flush::Done => {
+                self.flush = Flush::Done;
+                Ok(())
+            }
+            Flush::Idle => Ok(()),
+        }
+    }
+
+    /// Has keys and ranges read.
     pub fn load(
         &mut self,
         ticket: LoadTicket,
         tablet: Block,
-        keys: &[Vec<u8>],
-        ranges: &[(KeyRange, usize)],
-    ) -> Event {
-        Event::Loaded(ticket, self.read(tablet, keys, ranges))
+        keys: Vec<Vec<u8>>,
+        ranges: Vec<(KeyRange, usize)>,
+    ) {
+        self.store.add(Work::Load(ticket, tablet, keys, ranges));
     }
 
-    fn read(
-        &mut self,
-        tablet: Block,
-        keys: &[Vec<u8>],
-        ranges: &[(KeyRange, usize)],
-    ) -> EngineResult<LoadResult> {
-        let values = keys.iter().map(|key| self.store.get(tablet, key)).collect::<EngineResult<_>>()?;
-        let ranges = ranges
-            .iter()
-            .map(|(range, count_max)| self.store.range(tablet, range, *count_max))
-            .collect::<EngineResult<_>>()?;
-        Ok(LoadResult { values, ranges })
-    }
-
-    /// Applies committed changes.
-    pub fn apply(&mut self, tablet: Block, index: LogIndex, changes: &[Change]) -> Event {
-        let result = self.store.apply(tablet, index, changes);
+    /// Has committed changes applied.
+    pub fn apply(&mut self, tablet: Block, index: LogIndex, changes: Vec<Change>) {
+        self.store.add(Work::Apply(tablet, index, changes));
         if self.unapplied.get(&tablet).is_some_and(|last| *last <= index) {
             self.unapplied.remove(&tablet);
         }
-        Event::Applied(tablet, index, result)
+    }
+
+    /// Lets the store begin what it was given.
+    pub fn begin(&mut self) {
+        self.store.send();
+    }
+
+    /// The next thing that the store has done, as far as the machine wants to know of it.
+    pub fn next_done(&mut self) -> Result<Option<Event>, StartError> {
+        loop {
+            match self.store.next().map_err(StartError::engine("work in the store"))? {
+                None => return Ok(None),
+                Some(Done::Loaded(ticket, result)) => return Ok(Some(Event::Loaded(ticket, result))),
+                Some(Done::Applied(tablet, index, result)) => {
+                    return Ok(Some(Event::Applied(tablet, index, result)));
+                }
+                Some(Done::Flushed(result)) => {
+                    self.flushed(result).map_err(StartError::engine("flush the store"))?;
+                }
+                Some(Done::Tablet(_)) => {}
+            }
+        }
     }
 
     /// Makes a tablet's keyspace.
     pub fn create_tablet(&mut self, tablet: Block) -> Result<(), StartError> {
-        self.store.create_tablet(tablet).map_err(StartError::engine("make a tablet's keyspace"))
+        self.change_tablets(Work::Create(tablet), "make a tablet's keyspace")
     }
 
     /// Drops a tablet's keyspace: its records in the log are needed no more.
     pub fn remove_tablet(&mut self, tablet: Block) -> Result<(), StartError> {
         self.unapplied.remove(&tablet);
-        self.store.remove_tablet(tablet).map_err(StartError::engine("remove a tablet's keyspace"))
+        self.change_tablets(Work::Remove(tablet), "remove a tablet's keyspace")
+    }
+
+    /// Waits until it is stable: what the log says next relies on it.
+    fn change_tablets(&mut self, work: Work, doing: &'static str) -> Result<(), StartError> {
+        match self.store.finish(work).map_err(StartError::engine(doing))? {
+            Done::Tablet(result) => result.map_err(StartError::engine(doing)),
+            other => unreachable!("the store was asked to {doing} and answered {other:?}"),
+        }
     }
 
     /// Makes all that was applied stable, so that the next start has little to replay.
     pub fn stop(&mut self) -> Result<(), StartError> {
-        self.store.flush().map_err(StartError::engine("flush the store"))
+        match self.store.finish(Work::Flush).map_err(StartError::engine("flush the store"))? {
+            Done::Flushed(result) => result.map_err(StartError::engine("flush the store")),
+            other => unreachable!("the store was asked to flush and answered {other:?}"),
+        }
     }
 }
 
@@ -156,10 +197,29 @@ mod tests {
         }
     }
 
-    fn disk(log_bytes_max: u64) -> Disk<MemStore, MemTabletLog> {
-        let mut disk = Disk::new(MemStore::default(), MemTabletLog::default(), log_bytes_max);
+    fn disk(log_bytes_max: u64) -> Disk<MemTabletLog> {
+        let store = StoreThread::start(MemStore::default(), || ()).unwrap();
+        let mut disk = Disk::new(store, MemTabletLog::default(), log_bytes_max);
         disk.create_tablet(Block::RING).unwrap();
         disk
+    }
+
+    impl Disk<MemTabletLog> {
+        fn append_synced(&mut self, index: u64) {
+            self.append(AppendNumber(index), record(index));
+            self.sync();
+        }
+
+        /// Until the store has done all that it was given.
+        fn settle(&mut self) {
+            // Making a keyspace that is there changes nothing, and comes last.
+            self.create_tablet(Block::RING).unwrap();
+            while self.next_done().unwrap().is_some() {}
+        }
+
+        fn kept(&mut self) -> Vec<u64> {
+            self.log.read(None, 99).unwrap().into_iter().map(|(_, record)| record.index.0).collect()
+        }
     }
 
     #[test]
@@ -175,18 +235,32 @@ mod tests {
     #[test]
     fn the_log_is_cut_only_behind_what_is_applied_and_flushed() {
         let mut disk = disk(1);
-        disk.append(AppendNumber(1), record(1));
-        disk.sync();
-        disk.flush().unwrap();
-        disk.append(AppendNumber(2), record(2));
-        disk.sync();
-        assert_eq!(disk.log.read(None, 9).unwrap().len(), 2, "record 1 is not applied yet");
-        disk.apply(Block::RING, LogIndex(2), &[]);
-        disk.flush().unwrap();
-        disk.append(AppendNumber(3), record(3));
-        disk.sync();
-        let kept: Vec<_> =
-            disk.log.read(None, 9).unwrap().into_iter().map(|(_, record)| record.index).collect();
-        assert_eq!(kept, [LogIndex(3)]);
+        disk.append_synced(1);
+        disk.flush();
+        disk.settle();
+        disk.append_synced(2);
+        assert_eq!(disk.kept(), [1, 2], "record 1 is not applied yet");
+        disk.apply(Block::RING, LogIndex(2), Vec::new());
+        assert!(disk.is_flush_due());
+        disk.flush();
+        disk.append_synced(3);
+        assert_eq!(disk.kept(), [1, 2, 3], "the flush is not known to be done");
+        disk.append_synced(4);
+        disk.settle();
+        assert_eq!(disk.kept(), [3, 4]);
+    }
+
+    #[test]
+    fn a_flush_that_nothing_follows_has_the_log_cut_by_the_next_append() {
+        let mut disk = disk(1);
+        disk.append_synced(1);
+        disk.apply(Block::RING, LogIndex(1), Vec::new());
+        disk.flush();
+        assert!(!disk.is_flush_due(), "one is under way");
+        disk.settle();
+        assert_eq!(disk.kept(), [1]);
+        disk.append_synced(2);
+        assert_eq!(disk.kept(), [2]);
+        assert!(disk.is_flush_due());
     }
 }

@@ -18,6 +18,7 @@ pub mod post;
 mod routes;
 mod shell;
 pub mod state;
+mod store_thread;
 pub mod toml_file;
 
 pub use coordinator::run_coordinator;

@@ -1,7 +1,7 @@
 //! The metadata server's daemon: store and tablet log around the metadata machine.
 //!
-//! A turn steps the machine with all that came in, carries out its commands in order, then syncs the turn's appends once and lets
-//! the machine go on, until nothing is left to do. Replies leave after the turn, so after the sync that they waited for.
+//! A turn steps the machine with all that came in and all that the store has done, carries out its commands in order, then syncs the appends once
+//! and lets the machine go on, until nothing is left to do. What the store is given it does meanwhile, on its own thread.
 
 use crate::StartError;
 use crate::config::DaemonConfig;
@@ -9,16 +9,17 @@ use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use crate::post::Post;
 use crate::shell::{self, Driver};
+use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Command, Config, Event, MetaServer, Note};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{Store, TabletLog};
+use bearing_seams::TabletLog;
 use bearing_types::{Block, Mono, Now, ServerId};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Runs a metadata server until it is told to stop.
 pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
-    shell::run(config, |config, keys| {
+    shell::run(config, |config, keys, waker| {
         let mut store = FjallStore::open(&config.directory.join("store"), &STORE_CONTENTS)
             .map_err(StartError::engine("open the store"))?;
         let mut log = FileTabletLog::open_with_segments(
@@ -32,6 +33,10 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let id = config.daemon.name.server();
         let limits = Config { cache_entries_max: config.metadata.cache_entries_max, ..Config::standard() };
         let machine = MetaServer::new(id, limits, keys.clone());
+        let store = StoreThread::start(store, move || waker.wake()).map_err(|error| StartError::Stopped {
+            server: id,
+            reason: format!("no thread could be made for the store: {error}"),
+        })?;
         let disk = Disk::new(store, log, config.metadata.log_bytes_max);
         let events = VecDeque::from([Event::Start(tablets)]);
         Ok(TabletKeeper { id, machine, disk, events, commands: Vec::new(), owned: None, failed: None })
@@ -43,10 +48,10 @@ fn segment_bytes(log_bytes_max: u64) -> u64 {
     (log_bytes_max / 4).clamp(64 << 10, 64 << 20)
 }
 
-struct TabletKeeper<S, L> {
+struct TabletKeeper<L> {
     id: ServerId,
     machine: MetaServer,
-    disk: Disk<S, L>,
+    disk: Disk<L>,
     events: VecDeque<Event>,
     commands: Vec<Command>,
     /// The tablets that are this server's by the newest map.
@@ -54,7 +59,7 @@ struct TabletKeeper<S, L> {
     failed: Option<StartError>,
 }
 
-impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
+impl<L: TabletLog> Driver for TabletKeeper<L> {
     fn take(&mut self, sender: Sender, messages: Vec<Message>, _attachment: Vec<u8>) {
         self.events.extend(messages.into_iter().filter_map(|message| event_of(sender, message)));
     }
@@ -75,7 +80,8 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
         if self.disk.is_flush_due() {
             self.step(now, Event::LogFull, post)?;
             self.run_to_the_end(now, post)?;
-            self.disk.flush().map_err(StartError::engine("flush the store"))?;
+            self.disk.flush();
+            self.disk.begin();
         }
         Ok(())
     }
@@ -98,11 +104,18 @@ impl<S: Store, L: TabletLog> Driver for TabletKeeper<S, L> {
     }
 }
 
-impl<S: Store, L: TabletLog> TabletKeeper<S, L> {
+impl<L: TabletLog> TabletKeeper<L> {
     /// Until nothing is left to do but to sync.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
-        while let Some(event) = self.events.pop_front() {
-            self.step(now, event, post)?;
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                self.step(now, event, post)?;
+            }
+            self.disk.begin();
+            match self.disk.next_done()? {
+                Some(done) => self.events.push_back(done),
+                None => break,
+            }
         }
         self.failed.take().map_or(Ok(()), Err)
     }
@@ -137,12 +150,8 @@ impl<S: Store, L: TabletLog> TabletKeeper<S, L> {
             Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
             Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
             Command::Append(number, record) => self.disk.append(number, record),
-            Command::Load { ticket, tablet, keys, ranges } => {
-                self.events.push_back(self.disk.load(ticket, tablet, &keys, &ranges));
-            }
-            Command::Apply(tablet, index, changes) => {
-                self.events.push_back(self.disk.apply(tablet, index, &changes))
-            }
+            Command::Load { ticket, tablet, keys, ranges } => self.disk.load(ticket, tablet, keys, ranges),
+            Command::Apply(tablet, index, changes) => self.disk.apply(tablet, index, changes),
             Command::CreateTablet(tablet) => self.disk.create_tablet(tablet)?,
             Command::RemoveTablet(tablet) => self.disk.remove_tablet(tablet)?,
             Command::Map(_, assignment, servers) => {

@@ -10,7 +10,7 @@ use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
 use crate::post::{Opened, Post};
 use crate::state::{Occupied, Phase};
-use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret, random_u64};
+use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret, Waker, random_u64};
 use bearing_proto::client::ServerKind;
 use bearing_proto::envelope::{Refusal, VERSION};
 use bearing_proto::keys::{Key, ServerKeys};
@@ -97,10 +97,10 @@ pub fn read_keys(config: &DaemonConfig) -> Result<ServerKeys, StartError> {
     Ok(ServerKeys::new(&key(&config.layout.cluster_key())?, key(&config.layout.enrolment_key())?))
 }
 
-/// Runs a daemon from its lock to its end: `open` opens the stores and makes the driver.
+/// Runs a daemon from its lock to its end: `open` opens the stores and makes the driver. What works on other threads ends the shell's wait by the waker.
 pub fn run<D: Driver>(
     config: DaemonConfig,
-    open: impl FnOnce(&DaemonConfig, &ServerKeys) -> Result<D, StartError>,
+    open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
 ) -> Result<(), StartError> {
     let occupied = Occupied::take(&config.directory, config.daemon)?;
     let name = config.daemon.name;
@@ -116,11 +116,11 @@ pub fn run<D: Driver>(
 fn serve<D: Driver>(
     config: DaemonConfig,
     occupied: &Occupied,
-    open: impl FnOnce(&DaemonConfig, &ServerKeys) -> Result<D, StartError>,
+    open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
 ) -> Result<(), StartError> {
     let keys = read_keys(&config)?;
     let endpoint = listen(config.daemon.address)?;
-    let mut driver = open(&config, &keys)?;
+    let mut driver = open(&config, &keys, endpoint.waker())?;
     let me = config.daemon;
     let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
     let post = Post::new(me.name.server(), keys, servers);

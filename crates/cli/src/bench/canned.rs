@@ -21,7 +21,7 @@ const TABLET_BITS: u8 = 4;
 pub fn run(file: &DaemonFile) -> Result<()> {
     log_to_stderr();
     let config = DaemonConfig::read(ServerKind::Metadata, &file.config)?;
-    Ok(run_driver(config, |_, _| Ok(Canned { asked: Vec::new(), body: stat_body() }))?)
+    Ok(run_driver(config, |_, _, _| Ok(Canned { asked: Vec::new(), body: stat_body() }))?)
 }
 
 struct Canned {
