@@ -118,4 +118,6 @@ pub enum Note {
     ReplicaPassedOver(ServerId),
     /// Buffered writes to this file could not be stored and are lost; the file's next flush, sync or close says so.
     WritesLost(NodeId, Code),
+    /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that was done.
+    Step(&'static str),
 }

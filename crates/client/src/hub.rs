@@ -6,7 +6,7 @@
 use crate::cache::Cache;
 use crate::config::ClientConfig;
 use crate::counters::Counters;
-use crate::event::Command;
+use crate::event::{Command, Note};
 use crate::file::Files;
 use crate::file::chunk::Chunks;
 use crate::file::data_request::DataRequests;
@@ -79,6 +79,11 @@ impl State {
     /// Whether something that a server signed is good for a while yet, whatever our clock and its clock say.
     pub fn signature_lives(&self, expires: Wall) -> bool {
         expires > self.now.wall.after(self.config.skew_max)
+    }
+
+    /// See [`crate::Note::Step`].
+    pub fn step(&mut self, name: &'static str) {
+        self.out.push(Command::Note(Note::Step(name)));
     }
 
     /// Runs a task beside all others.

@@ -43,6 +43,7 @@ impl State {
             return;
         }
         let open = self.drop_recalled(&recall);
+        self.step("recalled, not answered");
         let answer = Recalled { tablet: recall.tablet, epoch: recall.epoch, number: recall.number, open };
         let waiting = Waiting { to: from, answer, after: self.recalls.issued };
         self.recalls.waiting.insert(identity, waiting);
@@ -141,6 +142,7 @@ impl State {
                 message: Message::Recalled(waiting.answer),
                 attachment: Vec::new(),
             });
+            self.step("recall answered");
         }
     }
 }

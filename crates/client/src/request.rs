@@ -292,9 +292,15 @@ impl State {
         });
         let tries = request.sends;
         request.sends += 1;
+        let step = match &request.call {
+            Call::Commit { .. } => Some("commit sent"),
+            call if call.mutates() => Some("change sent"),
+            _ => None,
+        };
         let pause = self.random.backed_off(self.config.resend_pause, self.config.resend_pause_max, tries);
         self.pause_request(sequence, pause);
         self.out.push(Command::Send { to, transport, message, attachment: Vec::new() });
+        step.into_iter().for_each(|name| self.step(name));
     }
 
     /// Whether what a request shows is good, or could be replaced by what is leased.

@@ -43,6 +43,7 @@ impl State {
     fn open_session(&mut self, renew_within: Duration) {
         self.session.phase = Phase::Open;
         self.out.push(Command::Note(Note::SessionOpen(renew_within)));
+        self.step("session open");
         self.release_waiting(Ok(()));
     }
 
@@ -158,6 +159,7 @@ impl Hub {
     /// any more, so it ends there too.
     pub async fn close_session(&self) -> Result<(), Code> {
         let position = self.with(|state| position_of_session(state.config.session));
+        self.with(|state| state.step("all flushed, session not closed"));
         let closed = match self.call(position, Call::CloseSession).await {
             // Over is what was asked for: an answer to an earlier copy of the request was lost.
             Ok(_) | Err(Code::SessionEnded | Code::Unreachable) => Ok(()),

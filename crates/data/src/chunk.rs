@@ -133,7 +133,10 @@ impl Chunk {
     /// The chunk's name is stable, or cannot be.
     pub fn named(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
         match result {
-            Ok(()) if self.phase == Phase::Naming => self.phase = Phase::Open,
+            Ok(()) if self.phase == Phase::Naming => {
+                self.phase = Phase::Open;
+                cx.step("chunk is named");
+            }
             Ok(()) => {}
             Err(error) => self.sync_failed(cx, &error),
         }

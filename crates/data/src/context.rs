@@ -178,6 +178,11 @@ impl Cx<'_> {
         self.out.push(Command::Note(note));
     }
 
+    /// See [`Note::Step`].
+    pub fn step(&mut self, name: &'static str) {
+        self.note(Note::Step(name));
+    }
+
     /// The disk failed: no more appends.
     pub fn disk_failed(&mut self, error: &EngineError) {
         if !self.core.failed {

@@ -208,6 +208,8 @@ pub enum Note {
         /// The length at which it was sealed.
         sealed: u64,
     },
+    /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that was done.
+    Step(&'static str),
 }
 
 impl fmt::Display for Note {
@@ -238,6 +240,7 @@ impl fmt::Display for Note {
                 f,
                 "chunk {chunk} was sealed at {sealed} bytes, only {held} are here; readers of the rest are sent to other replicas"
             ),
+            Note::Step(name) => f.write_str(name),
         }
     }
 }

@@ -231,6 +231,7 @@ impl Chunk {
         let Role::Follows(follower) = &mut self.role else { return };
         for recent in follower.recent.iter_mut().take_while(|recent| recent.end <= written) {
             if let Some(asker) = recent.asker.take() {
+                cx.step("copy is here, not answered");
                 cx.core.counters.replicated += 1;
                 cx.reply(asker, Ok(DataBody::Done));
             }

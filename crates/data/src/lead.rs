@@ -178,8 +178,12 @@ impl Chunk {
             true => Vec::new(),
             false => leader.frames.iter().skip(first).map(|frame| frame.bytes.clone()).collect(),
         };
+        let any = !fresh.is_empty();
         for bytes in fresh {
             self.write(cx, bytes);
+        }
+        if any {
+            cx.step("append given to the log, not spread");
         }
         let (chunk, committed) = ((self.id, self.epoch), self.committed);
         let Role::Leads(leader) = &mut self.role else { return };
@@ -200,6 +204,7 @@ impl Chunk {
         {
             leader.retry = Some(cx.mono().after(full_wait));
         }
+        cx.step("append is here");
         self.advance(cx);
     }
 
@@ -220,6 +225,7 @@ impl Chunk {
             self.committed = frame.end();
             cx.forget(frame.copies.iter());
             if let Some(client) = frame.client {
+                cx.step("append is everywhere, not answered");
                 cx.core.counters.appends += 1;
                 cx.core.counters.append_bytes += frame.bytes.len() as u64;
                 cx.reply(client, Ok(DataBody::Appended { frame: frame.offset }));

@@ -94,6 +94,7 @@ impl Chunk {
             if epoch >= self.epoch && matches!(self.phase, Phase::Open | Phase::Broken(_)) {
                 self.close(cx, DataError::Sealed);
                 self.phase = Phase::Fenced { settled: false };
+                cx.step("appends stopped");
             }
             let stage = match self.judge(epoch, seal) {
                 Verdict::Wait => return,
@@ -102,6 +103,7 @@ impl Chunk {
                     continue;
                 }
                 Verdict::Scan => {
+                    cx.step("scan after a restart begins");
                     cx.core.scans_waiting.push_back(self.id);
                     Stage::Scanning(Scan::new(self.writer.written, cx.core.config.scan_bytes))
                 }
@@ -182,6 +184,7 @@ impl Chunk {
         let epoch = cut.epoch;
         match result {
             Ok(()) => {
+                cx.step(if sealed { "seal kept, not answered" } else { "fence kept, not answered" });
                 self.epoch = self.epoch.max(epoch);
                 self.writer.written = length;
                 self.writer.issued = length;
@@ -223,6 +226,7 @@ impl Chunk {
                 self.writer.written = length;
                 self.writer.issued = length;
                 self.scanned = true;
+                cx.step("scanned after a restart");
                 self.wait_again();
                 self.next_cut(cx);
             }
@@ -275,6 +279,7 @@ impl Chunk {
             Ok(()) => {
                 self.gone = true;
                 cx.core.counters.removed += 1;
+                cx.step("removed, not answered");
                 Ok(DataBody::Done)
             }
             Err(error) => {

@@ -122,6 +122,7 @@ impl Chunk {
         let peers = leader.peers.iter().map(ask).collect();
         let askers = std::mem::take(&mut leader.syncs);
         leader.round = Some(Round { covers: committed, started: now, here: true, peers, askers });
+        cx.step("sync begins");
     }
 
     /// The log here was synced, or could not be.
@@ -135,11 +136,13 @@ impl Chunk {
             Role::Leads(leader) => {
                 if let Some(round) = &mut leader.round {
                     round.here = false;
+                    cx.step("synced here");
                 }
                 self.finish_round(cx);
             }
             Role::Follows(follower) => {
                 follower.synced = follower.synced.max(covers);
+                cx.step("copy synced, not answered");
                 for asker in std::mem::take(&mut follower.syncing) {
                     cx.reply(asker, Ok(DataBody::Done));
                 }
@@ -162,6 +165,7 @@ impl Chunk {
         let Role::Leads(leader) = &mut self.role else { return };
         let Some(round) = leader.round.take_if(|round| !round.here && round.peers.is_empty()) else { return };
         leader.synced = round.covers;
+        cx.step("synced everywhere, not answered");
         for asker in round.askers {
             cx.core.counters.syncs += 1;
             cx.reply(asker, Ok(DataBody::Done));

@@ -127,9 +127,11 @@ impl MetaServer {
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         let Some(pairs) = leaving.pairs.clone() else { return };
         leaving.sent = now.mono;
+        let last = leaving.last;
         let body =
             PeerBody::Copy { tablet: block, epoch, number: leaving.part, pairs, base, last: leaving.last };
         out.push(Command::Peer(leaving.to, PeerMessage { from: start, to: start, epoch, body }));
+        out.push(Command::Note(Note::Step(if last { "hand-over all sent" } else { "hand-over part sent" })));
     }
 
     pub(crate) fn take_copied(&mut self, now: Now, start: Position, number: u32, out: &mut Vec<Command>) {
@@ -244,6 +246,7 @@ impl MetaServer {
             let stable: Vec<(AppendNumber, u32, Vec<Change>)> = stable;
             for (_, part, changes) in stable {
                 out.push(Command::Apply(block, part_index(base, part), changes));
+                out.push(Command::Note(Note::Step("hand-over part kept, not answered")));
                 self.say_copied(start, part, out);
             }
         }

@@ -15,7 +15,7 @@ use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase,
 use crate::view::{Decide, Draft, Stop, View};
 use crate::works;
 use bearing_proto::client::{Answer, Body, Call, LeaseKey, LeaseMs, Reply};
-use bearing_proto::data::DataRequest;
+use bearing_proto::data::{DataCall, DataRequest};
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_seams::KeyRange;
 use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
@@ -235,17 +235,19 @@ impl MetaServer {
     }
 
     fn send_data(&mut self, now: Now, job: &mut Job, out: &mut Vec<Command>) {
+        let mut step = None;
         for (number, slot) in job.context.data.iter_mut().enumerate().filter(|(_, slot)| slot.sent.is_none())
         {
             let id = self.next_data;
             self.next_data += 1;
             slot.sent = Some(id);
             self.data_requests.insert(id, (job.id, number, now.mono));
-            out.push(Command::Data(
-                slot.server,
-                DataRequest { id, chunk: slot.chunk, call: slot.call.clone() },
-            ));
+            let fences = matches!(slot.call, DataCall::Fence { .. });
+            step = Some(if fences { "fences sent" } else { "seals sent" });
+            let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
+            out.push(Command::Data(slot.server, request));
         }
+        out.extend(step.map(|name| Command::Note(Note::Step(name))));
     }
 
     fn wait_for_lock(&mut self, mut job: Job, key: Key, out: &mut Vec<Command>) {
@@ -456,6 +458,7 @@ impl MetaServer {
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
                 self.note_session_calls(now, start, session, &request.call);
+                out.extend(step_of(&request.call).map(|name| Command::Note(Note::Step(name))));
                 // The end of a session takes its replies with it: this one is held by itself.
                 if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
@@ -491,9 +494,11 @@ impl MetaServer {
             }
             // The mark stands: now everything that the session has here goes too.
             (JobWork::EndSession(session), Decided::SessionOver) => {
+                out.push(Command::Note(Note::Step("silent session ended")));
                 self.new_job(start, JobWork::SweepSession(session), now);
             }
             (JobWork::SweepSession(session), Decided::SessionOver) => {
+                out.push(Command::Note(Note::Step("session swept")));
                 self.forget_session(start, session);
             }
             (JobWork::Collect { .. }, Decided::Collected(collected)) => {
@@ -684,6 +689,17 @@ impl MetaServer {
             return true;
         }
         false
+    }
+}
+
+/// Changes that are no transactions but have parties of their own.
+fn step_of(call: &Call) -> Option<&'static str> {
+    match call {
+        Call::OpenChunk { .. } => Some("chunk opened"),
+        Call::SealChunk { .. } => Some("seal recorded"),
+        Call::CloseSession => Some("session closed"),
+        Call::Commit { .. } => Some("extents committed"),
+        _ => None,
     }
 }
 

@@ -192,7 +192,10 @@ impl MetaServer {
             let serving = self.tablets.get(&start).map(|tablet| tablet.epoch);
             let mine = assigned.owner == self.id;
             match serving {
-                Some(epoch) if assigned.epoch > epoch => self.leave(start, !mine, out),
+                Some(epoch) if assigned.epoch > epoch => {
+                    self.leave(start, !mine, out);
+                    out.push(Command::Note(Note::Step("tablet left")));
+                }
                 Some(_) => continue,
                 None => {}
             }
@@ -232,6 +235,7 @@ impl MetaServer {
         };
         let ticket = LoadTicket(self.next_load);
         self.next_load += 1;
+        out.push(Command::Note(Note::Step("epoch taken")));
         out.push(Command::CreateTablet(block));
         let ranges = RESIDENT_TAGS
             .iter()

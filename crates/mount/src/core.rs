@@ -143,6 +143,10 @@ impl Core {
     }
 
     fn note(&mut self, note: Note) {
+        // Steps are for whoever steps the machine by hand; here they would only push out what people want to know.
+        if matches!(note, Note::Step(_)) {
+            return;
+        }
         if self.notes.len() == NOTES_MAX {
             self.notes.pop_front();
         }

@@ -99,6 +99,7 @@ impl<L: ChunkLog> ChunkKeeper<L> {
                 post.answer(to, &Message::DataReply(reply), &attachment);
             }
             Command::Log { ticket, command } => self.events.push_back(command.run(ticket, &mut self.log)),
+            Command::Note(Note::Step(name)) => tracing::trace!("{name}"),
             Command::Note(note) => {
                 tracing::warn!("{note}");
                 if matches!(note, Note::DiskFailed { .. }) {

@@ -2,6 +2,7 @@
 
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{Hosts, Role};
+use crate::crash_point::CrashPoints;
 use crate::kernel::{Kernel, Locks};
 use crate::ledger::Ledger;
 use crate::network::{HostId, Way};
@@ -79,6 +80,10 @@ pub struct ClientHost {
     finished: VecDeque<(Ticket, Result<Answer, Code>)>,
     /// The session is over, or something else makes a new start necessary.
     pub restart_wanted: bool,
+    /// Where it may die.
+    pub crash_points: CrashPoints,
+    /// It wants to die now, and why.
+    pub dying: Option<String>,
 }
 
 impl ClientHost {
@@ -106,6 +111,8 @@ impl ClientHost {
             written: BTreeMap::new(),
             finished: VecDeque::new(),
             restart_wanted: false,
+            crash_points: CrashPoints::default(),
+            dying: None,
         }
     }
 
@@ -138,6 +145,7 @@ impl ClientHost {
         self.wake_at = None;
         self.invalidating.clear();
         self.restart_wanted = false;
+        self.dying = None;
         self.written.clear();
         for worker in &mut self.workers {
             *worker = Worker { program: Program::Idle, parked: false, busy: false };
@@ -360,12 +368,15 @@ impl ClientHost {
 
     fn step(&mut self, world: &mut World, recorder: &mut Recorder, event: Event) {
         let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
+        while let Some(event) = events.pop_front().filter(|_| self.dying.is_none()) {
             let Some(machine) = &mut self.machine else { return };
             let mut out = Vec::new();
             machine.step(world.clock_of(self.host), event, &mut out);
             for command in out {
                 self.carry_out(world, recorder, command, &mut events);
+                if self.dying.is_some() {
+                    break;
+                }
             }
             for host in self.post.flush(world) {
                 if let Role::Metadata(server) | Role::Data(server) = self.hosts.role(host) {
@@ -440,6 +451,11 @@ impl ClientHost {
             Note::SessionOver(code) => {
                 world.counts.add(&format!("client: session over ({code:?})"));
                 self.restart_wanted = true;
+            }
+            Note::Step(name) => {
+                if self.crash_points.meet(world, &mut self.rng, "client ", name) {
+                    self.dying = Some(format!("a crash at {name:?}"));
+                }
             }
             Note::WritesLost(..) => world.counts.add("client: buffered writes lost"),
             Note::SessionOpen(_) | Note::MapTaken(_) | Note::ChunkLost(_) | Note::ReplicaPassedOver(_) => {}

@@ -3,6 +3,7 @@
 
 use crate::clock::MILLISECOND;
 use crate::cluster::{Hosts, Role};
+use crate::crash_point::CrashPoints;
 use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
@@ -31,6 +32,10 @@ pub struct DataHost {
     pub slowness: u64,
     /// The next sync fails.
     pub fail_sync: bool,
+    /// Where it may die.
+    pub crash_points: CrashPoints,
+    /// It wants to die now, and why.
+    pub dying: Option<String>,
 }
 
 impl DataHost {
@@ -52,6 +57,8 @@ impl DataHost {
             out: Vec::new(),
             slowness: 1,
             fail_sync: false,
+            crash_points: CrashPoints::default(),
+            dying: None,
         }
     }
 
@@ -73,6 +80,7 @@ impl DataHost {
         self.jobs.clear();
         self.wake_at = None;
         self.fail_sync = false;
+        self.dying = None;
         let mut fault = crate::nemesis::crash_fault(&mut self.rng, world);
         self.log.crash(&mut fault);
     }
@@ -122,10 +130,16 @@ impl DataHost {
     }
 
     fn step(&mut self, world: &mut World, event: Event) {
+        if self.dying.is_some() {
+            return;
+        }
         let Some(machine) = &mut self.machine else { return };
         machine.step(world.clock_of(self.host), event, &mut self.out);
         for command in std::mem::take(&mut self.out) {
             self.carry_out(world, command);
+            if self.dying.is_some() {
+                break;
+            }
         }
     }
 
@@ -146,6 +160,11 @@ impl DataHost {
                 self.post.answer(world, host, to, &Message::DataReply(reply), &attachment);
             }
             Command::Log { ticket, command } => self.queue(world, ticket, command),
+            Command::Note(Note::Step(name)) => {
+                if self.crash_points.meet(world, &mut self.rng, "data ", name) {
+                    self.dying = Some(format!("a crash at {name:?}"));
+                }
+            }
             Command::Note(note) => {
                 if let Note::DiskFailed { .. } = note {
                     // Somebody notices after a while, and restarts it.
@@ -237,5 +256,6 @@ fn name_of(note: &Note) -> &'static str {
         Note::Corrupt { .. } => "data: corrupt frame noticed",
         Note::Cut { .. } => "data: torn tail cut",
         Note::Short { .. } => "data: sealed beyond what is here",
+        Note::Step(name) => name,
     }
 }

@@ -10,6 +10,7 @@ mod cluster;
 mod complaint;
 mod coordinator;
 mod counts;
+mod crash_point;
 mod data_host;
 mod digest;
 mod hunt;

@@ -7,6 +7,7 @@
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
 use crate::complaint::Promise;
+use crate::crash_point::CrashPoints;
 use crate::ledger::Ledger;
 use crate::network::{HostId, Way};
 use crate::options::Planted;
@@ -58,9 +59,8 @@ pub struct MetaHost {
     pub slowness: u64,
     /// The next sync fails.
     pub fail_sync: bool,
-    /// How often of a million a named step of a protocol is its last.
-    pub crash_at_step: u64,
-    steps: BTreeMap<&'static str, u64>,
+    /// Where it may die.
+    pub crash_points: CrashPoints,
     /// It wants to die now, and why.
     pub dying: Option<String>,
 }
@@ -96,8 +96,7 @@ impl MetaHost {
             out: Vec::new(),
             slowness: 1,
             fail_sync: false,
-            crash_at_step: 0,
-            steps: BTreeMap::new(),
+            crash_points: CrashPoints::default(),
             dying: None,
         }
     }
@@ -315,13 +314,7 @@ impl MetaHost {
                 ledger.blame(world, Promise::Readable, what);
             }
             Note::Step(name) => {
-                world.counts.add(&format!("step: {name}"));
-                // Steps that are rare in a run are met by a crash more often, so that all are met in a few hundred runs.
-                let seen = self.steps.entry(name).or_default();
-                *seen += 1;
-                let chance = self.crash_at_step / 8 + self.crash_at_step * 16 / (1 + *seen);
-                if self.crash_at_step > 0 && self.rng.chance(chance, 1_000_000) {
-                    world.counts.add(&format!("crash at: {name}"));
+                if self.crash_points.meet(world, &mut self.rng, "", name) {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
             }
@@ -376,8 +369,7 @@ impl MetaHost {
             world.counts.add("meta: log cut");
             self.log.cut(syncing.mark).expect("a log in memory cuts");
         }
-        if self.crash_at_step > 0 && self.rng.chance(self.crash_at_step / 8, 1_000_000) {
-            world.counts.add("crash at: synced, nobody told");
+        if self.crash_points.meet(world, &mut self.rng, "", "synced, nobody told") {
             self.dying = Some("a crash after a sync".into());
             return;
         }

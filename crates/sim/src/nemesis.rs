@@ -37,6 +37,8 @@ pub enum Act {
     FailSync(HostId),
     /// A tablet, drawn by this number, shall be served by another server.
     HandOver(u64, ServerId),
+    /// A client ends its session, as an unmount does, and begins another.
+    Unmount(HostId),
 }
 
 /// What survives a crash: all, nothing, or a drawn part.
@@ -99,7 +101,7 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3]) {
+        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15]) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
@@ -113,7 +115,8 @@ impl Nemesis {
             10 => Act::HandOver(self.rng.next(), ServerId(self.rng.between(1, 3) as u32)),
             11 => Act::FailSync(self.one_of(hosts.metadata())),
             12 => Act::FailSync(self.one_of(hosts.data())),
-            _ => Act::PowerCut(downtime),
+            13 => Act::PowerCut(downtime),
+            _ => Act::Unmount(self.one_of(hosts.clients())),
         }
     }
 

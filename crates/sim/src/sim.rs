@@ -15,6 +15,7 @@ use crate::network::{HostId, Weather};
 use crate::options::Options;
 use crate::recorder::Recorder;
 use crate::world::{Happening, World};
+use bearing_client::Operation;
 use bearing_placement::Scheme;
 use bearing_types::{Block, NameKey};
 use bearing_workload::Seeded;
@@ -152,7 +153,10 @@ impl Sim {
     }
 
     fn set_crashes(&mut self, per_million: u64) {
-        self.metadata.iter_mut().for_each(|host| host.crash_at_step = per_million);
+        self.metadata.iter_mut().for_each(|host| host.crash_points.per_million = per_million);
+        self.data.iter_mut().for_each(|host| host.crash_points.per_million = per_million / 4);
+        // Who crashes begins anew, with nothing open: that must not be all that clients do.
+        self.clients.iter_mut().for_each(|client| client.crash_points.per_million = per_million / 16);
     }
 
     /// All faults end, and what is under way comes to its end.
@@ -300,9 +304,20 @@ impl Sim {
                 self.start_later(host);
             }
         }
+        for index in 0..self.data.len() {
+            if let Some(why) = self.data[index].dying.clone() {
+                let host = HostId(1 + crate::cluster::METADATA + index as u8);
+                self.world.tell(|| format!("{host:?} dies: {why}"));
+                self.crash(host);
+                self.start_later(host);
+            }
+        }
         for index in 0..self.clients.len() {
-            let host = self.clients[index].host;
-            if self.clients[index].restart_wanted && self.world.is_up(host) {
+            let (host, client) = (self.clients[index].host, &self.clients[index]);
+            if let Some(why) = &client.dying {
+                self.world.tell(|| format!("{host:?} dies: {why}"));
+            }
+            if (client.restart_wanted || client.dying.is_some()) && self.world.is_up(host) {
                 self.crash(host);
                 self.start_later(host);
             }
@@ -412,6 +427,13 @@ impl Sim {
                 Role::Coordinator | Role::Client(_) => {}
             },
             Act::HandOver(number, to) => self.hand_over(number, to),
+            Act::Unmount(host) => {
+                let Sim { clients, world, recorder, .. } = self;
+                let client = clients.iter_mut().find(|client| client.host == host);
+                if let Some(client) = client.filter(|_| world.is_up(host)) {
+                    client.ask(world, recorder, Operation::End);
+                }
+            }
         }
     }
 
@@ -516,6 +538,7 @@ fn name_of(act: &Act) -> &'static str {
         Act::Clock(..) => "a clock is turned",
         Act::FailSync(_) => "a sync will fail",
         Act::HandOver(..) => "a tablet is handed over",
+        Act::Unmount(_) => "a client ends its session",
         Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
     }
 }

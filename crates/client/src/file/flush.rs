@@ -188,10 +188,13 @@ impl Hub {
                 places.remove(&start);
             }
         }
+        self.with(|state| state.step("flush appended, not committed"));
         if stability == Stability::Stable {
             self.sync_earlier(node).await?;
+            self.with(|state| state.step("sync done, not committed"));
         }
         self.commit(node, job, &places).await?;
+        self.with(|state| state.step("flush committed"));
         if stability == Stability::Visible {
             self.with(|state| state.note_unsynced(node, &places));
         }

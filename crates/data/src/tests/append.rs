@@ -35,6 +35,20 @@ fn the_first_append_makes_the_name_stable_before_others_hear_of_the_chunk() {
 }
 
 #[test]
+fn each_step_of_an_append_and_its_sync_is_told() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
+    bench.reply(OTHER, 1000, Ok(DataBody::Done));
+    bench.ask(CLIENT, 2, sync(&[ME, OTHER]), &[]);
+    bench.reply(OTHER, 1001, Ok(DataBody::Done));
+    let append =
+        ["append given to the log, not spread", "append is here", "append is everywhere, not answered"];
+    let sync = ["sync begins", "synced here", "synced everywhere, not answered"];
+    assert_eq!(bench.steps[0], "chunk is named");
+    assert_eq!(bench.steps[1..], [append, sync].concat());
+}
+
+#[test]
 fn an_append_is_acknowledged_only_when_all_servers_have_it() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     let said = bench.ask(CLIENT, 1, append(&ALL, &bytes), &bytes);

@@ -1,6 +1,6 @@
 //! One server, its log in memory, and a hand that feeds it.
 
-use crate::{Command, Config, DataServer, Event, LogCommand, Start, Ticket};
+use crate::{Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::frame::{self, FrameOwner};
@@ -96,6 +96,8 @@ pub(super) struct Bench {
     pub now: Now,
     /// Commands to the log that were not yet run.
     pub pending: VecDeque<(Ticket, LogCommand)>,
+    /// Steps that were told; they are not among the commands that the bench gives.
+    pub steps: Vec<&'static str>,
 }
 
 impl Bench {
@@ -111,7 +113,7 @@ impl Bench {
         let chunks = log.chunks().unwrap();
         let machine = DataServer::new(Start { server: ME, first_id: 1000 }, config, key(), chunks);
         let now = Now { mono: Mono(1), wall: Wall(5) };
-        Bench { machine, log, now, pending: VecDeque::new() }
+        Bench { machine, log, now, pending: VecDeque::new(), steps: Vec::new() }
     }
 
     /// The same log under a new server.
@@ -123,6 +125,13 @@ impl Bench {
     pub fn step(&mut self, event: Event) -> Vec<Command> {
         let mut out = Vec::new();
         self.machine.step(self.now, event, &mut out);
+        out.retain(|command| match command {
+            Command::Note(Note::Step(name)) => {
+                self.steps.push(name);
+                false
+            }
+            _ => true,
+        });
         for command in &out {
             if let Command::Log { ticket, command } = command {
                 self.pending.push_back((*ticket, command.clone()));
