@@ -5,13 +5,15 @@ use crate::complaint::Promise;
 use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
-use bearing_proto::client::Handle;
+use bearing_proto::client::{Handle, NewNode};
 use bearing_types::{Access, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
 use bearing_workload::{
     Check, Event, History, Law, Mutation, Observed, Seen, View, WitnessEvent, compare_tree,
 };
 use std::time::Duration;
 
+/// Files that clients append records to.
+const LOGS: u32 = 2;
 /// How long one operation of the audit may take.
 const OPERATION_MAX: u64 = 70 * SECOND;
 /// What one entry adds to a directory's size.
@@ -68,9 +70,14 @@ impl Audit {
         let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return false };
         self.root = Some(root);
         let Some(shared) = self.make(sim, root.node, "shared") else { return false };
+        let mut logs = Vec::new();
+        for log in 0..LOGS {
+            let Some(log) = self.make_log(sim, root.node, &format!("log-{log}")) else { return false };
+            logs.push(log);
+        }
         for client in 0..sim.clients.len() {
             let Some(private) = self.make(sim, root.node, &format!("private-{client}")) else { return false };
-            sim.clients[client].employ(private, shared);
+            sim.clients[client].employ(private, shared, logs.clone());
         }
         true
     }
@@ -82,6 +89,24 @@ impl Audit {
             Mutation::MakeDirectory { directory: directory.node, name: name.clone(), who: who.clone(), mode };
         let entry = sim.recorder.begin(&sim.world, sim.clients[0].host, mutation);
         let answer = self.must(sim, Operation::MakeDirectory { directory, name, who, mode })?;
+        let Answer::Found(found) = answer else { return None };
+        sim.recorder.end(&sim.world, entry, Ok(Seen::Node(view_of(&found))));
+        Some(found.node)
+    }
+
+    /// A file that clients append records to.
+    fn make_log(&self, sim: &mut Sim, directory: Handle, name: &str) -> Option<Handle> {
+        let (name, who) = (Name::new(name.as_bytes()).expect("a plain name"), Credentials::ROOT);
+        let new =
+            NewNode { file_type: FileType::Regular, mode: Mode::new(0o666), device: 0, target: Vec::new() };
+        let mutation = Mutation::Create {
+            directory: directory.node,
+            name: name.clone(),
+            who: who.clone(),
+            new: new.clone(),
+        };
+        let entry = sim.recorder.begin(&sim.world, sim.clients[0].host, mutation);
+        let answer = self.must(sim, Operation::Create { directory, name, who, new, open: false })?;
         let Answer::Found(found) = answer else { return None };
         sim.recorder.end(&sim.world, entry, Ok(Seen::Node(view_of(&found))));
         Some(found.node)

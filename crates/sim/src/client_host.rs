@@ -153,10 +153,11 @@ impl ClientHost {
         recorder.client_died(self.host);
     }
 
-    /// Lets workers draw from these directories.
-    pub fn employ(&mut self, private: Handle, shared: Handle) {
+    /// Lets workers draw from these directories and logs.
+    pub fn employ(&mut self, private: Handle, shared: Handle, logs: Vec<Handle>) {
         let rng = self.rng.fork(7);
-        self.generator = Some(Generator::new(rng, GeneratorOptions::default(), private, shared));
+        let generator = Generator::new(rng, GeneratorOptions::default(), private, shared);
+        self.generator = Some(generator.with_logs(logs));
     }
 
     /// Operations that should have been over long ago.

@@ -44,8 +44,6 @@ pub enum Promise {
     Works,
     /// What was synced can be read.
     SyncedIsKept,
-    /// What is acknowledged to be appended is in the file once, whole, in an order that agrees with time.
-    AppendedOnce,
     /// What a client sends is what its programs asked for.
     Wire,
     /// No machine stops because it does not know what to do.

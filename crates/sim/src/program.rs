@@ -73,6 +73,8 @@ pub struct FileRun {
     pub own: OwnWrites,
     /// When each of the writes that are not flushed began.
     pub written: Vec<Mono>,
+    /// Records that were written and whose flush was not answered: their numbers in the history.
+    pub appending: Vec<usize>,
     /// Its number among the files open for writing.
     pub writer: Option<usize>,
     /// Something went wrong: what it holds is not known any more.
@@ -128,6 +130,7 @@ impl Program {
                     unflushed: Vec::new(),
                 },
                 written: Vec::new(),
+                appending: Vec::new(),
                 writer: None,
                 doubtful: false,
             })),
@@ -372,6 +375,7 @@ impl FileRun {
             FileSteps::Write { offset, bytes } => {
                 part(Operation::Write { file, offset: Some(offset), bytes })
             }
+            FileSteps::Append { bytes, .. } => part(Operation::Write { file, offset: None, bytes }),
             FileSteps::Flush => part(Operation::Flush { file }),
             FileSteps::Sync => part(Operation::Sync { file }),
             FileSteps::Resize { size } => {

@@ -6,12 +6,13 @@
 use crate::complaint::{Complaint, Promise};
 use crate::network::HostId;
 use crate::world::World;
-use bearing_proto::client::{Answer, Call, Extent, Reply, Request};
+use bearing_proto::client::{Answer, Body, Call, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
 use bearing_proto::frame::FrameHeader;
 use bearing_types::{ChunkId, Code, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
-    ClientId, Entry, Event, History, Mutation, MutationOutcome, Piece, Query, RequestId, Seen, WriteOpen,
+    Append, ClientId, Entry, Event, History, Mutation, MutationOutcome, Piece, Query, RequestId, Seen, View,
+    WriteOpen,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -112,6 +113,18 @@ impl Recorder {
         self.history.writers[number].until = Some(world.true_mono());
     }
 
+    /// A record is about to be appended to a log. Gives its number for [`Recorder::appended`].
+    pub fn append_begun(&mut self, world: &World, host: HostId, log: NodeId, record: u64) -> usize {
+        let (client, invoked) = (client_id(host), world.true_mono());
+        self.history.appends.push(Append { client, log, record, invoked, acknowledged: None });
+        self.history.appends.len() - 1
+    }
+
+    /// A flush of it was answered.
+    pub fn appended(&mut self, world: &World, number: usize) {
+        self.history.appends[number].acknowledged = Some(world.true_mono());
+    }
+
     /// Whether the witness says something of this request that the history knows nothing of.
     pub fn is_beside(&self, request: RequestId) -> bool {
         self.beside.contains(&request)
@@ -125,8 +138,10 @@ impl Recorder {
         if !request.call.mutates() || !self.known.insert(id) {
             return;
         }
-        if let Call::Commit { node, extents, size_min, .. } = &request.call {
-            return self.sent_commit(world, host, id, node.node, extents, *size_min);
+        if let Call::Commit { node, extents, size_min, mode, .. } = &request.call {
+            let pieces = self.pieces_of(host, extents);
+            let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
+            return self.sent_commit(world, host, id, commit);
         }
         let Some(asked) = mutation_of(&request.call) else {
             self.beside.insert(id);
@@ -149,15 +164,8 @@ impl Recorder {
         }
     }
 
-    fn sent_commit(
-        &mut self,
-        world: &World,
-        host: HostId,
-        id: RequestId,
-        node: NodeId,
-        extents: &[Extent],
-        size_min: u64,
-    ) {
+    /// The bytes that extents stand for.
+    fn pieces_of(&mut self, host: HostId, extents: &[Extent]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for extent in extents {
             let frame = self.frames.get(&(extent.chunk.chunk, extent.frame));
@@ -168,7 +176,11 @@ impl Recorder {
                 None => self.complain(format!("{host:?} commits {extent:?}, which was never acknowledged")),
             }
         }
-        let index = self.begin(world, host, Mutation::Commit { node, pieces, size_min });
+        pieces
+    }
+
+    fn sent_commit(&mut self, world: &World, host: HostId, id: RequestId, commit: Mutation) {
+        let index = self.begin(world, host, commit);
         if let Event::Mutation { requests, .. } = &mut self.history.entries[index].event {
             requests.push(id);
         }
@@ -185,7 +197,7 @@ impl Recorder {
         };
         // An old token or a changed map: the client asks again under the same number.
         if self.history.entries[index].returned.is_none() {
-            let told = result.as_ref().map(|_| Seen::Done).map_err(|code| *code);
+            let told = result.as_ref().map(|body| seen_of(body)).map_err(|code| *code);
             self.note_commit(world, index, &told);
             self.end(world, index, told);
         }
@@ -266,6 +278,14 @@ pub fn client_id(host: HostId) -> ClientId {
 /// Codes that leave open whether a change was made.
 fn is_unknown(code: Code) -> bool {
     matches!(code, Code::Unreachable | Code::SessionEnded | Code::Interrupted)
+}
+
+/// What a commit tells: the client finds out from the size where its appended bytes went.
+fn seen_of(body: &Body) -> Seen {
+    match body {
+        Body::Node(view) => Seen::Node(View::of(view.node.node, &view.attributes)),
+        _ => Seen::Done,
+    }
 }
 
 /// What a call changes, as the oracle knows it.

@@ -59,6 +59,12 @@ pub fn begun(client: &mut ClientHost, world: &World, recorder: &mut Recorder, wo
                 run.writer = Some(recorder.write_opened(world, host, run.node.node));
             }
         }
+        Program::File(run) if run.stage == Stage::Steps => {
+            if let Some(FileSteps::Append { record: Some(record), .. }) = run.steps.front() {
+                let number = recorder.append_begun(world, host, run.node.node, *record);
+                run.appending.push(number);
+            }
+        }
         _ => {}
     }
 }
@@ -223,6 +229,15 @@ fn listed(
     false
 }
 
+impl FileRun {
+    /// All records written so far are in the file. After a failure nobody knows which the answer is about.
+    fn acknowledge(&mut self, world: &World, recorder: &mut Recorder) {
+        for number in self.appending.drain(..).filter(|_| !self.doubtful) {
+            recorder.appended(world, number);
+        }
+    }
+}
+
 /// An operation on an open file is over. Gives whether the program is.
 fn file_goes_on(
     client: &mut ClientHost,
@@ -244,6 +259,9 @@ fn file_goes_on(
         Stage::Flush => {
             if result.is_err() {
                 world.counts.add("client: flush failed");
+            }
+            if result.is_ok() {
+                run.acknowledge(world, recorder);
             }
             if let (Some(writer), true) = (run.writer.take(), result.is_ok()) {
                 recorder.write_closed(world, writer);
@@ -317,8 +335,15 @@ fn stepped(
             run.own.unflushed.push(piece);
             run.written.push(asked.invoked);
         }
+        (FileSteps::Append { bytes, .. }, Ok(Answer::Written(count))) => {
+            if *count as usize != bytes.len() {
+                recorder.complain(format!("{count} of {} bytes were appended", bytes.len()));
+            }
+            world.counts.add("appends");
+        }
         (FileSteps::Flush | FileSteps::Sync, Ok(_)) => {
             run.flushed(now);
+            run.acknowledge(world, recorder);
         }
         (FileSteps::Resize { .. }, Ok(_)) => {
             record(client, world, recorder, asked, &result);
@@ -336,6 +361,8 @@ fn stepped(
                 generator.forget_name(directory.node, &name);
             }
         }
-        (FileSteps::Write { .. } | FileSteps::Flush | FileSteps::Sync, _) => run.doubtful = true,
+        (FileSteps::Write { .. } | FileSteps::Append { .. } | FileSteps::Flush | FileSteps::Sync, _) => {
+            run.doubtful = true;
+        }
     }
 }

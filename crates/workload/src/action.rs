@@ -147,6 +147,13 @@ pub enum FileSteps {
         /// The bytes.
         bytes: Vec<u8>,
     },
+    /// Write bytes to the end that the file has when they are flushed.
+    Append {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// The number by which they are looked for in the file at the end, if they are a [`crate::Record`].
+        record: Option<u64>,
+    },
     /// Make writes visible.
     Flush,
     /// Make them stable.

@@ -4,7 +4,7 @@
 //! generator knows may be out of date; that is wanted. The caller tells it what operations found and what is gone.
 
 use crate::action::{Action, FileSteps};
-use crate::{Seeded, Zipf};
+use crate::{Record, Seeded, Zipf};
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, TimeChange};
 use bearing_types::{Credentials, FileType, Gid, Mode, Name, NodeId, Uid, Wall};
 
@@ -130,6 +130,7 @@ pub struct Generator {
     names: Zipf,
     private: Knowledge,
     shared: Knowledge,
+    logs: Vec<Handle>,
 }
 
 impl Generator {
@@ -143,7 +144,13 @@ impl Generator {
             names,
             private: Knowledge { known: vec![root(private)] },
             shared: Knowledge { known: vec![root(shared)] },
+            logs: Vec::new(),
         }
+    }
+
+    /// Also appends records to these files, and reads them. Nobody may do anything else with them.
+    pub fn with_logs(self, logs: Vec<Handle>) -> Generator {
+        Generator { logs, ..self }
     }
 
     /// A name in a directory names this node.
@@ -368,7 +375,33 @@ impl Generator {
         Action::List { directory: self.directory(area), who: self.who(), count_max }
     }
 
+    /// Records appended to a log, or all of it read.
+    fn log(&mut self) -> Option<Action> {
+        let node = *self.rng.pick(&self.logs)?;
+        let write = self.rng.chance(3, 4);
+        let mut steps = Vec::new();
+        for _ in 0..if write { self.rng.between(1, 4) } else { 0 } {
+            let (number, long) = (self.rng.next(), self.rng.chance(1, 4));
+            let bytes = self.rng.between(u64::from(Record::BYTES_MIN), if long { 4000 } else { 200 }) as u32;
+            steps.push(FileSteps::Append { bytes: Record { number, bytes }.encode(), record: Some(number) });
+            match self.rng.below(4) {
+                0 => steps.push(FileSteps::Flush),
+                1 => steps.push(FileSteps::Sync),
+                _ => {}
+            }
+        }
+        if !write || self.rng.chance(1, 3) {
+            steps.push(FileSteps::Read { offset: 0, length: 1 << 20 });
+        }
+        Some(Action::File { node, who: Credentials::ROOT, read: true, write, truncate: false, steps })
+    }
+
     fn file(&mut self, area: Area) -> Action {
+        if self.rng.chance(1, 5)
+            && let Some(log) = self.log()
+        {
+            return log;
+        }
         let Some(known) = self.known(area, |known| known.file_type == FileType::Regular) else {
             return self.create(area);
         };
@@ -391,7 +424,8 @@ impl Generator {
         let mut steps = Vec::new();
         for _ in 0..self.rng.between(1, 3) {
             let step = match self.rng.below(12) {
-                0..6 => self.write(),
+                0..5 => self.write(),
+                5 => self.append(),
                 6 => FileSteps::Flush,
                 7 | 8 => FileSteps::Sync,
                 9 => FileSteps::Resize { size: self.rng.below(u64::from(self.options.write_bytes_max)) },
@@ -411,14 +445,21 @@ impl Generator {
         steps
     }
 
+    fn append(&mut self) -> FileSteps {
+        FileSteps::Append { bytes: self.bytes(), record: None }
+    }
+
     fn write(&mut self) -> FileSteps {
-        let length = self.rng.between(1, u64::from(self.options.write_bytes_max)) as usize;
         let offset =
             if self.rng.chance(1, 2) { 0 } else { self.rng.below(u64::from(self.options.write_bytes_max)) };
+        FileSteps::Write { offset, bytes: self.bytes() }
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let length = self.rng.between(1, u64::from(self.options.write_bytes_max)) as usize;
         // Two bytes tell writes apart, and a counter tells their places apart.
         let tag = self.rng.next() as u8;
-        let bytes = (0..length).map(|at| tag ^ (at / 251) as u8 ^ (at as u8).rotate_left(3)).collect();
-        FileSteps::Write { offset, bytes }
+        (0..length).map(|at| tag ^ (at / 251) as u8 ^ (at as u8).rotate_left(3)).collect()
     }
 }
 

@@ -23,6 +23,23 @@ pub struct History {
     pub entries: Vec<Entry>,
     /// When files were open for writing: their sizes may be late for others.
     pub writers: Vec<WriteOpen>,
+    /// Records that were appended to logs.
+    pub appends: Vec<Append>,
+}
+
+/// A record that was appended to a log: a file that is only appended to, with records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// By this client.
+    pub client: ClientId,
+    /// The log.
+    pub log: NodeId,
+    /// The record's number; none is used twice.
+    pub record: u64,
+    /// When it was written.
+    pub invoked: Mono,
+    /// When a flush or sync of it was answered; `None`: it never was, and the record may be there or not.
+    pub acknowledged: Option<Mono>,
 }
 
 /// One thing that a client did.

@@ -14,11 +14,11 @@ mod rng;
 mod zipf;
 
 pub use action::{Action, FileSteps};
-pub use checker::{Check, Checked, Observed, Rule, Violation, compare_tree};
+pub use checker::{Check, Checked, Observed, Record, Rule, Violation, compare_tree};
 pub use generator::{Area, Generator, GeneratorOptions, Weights};
 pub use history::{
-    ClientId, Entry, Event, History, MutationOutcome, OwnWrites, RequestId, WitnessEvent, WitnessKind,
-    WriteOpen,
+    Append, ClientId, Entry, Event, History, MutationOutcome, OwnWrites, RequestId, WitnessEvent,
+    WitnessKind, WriteOpen,
 };
 pub use mix::{Mix, MixKind};
 pub use oracle::{Law, Mutation, Node, Oracle, Piece, Query, Seen, State, Touched, View, refusals};

@@ -4,12 +4,14 @@
 //!   answered has at most one.
 //! - Done in the order of the witness, every change gives exactly the answer that its client saw.
 //! - Every other answer (reads, refusals) is what the oracle says at *some* point between call and return.
+//! - An acknowledged record of a log is in it once, whole, and behind every record that was acknowledged before it was written.
 //! - A listing holds every name that was there throughout, none that never was, none twice.
 //!
 //! Allowed beside that, as the promises say: permission bits that a grant carried may be those of any point between call and commit;
 //! counts of a directory may be late; so may the size of a file that another client has open for writing; a file that is read
 //! shows at least what was committed before it was opened, and the reader's own writes.
 
+mod appends;
 mod listing;
 mod reads;
 mod replay;
@@ -19,8 +21,10 @@ mod violation;
 
 use crate::{History, Law, Oracle, WitnessEvent};
 use bearing_types::{Access, NodeId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+pub use appends::Record;
 pub use tree::{Observed, compare_tree};
 pub use violation::{Rule, Violation};
 
@@ -67,6 +71,9 @@ impl Check {
             if let Err(violation) = reader.check_told(index, &history.entries[index], point, &view) {
                 violations.push(violation);
             }
+        }
+        for log in history.appends.iter().map(|append| append.log).collect::<BTreeSet<_>>() {
+            violations.extend(appends::check(&oracle, log, &history.appends));
         }
         Checked { violations, oracle, answers: history.entries.len() as u64 }
     }

@@ -9,6 +9,7 @@ use crate::{
     Entry, Event, History, Law, Mutation, MutationOutcome, OwnWrites, Piece, Query, Seen, State, View,
     refusals,
 };
+use bearing_proto::client::CommitMode;
 use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -365,7 +366,10 @@ fn changes_nothing(state: &dyn State, mutation: &Mutation) -> bool {
         }
         Mutation::SetAttributes { change, .. } => *change == Default::default(),
         Mutation::Truncate { node, .. } => state.node(*node).is_some_and(|node| node.content.is_empty()),
-        Mutation::Commit { node, pieces, size_min } => {
+        Mutation::Commit { pieces, size_min, mode: CommitMode::Append, .. } => {
+            pieces.is_empty() && *size_min == 0
+        }
+        Mutation::Commit { node, pieces, size_min, mode: CommitMode::Put } => {
             pieces.is_empty() && state.node(*node).is_some_and(|node| node.content.len() as u64 >= *size_min)
         }
         _ => false,

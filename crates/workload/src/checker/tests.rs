@@ -5,7 +5,7 @@ use crate::{
     ClientId, Entry, Event, Mutation, MutationOutcome, OwnWrites, Piece, Query, RequestId, Seen, View,
     WitnessKind, WriteOpen,
 };
-use bearing_proto::client::{AttributeChange, NewNode, RenameMode};
+use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Gid, Mode, Mono, Name, Outcome, Sequence, SessionId, Uid};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -155,7 +155,11 @@ impl Story {
     fn write(&mut self, times: (u64, u64), at: u64, offset: u64, bytes: &[u8]) {
         let pieces = vec![Piece { offset, bytes: bytes.to_vec() }];
         let size_min = offset + bytes.len() as u64;
-        let number = self.change(times, Mutation::Commit { node: FILE, pieces, size_min }, Ok(Seen::Done));
+        let number = self.change(
+            times,
+            Mutation::Commit { node: FILE, pieces, size_min, mode: CommitMode::Put },
+            Ok(Seen::Done),
+        );
         self.commit(at, number);
     }
 

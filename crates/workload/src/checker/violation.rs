@@ -34,6 +34,14 @@ pub enum Rule {
     ListingInvents,
     /// A listing holds a name twice.
     ListingRepeats,
+    /// A log holds something that is no whole record, or one that nobody wrote.
+    AppendTorn,
+    /// A log holds a record twice.
+    AppendRepeats,
+    /// A log lacks a record whose flush was answered.
+    AppendLost,
+    /// A log holds a record before one that was acknowledged earlier.
+    AppendOrder,
     /// The tree at the end is not what the changes made it.
     WrongTree,
 }

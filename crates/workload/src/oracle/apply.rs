@@ -1,7 +1,7 @@
 //! The oracle's present state, and what changes do to it.
 
 use super::{Mutation, Node, Piece, State, View};
-use bearing_proto::client::AttributeChange;
+use bearing_proto::client::{AttributeChange, CommitMode};
 use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Oracle {
             Mutation::Link { node, directory, name, .. } => self.link(*node, *directory, name),
             Mutation::SetAttributes { node, who, change, .. } => self.set_attributes(*node, who, change),
             Mutation::Truncate { node, .. } => self.resize(*node, 0),
-            Mutation::Commit { node, pieces, size_min } => self.commit(*node, pieces, *size_min),
+            Mutation::Commit { node, pieces, size_min, mode } => self.commit(*node, pieces, *size_min, *mode),
         }
     }
 
@@ -230,11 +230,18 @@ impl Oracle {
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }
 
-    fn commit(&mut self, node: NodeId, pieces: &[Piece], size_min: u64) -> Touched {
+    fn commit(&mut self, node: NodeId, pieces: &[Piece], size_min: u64, mode: CommitMode) -> Touched {
         let content = Arc::make_mut(&mut self.known(node).content);
-        pieces.iter().for_each(|piece| piece.lay_over(content));
-        if content.len() < size_min as usize {
-            content.resize(size_min as usize, 0);
+        let base = match mode {
+            CommitMode::Put => 0,
+            CommitMode::Append => content.len() as u64,
+        };
+        for piece in pieces {
+            Piece { offset: base + piece.offset, bytes: piece.bytes.clone() }.lay_over(content);
+        }
+        let size_min = (base + size_min) as usize;
+        if content.len() < size_min {
+            content.resize(size_min, 0);
         }
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }

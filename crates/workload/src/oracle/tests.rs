@@ -1,7 +1,7 @@
 //! The order of Linux's checks, and what changes do.
 
 use super::*;
-use bearing_proto::client::{AttributeChange, NewNode, RenameMode};
+use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
 use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -182,8 +182,16 @@ fn commits_lay_bytes_over_and_cutting_forgets_them() {
     let mut fs = oracle();
     must(&mut fs, &create(ROOT, "f", Credentials::ROOT, 0o644), Some(2));
     let pieces = vec![Piece { offset: 2, bytes: b"abc".to_vec() }, Piece { offset: 4, bytes: b"Z".to_vec() }];
-    must(&mut fs, &Mutation::Commit { node: NodeId(2), pieces, size_min: 7 }, None);
+    let commit = |pieces: &[Piece], size_min, mode| Mutation::Commit {
+        node: NodeId(2),
+        pieces: pieces.to_vec(),
+        size_min,
+        mode,
+    };
+    must(&mut fs, &commit(&pieces, 7, CommitMode::Put), None);
     assert_eq!(*fs.node(NodeId(2)).unwrap().content, b"\0\0abZ\0\0"[..7]);
+    must(&mut fs, &commit(&pieces[..1], 6, CommitMode::Append), None);
+    assert_eq!(*fs.node(NodeId(2)).unwrap().content, b"\0\0abZ\0\0\0\0abc\0"[..]);
     must(&mut fs, &Mutation::Truncate { node: NodeId(2), who: Credentials::ROOT, read: true }, None);
     assert_eq!(fs.view(NodeId(2)).unwrap().size, 0);
 }

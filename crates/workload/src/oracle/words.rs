@@ -1,7 +1,7 @@
 //! What the oracle is told and asked, and what it says.
 
 use crate::history::OwnWrites;
-use bearing_proto::client::{AttributeChange, NewNode, RenameMode};
+use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
 use bearing_types::{Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
 use std::fmt;
 use std::sync::Arc;
@@ -118,6 +118,8 @@ pub enum Mutation {
         pieces: Vec<Piece>,
         /// The file is at least so long afterwards.
         size_min: u64,
+        /// Whether offsets and length count from the file's start or from the end that it has before.
+        mode: CommitMode,
     },
 }
 
