@@ -20,11 +20,13 @@ use std::rc::Rc;
 /// A frame that all servers of its chunk have acknowledged.
 struct Frame {
     payload: Rc<Vec<u8>>,
+    /// The bytes of the whole frame in its chunk.
+    bytes: u64,
     stable: bool,
 }
 
 enum DataAsked {
-    Append(ChunkId, Rc<Vec<u8>>),
+    Append(ChunkId, Rc<Vec<u8>>, u64),
     Sync(ChunkId, Vec<u64>),
 }
 
@@ -190,6 +192,12 @@ impl Recorder {
 
     /// A client gets a reply.
     pub fn replied(&mut self, world: &World, session: SessionId, reply: &Reply) {
+        if let Answer::Done { result: Ok(body), .. } = &reply.answer
+            && let Body::Chunk(view) = &**body
+            && let Some(length) = view.sealed
+        {
+            self.sealed(view.chunk.chunk, length);
+        }
         let id = RequestId { session, sequence: reply.sequence };
         let (Some(index), Answer::Done { result, .. }) = (self.commits.get(&id).copied(), &reply.answer)
         else {
@@ -224,7 +232,7 @@ impl Recorder {
                 Ok(header) => {
                     let start = header.header_bytes as usize;
                     let payload = bulk[start..start + header.payload_bytes as usize].to_vec();
-                    DataAsked::Append(request.chunk, Rc::new(payload))
+                    DataAsked::Append(request.chunk, Rc::new(payload), bulk.len() as u64)
                 }
                 Err(error) => return self.complain(format!("a client appends no frame: {error:?}")),
             },
@@ -241,8 +249,8 @@ impl Recorder {
     /// A data server answers a client.
     pub fn data_replied(&mut self, session: SessionId, reply: &DataReply) {
         match (self.asked.get(&(session, reply.id)), reply.result) {
-            (Some(DataAsked::Append(chunk, payload)), Ok(DataBody::Appended { frame })) => {
-                let kept = Frame { payload: Rc::clone(payload), stable: false };
+            (Some(DataAsked::Append(chunk, payload, bytes)), Ok(DataBody::Appended { frame })) => {
+                let kept = Frame { payload: Rc::clone(payload), bytes: *bytes, stable: false };
                 self.frames.entry((*chunk, frame)).or_insert(kept);
             }
             (Some(DataAsked::Sync(chunk, frames)), Ok(DataBody::Done)) => {
@@ -256,11 +264,22 @@ impl Recorder {
         }
     }
 
-    /// Whether somebody had a file open for writing at some time since.
+    /// A chunk was sealed: servers keep what they hold stable before they tell how much that is.
+    fn sealed(&mut self, chunk: ChunkId, length: u64) {
+        for ((_, start), frame) in self.frames.range_mut((chunk, 0)..(chunk, length)) {
+            frame.stable |= start + frame.bytes <= length;
+        }
+    }
+
+    /// Whether somebody had a file open for writing, or cut it, at some time since.
     pub fn was_written_since(&self, node: NodeId, since: Mono) -> bool {
         let writes =
             |writer: &WriteOpen| writer.node == node && writer.until.is_none_or(|until| until >= since);
-        self.history.writers.iter().any(writes)
+        let cuts = |entry: &Entry| {
+            let late = entry.returned.is_none_or(|returned| returned >= since);
+            late && matches!(&entry.event, Event::Mutation { mutation, .. } if cuts(mutation) == Some(node))
+        };
+        self.history.writers.iter().any(writes) || self.history.entries.iter().any(cuts)
     }
 
     /// Whether there are some frames, and all of them were made stable.
@@ -278,6 +297,15 @@ pub fn client_id(host: HostId) -> ClientId {
 /// Codes that leave open whether a change was made.
 fn is_unknown(code: Code) -> bool {
     matches!(code, Code::Unreachable | Code::SessionEnded | Code::Interrupted)
+}
+
+/// The file that a change gives another length.
+fn cuts(mutation: &Mutation) -> Option<NodeId> {
+    match mutation {
+        Mutation::SetAttributes { node, change, .. } => change.size.map(|_| *node),
+        Mutation::Truncate { node, .. } => Some(*node),
+        _ => None,
+    }
 }
 
 /// What a commit tells: the client finds out from the size where its appended bytes went.
