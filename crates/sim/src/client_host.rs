@@ -35,8 +35,8 @@ pub struct Asked {
     pub entry: Option<usize>,
     /// What it means.
     pub meaning: Meaning,
-    /// The machine's own word for it.
-    what: String,
+    /// The machine's own word for it, without the bytes of writes.
+    what: Operation,
     /// When it began.
     pub invoked: Mono,
     locks: Locks,
@@ -176,7 +176,7 @@ impl ClientHost {
         self.asked
             .values()
             .filter(|asked| late(asked) && !lost(asked))
-            .map(|asked| format!("{} since {} us", asked.what, asked.invoked.0 / 1000))
+            .map(|asked| format!("{:?} since {} us", asked.what, asked.invoked.0 / 1000))
             .collect()
     }
 
@@ -215,7 +215,7 @@ impl ClientHost {
             worker: None,
             entry: None,
             meaning: Meaning::Part,
-            what: String::new(),
+            what: without_bytes(&operation),
             invoked: world.true_mono(),
             locks: Vec::new(),
         };
@@ -232,13 +232,12 @@ impl ClientHost {
         world: &mut World,
         recorder: &mut Recorder,
         operation: Operation,
-        mut asked: Asked,
+        asked: Asked,
     ) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         world.tell(|| format!("{:?} {ticket:?} {operation:?}", self.host));
-        asked.what = format!("{operation:?}");
-        world.digest.bytes(asked.what.as_bytes());
+        world.digest.number(ticket.0);
         self.asked.insert(ticket, asked);
         self.step(world, recorder, Event::Start(ticket, operation));
         ticket
@@ -276,7 +275,7 @@ impl ClientHost {
         };
         worker::begun(self, world, recorder, worker);
         let invoked = world.true_mono();
-        let what = String::new();
+        let what = without_bytes(&ask.operation);
         let asked =
             Asked { worker: Some(worker), entry, meaning: ask.meaning, what, invoked, locks: ask.locks };
         self.begin(world, recorder, ask.operation, asked);
@@ -305,7 +304,10 @@ impl ClientHost {
         result: Result<Answer, Code>,
     ) {
         world.tell(|| format!("{:?} {ticket:?} -> {result:?}", self.host));
-        world.digest.bytes(format!("{result:?}").as_bytes());
+        match &result {
+            Ok(Answer::Bytes(bytes)) => world.digest.bytes(bytes),
+            other => world.digest.bytes(format!("{other:?}").as_bytes()),
+        }
         let asked = self.asked.remove(&ticket).expect("operations finish once");
         self.kernel.unlock(&asked.locks);
         match asked.worker {
@@ -471,5 +473,14 @@ impl ClientHost {
             let life = world.life(self.host);
             world.at(at, Happening::Wake(self.host, life));
         }
+    }
+}
+
+fn without_bytes(operation: &Operation) -> Operation {
+    match operation {
+        Operation::Write { file, offset, .. } => {
+            Operation::Write { file: *file, offset: *offset, bytes: Vec::new() }
+        }
+        other => other.clone(),
     }
 }

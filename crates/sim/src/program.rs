@@ -102,6 +102,34 @@ pub enum Meaning {
     Part,
 }
 
+impl Meaning {
+    /// Its kind, to be counted by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Meaning::Part => "Part",
+            Meaning::Change(change) => match change {
+                Mutation::Create { .. } => "Create",
+                Mutation::MakeDirectory { .. } => "MakeDirectory",
+                Mutation::Unlink { .. } => "Unlink",
+                Mutation::RemoveDirectory { .. } => "RemoveDirectory",
+                Mutation::Rename { .. } => "Rename",
+                Mutation::Link { .. } => "Link",
+                Mutation::SetAttributes { .. } => "SetAttributes",
+                Mutation::Truncate { .. } => "Truncate",
+                Mutation::Commit { .. } => "Commit",
+            },
+            Meaning::Question(question) => match question {
+                Query::Lookup { .. } => "Lookup",
+                Query::Attributes { .. } => "Attributes",
+                Query::List { .. } => "List",
+                Query::ReadLink { .. } => "ReadLink",
+                Query::Open { .. } => "Open",
+                Query::Content { .. } => "Content",
+            },
+        }
+    }
+}
+
 impl Program {
     /// A program for an action.
     pub fn new(action: Action) -> Program {

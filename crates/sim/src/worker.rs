@@ -102,9 +102,7 @@ pub fn finished(
 }
 
 fn count(world: &mut World, meaning: &Meaning, result: &Result<Answer, Code>) {
-    let kind = format!("{meaning:?}");
-    let inner = kind.split(['(', '{', ' ']).nth(1).unwrap_or("");
-    let name = if inner.is_empty() { "Part" } else { inner };
+    let name = meaning.name();
     match result {
         Ok(_) => world.counts.add(&format!("{name}: done")),
         Err(code) => world.counts.add(&format!("{name}: {code:?}")),
