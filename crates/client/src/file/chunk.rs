@@ -136,7 +136,10 @@ impl State {
         }
     }
 
-    /// A chunk failed. Whether that is news.
+    /// A chunk failed. Whether it has to be sealed now.
+    ///
+    /// Not if nothing in it was ever acknowledged: nothing refers to it then, and where it ends is ours to say. To wait for a seal could take as long
+    /// as the servers' disks stay full: a server that could never make the chunk cannot note its fence either.
     fn chunk_fails(&mut self, chunk: ChunkId, avoid: &[ServerId]) -> bool {
         let until = self.now.mono.after(self.config.avoid_time);
         self.chunks.avoid(avoid, until);
@@ -151,7 +154,10 @@ impl State {
             let primary = written.view.servers.first().copied();
             self.out.extend(primary.map(|primary| Command::Note(Note::ChunkLost(primary))));
         }
-        news
+        if written.acknowledged == 0 {
+            written.sealed = written.sealed.or(Some(0));
+        }
+        news && written.sealed.is_none()
     }
 }
 
@@ -214,8 +220,7 @@ impl Hub {
 
     /// A chunk cannot be appended to any more: has it sealed, once, so that appending goes on elsewhere.
     pub(super) async fn chunk_failed(&self, chunk: ChunkRef, avoid: &[ServerId]) {
-        let news = self.with(|state| state.chunk_fails(chunk.chunk, avoid));
-        if news {
+        if self.with(|state| state.chunk_fails(chunk.chunk, avoid)) {
             // Whoever needs the length asks again if this fails.
             let _ = self.sealed_length(chunk.chunk).await;
         }
