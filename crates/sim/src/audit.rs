@@ -8,7 +8,7 @@ use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
 use bearing_proto::client::{Handle, NewNode};
 use bearing_types::{Access, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
 use bearing_workload::{
-    Check, Event, History, Law, Mutation, Observed, Seen, View, WitnessEvent, compare_tree,
+    Check, Event, History, Law, Mutation, Observed, Record, Seen, View, WitnessEvent, compare_tree,
 };
 use std::time::Duration;
 
@@ -24,12 +24,13 @@ const COUNTS_LATE: Duration = Duration::from_millis(1_000);
 /// See the module.
 pub struct Audit {
     root: Option<Found>,
+    log: Option<Handle>,
 }
 
 impl Audit {
     /// Of a cluster.
     pub fn new() -> Audit {
-        Audit { root: None }
+        Audit { root: None, log: None }
     }
 
     fn ask(&self, sim: &mut Sim, operation: Operation) -> Result<Answer, Code> {
@@ -74,6 +75,7 @@ impl Audit {
         for log in 0..LOGS {
             let Some(log) = self.make_log(sim, root.node, &format!("log-{log}")) else { return false };
             logs.push(log);
+            self.log = Some(log);
         }
         for client in 0..sim.clients.len() {
             let Some(private) = self.make(sim, root.node, &format!("private-{client}")) else { return false };
@@ -112,11 +114,30 @@ impl Audit {
         Some(found.node)
     }
 
+    /// When all faults are over, there is room again and everything can be written.
+    fn append_again(&self, sim: &mut Sim) {
+        let Some(log) = self.log else { return };
+        let record = Record { number: u64::MAX, bytes: 1000 };
+        let open =
+            Operation::Open { node: log, who: Credentials::ROOT, read: true, write: true, truncate: false };
+        let Some(Answer::Opened(file, _)) = self.must(sim, open) else { return };
+        // That earlier bytes of this client are lost, which nobody had synced, is told once.
+        let _told = self.ask(sim, Operation::Sync { file });
+        let number = sim.recorder.append_begun(&sim.world, sim.clients[0].host, log.node, record.number);
+        let written = self.must(sim, Operation::Write { file, offset: None, bytes: record.encode() });
+        if written.and_then(|_| self.must(sim, Operation::Sync { file })).is_some() {
+            sim.recorder.appended(&sim.world, number);
+        }
+        self.must(sim, Operation::Close { file });
+    }
+
     /// Compares everything.
     pub fn finish(&self, sim: &mut Sim) {
         if !sim.ledger.complaints.is_empty() {
             return;
         }
+        self.append_again(sim);
+        sim.settle();
         for (promise, what) in sim.ledger.model.check_quiet() {
             sim.ledger.blame(&sim.world, promise, format!("when nothing happens any more: {what}"));
         }

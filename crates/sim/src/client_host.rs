@@ -308,6 +308,7 @@ impl ClientHost {
             Ok(Answer::Bytes(bytes)) => world.digest.bytes(bytes),
             other => world.digest.bytes(format!("{other:?}").as_bytes()),
         }
+        recorder.told(self.host, result.as_ref().err().copied());
         let asked = self.asked.remove(&ticket).expect("operations finish once");
         self.kernel.unlock(&asked.locks);
         match asked.worker {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 81] = [
+const EXPECTED: [&str; 86] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -30,6 +30,8 @@ const EXPECTED: [&str; 81] = [
     "fault: clock off by more than servers allow",
     "fault: a tablet is handed over",
     "fault: a client ends its session",
+    "fault: a data disk is full",
+    "fault: all data disks are full",
     "step: prepared",
     "step: decided",
     "step: part committed",
@@ -81,6 +83,9 @@ const EXPECTED: [&str; 81] = [
     "meta: log cut",
     "data: torn tail cut",
     "data: replica lost",
+    "data: disk full",
+    "Part: NoSpace",
+    "appends",
     "client: requests sent again",
     "client: referred",
     "client: told to retry",

@@ -85,6 +85,11 @@ impl DataHost {
         self.log.crash(&mut fault);
     }
 
+    /// Whether the disk takes no more bytes.
+    pub fn set_full(&mut self, full: bool) {
+        self.log.set_full(full);
+    }
+
     /// A packet arrived.
     pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
         let Some(packet) = self.post.open(world, way, bytes) else { return };

@@ -37,6 +37,10 @@ pub enum Act {
     FailSync(HostId),
     /// A tablet, drawn by this number, shall be served by another server.
     HandOver(u64, ServerId),
+    /// The disks of these data servers are full, for so many nanoseconds.
+    Fill(Vec<HostId>, u64),
+    /// They have room again.
+    Room(Vec<HostId>),
     /// A client ends its session, as an unmount does, and begins another.
     Unmount(HostId),
 }
@@ -101,7 +105,7 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15]) {
+        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15]) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
@@ -116,8 +120,20 @@ impl Nemesis {
             11 => Act::FailSync(self.one_of(hosts.metadata())),
             12 => Act::FailSync(self.one_of(hosts.data())),
             13 => Act::PowerCut(downtime),
+            14 => self.fill(spell),
             _ => Act::Unmount(self.one_of(hosts.clients())),
         }
+    }
+
+    fn fill(&mut self, spell: u64) -> Act {
+        let disks: Vec<HostId> = self.hosts.data().collect();
+        // Clients wait a little for room, and are told that there is none only then.
+        let (count, spell) = match self.rng.chance(1, 2) {
+            true => (1, spell),
+            false => (disks.len(), self.rng.between(1_000, 9_000) * MILLISECOND),
+        };
+        let first = self.rng.below(disks.len() as u64) as usize;
+        Act::Fill(disks.into_iter().cycle().skip(first).take(count).collect(), spell)
     }
 
     fn cut_pair(&mut self, both_ways: bool, spell: u64) -> Act {

@@ -153,6 +153,7 @@ impl Program {
                 file: None,
                 own: OwnWrites {
                     opened: Mono::ZERO,
+                    cut: None,
                     flushed: Mono::ZERO,
                     since_opened: Vec::new(),
                     unflushed: Vec::new(),

@@ -41,6 +41,8 @@ pub struct Recorder {
     pub complaints: Vec<Complaint>,
     /// Reads that said that bytes are lost, for the simulator to judge: when they began, and of what.
     pub lost_reads: Vec<(Mono, NodeId)>,
+    /// Whether a data server's disk was full at any time.
+    pub disks_were_full: bool,
     /// Changes whose operation is under way, by client.
     under_way: BTreeMap<usize, HostId>,
     known: BTreeSet<RequestId>,
@@ -80,8 +82,9 @@ impl Recorder {
         let Event::Mutation { requests, outcome, .. } = &mut entry.event else {
             unreachable!("only changes are begun")
         };
-        let unknown =
-            told.as_ref().is_err_and(|code| is_unknown(*code) || *code == Code::Io && requests.is_empty());
+        // What flushes first may fail with that, and then it was never asked for.
+        let of_flush = |code: Code| matches!(code, Code::Io | Code::NoSpace) && requests.is_empty();
+        let unknown = told.as_ref().is_err_and(|code| is_unknown(*code) || of_flush(*code));
         if !unknown {
             entry.returned = Some(world.true_mono());
             *outcome = MutationOutcome::Told(told);
@@ -91,6 +94,13 @@ impl Recorder {
     /// The client died: nobody will ever be told.
     pub fn client_died(&mut self, host: HostId) {
         self.under_way.retain(|_, of| *of != host);
+    }
+
+    /// An operation ended so, whatever it was.
+    pub fn told(&mut self, host: HostId, code: Option<Code>) {
+        if code == Some(Code::NoSpace) && !self.disks_were_full {
+            self.complain(format!("{host:?} was told that there is no space, but no disk was ever full"));
+        }
     }
 
     /// A question was answered.

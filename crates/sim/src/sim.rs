@@ -167,6 +167,7 @@ impl Sim {
         self.world.network.weather = Weather::FAIR;
         self.metadata.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
         self.data.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
+        self.data.iter_mut().for_each(|host| host.set_full(false));
         for host in self.hosts.all() {
             self.world.clocks[usize::from(host.0)].wall_offset %= 100 * MILLISECOND as i64;
             self.judge_clock(host, false);
@@ -427,6 +428,12 @@ impl Sim {
                 Role::Coordinator | Role::Client(_) => {}
             },
             Act::HandOver(number, to) => self.hand_over(number, to),
+            Act::Fill(disks, spell) => {
+                self.recorder.disks_were_full = true;
+                self.set_full(&disks, true);
+                self.world.after(spell, Happening::Act(Act::Room(disks)));
+            }
+            Act::Room(disks) => self.set_full(&disks, false),
             Act::Unmount(host) => {
                 let Sim { clients, world, recorder, .. } = self;
                 let client = clients.iter_mut().find(|client| client.host == host);
@@ -434,6 +441,12 @@ impl Sim {
                     client.ask(world, recorder, Operation::End);
                 }
             }
+        }
+    }
+
+    fn set_full(&mut self, disks: &[HostId], full: bool) {
+        for disk in disks {
+            self.data[index_of(*disk, 1 + crate::cluster::METADATA)].set_full(full);
         }
     }
 
@@ -539,6 +552,8 @@ fn name_of(act: &Act) -> &'static str {
         Act::FailSync(_) => "a sync will fail",
         Act::HandOver(..) => "a tablet is handed over",
         Act::Unmount(_) => "a client ends its session",
-        Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
+        Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
+        Act::Fill(..) => "all data disks are full",
+        Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) | Act::Room(_) => "an end",
     }
 }

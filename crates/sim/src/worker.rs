@@ -281,15 +281,13 @@ fn opened(
     asked: Asked,
     result: Result<Answer, Code>,
 ) -> bool {
+    let entry = asked.entry;
     record(client, world, recorder, asked, &result);
     match result {
         Ok(Answer::Opened(file, _)) => {
             run.file = Some(file);
             run.stage = if run.steps.is_empty() { Stage::Close } else { Stage::Steps };
-            if run.truncate {
-                run.own.opened = world.true_mono();
-                run.own.flushed = world.true_mono();
-            }
+            run.own.cut = entry.filter(|_| run.truncate);
             false
         }
         Ok(other) => unreachable!("a file is opened, not answered with {other:?}"),
@@ -344,8 +342,8 @@ fn stepped(
             run.acknowledge(world, recorder);
         }
         (FileSteps::Resize { .. }, Ok(_)) => {
+            run.own.cut = asked.entry;
             record(client, world, recorder, asked, &result);
-            run.own.opened = now;
             run.own.since_opened.clear();
             run.flushed(now);
         }

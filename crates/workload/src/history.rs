@@ -89,8 +89,10 @@ pub enum MutationOutcome {
 /// What a reader wrote itself through the file that it reads from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnWrites {
-    /// When it opened the file (or last cut it): what others closed before that is seen.
+    /// When it opened the file: what others closed before that is seen.
     pub opened: Mono,
+    /// The entry of the history by which it last cut the file itself: what was there before is not seen any more.
+    pub cut: Option<usize>,
     /// When its last flush was answered, or `opened`.
     pub flushed: Mono,
     /// All that it wrote since `opened`, in order.

@@ -59,8 +59,8 @@ impl Check {
     pub fn run(&self, history: &History, witness: &[WitnessEvent]) -> Checked {
         let mut replay = replay::Replay::new(self, history);
         replay.run(witness);
-        let replay::Replay { oracle, timeline, mut violations, unmade, told, .. } = replay;
-        let reader = reads::Reader { check: self, history, timeline: &timeline };
+        let replay::Replay { oracle, timeline, mut violations, unmade, made, told, .. } = replay;
+        let reader = reads::Reader { check: self, history, timeline: &timeline, made: &made };
         for (index, entry) in history.entries.iter().enumerate() {
             let refused = unmade.contains(&index);
             if let Err(violation) = reader.check(index, entry, refused) {

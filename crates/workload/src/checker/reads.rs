@@ -11,6 +11,7 @@ use crate::{
 };
 use bearing_proto::client::CommitMode;
 use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Reader<'a> {
     pub history: &'a History,
     /// All states.
     pub timeline: &'a Timeline,
+    /// The point after each change that was made.
+    pub made: &'a BTreeMap<usize, Point>,
 }
 
 type Window = RangeInclusive<Point>;
@@ -290,16 +293,20 @@ impl Reader<'_> {
         seen: &[u8],
     ) -> Result<(), (Rule, String)> {
         let returned = entry.returned.unwrap_or(entry.invoked);
-        let since_opened = self.timeline.window(own.opened, returned);
-        let views = |from: Mono, writes: &[Piece]| -> Vec<Vec<u8>> {
+        // Of what was there before its own cut the reader sees nothing.
+        let cut = own.cut.and_then(|cut| self.made.get(&cut)).copied().unwrap_or(0);
+        let window = |from: Mono| {
             let window = self.timeline.window(from, returned);
-            let versions = self.timeline.versions(node, &window);
+            let start = cut.max(*window.start());
+            start..=start.max(*window.end())
+        };
+        let views = |from: Mono, writes: &[Piece]| -> Vec<Vec<u8>> {
+            let versions = self.timeline.versions(node, &window(from));
             versions.map(|node| part(&node.content, writes, offset, length)).collect()
         };
         // Most answers are right and most readers wrote nothing: those are compared in place.
         let is_seen = |from: Mono, writes: &[Piece]| {
-            let window = self.timeline.window(from, returned);
-            self.timeline.versions(node, &window).any(|node| match writes {
+            self.timeline.versions(node, &window(from)).any(|node| match writes {
                 [] => bounded(&node.content, offset, length) == seen,
                 writes => part(&node.content, writes, offset, length) == seen,
             })
@@ -322,7 +329,7 @@ impl Reader<'_> {
         }
         let best: Vec<_> = self
             .timeline
-            .versions(node, &since_opened)
+            .versions(node, &window(own.opened))
             .map(|node| difference(&part(&node.content, &own.since_opened, offset, length), seen))
             .collect();
         Err((Rule::WrongRead, format!("content fits no version since the file was opened: {best:?}")))

@@ -22,6 +22,8 @@ pub struct Replay<'a> {
     pub violations: Vec<Violation>,
     /// Changes of the history that the witness does not have.
     pub unmade: BTreeSet<usize>,
+    /// The point after each change that was made.
+    pub made: BTreeMap<usize, Point>,
     /// What clients were told of the nodes that their changes made, with the place of the change in the order.
     pub told: Vec<(usize, Point, View)>,
     requests: BTreeMap<RequestId, usize>,
@@ -47,6 +49,7 @@ impl<'a> Replay<'a> {
             timeline,
             violations: Vec::new(),
             unmade,
+            made: BTreeMap::new(),
             told: Vec::new(),
             requests,
             debts: BTreeMap::new(),
@@ -116,6 +119,7 @@ impl<'a> Replay<'a> {
         let created = self.node_of(index, entry, outcome, created)?;
         let parent = self.inherited(entry, mutation, outcome);
         let touched = self.oracle.apply(mutation, created, parent, link_owed);
+        self.made.insert(index, self.timeline.last() + 1);
         if let Some(node) = touched.owes_link {
             self.debts.insert(event.request, (index, node));
         }

@@ -184,6 +184,7 @@ fn content(opened: u64, writes: &[(u64, &[u8])]) -> Query {
         writes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes: bytes.to_vec() }).collect();
     let own = OwnWrites {
         opened: Mono(opened),
+        cut: None,
         flushed: Mono(opened),
         since_opened: pieces.clone(),
         unflushed: pieces,
@@ -199,6 +200,29 @@ fn a_read_beside_a_change_may_see_either_state_and_after_it_only_the_new_one() {
     story.read((30, 40), lookup("f"), Ok(Seen::Node(file(1, 0))));
     story.passes();
     story.read((16, 18), lookup("f"), Err(Code::NotFound));
+    assert_eq!(story.rules(), [Rule::WrongRead]);
+}
+
+#[test]
+fn what_a_reader_cut_itself_is_gone_for_it_but_what_others_wrote_since_may_wait_for_the_next_open() {
+    let mut story = Story::with_content();
+    let truncate = Mutation::Truncate { node: FILE, who: Credentials::ROOT, read: true };
+    // The answer of the cut at 55 comes late, behind what another wrote at 65.
+    let cut = story.change((50, 80), truncate, Ok(Seen::Node(file(1, 0))));
+    story.commit(55, cut);
+    story.write((60, 70), 65, 0, b"xy");
+    let read = |seen: &[u8], cut| {
+        let Query::Content { node, offset, length, own } = content(50, &[]) else { unreachable!() };
+        let own = OwnWrites { cut, ..own };
+        (Query::Content { node, offset, length, own }, Ok(Seen::Bytes(seen.to_vec())))
+    };
+    for seen in [&b""[..], b"xy"] {
+        let (query, seen) = read(seen, Some(cut));
+        story.read((90, 95), query, seen);
+    }
+    story.passes();
+    let (query, seen) = read(b"abc", Some(cut));
+    story.read((90, 95), query, seen);
     assert_eq!(story.rules(), [Rule::WrongRead]);
 }
 
