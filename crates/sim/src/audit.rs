@@ -117,6 +117,9 @@ impl Audit {
     /// When all faults are over, there is room again and everything can be written.
     fn append_again(&self, sim: &mut Sim) {
         let Some(log) = self.log else { return };
+        // Its last session may just be over.
+        let end = sim.world.now().0 + OPERATION_MAX;
+        sim.run_until(end, |sim| sim.world.is_up(sim.clients[0].host));
         let record = Record { number: u64::MAX, bytes: 1000 };
         let open =
             Operation::Open { node: log, who: Credentials::ROOT, read: true, write: true, truncate: false };
