@@ -86,6 +86,13 @@ impl State {
         self.files.made_room();
     }
 
+    /// A failure that nobody was told of is for the file's next flush to tell.
+    fn keep_error(&mut self, node: NodeId, result: Result<(), Code>) {
+        if let (Err(code), Some(file)) = (result, self.files.files.get_mut(&node)) {
+            file.error.get_or_insert(code);
+        }
+    }
+
     fn encode_frame(&self, node: NodeId, piece: &Range<u64>) -> Vec<u8> {
         let Some(file) = self.files.files.get(&node) else { return Vec::new() };
         let mut payload = Vec::with_capacity((piece.end - piece.start) as usize);
@@ -140,9 +147,7 @@ impl Hub {
     pub(super) async fn flush_behind(self, node: NodeId) {
         let result = self.write_out(node, Stability::Visible).await;
         self.with(|state| {
-            if let (Err(code), Some(file)) = (result, state.files.files.get_mut(&node)) {
-                file.error.get_or_insert(code);
-            }
+            state.keep_error(node, result);
             state.files.drop_unused(node);
         });
     }
@@ -380,20 +385,17 @@ impl Hub {
         let mut work: Vec<Work<_>> = Vec::new();
         for node in nodes {
             let hub = self.clone();
-            work.push(Box::pin(async move { (node, hub.write_out(node, Stability::Stable).await) }));
+            work.push(Box::pin(async move {
+                let result = hub.write_out(node, Stability::Stable).await;
+                // At once: a flush of this file that waited for its turn must not find that all is well.
+                hub.with(|state| state.keep_error(node, result));
+                result
+            }));
         }
         let appends_max = self.with(|state| state.config.appends_max);
         let mut failed = None;
-        for (node, result) in self.windowed(appends_max, work).await {
-            if let Err(code) = result {
-                failed = failed.or(Some(code));
-                // The file's own next flush tells of it too.
-                self.with(|state| {
-                    if let Some(file) = state.files.files.get_mut(&node) {
-                        file.error.get_or_insert(code);
-                    }
-                });
-            }
+        for result in self.windowed(appends_max, work).await {
+            failed = failed.or(result.err());
         }
         let left = self.with(|state| state.chunks.unsynced());
         for chunk in left {

@@ -190,6 +190,20 @@ fn full_disks_end_in_no_space_after_bounded_tries_and_are_told_once() {
 }
 
 #[test]
+fn a_flush_that_waits_for_an_unmount_is_told_what_that_lost() {
+    let (mut world, mut servers) = stage();
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    let (other, _) = create_open(&mut world, &mut servers, "b");
+    servers.full.extend([D1, D2, D3]);
+    done(&mut world, &mut servers, write(file, 0, b"one"));
+    done(&mut world, &mut servers, write(other, 0, b"two"));
+    let all = world.start(Operation::SyncAll);
+    let flush = world.start(Operation::Flush { file });
+    assert_eq!(servers.run(&mut world, flush), Err(Code::NoSpace));
+    assert_eq!(servers.run(&mut world, all), Err(Code::NoSpace));
+}
+
+#[test]
 fn a_failed_write_out_behind_the_programs_back_is_told_exactly_once() {
     let (mut world, mut servers) = stage();
     let (file, _) = create_open(&mut world, &mut servers, "a");
