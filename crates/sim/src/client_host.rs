@@ -461,7 +461,10 @@ impl ClientHost {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
             }
-            Note::WritesLost(..) => world.counts.add("client: buffered writes lost"),
+            Note::WritesLost(node, _) => {
+                world.counts.add("client: buffered writes lost");
+                worker::writes_lost(self, node);
+            }
             Note::SessionOpen(_) | Note::MapTaken(_) | Note::ChunkLost(_) | Note::ReplicaPassedOver(_) => {}
         }
     }

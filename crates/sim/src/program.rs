@@ -77,6 +77,8 @@ pub struct FileRun {
     pub appending: Vec<usize>,
     /// Its number among the files open for writing.
     pub writer: Option<usize>,
+    /// Buffered writes were lost, and no answer has said so yet.
+    pub lost: bool,
     /// Something went wrong: what it holds is not known any more.
     pub doubtful: bool,
 }
@@ -161,6 +163,7 @@ impl Program {
                 written: Vec::new(),
                 appending: Vec::new(),
                 writer: None,
+                lost: false,
                 doubtful: false,
             })),
             single => Program::Single(single),

@@ -5,7 +5,7 @@ use crate::program::{FileRun, Listing, Meaning, Program, Stage};
 use crate::recorder::Recorder;
 use crate::world::World;
 use bearing_client::{Answer, Found};
-use bearing_types::{Code, FileType, Mono, Outcome};
+use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
 use bearing_workload::{Action, FileSteps, Query, Seen, View};
 
 /// How often an action is drawn anew because another worker of the client is at the same file.
@@ -42,6 +42,18 @@ pub fn refresh(client: &mut ClientHost, recorder: &Recorder, worker: usize) {
         && let Some((sent, answered)) = recorder.last_commit(host, run.node.node)
     {
         run.written_out(sent, answered);
+    }
+}
+
+/// A client says that buffered writes to a file are lost. The next flush has to say so too.
+pub fn writes_lost(client: &mut ClientHost, node: NodeId) {
+    for worker in &mut client.workers {
+        if let Program::File(run) = &mut worker.program
+            && run.write
+            && run.node.node == node
+        {
+            (run.lost, run.doubtful) = (true, true);
+        }
     }
 }
 
@@ -230,6 +242,12 @@ fn listed(
 impl FileRun {
     /// All records written so far are in the file. After a failure nobody knows which the answer is about.
     fn acknowledge(&mut self, world: &World, recorder: &mut Recorder) {
+        if self.lost {
+            recorder.complain(format!(
+                "writes to {} are lost, but a flush says that all is well",
+                self.node.node
+            ));
+        }
         for number in self.appending.drain(..).filter(|_| !self.doubtful) {
             recorder.appended(world, number);
         }
@@ -256,6 +274,7 @@ fn file_goes_on(
         }
         Stage::Flush => {
             if result.is_err() {
+                run.lost = false;
                 world.counts.add("client: flush failed");
             }
             if result.is_ok() {
@@ -321,6 +340,8 @@ fn stepped(
             recorder.lost_reads.push((asked.invoked, run.node.node));
             run.doubtful = true;
         }
+        // What was lost from the buffer is read no more, whether or not the program knows yet.
+        (FileSteps::Read { .. }, Ok(_)) if run.doubtful => {}
         (FileSteps::Read { .. }, _) => record(client, world, recorder, asked, &result),
         (FileSteps::Write { offset, bytes }, Ok(Answer::Written(count))) => {
             if *count as usize != bytes.len() {
@@ -348,6 +369,7 @@ fn stepped(
             run.flushed(now);
         }
         (FileSteps::Resize { .. }, Err(code)) => {
+            run.lost = false;
             run.doubtful = *code != Code::Access && *code != Code::NotPermitted;
             record(client, world, recorder, asked, &result);
         }
@@ -358,6 +380,7 @@ fn stepped(
             }
         }
         (FileSteps::Write { .. } | FileSteps::Append { .. } | FileSteps::Flush | FileSteps::Sync, _) => {
+            run.lost = false;
             run.doubtful = true;
         }
     }
