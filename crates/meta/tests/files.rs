@@ -4,9 +4,9 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
+use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
 use bearing_proto::grant::WriteToken;
-use bearing_types::{ChunkId, Code, FileType, Mode, Position, SessionId, Wall};
+use bearing_types::{ChunkId, Code, FileType, Mode, Position, SessionId, Uid, Wall};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
 
 const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(9), position: Position(0) };
@@ -179,4 +179,23 @@ fn an_append_that_would_make_a_file_too_long_changes_nothing() {
     let call = commit_call(node, token, vec![extent(0, 6, 1)], 6, CommitMode::Append);
     assert_eq!(cluster.call(ALICE, node.home, call), Err(Code::TooLarge));
     assert_eq!(append(&mut cluster, ALICE, node, token, 5, 1), i64::MAX as u64 - 5);
+}
+
+#[test]
+fn chown_takes_set_id_bits_away_also_from_root_but_not_where_the_group_may_not_execute() {
+    let mut cluster = cluster();
+    let (node, _) = create(&mut cluster, "f");
+    let mut set = |change: AttributeChange| {
+        let call = Call::SetAttributes { node, who: root_user(), change, token: None };
+        match cluster.call(ALICE, node.home, call).unwrap() {
+            Body::Node(view) => view.attributes.mode,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (before, after) in [(0o6755, 0o755), (0o2755, 0o755), (0o2644, 0o2644), (0o6644, 0o2644)] {
+        let mode = Some(Mode::new(before));
+        assert_eq!(set(AttributeChange { mode, ..Default::default() }), Mode::new(before));
+        let uid = Some(Uid(before));
+        assert_eq!(set(AttributeChange { uid, ..Default::default() }), Mode::new(after), "{before:o}");
+    }
 }

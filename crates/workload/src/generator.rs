@@ -316,7 +316,7 @@ impl Generator {
         let modes: &[u32] = if directory {
             &[0o777, 0o777, 0o755, 0o1777, 0o700, 0o2775]
         } else {
-            &[0o666, 0o644, 0o640, 0o600, 0o755]
+            &[0o666, 0o644, 0o640, 0o600, 0o755, 0o6755, 0o2644]
         };
         Mode::new(*self.rng.pick(modes).expect("there are modes"))
     }

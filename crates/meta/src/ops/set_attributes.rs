@@ -97,8 +97,11 @@ fn set_owner(
         return Err(Code::NotPermitted);
     }
     (attributes.uid, attributes.gid) = (uid, gid);
-    if attributes.file_type != FileType::Directory && !root {
-        attributes.mode = attributes.mode.without(Mode::SETUID | Mode::SETGID);
+    // chown(2): whoever asks, root too, as Linux does it. Set-group-id where the group may not execute is no such right, and stays.
+    if attributes.file_type != FileType::Directory {
+        let group_executes = attributes.mode.has(0o010);
+        let rights = if group_executes { Mode::SETUID | Mode::SETGID } else { Mode::SETUID };
+        attributes.mode = attributes.mode.without(rights);
     }
     Ok(())
 }
