@@ -51,6 +51,8 @@ struct CachedNode {
     handle: Handle,
     attributes: Attributes,
     held: Option<Held>,
+    /// Whether the lease is the right to open the file.
+    may_open: bool,
 }
 
 /// A directory that may be used now.
@@ -75,6 +77,8 @@ pub(crate) struct Seen {
     pub node: Handle,
     pub attributes: Attributes,
     pub until: Option<Mono>,
+    /// Whether the file may be opened without asking until then.
+    pub may_open: bool,
 }
 
 /// See the module.
@@ -116,12 +120,14 @@ impl Cache {
     pub fn node(&mut self, node: NodeId, now: Mono) -> Option<Seen> {
         let cached = self.nodes.get(&node)?;
         let until = Held::live(cached.held, now)?;
-        Some(Seen { node: cached.handle, attributes: cached.attributes, until: Some(until) })
+        let CachedNode { handle, attributes, may_open, .. } = *cached;
+        Some(Seen { node: handle, attributes, until: Some(until), may_open })
     }
 
-    /// Until when a node's attributes are leased. Does not count as a use.
-    pub fn node_until(&self, node: NodeId, now: Mono) -> Option<Mono> {
-        Held::live(self.nodes.peek(&node)?.held, now)
+    /// Until when a file may be opened without asking. Does not count as a use.
+    pub fn may_open_until(&self, node: NodeId, now: Mono) -> Option<Mono> {
+        let cached = self.nodes.peek(&node)?;
+        Held::live(cached.held, now).filter(|_| cached.may_open)
     }
 
     /// The directory and name under which a file was last seen.
@@ -230,7 +236,8 @@ impl State {
         self.files.observe(node.node, &view.attributes, stamp.sent);
         let held = self.lease(LeaseKey::File(node.node), node.home, view.lease, stamp);
         if held.is_some() {
-            let cached = CachedNode { handle: node, attributes: view.attributes, held };
+            let cached =
+                CachedNode { handle: node, attributes: view.attributes, held, may_open: view.may_open };
             let evicted = self.cache.nodes.insert(node.node, cached);
             if let Some((node, cached)) = evicted
                 && Held::kernel_may_have(cached.held, self.now.mono)
@@ -238,7 +245,8 @@ impl State {
                 self.invalidate(vec![Invalidation::Node { node }]);
             }
         }
-        Seen { node, attributes: view.attributes, until: held.map(|held| held.until) }
+        let until = held.map(|held| held.until);
+        Seen { node, attributes: view.attributes, until, may_open: view.may_open }
     }
 
     /// Takes what a reply says of a directory.

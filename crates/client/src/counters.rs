@@ -25,6 +25,8 @@ pub struct Counters {
     pub refused: u64,
     /// Recalls answered.
     pub recalls: u64,
+    /// Surveys of open files answered.
+    pub surveys: u64,
     /// Leases not taken because a recall or an own change came between.
     pub leases_passed_over: u64,
     /// Leases of open files asked for because they would have ended.

@@ -117,10 +117,12 @@ impl State {
         match message {
             Message::Reply(reply) => self.take_reply(from, reply),
             Message::Recall(recall) => self.take_recall(from, recall),
+            Message::Survey(survey) => self.take_survey(from, survey),
             Message::DataReply(reply) => self.take_data_reply(reply, attachment),
             Message::Refused(refusal) => self.take_refusal(refusal),
             Message::Request(_)
             | Message::Recalled(_)
+            | Message::Surveyed(_)
             | Message::Peer(_)
             | Message::Data(_)
             | Message::Ask(_)

@@ -1,12 +1,14 @@
-//! Recalls: drop, have the kernel drop, answer.
+//! Recalls: drop, have the kernel drop, answer. Surveys: answer.
 //!
 //! Invariants: a recall is answered only when neither this machine nor its kernel serves from what was recalled; a repeated recall is
-//! answered again; the answer names the recalled files that are open here.
+//! answered again; the answer names the recalled files that are open here, and the requests that were finished when they were gathered: a
+//! server does not conclude from it that a file is closed which a later reply gave. A survey drops nothing and is answered at once. For every
+//! file that was named as open a release is sent when it is closed.
 
 use crate::event::{Command, Invalidation, Target, Transport};
 use crate::hub::State;
 use bearing_proto::Message;
-use bearing_proto::client::{LeaseKey, Recall, Recalled};
+use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
 use bearing_types::{Block, Epoch, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,12 +44,34 @@ impl State {
         if self.recalls.waiting.contains_key(&identity) {
             return;
         }
+        let Recall { tablet, epoch, number, .. } = recall;
+        let finished_below = self.requests.finished_below();
         let open = self.drop_recalled(&recall);
         self.step("recalled, not answered");
-        let answer = Recalled { tablet: recall.tablet, epoch: recall.epoch, number: recall.number, open };
+        let answer = Recalled { tablet, epoch, number, finished_below, open };
         let waiting = Waiting { to: from, answer, after: self.recalls.issued };
         self.recalls.waiting.insert(identity, waiting);
         self.answer_recalls();
+    }
+
+    /// A server asks which files are open.
+    pub fn take_survey(&mut self, from: Target, survey: Survey) {
+        let Survey { tablet, epoch, number, nodes } = survey;
+        let finished_below = self.requests.finished_below();
+        let open = match nodes.is_empty() {
+            true => self.files.open_in(tablet),
+            false => nodes.into_iter().filter(|node| self.files.is_open(*node)).collect(),
+        };
+        for node in &open {
+            self.files.told_open(*node);
+        }
+        self.counters.surveys += 1;
+        self.out.push(Command::Send {
+            to: from,
+            transport: Transport::Datagram,
+            message: Message::Surveyed(Surveyed { tablet, epoch, number, finished_below, open }),
+            attachment: Vec::new(),
+        });
     }
 
     fn drop_recalled(&mut self, recall: &Recall) -> Vec<NodeId> {

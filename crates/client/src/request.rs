@@ -66,6 +66,8 @@ struct Outstanding {
     waits: Waits,
     sent_to: Option<(ServerId, Epoch)>,
     first_sent: Option<(Mono, Mark)>,
+    /// What was finished when the request was made, if it says whether a file is open: that is of this moment, however late it is sent.
+    as_of: Option<Sequence>,
     sends: u32,
     /// The grants it shows may be outdated.
     grants_old: bool,
@@ -125,7 +127,8 @@ impl Requests {
         }
     }
 
-    fn finished_below(&self) -> Sequence {
+    /// All requests below this one are finished: their replies were taken, or never will be.
+    pub fn finished_below(&self) -> Sequence {
         self.outstanding.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
     }
 }
@@ -205,6 +208,7 @@ impl State {
         promise: Promise<Result<Answered, Code>>,
     ) {
         let sequence = self.requests.next;
+        let finished_below = self.requests.finished_below();
         self.requests.next = sequence.next();
         let patience = match call {
             Call::CloseSession => self.config.close_patience,
@@ -215,6 +219,7 @@ impl State {
             whom,
             position,
             transport: transport_of(&call),
+            as_of: says_open(&call).then_some(finished_below),
             call,
             waits: Waits::Sending,
             sent_to: None,
@@ -285,7 +290,7 @@ impl State {
         let epoch = request.sent_to.map_or(Epoch(0), |(_, epoch)| epoch);
         let message = Message::Request(Request {
             sequence,
-            finished_below,
+            finished_below: request.as_of.unwrap_or(finished_below),
             position: request.position,
             epoch,
             call: request.call.clone(),
@@ -522,6 +527,11 @@ impl State {
             self.leases.prune(self.requests.oldest_mark());
         }
     }
+}
+
+/// Whether a call says if the client has a file open.
+fn says_open(call: &Call) -> bool {
+    matches!(call, Call::Unlink { .. } | Call::Rename { .. })
 }
 
 /// Calls whose request or answer does not fit a datagram go over a stream at once.

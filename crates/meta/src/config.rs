@@ -22,8 +22,20 @@ pub struct Config {
     pub skew_max: Duration,
     /// A session ends when it was not renewed for so long.
     pub session_life: Duration,
-    /// At most so many holders of a lease are tracked; above, it is not given.
+    /// At most so many holders of a lease are tracked.
     pub lease_holders_max: usize,
+    /// Whoever comes above that gets a lease of this length, which is waited for instead of recalled.
+    pub lease_untracked: Duration,
+    /// A session is asked so long after the end of its lease whether it has the file open: long enough to ask about many at once.
+    pub survey_after: Duration,
+    /// A survey that is not answered is sent again after so long.
+    pub survey_again: Duration,
+    /// Who said that it has a file open is asked again after so long, in case the word that it is closed was lost.
+    pub survey_opened: Duration,
+    /// Files in one survey: what fits a datagram.
+    pub survey_nodes_max: usize,
+    /// Files of a tablet that one session may have open, remembered one by one. Above, it may have any file open until it has said which.
+    pub opens_per_session_max: usize,
     /// After a recall no new lease is given for so long, so that the retried change finds it free also when it has to recall at several tablets
     /// in turn. The change itself ends it.
     pub recall_quiet: Duration,
@@ -71,6 +83,12 @@ impl Config {
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),
             lease_holders_max: 64,
+            lease_untracked: Duration::from_millis(200),
+            survey_after: Duration::from_millis(500),
+            survey_again: Duration::from_millis(500),
+            survey_opened: Duration::from_secs(30),
+            survey_nodes_max: 512,
+            opens_per_session_max: 64 << 10,
             recall_quiet: Duration::from_secs(1),
             resend: Duration::from_millis(50),
             fence_wait: Duration::from_millis(1500),
@@ -88,5 +106,13 @@ impl Config {
             #[cfg(feature = "mutants")]
             mutant: None,
         }
+    }
+
+    /// Whether changes do not look for leases of others: a planted bug, never otherwise.
+    pub(crate) fn skips_lease_check(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::ForgottenLeaseCheck);
+        #[cfg(not(feature = "mutants"))]
+        return false;
     }
 }

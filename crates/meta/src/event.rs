@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
 use bearing_placement::Assignment;
-use bearing_proto::client::{Recall, Recalled, Reply, Request, ServerEntry};
+use bearing_proto::client::{Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
 use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
@@ -34,6 +34,8 @@ pub enum Event {
     Request(SessionId, Request),
     /// From a client.
     Recalled(SessionId, Recalled),
+    /// From a client.
+    Surveyed(SessionId, Surveyed),
     /// From another metadata server.
     Peer(ServerId, PeerMessage),
     /// From a data server.
@@ -63,6 +65,8 @@ pub enum Command {
     Reply(SessionId, Reply),
     /// To a client.
     Recall(SessionId, Recall),
+    /// To a client.
+    Survey(SessionId, Survey),
     /// To another metadata server.
     Peer(ServerId, PeerMessage),
     /// To a data server.

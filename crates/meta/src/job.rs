@@ -42,6 +42,8 @@ pub(crate) enum JobWork {
     Ask { from: Option<Position>, id: u64, question: Question },
     /// Lets go of a page of a node's content.
     Reap(NodeId),
+    /// A session says that it has an unlinked node open no more.
+    LetGo(NodeId, SessionId),
     /// Ends a session that was not renewed.
     EndSession(SessionId),
     /// Asks whether a silent session lives, and forgets it if not.
@@ -59,6 +61,7 @@ impl Job {
             JobWork::Deliver { .. }
             | JobWork::Ask { .. }
             | JobWork::Reap(_)
+            | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::Collect { .. } => None,

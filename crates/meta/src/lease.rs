@@ -1,36 +1,42 @@
-//! Leases of one tablet: who may use what without asking, and recalls under way.
+//! Leases of one tablet: who may use what without asking, and recalls under way. Who may have a file open is told apart from this (`opens.rs`): a lease
+//! ends with time, an open file does not.
 //!
-//! Invariants: while a recall of a key runs, and a quiet moment after, no new lease on it is given; at most a bounded number of holders is tracked per key (above
-//! it, none is given); nobody on the server waits for a client. After a take-over, what sessions of the former owner may hold is unknown: changes
-//! that would need a recall wait until these sessions have dropped everything, or the longest lease has passed.
+//! Invariants: while a recall of a key runs, and a quiet moment after, no new lease on it is given; at most a bounded number of holders is tracked per
+//! key, and who comes above that gets a short lease that is not tracked and cannot be recalled, only waited for; nobody on the server waits
+//! for a client. After a take-over, what sessions of the former owner may hold is unknown: changes that would need a recall wait until these
+//! sessions have dropped everything, or the longest lease has passed.
 
 use crate::config::Config;
 use bearing_proto::client::{LeaseKey, LeaseMs};
-use bearing_types::{Mono, NodeId, SessionId};
-use std::collections::BTreeMap;
+use bearing_types::{Mono, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// "Open" is believed for so many times the longest lease: a change may have to wait that long for another holder, who is silent, and no new lease
-/// is given meanwhile.
-const OPEN_BELIEVED: u32 = 2;
+/// A key that has leases is looked at no more often than this, to see which have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
     entries: BTreeMap<LeaseKey, LeaseEntry>,
+    /// When each entry is looked at next: no step walks all of them.
+    due: BTreeSet<(Mono, LeaseKey)>,
     recalls: BTreeMap<u64, RecallState>,
+    /// Which key is being recalled from whom.
+    recalled: BTreeSet<(SessionId, LeaseKey)>,
     next_recall: u64,
     /// Sessions that may hold leases of the former owner, and until when.
     inherited: BTreeMap<SessionId, Mono>,
-    /// Files that sessions said they have open when their lease was recalled, and until when that is believed: long enough for them to get a
-    /// new lease, under which they are asked again.
-    open: BTreeMap<NodeId, BTreeMap<SessionId, Mono>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LeaseEntry {
     holders: BTreeMap<SessionId, Mono>,
     quiet_until: Option<Mono>,
+    /// The end of the last lease that nobody is remembered for.
+    untracked_until: Option<Mono>,
     uses: u32,
+    due: Mono,
 }
 
 #[derive(Debug)]
@@ -48,6 +54,45 @@ pub(crate) struct RecallWish {
     pub keys: Vec<LeaseKey>,
 }
 
+/// A lease as it can be given now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// None: the key is being recalled, or was just now.
+    Nothing,
+    /// Its holder is remembered and will be asked before a change.
+    Tracked(LeaseMs),
+    /// Its holder is not remembered: a change waits until it is over.
+    Untracked(LeaseMs),
+}
+
+impl Offer {
+    /// How long it lasts.
+    pub fn length(self) -> LeaseMs {
+        match self {
+            Offer::Nothing => LeaseMs(0),
+            Offer::Tracked(lease) | Offer::Untracked(lease) => lease,
+        }
+    }
+}
+
+impl LeaseEntry {
+    fn new(due: Mono) -> LeaseEntry {
+        LeaseEntry { holders: BTreeMap::new(), quiet_until: None, untracked_until: None, uses: 0, due }
+    }
+
+    fn is_quiet(&self, now: Mono) -> bool {
+        self.quiet_until.is_some_and(|until| now < until)
+    }
+
+    /// Lets go of what has ended. Gives when the next thing ends; `None` if nothing is left.
+    fn expire(&mut self, now: Mono) -> Option<Mono> {
+        self.holders.retain(|_, until| *until > now);
+        self.quiet_until = self.quiet_until.filter(|until| *until > now);
+        self.untracked_until = self.untracked_until.filter(|until| *until > now);
+        self.holders.values().copied().chain(self.quiet_until).chain(self.untracked_until).min()
+    }
+}
+
 impl LeaseTable {
     /// After a take-over: these sessions may hold anything until `until`.
     pub fn inherit(&mut self, sessions: impl IntoIterator<Item = SessionId>, until: Mono) -> Vec<RecallWish> {
@@ -59,47 +104,60 @@ impl LeaseTable {
         wishes
     }
 
-    /// How long a lease on `key` would last; `None` while it is being recalled or has too many holders.
+    /// The lease that can be given on `key`.
     /// Length follows use (AngleCut section 4.2, with frequency; height enters through directories being asked more often).
-    pub fn offer(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> LeaseMs {
+    pub fn offer(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> Offer {
         if self.is_recalled_from(session, key) {
-            return LeaseMs(0);
+            return Offer::Nothing;
         }
         let Some(entry) = self.entries.get(&key) else {
-            return length(1, config);
+            return Offer::Tracked(length(1, config));
         };
-        let quiet = entry.quiet_until.is_some_and(|until| now < until);
-        let crowded =
-            entry.holders.len() >= config.lease_holders_max && !entry.holders.contains_key(&session);
-        if quiet || crowded { LeaseMs(0) } else { length(entry.uses.saturating_add(1), config) }
+        if entry.is_quiet(now) {
+            return Offer::Nothing;
+        }
+        if entry.holders.len() >= config.lease_holders_max && !entry.holders.contains_key(&session) {
+            return Offer::Untracked(LeaseMs(config.lease_untracked.as_millis() as u32));
+        }
+        Offer::Tracked(length(entry.uses.saturating_add(1), config))
     }
 
-    /// How long a first lease on a key would last that this very decision frees of all others.
-    pub fn offer_after_change(&self, key: LeaseKey, session: SessionId, config: &Config) -> LeaseMs {
-        if self.is_recalled_from(session, key) { LeaseMs(0) } else { length(1, config) }
+    /// The first lease on a key that this very decision frees of all others.
+    pub fn offer_after_change(&self, key: LeaseKey, session: SessionId, config: &Config) -> Offer {
+        if self.is_recalled_from(session, key) { Offer::Nothing } else { Offer::Tracked(length(1, config)) }
     }
 
     /// While an answer to a recall may be on its way, a new lease to the same session would be dropped by it.
     fn is_recalled_from(&self, session: SessionId, key: LeaseKey) -> bool {
-        self.recalls.values().any(|recall| recall.session == session && recall.keys.contains(&key))
+        self.recalled.contains(&(session, key))
     }
 
-    /// Whether a key is being recalled, or was a moment ago.
-    pub fn is_quiet(&self, key: LeaseKey, now: Mono) -> bool {
-        self.entries.get(&key).and_then(|entry| entry.quiet_until).is_some_and(|until| now < until)
-    }
-
-    /// Notes a lease that goes out with a reply.
-    pub fn give(&mut self, key: LeaseKey, session: SessionId, lease: LeaseMs, now: Mono) {
-        if lease.0 == 0 {
-            return;
+    /// Notes a lease that goes out with a reply. Gives when it ends.
+    pub fn give(&mut self, key: LeaseKey, session: SessionId, offer: Offer, now: Mono) -> Mono {
+        let until = now.after(Duration::from_millis(u64::from(offer.length().0)));
+        if offer == Offer::Nothing {
+            return until;
         }
-        let entry = self.entries.entry(key).or_default();
+        let entry = self.entry(key, until);
         entry.uses = entry.uses.saturating_add(1);
         entry.quiet_until = None;
-        let until = now.after(std::time::Duration::from_millis(u64::from(lease.0)));
-        let held = entry.holders.entry(session).or_insert(until);
-        *held = (*held).max(until);
+        match offer {
+            Offer::Untracked(_) => entry.untracked_until = entry.untracked_until.max(Some(until)),
+            Offer::Tracked(_) | Offer::Nothing => {
+                let held = entry.holders.entry(session).or_insert(until);
+                *held = (*held).max(until);
+                return *held;
+            }
+        }
+        until
+    }
+
+    /// The entry of a key; a new one is looked at when `until` comes.
+    fn entry(&mut self, key: LeaseKey, until: Mono) -> &mut LeaseEntry {
+        self.entries.entry(key).or_insert_with(|| {
+            self.due.insert((until, key));
+            LeaseEntry::new(until)
+        })
     }
 
     /// The sessions other than `requester` that may still use one of the keys.
@@ -125,6 +183,19 @@ impl LeaseTable {
         holders
     }
 
+    /// Whether one of the keys has a lease that nobody is remembered for. If so, no new ones are given until it is over, and a moment
+    /// longer, so that the change that asks finds the key free when it comes again.
+    pub fn await_untracked(&mut self, keys: &[LeaseKey], now: Mono, config: &Config) -> bool {
+        let mut found = false;
+        for key in keys {
+            let Some(entry) = self.entries.get_mut(key) else { continue };
+            let Some(until) = entry.untracked_until.filter(|until| *until > now) else { continue };
+            entry.quiet_until = entry.quiet_until.max(Some(until.after(config.recall_quiet)));
+            found = true;
+        }
+        found
+    }
+
     /// Starts recalls from the holders found by [`LeaseTable::holders`]. Keys that are being recalled from a session already are not recalled twice.
     pub fn recall(
         &mut self,
@@ -133,15 +204,14 @@ impl LeaseTable {
         config: &Config,
     ) -> Vec<RecallWish> {
         let mut wishes = Vec::new();
+        let expires = now.after(config.lease_max);
         for (session, mut keys) in holders {
             for key in &keys {
-                self.entries.entry(*key).or_default().quiet_until = Some(now.after(config.lease_max));
+                self.entry(*key, expires).quiet_until = Some(expires);
             }
-            keys.retain(|key| {
-                !self.recalls.values().any(|recall| recall.session == session && recall.keys.contains(key))
-            });
+            keys.retain(|key| !self.is_recalled_from(session, *key));
             if !keys.is_empty() {
-                wishes.push(self.begin(session, keys, now.after(config.lease_max)));
+                wishes.push(self.begin(session, keys, expires));
             }
         }
         wishes
@@ -150,31 +220,36 @@ impl LeaseTable {
     fn begin(&mut self, session: SessionId, keys: Vec<LeaseKey>, expires: Mono) -> RecallWish {
         let number = self.next_recall;
         self.next_recall += 1;
+        self.recalled.extend(keys.iter().map(|key| (session, *key)));
         self.recalls.insert(number, RecallState { session, keys: keys.clone(), expires });
         RecallWish { session, number, keys }
     }
 
-    /// A session says that it uses the keys of a recall no more. `true` if a recall ended.
+    fn end(&mut self, number: u64) -> Option<RecallState> {
+        let recall = self.recalls.remove(&number)?;
+        for key in &recall.keys {
+            self.recalled.remove(&(recall.session, *key));
+        }
+        Some(recall)
+    }
+
+    /// A session says that it uses the keys of a recall no more. Gives the keys if the recall was under way; none: everything of the tablet.
     pub fn recalled(
         &mut self,
         session: SessionId,
         number: u64,
-        open: &[NodeId],
         now: Mono,
         config: &Config,
-    ) -> bool {
+    ) -> Option<Vec<LeaseKey>> {
         if self.recalls.get(&number).is_none_or(|recall| recall.session != session) {
-            return false;
+            return None;
         }
-        let recall = self.recalls.remove(&number).expect("seen just now");
+        let recall = self.end(number)?;
         if recall.keys.is_empty() {
             self.inherited.remove(&session);
         }
-        for node in open {
-            self.open.entry(*node).or_default().insert(session, now.after(OPEN_BELIEVED * config.lease_max));
-        }
         self.drop_held(session, &recall.keys, now, config);
-        true
+        Some(recall.keys)
     }
 
     fn drop_held(&mut self, session: SessionId, keys: &[LeaseKey], now: Mono, config: &Config) {
@@ -190,13 +265,10 @@ impl LeaseTable {
     /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given.
     pub fn changed(&mut self, keys: &[LeaseKey]) {
         for key in keys {
-            self.entries.remove(key);
+            if let Some(entry) = self.entries.remove(key) {
+                self.due.remove(&(entry.due, *key));
+            }
         }
-    }
-
-    /// The sessions that said they have a file open when it was recalled.
-    pub fn open_by(&self, node: NodeId) -> impl Iterator<Item = SessionId> + '_ {
-        self.open.get(&node).into_iter().flat_map(|sessions| sessions.keys().copied())
     }
 
     /// Recalls to send again: those that are not answered.
@@ -209,20 +281,30 @@ impl LeaseTable {
         self.recalls.iter().map(wish).collect()
     }
 
-    /// Lets go of what time has ended. `true` if a recall ended by it.
-    pub fn expire(&mut self, now: Mono) -> bool {
-        let recalls = self.recalls.len();
-        self.recalls.retain(|_, recall| recall.expires > now);
+    /// Lets go of what time has ended.
+    pub fn expire(&mut self, now: Mono) {
+        // Recalls expire in the order in which they began: they all last as long.
+        while let Some((number, recall)) = self.recalls.first_key_value() {
+            if recall.expires > now {
+                break;
+            }
+            let number = *number;
+            self.end(number);
+        }
         self.inherited.retain(|_, until| *until > now);
-        self.entries.retain(|_, entry| {
-            entry.holders.retain(|_, until| *until > now);
-            !entry.holders.is_empty() || entry.quiet_until.is_some_and(|until| until > now)
-        });
-        self.open.retain(|_, sessions| {
-            sessions.retain(|_, until| *until > now);
-            !sessions.is_empty()
-        });
-        recalls != self.recalls.len()
+        while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
+            self.due.remove(&(due, key));
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            match entry.expire(now) {
+                Some(next) => {
+                    entry.due = next.max(now.after(LOOK_EVERY));
+                    self.due.insert((entry.due, key));
+                }
+                None => {
+                    self.entries.remove(&key);
+                }
+            }
+        }
     }
 }
 
@@ -234,6 +316,7 @@ fn length(uses: u32, config: &Config) -> LeaseMs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_types::NodeId;
 
     const KEY: LeaseKey = LeaseKey::File(NodeId(1));
     const A: SessionId = SessionId(1);
@@ -246,22 +329,21 @@ mod tests {
     #[test]
     fn a_recalled_key_gives_no_lease_until_a_quiet_moment_has_passed() {
         let (mut table, config) = table();
-        table.give(KEY, A, LeaseMs(1000), Mono(0));
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
         let holders = table.holders(&[KEY], Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
         assert_eq!(wishes.len(), 1);
-        assert_eq!(table.offer(KEY, B, Mono(2), &config), LeaseMs(0));
-        assert!(table.recalled(A, wishes[0].number, &[NodeId(1)], Mono(3), &config));
+        assert_eq!(table.offer(KEY, B, Mono(2), &config), Offer::Nothing);
+        assert!(table.recalled(A, wishes[0].number, Mono(3), &config).is_some());
         assert!(table.holders(&[KEY], Some(B), Mono(3)).is_empty());
-        assert_eq!(table.offer(KEY, B, Mono(4), &config), LeaseMs(0));
-        assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_quiet), &config), LeaseMs(0));
-        assert_eq!(table.open_by(NodeId(1)).collect::<Vec<_>>(), [A]);
+        assert_eq!(table.offer(KEY, B, Mono(4), &config), Offer::Nothing);
+        assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_quiet), &config), Offer::Nothing);
     }
 
     #[test]
     fn the_requesters_own_lease_and_expired_ones_are_in_nobodys_way() {
         let (mut table, _) = table();
-        table.give(KEY, A, LeaseMs(1), Mono(0));
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1)), Mono(0));
         assert!(table.holders(&[KEY], Some(A), Mono(1)).is_empty());
         assert!(table.holders(&[KEY], Some(B), Mono(1_000_000)).is_empty());
     }
@@ -271,38 +353,24 @@ mod tests {
         let (mut table, config) = table();
         let wishes = table.inherit([A], Mono(100));
         assert_eq!(table.holders(&[KEY], Some(B), Mono(1)).len(), 1);
-        assert!(table.recalled(A, wishes[0].number, &[], Mono(2), &config));
+        assert!(table.recalled(A, wishes[0].number, Mono(2), &config).is_some());
         assert!(table.holders(&[KEY], Some(B), Mono(2)).is_empty());
         table.inherit([A], Mono(100));
         assert!(table.holders(&[KEY], Some(B), Mono(100)).is_empty());
     }
 
     #[test]
-    fn who_said_open_is_believed_until_it_can_have_a_lease_again_and_not_for_ever() {
-        let (mut table, config) = table();
-        table.give(KEY, A, LeaseMs(1000), Mono(0));
-        let holders = table.holders(&[KEY], Some(B), Mono(1));
-        let wishes = table.recall(holders, Mono(1), &config);
-        table.recalled(A, wishes[0].number, &[NodeId(1)], Mono(1), &config);
-        table.changed(&[KEY]);
-        table.expire(Mono(2));
-        assert_eq!(table.open_by(NodeId(1)).collect::<Vec<_>>(), [A]);
-        table.expire(Mono(1).after(OPEN_BELIEVED * config.lease_max));
-        assert_eq!(table.open_by(NodeId(1)).count(), 0);
-    }
-
-    #[test]
     fn a_session_that_has_not_answered_a_recall_gets_no_lease_that_the_answer_would_drop() {
         let (mut table, config) = table();
-        table.give(KEY, A, LeaseMs(1000), Mono(0));
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
         let holders = table.holders(&[KEY], Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
         table.changed(&[KEY]);
-        assert_eq!(table.offer(KEY, A, Mono(2), &config), LeaseMs(0));
-        assert_eq!(table.offer_after_change(KEY, A, &config), LeaseMs(0));
-        assert_ne!(table.offer_after_change(KEY, B, &config), LeaseMs(0));
-        table.recalled(A, wishes[0].number, &[], Mono(3), &config);
-        assert_ne!(table.offer_after_change(KEY, A, &config), LeaseMs(0));
+        assert_eq!(table.offer(KEY, A, Mono(2), &config), Offer::Nothing);
+        assert_eq!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
+        assert_ne!(table.offer_after_change(KEY, B, &config), Offer::Nothing);
+        table.recalled(A, wishes[0].number, Mono(3), &config);
+        assert_ne!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
     }
 
     #[test]
@@ -312,20 +380,79 @@ mod tests {
         for use_ in 0..15u64 {
             let lease = table.offer(KEY, A, Mono(use_), &config);
             table.give(KEY, A, lease, Mono(use_));
-            given.push(lease.0);
+            given.push(lease.length().0);
         }
         assert_eq!(given[..4], [300, 600, 900, 1200]);
         assert_eq!(given[9..], [3000; 6]);
         let other = LeaseKey::File(NodeId(2));
-        assert_eq!(table.offer(other, A, Mono(20), &config), LeaseMs(300), "by its own use, not by others'");
+        assert_eq!(
+            table.offer(other, A, Mono(20), &config),
+            Offer::Tracked(LeaseMs(300)),
+            "by its own use, not by others'"
+        );
     }
 
     #[test]
     fn the_same_key_is_recalled_once_from_a_session() {
         let (mut table, config) = table();
-        table.give(KEY, A, LeaseMs(1000), Mono(0));
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
         let holders = table.holders(&[KEY], Some(B), Mono(1));
         assert_eq!(table.recall(holders.clone(), Mono(1), &config).len(), 1);
         assert_eq!(table.recall(holders, Mono(1), &config).len(), 0);
+    }
+
+    #[test]
+    fn above_the_limit_leases_are_short_and_a_change_waits_until_the_last_is_over() {
+        let (mut table, mut config) = table();
+        config.lease_holders_max = 2;
+        let session = |number: u64| SessionId(100 + number);
+        let untracked = Offer::Untracked(LeaseMs(200));
+        for number in 0..1000 {
+            let now = Mono(number * 1_000_000);
+            let offer = table.offer(KEY, session(number), now, &config);
+            assert_eq!(offer == untracked, number >= 2, "{number}");
+            table.give(KEY, session(number), offer, now);
+        }
+        assert!(matches!(table.offer(KEY, session(1), Mono(0), &config), Offer::Tracked(_)));
+        assert_eq!(table.holders(&[KEY], None, Mono(1)).len(), 2, "the others cannot be asked");
+        let now = Mono(1_000_000_000);
+        assert!(table.await_untracked(&[KEY], now, &config));
+        assert_eq!(table.offer(KEY, B, now, &config), Offer::Nothing, "or it would never be over");
+        let over = now.after(config.lease_untracked);
+        assert!(!table.await_untracked(&[KEY], over, &config));
+        assert_eq!(table.offer(KEY, B, over, &config), Offer::Nothing, "the change comes again first");
+        table.changed(&[KEY]);
+        assert_ne!(table.offer(KEY, B, over, &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn what_has_ended_is_let_go_of_and_what_was_renewed_is_not() {
+        let (mut table, config) = table();
+        for node in 0..100 {
+            let offer = Offer::Tracked(LeaseMs(300));
+            table.give(LeaseKey::File(NodeId(node)), A, offer, Mono(node * 1_000_000));
+        }
+        let later = Mono(200_000_000);
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), later);
+        table.expire(Mono(349_000_000));
+        assert_eq!(table.entries.len(), 51, "nodes 50 to 99, and the renewed one");
+        table.expire(Mono(1_000_000_000));
+        assert_eq!(table.entries.len(), 1);
+        assert_eq!(table.holders(&[KEY], None, Mono(1_000_000_000)).len(), 1);
+        table.expire(later.after(config.lease_max));
+        assert!(table.entries.is_empty() && table.due.is_empty());
+    }
+
+    #[test]
+    fn a_recall_that_is_never_answered_ends_with_its_lease() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        assert_eq!(table.unanswered(), wishes);
+        table.expire(Mono(1).after(config.lease_max));
+        assert!(table.unanswered().is_empty());
+        assert_eq!(table.recalled(A, wishes[0].number, Mono(5_000_000_000), &config), None);
+        assert_ne!(table.offer(KEY, A, Mono(5_000_000_000), &config), Offer::Nothing);
     }
 }

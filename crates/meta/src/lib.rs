@@ -18,10 +18,12 @@ mod handover;
 mod job;
 mod key;
 mod lease;
+mod leasing;
 mod machine;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod namespace;
+mod opens;
 mod ops;
 mod parts;
 mod peers;

@@ -8,7 +8,7 @@ use crate::startup::Startup;
 use crate::tablet::{Held, Tablet};
 use bearing_lookup::{ClientMap, Located};
 use bearing_placement::Assignment;
-use bearing_proto::client::{Answer, FilesystemRecord, Recall, Reply, ServerEntry};
+use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::EngineError;
@@ -28,6 +28,8 @@ pub struct Counters {
     pub records: u64,
     /// Recalls sent.
     pub recalls: u64,
+    /// Surveys of open files sent.
+    pub surveys: u64,
     /// Transactions begun.
     pub transactions: u64,
     /// Of these, aborted.
@@ -132,6 +134,7 @@ impl MetaServer {
             Event::Start(recovered) => self.start(now, recovered, out),
             Event::Request(session, request) => self.take_request(now, session, request, out),
             Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled),
+            Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed),
             Event::Peer(_, message) => self.take_peer(now, message, out),
             Event::Data(server, reply) => self.take_data(now, server, reply),
             Event::Told(told) => self.take_told(now, told, out),
@@ -256,21 +259,6 @@ impl MetaServer {
             Held::Mutation(session, sequence) => self.reply_if_complete(tablet, session, sequence, out),
             // The address is looked up when the message leaves, not when it was written.
             Held::Peer(message) => self.send_peer(message.from, message.to, message.body, out),
-        }
-    }
-
-    pub(crate) fn send_recalls(
-        &mut self,
-        tablet: Position,
-        wishes: Vec<crate::lease::RecallWish>,
-        out: &mut Vec<Command>,
-    ) {
-        let Some(state) = self.tablets.get(&tablet) else { return };
-        for wish in wishes {
-            self.counters.recalls += 1;
-            let recall =
-                Recall { tablet: state.block, epoch: state.epoch, number: wish.number, keys: wish.keys };
-            out.push(Command::Recall(wish.session, recall));
         }
     }
 

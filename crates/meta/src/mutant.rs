@@ -18,16 +18,19 @@ pub enum Mutant {
     /// cannot drop a name of a directory while an operation of its own in that directory is under way (as real kernels do: both need the
     /// directory's inode lock), two clients wait for each other for ever.
     RecallWhileHolding,
+    /// A lease that ended unrenewed is taken for a file that was closed: the last unlink frees it under a client that was cut off for a while.
+    ForgottenOpener,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 6] = [
+    pub const ALL: [(&'static str, Mutant); 7] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
         ("grant-after-rmdir", Mutant::GrantAfterRmdir),
         ("reply-before-commit", Mutant::ReplyBeforeCommit),
         ("recall-while-holding", Mutant::RecallWhileHolding),
+        ("forgotten-opener", Mutant::ForgottenOpener),
     ];
 }

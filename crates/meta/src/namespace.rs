@@ -158,7 +158,7 @@ pub(crate) fn remover(grant: &GrantBody, uid: Uid) -> Remover {
 
 /// A name of a non-directory is gone: its node loses a link, here in the same batch, elsewhere by the queue.
 pub(crate) fn drop_link(view: &mut View, node: Handle, keep_open: bool) -> Decide<()> {
-    let open = view.open_by(node.node, keep_open);
+    let open: Vec<SessionId> = view.session.into_iter().filter(|_| keep_open).collect();
     let changed = view.time();
     if view.tablet.contains(node.home) {
         return drop_link_here(view, node, &open, changed);
@@ -187,7 +187,10 @@ pub(crate) fn drop_link_here(
         view.put_node(handle.node, node);
         return Ok(());
     }
-    let holders: Vec<SessionId> = open.iter().copied().chain(view.open_by(handle.node, false)).collect();
+    // Whoever may have it open keeps it; who turns out not to is asked, and lets go of it. Other nodes than files are never open here.
+    let mut holders = view.openers(handle.node);
+    holders.extend(open);
+    holders.retain(|_| node.attributes.file_type == FileType::Regular);
     if holders.is_empty() {
         reap(view, handle.node, node);
         return Ok(());
@@ -316,7 +319,7 @@ pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord)
         expires: view.now.wall.after(view.config.grant_life),
     };
     Ok(DirectoryView {
-        node: NodeView { node: record.handle(node), attributes, lease },
+        node: NodeView { node: record.handle(node), attributes, lease, may_open: false },
         parent: directory.parent,
         grant: Grant::sign(body, view.keys.grants()),
         access_lease,
@@ -325,8 +328,11 @@ pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord)
 
 /// A node that is no directory as its home shows it.
 pub(crate) fn node_view(view: &mut View, node: NodeId, record: &NodeRecord) -> NodeView {
-    let lease = view.lease(LeaseKey::File(node));
-    NodeView { node: record.handle(node), attributes: record.attributes, lease }
+    let (lease, may_open) = match record.attributes.file_type {
+        FileType::Regular => view.file_lease(node),
+        _ => (view.lease(LeaseKey::File(node)), false),
+    };
+    NodeView { node: record.handle(node), attributes: record.attributes, lease, may_open }
 }
 
 /// A name with as much of its node as is at home here.

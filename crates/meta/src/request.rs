@@ -5,7 +5,7 @@ use crate::job::JobWork;
 use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::tablet::{Phase, Tablet};
-use bearing_proto::client::{Answer, Body, Call, ClusterMap, Recalled, Reply, Request, StatfsView};
+use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
 use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
 
 /// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
@@ -147,16 +147,6 @@ impl MetaServer {
         self.reply(session, unplaced(sequence, Ok(Body::Statfs(view))), out);
     }
 
-    pub(crate) fn take_recalled(&mut self, now: Now, session: SessionId, recalled: Recalled) {
-        let config = &self.config;
-        let Some(tablet) = self.tablets.get_mut(&recalled.tablet.start()) else { return };
-        if tablet.epoch == recalled.epoch {
-            tablet.leases.recalled(session, recalled.number, &recalled.open, now.mono, config);
-        }
-        #[cfg(feature = "mutants")]
-        self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
-    }
-
     /// What calls on a session do to the tablet's memory of it.
     pub(crate) fn note_session_calls(&mut self, now: Now, start: Position, session: SessionId, call: &Call) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
@@ -164,6 +154,7 @@ impl MetaServer {
             Call::OpenSession | Call::RenewSession => {
                 tablet.registered.insert(session, now.mono);
             }
+            Call::Release { node } => tablet.opens.closed(session, node.node, now.mono),
             Call::CloseSession => {
                 tablet.registered.remove(&session);
                 tablet.ended.insert(session);

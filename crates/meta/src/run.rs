@@ -5,6 +5,7 @@ use crate::context::{Context, PartVote};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::job::{Job, JobId, JobWork};
 use crate::key::Key;
+use crate::lease::Offer;
 use crate::machine::MetaServer;
 use crate::namespace::REAPER;
 use crate::ops;
@@ -14,7 +15,7 @@ use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::view::{Decide, Draft, Stop, View};
 use crate::works;
-use bearing_proto::client::{Answer, Body, Call, LeaseKey, LeaseMs, Reply};
+use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply};
 use bearing_proto::data::{DataCall, DataRequest};
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_seams::KeyRange;
@@ -33,18 +34,20 @@ pub(crate) enum Decided {
     Delivered,
     Told(Told),
     Reaped(bool),
+    LetGo,
     SessionOver,
     Collected(Collected),
 }
 
 /// What a decision leaves behind besides its result.
-struct Effects {
+pub(crate) struct Effects {
     wanted: Vec<Key>,
-    batch: BTreeMap<Key, Option<Record>>,
+    pub batch: BTreeMap<Key, Option<Record>>,
     locks: BTreeSet<Key>,
     drafts: Vec<Draft>,
     changed: Vec<LeaseKey>,
-    given: Vec<(LeaseKey, LeaseMs)>,
+    pub given: Vec<(LeaseKey, Offer)>,
+    pub handed: Vec<NodeId>,
     read_index: LogIndex,
     nothing: bool,
 }
@@ -90,7 +93,10 @@ impl MetaServer {
             &mut self.ids,
             &mut job.context,
         );
-        view.by_client = matches!(job.work, JobWork::Request(..));
+        if let JobWork::Request(_, request) = &job.work {
+            view.by_client = true;
+            view.finished_below = request.finished_below;
+        }
         view.known = known;
         let decided = decide(&mut view, &job.work);
         let met = view.known && !known;
@@ -101,6 +107,7 @@ impl MetaServer {
             drafts: view.drafts,
             changed: view.changed,
             given: view.given,
+            handed: view.handed,
             read_index: view.read_index,
             nothing: view.nothing,
         };
@@ -289,12 +296,7 @@ impl MetaServer {
         if job.context.parts.iter().any(|slot| !slot.used) {
             return self.postpone(job, out);
         }
-        let holders = tablet.leases.holders(&effects.changed, job.session(), now.mono);
-        if !holders.is_empty() && !self.skips_lease_check() {
-            let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
-            let wishes = tablet.leases.recall(holders, now.mono, &self.config);
-            out.push(Command::Note(Note::Step("recall")));
-            self.send_recalls(job.tablet, wishes, out);
+        if self.has_to_wait(now, &job, &effects.changed, out) {
             #[cfg(feature = "mutants")]
             if self.config.mutant == Some(crate::mutant::Mutant::RecallWhileHolding) {
                 return self.wait_for_recall(job, effects.batch.into_keys());
@@ -327,6 +329,7 @@ impl MetaServer {
         for node in nodes_to_reap(&effects.batch) {
             self.begin_reaping(now, start, node);
         }
+        self.note_orphans(now, start, &effects.batch, out);
         if commit {
             add_outbox_records(&job, first_item, &mut effects);
         }
@@ -341,22 +344,6 @@ impl MetaServer {
         let awaited = self.start_items(&job, first_item, &effects.drafts);
         self.close_transaction(&job, index, commit, out);
         self.finish(now, job, decided, index, awaited, effects, out);
-    }
-
-    fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) {
-        let (Some(session), Some(tablet)) = (job.session(), self.tablets.get_mut(&job.tablet)) else {
-            return;
-        };
-        if effects.given.is_empty() || !matches!(job.work, JobWork::Request(..)) {
-            return;
-        }
-        for (key, lease) in &effects.given {
-            tablet.leases.give(*key, session, *lease, now.mono);
-        }
-        // Logged before the first lease leaves, so that a later owner knows whom to ask.
-        if tablet.holders.insert(session) {
-            effects.batch.insert(Key::Holder(session), Some(Record::Mark(now.wall)));
-        }
     }
 
     fn add_protocol_records(&mut self, job: &Job, decided: &Decided, effects: &mut Effects) {
@@ -492,6 +479,13 @@ impl MetaServer {
                     self.begin_reaping(now, start, node);
                 }
             }
+            (JobWork::LetGo(node, session), Decided::LetGo) => {
+                if let Some(tablet) = self.tablets.get_mut(&start)
+                    && tablet.opens.said_closed(session, node)
+                {
+                    tablet.opens.released(session, node);
+                }
+            }
             // The mark stands: now everything that the session has here goes too.
             (JobWork::EndSession(session), Decided::SessionOver) => {
                 out.push(Command::Note(Note::Step("silent session ended")));
@@ -505,7 +499,14 @@ impl MetaServer {
                 self.take_collected(now, start, collected, out)
             }
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
-            (_, Decided::Told(_) | Decided::Reaped(_) | Decided::SessionOver | Decided::Collected(_)) => {}
+            (
+                _,
+                Decided::Told(_)
+                | Decided::Reaped(_)
+                | Decided::LetGo
+                | Decided::SessionOver
+                | Decided::Collected(_),
+            ) => {}
         }
     }
 
@@ -571,6 +572,7 @@ impl MetaServer {
             // The sender repeats, or the next upkeep starts it again.
             JobWork::Deliver { .. }
             | JobWork::Reap(_)
+            | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::Collect { .. } => {}
@@ -610,6 +612,7 @@ impl MetaServer {
             }
             JobWork::Ask { from: None, .. } => self.ids_asked = false,
             JobWork::Reap(_)
+            | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::Collect { .. } => {}
@@ -682,14 +685,6 @@ impl MetaServer {
         self.waiting_for_recall.push(job.id);
         self.jobs.insert(job.id, job);
     }
-
-    fn skips_lease_check(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.config.mutant == Some(crate::mutant::Mutant::ForgottenLeaseCheck) {
-            return true;
-        }
-        false
-    }
 }
 
 /// Changes that are no transactions but have parties of their own.
@@ -716,6 +711,7 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
             view.ask(Position(0), question.clone()).map(Decided::Told)
         }
         JobWork::Reap(node) => ops::reap_page(view, *node).map(Decided::Reaped),
+        JobWork::LetGo(node, session) => ops::let_go(view, *node, *session).map(|()| Decided::LetGo),
         JobWork::EndSession(session) => {
             ops::end_session(view, *session);
             Ok(Decided::SessionOver)

@@ -10,7 +10,7 @@ use crate::run::decode_pairs;
 use crate::tablet::{Answered, DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
-use bearing_proto::client::{FilesystemRecord, Handle, ServerKind};
+use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerKind};
 use bearing_proto::coordinator::{
     Ask, AskCall, FILESYSTEM_KEY, Register, RegisterError, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told,
     decode_register, encode_register, tablet_key,
@@ -276,9 +276,9 @@ impl MetaServer {
         let mut tablet = Tablet::new(now, load.block, load.epoch, load.next_index, &self.config);
         for pairs in loaded.ranges {
             match decode_pairs(pairs) {
-                Ok(pairs) => {
-                    pairs.into_iter().for_each(|(key, record)| remember(&mut tablet, now, key, record))
-                }
+                Ok(pairs) => pairs
+                    .into_iter()
+                    .for_each(|(key, record)| remember(&mut tablet, now, key, record, &self.config)),
                 // What decides over duplicates and locks is damaged: serving without it could lose or repeat operations.
                 Err(what) => {
                     return out.push(Command::Note(Note::Damaged(format!("tablet {}: {what}", load.block))));
@@ -287,7 +287,9 @@ impl MetaServer {
         }
         link_waiters(&mut tablet);
         let sessions = tablet.holders.clone();
-        let recalls = tablet.leases.inherit(sessions, now.mono.after(self.config.lease_max));
+        let until = now.mono.after(self.config.lease_max);
+        sessions.iter().for_each(|session| tablet.opens.inherit(*session, until));
+        let recalls = tablet.leases.inherit(sessions, until);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
         self.tablets.insert(start, tablet);
         if let (Some((_, seat)), Some(None)) = (self.root_here(load.block), loaded.values.first()) {
@@ -362,7 +364,7 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
 }
 
 /// Puts a record that decides over duplicates, locks or deliveries where it belongs.
-fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record) {
+fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Config) {
     match (key, record) {
         (Key::Session(session), _) => {
             tablet.registered.insert(session, now.mono);
@@ -378,11 +380,16 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record) {
         (Key::Orphan(node, REAPER), _) => {
             tablet.reaping.insert(node);
         }
-        (Key::Orphan(_, session), _) => {
-            // So that it is asked after when it stays silent.
+        (Key::Orphan(node, session), _) => {
+            tablet.opens.orphaned(session, node, now.mono);
             tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
         }
         (Key::Reply(session, sequence), Record::Reply(reply)) => {
+            // Perhaps this reply is on its way yet, and the file is opened once it arrives.
+            if let Body::Entry(view, Some(_)) = &reply.body {
+                let lease_end = now.mono.after(config.lease_max);
+                tablet.opens.give(session, view.node.node, sequence, lease_end, config);
+            }
             let answered =
                 Answered { result: Ok(reply.body), index: LogIndex::ZERO, awaited: BTreeSet::new() };
             let state = tablet.sessions.entry(session).or_default();

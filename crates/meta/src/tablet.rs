@@ -8,6 +8,7 @@ use crate::event::{AppendNumber, Command};
 use crate::job::JobId;
 use crate::key::Key;
 use crate::lease::LeaseTable;
+use crate::opens::OpenTable;
 use crate::record::{InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
@@ -123,6 +124,7 @@ pub(crate) struct Tablet {
     pub locked: BTreeMap<Key, LockedBy>,
     pub waiting: BTreeMap<Key, Vec<JobId>>,
     pub leases: LeaseTable,
+    pub opens: OpenTable,
     pub holders: BTreeSet<SessionId>,
     pub ended: BTreeSet<SessionId>,
     pub sessions: BTreeMap<SessionId, SessionState>,
@@ -162,6 +164,7 @@ impl Tablet {
             locked: BTreeMap::new(),
             waiting: BTreeMap::new(),
             leases: LeaseTable::default(),
+            opens: OpenTable::default(),
             holders: BTreeSet::new(),
             ended: BTreeSet::new(),
             sessions: BTreeMap::new(),

@@ -22,8 +22,8 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LOST: Duration = Duration::from_secs(3);
 /// Answers to pings are told apart by an id that no request has.
 const PING: u64 = u64::MAX;
-/// Orphans of one ended session that are let go in one step.
-const ORPHANS_MAX: usize = 1 << 16;
+/// Replies of one ended session that are let go in one step.
+const REPLIES_MAX: usize = 1 << 16;
 
 impl MetaServer {
     pub(crate) fn upkeep(&mut self, now: Now, out: &mut Vec<Command>) {
@@ -37,6 +37,8 @@ impl MetaServer {
             if let Some(tablet) = self.tablets.get_mut(start) {
                 tablet.leases.expire(now.mono);
                 tablet.apply_gathered(out);
+                let surveys = tablet.opens.due(now.mono, &self.config);
+                self.send_surveys(*start, surveys, out);
             }
             self.watch_sessions(now, *start);
             self.watch_leaving(now, *start, out);
@@ -173,6 +175,7 @@ impl MetaServer {
             tablet.sessions.remove(&session);
             tablet.registered.remove(&session);
             tablet.holders.remove(&session);
+            tablet.opens.forget_session(session);
         }
     }
 
@@ -265,21 +268,13 @@ pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<()> {
     if alive {
         return Ok(());
     }
-    let orphans = view.range(
-        Key::Orphan(NodeId(0), SessionId(0))..=Key::Orphan(NodeId(u64::MAX), SessionId(u64::MAX)),
-        ORPHANS_MAX,
-    )?;
-    for (key, _) in orphans {
-        if let Key::Orphan(node, holder) = key
-            && holder == session
-        {
-            ops::forget_holder(view, node, session)?;
-        }
+    for node in view.opens.orphans_of(session) {
+        ops::forget_holder(view, node, session)?;
     }
     let replies = view.range(
         Key::Reply(session, bearing_types::Sequence(0))
             ..=Key::Reply(session, bearing_types::Sequence(u64::MAX)),
-        ORPHANS_MAX,
+        REPLIES_MAX,
     )?;
     for (key, _) in replies {
         view.delete(key);

@@ -5,7 +5,8 @@ use crate::cache::Cache;
 use crate::config::Config;
 use crate::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
 use crate::key::Key;
-use crate::lease::LeaseTable;
+use crate::lease::{LeaseTable, Offer};
+use crate::opens::OpenTable;
 use crate::parts;
 use crate::record::{ChunkRecord, FragmentRecord, NameRecord, NodeRecord, Record};
 use crate::tablet::LockedBy;
@@ -16,7 +17,7 @@ use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{Part, Promise, Question, Told, Work};
 use bearing_types::{
     Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, NodeIdRange, Now, Permission, Position,
-    ServerId, SessionId, Wall,
+    Sequence, ServerId, SessionId, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -70,11 +71,14 @@ pub(crate) struct View<'a> {
     pub session: Option<SessionId>,
     /// Whether the session is known to live.
     pub known: bool,
+    /// The client has taken all replies below this one, if a client asks.
+    pub finished_below: Sequence,
     pub data_servers: &'a DataServers,
     pub filesystem: &'a FilesystemRecord,
     pub(crate) cache: &'a mut Cache,
     pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
     pub(crate) leases: &'a LeaseTable,
+    pub(crate) opens: &'a OpenTable,
     pub(crate) ids: &'a mut NodeIdRange,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
@@ -90,7 +94,9 @@ pub(crate) struct View<'a> {
     /// Whether the operation said that it changes nothing.
     pub(crate) nothing: bool,
     /// Leases that go out with the reply.
-    pub(crate) given: Vec<(LeaseKey, LeaseMs)>,
+    pub(crate) given: Vec<(LeaseKey, Offer)>,
+    /// Files that the client may have open once it has the reply.
+    pub(crate) handed: Vec<NodeId>,
     /// The youngest log record that something read depends on.
     pub(crate) read_index: LogIndex,
     ids_used: usize,
@@ -120,11 +126,13 @@ impl<'a> View<'a> {
             by_client: false,
             session,
             known: false,
+            finished_below: Sequence(0),
             data_servers,
             filesystem,
             cache: &mut tablet.cache,
             locked: &mut tablet.locked,
             leases: &tablet.leases,
+            opens: &tablet.opens,
             ids,
             context,
             wanted: Vec::new(),
@@ -134,6 +142,7 @@ impl<'a> View<'a> {
             changed: Vec::new(),
             nothing: false,
             given: Vec::new(),
+            handed: Vec::new(),
             read_index: LogIndex::ZERO,
             ids_used: 0,
         }
@@ -348,24 +357,51 @@ impl<'a> View<'a> {
 
     /// A lease to go out with the reply, if a client asks.
     pub fn lease(&mut self, key: LeaseKey) -> LeaseMs {
-        let Some(session) = self.session.filter(|_| self.by_client) else { return LeaseMs(0) };
+        self.offer(key).length()
+    }
+
+    /// The same on a regular file. A lease that is tracked is the right to open it without asking.
+    pub fn file_lease(&mut self, node: NodeId) -> (LeaseMs, bool) {
+        let offer = self.offer(LeaseKey::File(node));
+        let may_open = matches!(offer, Offer::Tracked(_));
+        if may_open {
+            self.hand(node);
+        }
+        (offer.length(), may_open)
+    }
+
+    fn offer(&mut self, key: LeaseKey) -> Offer {
+        let Some(session) = self.session.filter(|_| self.by_client) else { return Offer::Nothing };
         // What this decision changes is free of all leases afterwards, whatever was being recalled for it.
-        let lease = if self.changed.contains(&key) {
+        let offer = if self.changed.contains(&key) {
             self.leases.offer_after_change(key, session, self.config)
         } else {
             self.leases.offer(key, session, self.now.mono, self.config)
         };
-        if lease.0 > 0 {
-            self.given.push((key, lease));
+        if offer != Offer::Nothing {
+            self.given.push((key, offer));
         }
-        lease
+        offer
     }
 
-    /// Sessions that have a node open, as far as they said so.
-    pub fn open_by(&self, node: NodeId, requester_keeps: bool) -> Vec<SessionId> {
-        let own = self.session.filter(|_| requester_keeps);
-        let others = self.leases.open_by(node).filter(|session| Some(*session) != self.session);
-        own.into_iter().chain(others).collect()
+    /// The client may have this file open once it has the reply.
+    pub fn hand(&mut self, node: NodeId) {
+        self.handed.push(node);
+    }
+
+    /// The sessions that may have a node open; of the asking one this is not believed if it said otherwise.
+    pub fn openers(&self, node: NodeId) -> BTreeSet<SessionId> {
+        let mut openers = self.opens.openers(node);
+        #[cfg(feature = "mutants")]
+        if self.config.mutant == Some(crate::mutant::Mutant::ForgottenOpener) {
+            openers.retain(|session| self.opens.said_open(*session, node));
+        }
+        if let Some(session) = self.session.filter(|_| self.by_client)
+            && !self.opens.may_hold(session, node, self.finished_below)
+        {
+            openers.remove(&session);
+        }
+        openers
     }
 
     // --- others ---

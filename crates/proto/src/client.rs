@@ -47,7 +47,8 @@ pub struct Extent {
 pub struct Request {
     /// Its number in the session.
     pub sequence: Sequence,
-    /// All requests with smaller numbers are finished at the client: their replies may be forgotten.
+    /// All requests with smaller numbers are finished at the client: their replies may be forgotten. With a call that says whether a file is open
+    /// (`keep_open`) it is of the moment at which that was so: files that were got by later replies may be open all the same.
     pub finished_below: Sequence,
     /// The position it is addressed to: any in the tablet that shall answer.
     pub position: Position,
@@ -369,6 +370,9 @@ pub struct NodeView {
     pub attributes: Attributes,
     /// How long they may be used.
     pub lease: LeaseMs,
+    /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be opened for reading without asking while the lease
+    /// lasts.
+    pub may_open: bool,
 }
 
 /// A directory as seen by its home.
@@ -569,7 +573,38 @@ pub struct Recalled {
     pub epoch: Epoch,
     /// The recall.
     pub number: u64,
+    /// When `open` was gathered, the client had taken, or given up, the replies to all requests below this one: a file that it got by a later
+    /// one may be open although it is not named.
+    pub finished_below: Sequence,
     /// Of the recalled files, those that the client has open: their nodes must outlive their last link.
+    pub open: Vec<NodeId>,
+}
+
+/// From a server to a client: which of these files are open? Nothing is dropped, and asking twice does no harm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survey {
+    /// The tablet that asks.
+    pub tablet: Block,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Identifies the survey within the epoch.
+    pub number: u64,
+    /// The files; empty: all files of the tablet.
+    pub nodes: Vec<NodeId>,
+}
+
+/// From a client to a server: these are open, and their release will be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surveyed {
+    /// The tablet that asked.
+    pub tablet: Block,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The survey.
+    pub number: u64,
+    /// As in [`Recalled`].
+    pub finished_below: Sequence,
+    /// Of the files asked for, those that the client has open.
     pub open: Vec<NodeId>,
 }
 

@@ -62,6 +62,10 @@ pub enum Message {
     Refused(Refusal),
     /// Between servers.
     Clock(clock::ClockMessage),
+    /// Metadata server to client.
+    Survey(client::Survey),
+    /// Client to metadata server.
+    Surveyed(client::Surveyed),
 }
 
 /// Why a packet was not taken. Unsigned, so a hint only.

@@ -146,6 +146,7 @@ impl<L: TabletLog> TabletKeeper<L> {
         match command {
             Command::Reply(session, reply) => post.to_session(session, &Message::Reply(reply), &[]),
             Command::Recall(session, recall) => post.to_session(session, &Message::Recall(recall), &[]),
+            Command::Survey(session, survey) => post.to_session(session, &Message::Survey(survey), &[]),
             Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), &[]),
             Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
             Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
@@ -183,6 +184,7 @@ fn event_of(sender: Sender, message: Message) -> Option<Event> {
     match (sender, message) {
         (Sender::Client(session), Message::Request(request)) => Some(Event::Request(session, request)),
         (Sender::Client(session), Message::Recalled(recalled)) => Some(Event::Recalled(session, recalled)),
+        (Sender::Client(session), Message::Surveyed(surveyed)) => Some(Event::Surveyed(session, surveyed)),
         (Sender::Server(server), Message::Peer(message)) => Some(Event::Peer(server, message)),
         (Sender::Server(server), Message::DataReply(reply)) => Some(Event::Data(server, reply)),
         (Sender::Server(_), Message::Told(told)) => Some(Event::Told(told)),

@@ -44,6 +44,7 @@ pub struct MetaHost {
     post: Post,
     rng: Seeded,
     planted: Planted,
+    limits: Limits,
     /// Sessions that this life of the server has heard from: only these it can reach.
     heard: BTreeSet<SessionId>,
     gathered: Vec<(AppendNumber, LoggedRecord)>,
@@ -65,6 +66,21 @@ pub struct MetaHost {
     pub dying: Option<String>,
 }
 
+/// Limits that a few clients would never reach as they are usually set.
+#[derive(Clone, Copy)]
+struct Limits {
+    lease_holders: usize,
+    opens_per_session: usize,
+}
+
+impl Limits {
+    fn draw(rng: &mut Seeded) -> Limits {
+        let lease_holders = if rng.chance(1, 2) { 64 } else { rng.between(1, 2) as usize };
+        let opens_per_session = if rng.chance(1, 2) { 1000 } else { rng.between(2, 20) as usize };
+        Limits { lease_holders, opens_per_session }
+    }
+}
+
 enum Job {
     Sync,
     Report(Box<Event>),
@@ -72,7 +88,7 @@ enum Job {
 
 impl MetaHost {
     /// A host that is down, with nothing stored.
-    pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted) -> MetaHost {
+    pub fn new(host: HostId, hosts: Hosts, mut rng: Seeded, planted: Planted) -> MetaHost {
         let Role::Metadata(server) = hosts.role(host) else { unreachable!("{host:?} is no metadata server") };
         MetaHost {
             host,
@@ -82,6 +98,7 @@ impl MetaHost {
             store: MemStore::new(),
             log: MemTabletLog::new(),
             post: Post::new(host, Sender::Server(server)),
+            limits: Limits::draw(&mut rng),
             rng,
             planted,
             heard: BTreeSet::new(),
@@ -124,6 +141,8 @@ impl MetaHost {
         config.dead_kept = Duration::from_secs(2);
         config.ended_kept = Duration::from_secs(12);
         config.collect_every = Duration::from_millis(500);
+        config.lease_holders_max = self.limits.lease_holders;
+        config.opens_per_session_max = self.limits.opens_per_session;
         config.mutant = self.planted.meta;
         config
     }
@@ -185,6 +204,7 @@ impl MetaHost {
             let event = match (packet.sender, message) {
                 (Sender::Client(session), Message::Request(request)) => Event::Request(session, request),
                 (Sender::Client(session), Message::Recalled(recalled)) => Event::Recalled(session, recalled),
+                (Sender::Client(session), Message::Surveyed(surveyed)) => Event::Surveyed(session, surveyed),
                 (Sender::Server(server), Message::Peer(message)) => Event::Peer(server, message),
                 (Sender::Server(server), Message::DataReply(reply)) => Event::Data(server, reply),
                 (Sender::Server(_), Message::Told(told)) => Event::Told(told),
@@ -252,6 +272,11 @@ impl MetaHost {
             Command::Recall(session, recall) => {
                 let Some(host) = self.reach(world, session) else { return };
                 let message = Message::Recall(recall);
+                self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
+            }
+            Command::Survey(session, survey) => {
+                let Some(host) = self.reach(world, session) else { return };
+                let message = Message::Survey(survey);
                 self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
             }
             Command::Peer(server, message) => self.send(world, server, &Message::Peer(message)),

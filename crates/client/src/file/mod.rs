@@ -199,9 +199,9 @@ impl Files {
         self.files.get(&open.node)?.token
     }
 
-    /// A recall was answered with "open": the server may keep the node for us, so it is told when the last open file closes.
+    /// A recall was answered with "open".
     pub fn recalled(&mut self, node: NodeId) {
-        self.name_goes(node);
+        self.told_open(node);
         self.doubt(node);
     }
 
@@ -212,14 +212,19 @@ impl Files {
         }
     }
 
-    /// A name of the node is about to go. Whether the node has to be kept for us.
-    pub fn name_goes(&mut self, node: NodeId) -> bool {
+    /// A server was told that the file is open, and may keep the node for us: it is told again when the last open file closes.
+    pub fn told_open(&mut self, node: NodeId) {
         if let Some(opening) = self.opening.get_mut(&node) {
             opening.release_due = true;
         }
         if let Some(file) = self.files.get_mut(&node) {
             file.release_due |= file.opens > 0;
         }
+    }
+
+    /// A name of the node is about to go. Whether the node has to be kept for us.
+    pub fn name_goes(&mut self, node: NodeId) -> bool {
+        self.told_open(node);
         self.is_open(node)
     }
 

@@ -66,7 +66,7 @@ impl Hub {
         self.with(|state| state.files.released(node.node));
     }
 
-    /// A lease on a file's attributes is the right to open it for reading without asking. Refusals are left to the server.
+    /// A tracked lease on a file's attributes is the right to open it for reading without asking. Refusals are left to the server.
     fn open_locally(&self, node: Handle, who: &Credentials, wish: Wish) -> Option<Answer> {
         if wish.write || wish.truncate {
             return None;
@@ -79,7 +79,7 @@ impl Hub {
                 seen.until.is_some_and(|until| until.since(state.now.mono) >= state.config.local_open_min);
             // An unlinked file is kept for those who have it open, and for nobody else.
             let unlinked = seen.attributes.links == 0 && !state.files.files.contains_key(&node.node);
-            if !regular || !allowed || !lasts || unlinked {
+            if !regular || !allowed || !lasts || unlinked || !seen.may_open {
                 return None;
             }
             state.counters.local_opens += 1;
@@ -117,7 +117,7 @@ impl State {
 
     /// Opens a file that this client just made.
     pub fn open_created(&mut self, found: &Found, token: Option<WriteToken>) -> OpenFile {
-        let seen = Seen { node: found.node, attributes: found.attributes, until: None };
+        let seen = Seen { node: found.node, attributes: found.attributes, until: None, may_open: false };
         let wish = Wish { read: true, write: true, truncate: false };
         if found.attributes.size == 0 {
             self.files.extents.insert(found.node.node, ExtentMap::empty(found.attributes.version));

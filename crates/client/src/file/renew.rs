@@ -1,10 +1,9 @@
-//! Keeps the leases of open files alive, so that their server asks here before it ends them: who answers "open" to the recall of a file
-//! whose last name goes has its node kept.
+//! Keeps the leases of open files alive, so that their attributes are at hand and their server knows without asking that they may be open.
 //!
 //! Invariants: every open file has one renewal planned, waiting or under way, until its node is gone or the session over; at most a
 //! bounded number is under way at one server, so that a silent one holds up no other. A lease that could not be renewed in time (a
-//! partition, too many holders) is asked for again, ever more slowly; meanwhile the file may end under its readers, who then get
-//! `Stale`.
+//! partition, too many holders) is asked for again, ever more slowly; meanwhile the server keeps the node all the same, until it has asked
+//! here or the session is over.
 
 use super::Files;
 use crate::hub::{Hub, State};
@@ -62,7 +61,7 @@ impl State {
             self.files.renewals.by_node.remove(&node);
             return;
         }
-        let until = self.cache.node_until(node, self.now.mono);
+        let until = self.cache.may_open_until(node, self.now.mono);
         let in_vain = before.filter(|_| until.is_none()).map_or(0, |renewal| renewal.in_vain);
         let pause = match until {
             Some(until) => self.random.jittered(until.since(self.now.mono) / 2),
@@ -85,7 +84,7 @@ impl State {
 
     /// It is time to renew, unless some other answer has done so meanwhile.
     pub fn renewal_due(&mut self, node: NodeId) {
-        let until = self.cache.node_until(node, self.now.mono);
+        let until = self.cache.may_open_until(node, self.now.mono);
         let home = self.files.files.get(&node).map(|file| file.handle.home);
         let renewals = &mut self.files.renewals;
         let Some(renewal) = renewals.by_node.get_mut(&node) else { return };

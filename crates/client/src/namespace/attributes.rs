@@ -79,7 +79,7 @@ impl State {
         let seen = match answered.body {
             // Without a grant there is nothing to keep of a directory.
             Body::Node(view) if view.attributes.is_directory() => {
-                Seen { node: view.node, attributes: view.attributes, until: None }
+                Seen { node: view.node, attributes: view.attributes, until: None, may_open: false }
             }
             Body::Node(view) => self.take_node(&view, &answered.stamp),
             Body::Directory(view) => {

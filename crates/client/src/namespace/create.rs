@@ -27,15 +27,19 @@ impl Hub {
             new: new.clone(),
         };
         let (named, found, token) = self.make(directory, name, make).await?;
-        let found = match found {
-            Some(found) => found,
-            None => self.node_found(named).await?,
-        };
+        let found = self.made(named, found).await?;
         if !open {
             return Ok(Answer::Found(found));
         }
         let file = self.with(|state| state.open_created(&found, token));
         Ok(Answer::Opened(file, found))
+    }
+
+    async fn made(&self, named: Named, found: Option<Found>) -> Result<Found, Code> {
+        match found {
+            Some(found) => Ok(found),
+            None => self.node_found(named).await,
+        }
     }
 
     pub(crate) async fn make_directory(
@@ -52,10 +56,7 @@ impl Hub {
             mode,
         };
         let (named, found, _) = self.make(directory, name, make).await?;
-        match found {
-            Some(found) => Ok(Answer::Found(found)),
-            None => self.node_found(named).await.map(Answer::Found),
-        }
+        self.made(named, found).await.map(Answer::Found)
     }
 
     async fn make(

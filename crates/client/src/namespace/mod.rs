@@ -112,7 +112,7 @@ impl State {
         let until =
             directory.access_until.map(|access| access.min(content)).filter(|until| *until > self.now.mono);
         let attributes: Attributes = directory.view.node.attributes;
-        Seen { node: directory.view.node.node, attributes, until }
+        Seen { node: directory.view.node.node, attributes, until, may_open: false }
     }
 }
 

@@ -9,4 +9,5 @@ mod names;
 mod renewals;
 mod requests;
 mod servers;
+mod surveys;
 mod world;

@@ -282,7 +282,12 @@ impl Servers {
 
     fn view(&self, node: &Handle) -> Result<NodeView, Code> {
         let record = self.files.get(&node.node).ok_or(Code::Stale)?;
-        Ok(NodeView { node: *node, attributes: record.attributes, lease: LeaseMs(self.lease) })
+        Ok(NodeView {
+            node: *node,
+            attributes: record.attributes,
+            lease: LeaseMs(self.lease),
+            may_open: true,
+        })
     }
 
     fn entry(&self, node: Handle) -> EntryView {

@@ -233,7 +233,7 @@ pub fn directory_view(seat: Seat, lease: u32) -> DirectoryView {
         expires: Wall(i64::MAX),
     };
     DirectoryView {
-        node: NodeView { node, attributes, lease: LeaseMs(lease) },
+        node: NodeView { node, attributes, lease: LeaseMs(lease), may_open: false },
         parent: root(),
         grant: Grant::sign(body, &Key::new([9; 32])),
         access_lease: LeaseMs(lease),
@@ -250,7 +250,12 @@ pub fn file(node: u64, text: &str) -> Handle {
 }
 
 pub fn file_view(node: Handle, version: u64, lease: u32) -> NodeView {
-    NodeView { node, attributes: attributes(FileType::Regular, version), lease: LeaseMs(lease) }
+    NodeView {
+        node,
+        attributes: attributes(FileType::Regular, version),
+        lease: LeaseMs(lease),
+        may_open: true,
+    }
 }
 
 pub fn entry(node: Handle, lease: u32) -> Body {

@@ -41,7 +41,10 @@ pub(crate) fn decide(
     namespace::count(view, directory, fragment, 1, 0);
 
     let token = match (new.file_type, view.session) {
-        (FileType::Regular, Some(session)) => Some(WriteToken::sign(id, session, view.keys.grants())),
+        (FileType::Regular, Some(session)) => {
+            view.hand(id);
+            Some(WriteToken::sign(id, session, view.keys.grants()))
+        }
         _ => None,
     };
     Ok(Body::Entry(namespace::entry_view(view, directory, hash, &entry)?, token))

@@ -20,7 +20,7 @@ mod unlink;
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
 
-pub(crate) use release::{forget_holder, reap_page};
+pub(crate) use release::{forget_holder, let_go, reap_page};
 pub(crate) use session::{end as end_session, meet};
 
 /// Decides a client's call.

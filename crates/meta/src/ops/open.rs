@@ -40,10 +40,9 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: W
         record.touch(view.time());
         view.put_node(handle.node, record.clone());
         view.changes(LeaseKey::File(handle.node));
-    } else if view.leases.is_quiet(LeaseKey::File(handle.node), view.now.mono) {
-        // A change is about to come, perhaps the last unlink: without a lease nobody would know that the file is open here.
-        return Err(Stop::Later);
     }
+    // Remembered whether or not it comes with a lease: a change may be about to come, perhaps the last unlink.
+    view.hand(handle.node);
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
     let token = wish.write.then(|| WriteToken::sign(handle.node, session, view.keys.grants()));
     Ok(Body::Opened(namespace::node_view(view, handle.node, &record), token))

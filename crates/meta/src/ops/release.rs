@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 
 /// Extents let go in one step of the reaper.
 const PAGE: usize = 1024;
-/// Sessions looked at to see whether one still has the node open.
-const HOLDERS_MAX: usize = 4096;
 
 pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
     view.require(handle.home)?;
@@ -22,14 +20,12 @@ pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
 
 /// The session has the node open no more; the last one to say so ends it.
 pub(crate) fn forget_holder(view: &mut View, node: NodeId, session: SessionId) -> Decide<()> {
-    let keys = Key::Orphan(node, SessionId(0))..=Key::Orphan(node, SessionId(u64::MAX));
-    let holders = view.range(keys, HOLDERS_MAX)?;
     let mine = Key::Orphan(node, session);
-    if !holders.iter().any(|(key, _)| *key == mine) {
+    if view.get(mine)?.is_none() {
         return Ok(());
     }
     view.delete(mine);
-    if holders.len() > 1 {
+    if view.opens.kept_by_another(session, node) {
         return Ok(());
     }
     match view.node(node)? {
@@ -37,6 +33,11 @@ pub(crate) fn forget_holder(view: &mut View, node: NodeId, session: SessionId) -
         Some(_) | None => {}
     }
     Ok(())
+}
+
+/// The session said, when asked, that it has the node open no more: it lets go of it, unless it was given it again meanwhile.
+pub(crate) fn let_go(view: &mut View, node: NodeId, session: SessionId) -> Decide<()> {
+    if view.opens.said_closed(session, node) { forget_holder(view, node, session) } else { Ok(()) }
 }
 
 /// Lets go of one page of a node's extents; with the last page goes the node. Returns whether it is gone.

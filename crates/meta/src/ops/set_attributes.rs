@@ -49,7 +49,7 @@ pub(super) fn decide(
         }
         let (attributes, all_here) = namespace::directory_attributes(view, handle.node, &record)?;
         let lease = if all_here { view.lease(LeaseKey::Content(handle.node)) } else { LeaseMs(0) };
-        return Ok(Body::Node(NodeView { node: handle, attributes, lease }));
+        return Ok(Body::Node(NodeView { node: handle, attributes, lease, may_open: false }));
     }
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
 }

@@ -4,7 +4,7 @@ use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, Note, recover
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, NewNode, Recall, Reply, Request,
-    ServerEntry, ServerKind,
+    ServerEntry, ServerKind, Survey,
 };
 use bearing_proto::coordinator::{
     Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, decode_register, encode_register, server_key,
@@ -37,9 +37,14 @@ pub struct Cluster {
     coordinator: MemCoordinator,
     replies: BTreeMap<(SessionId, Sequence), Reply>,
     pub recalls: Vec<(SessionId, Recall)>,
+    pub surveys: Vec<(SessionId, Survey)>,
+    /// What clients say they have open.
+    pub open: std::collections::BTreeSet<(SessionId, NodeId)>,
+    /// The smallest number of a request that its client may send again.
+    repeated_from: Option<Sequence>,
     events: VecDeque<(ServerId, Event)>,
     next_sequence: u64,
-    /// Recalls are answered at once.
+    /// Recalls and surveys are answered at once.
     pub obedient: bool,
     /// What data servers answer; `None`: nothing.
     pub data: DataAnswers,
@@ -96,6 +101,9 @@ impl Cluster {
             coordinator,
             replies: BTreeMap::new(),
             recalls: Vec::new(),
+            surveys: Vec::new(),
+            open: std::collections::BTreeSet::new(),
+            repeated_from: None,
             events: VecDeque::new(),
             next_sequence: 1,
             obedient: true,
@@ -205,7 +213,8 @@ impl Cluster {
                             tablet: recall.tablet,
                             epoch: recall.epoch,
                             number: recall.number,
-                            open: Vec::new(),
+                            finished_below: self.finished_below(),
+                            open: self.open_files(session),
                         };
                         self.events.push_back((id, Event::Recalled(session, recalled)));
                     }
@@ -213,6 +222,19 @@ impl Cluster {
                 }
                 Command::Peer(to, message) if self.hold_peers => {
                     self.held_peers.push((to, Event::Peer(id, message)));
+                }
+                Command::Survey(session, survey) => {
+                    if self.obedient {
+                        let surveyed = bearing_proto::client::Surveyed {
+                            tablet: survey.tablet,
+                            epoch: survey.epoch,
+                            number: survey.number,
+                            finished_below: self.finished_below(),
+                            open: self.open_files(session),
+                        };
+                        self.events.push_back((id, Event::Surveyed(session, surveyed)));
+                    }
+                    self.surveys.push((session, survey));
                 }
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Data(server, request) => {
@@ -301,8 +323,8 @@ impl Cluster {
 
     /// Asks until there is an answer other than "retry".
     pub fn call(&mut self, session: SessionId, position: Position, call: Call) -> Result<Body, Code> {
-        let sequence = self.new_sequence();
-        self.call_as(session, sequence, position, call)
+        self.next_sequence += 1;
+        self.call_as(session, Sequence(self.next_sequence), position, call)
     }
 
     /// Sends a call once.
@@ -326,9 +348,21 @@ impl Cluster {
         self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone())
     }
 
+    /// The number of a request that is going to be repeated.
     pub fn new_sequence(&mut self) -> Sequence {
         self.next_sequence += 1;
-        Sequence(self.next_sequence)
+        let sequence = Sequence(self.next_sequence);
+        self.repeated_from.get_or_insert(sequence);
+        sequence
+    }
+
+    /// All requests below are finished at their clients.
+    fn finished_below(&self) -> Sequence {
+        self.repeated_from.unwrap_or(Sequence(self.next_sequence + 1))
+    }
+
+    fn open_files(&self, session: SessionId) -> Vec<NodeId> {
+        self.open.iter().filter(|(opener, _)| *opener == session).map(|(_, node)| *node).collect()
     }
 
     pub fn call_as(
@@ -340,8 +374,8 @@ impl Cluster {
     ) -> Result<Body, Code> {
         for _ in 0..2000 {
             let (server, _, epoch) = self.owner(position);
-            let request =
-                Request { sequence, finished_below: Sequence(0), position, epoch, call: call.clone() };
+            let finished_below = self.finished_below().min(sequence);
+            let request = Request { sequence, finished_below, position, epoch, call: call.clone() };
             self.replies.remove(&(session, sequence));
             self.send(server, Event::Request(session, request));
             match self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone()) {

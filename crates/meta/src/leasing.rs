@@ -1,0 +1,164 @@
+//! What the machine does with leases (`lease.rs`) and open files (`opens.rs`): gives them with replies, asks for them back before a change, takes the
+//! answers.
+//!
+//! Invariants: a session is logged as a holder before the first lease or file leaves; a change that has to wait for others keeps nothing while it
+//! waits.
+
+use crate::event::{Command, Note};
+use crate::job::{Job, JobWork};
+use crate::key::Key;
+use crate::lease::RecallWish;
+use crate::machine::MetaServer;
+use crate::namespace::REAPER;
+use crate::opens::{SurveyWish, Word};
+use crate::record::Record;
+use crate::run::Effects;
+use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
+use bearing_types::{Mono, NodeId, Now, Position, SessionId};
+use std::collections::BTreeMap;
+
+impl MetaServer {
+    // --- with a decision ---
+
+    /// Whether others may still use what a decision changes. They are asked to stop; leases that nobody is remembered for are waited for.
+    pub(crate) fn has_to_wait(
+        &mut self,
+        now: Now,
+        job: &Job,
+        changed: &[LeaseKey],
+        out: &mut Vec<Command>,
+    ) -> bool {
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return false };
+        let holders = tablet.leases.holders(changed, job.session(), now.mono);
+        if !holders.is_empty() && !self.config.skips_lease_check() {
+            let wishes = tablet.leases.recall(holders, now.mono, &self.config);
+            out.push(Command::Note(Note::Step("recall")));
+            self.send_recalls(job.tablet, wishes, out);
+            return true;
+        }
+        let untracked = tablet.leases.await_untracked(changed, now.mono, &self.config);
+        if untracked {
+            out.push(Command::Note(Note::Step("untracked")));
+        }
+        untracked
+    }
+
+    /// Notes what goes out with the reply.
+    pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) {
+        let (JobWork::Request(session, request), Some(tablet)) =
+            (&job.work, self.tablets.get_mut(&job.tablet))
+        else {
+            return;
+        };
+        if effects.given.is_empty() && effects.handed.is_empty() {
+            return;
+        }
+        let session = *session;
+        let mut lease_ends: BTreeMap<NodeId, Mono> = BTreeMap::new();
+        for (key, offer) in &effects.given {
+            let until = tablet.leases.give(*key, session, *offer, now.mono);
+            if let LeaseKey::File(node) = key {
+                lease_ends.insert(*node, until);
+            }
+        }
+        for node in &effects.handed {
+            let lease_end = lease_ends.get(node).copied().unwrap_or(now.mono);
+            tablet.opens.give(session, *node, request.sequence, lease_end, &self.config);
+        }
+        // Logged before the first lease leaves, so that a later owner knows whom to ask.
+        if tablet.holders.insert(session) {
+            effects.batch.insert(Key::Holder(session), Some(Record::Mark(now.wall)));
+        }
+    }
+
+    /// What a decision says of unlinked nodes that sessions keep.
+    pub(crate) fn note_orphans(
+        &mut self,
+        now: Now,
+        start: Position,
+        batch: &BTreeMap<Key, Option<Record>>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        for (key, record) in batch {
+            match (key, record) {
+                (Key::Orphan(_, REAPER), _) => {}
+                (Key::Orphan(node, session), Some(_)) => {
+                    if !tablet.opens.said_open(*session, *node) {
+                        out.push(Command::Note(Note::Step("kept unasked")));
+                    }
+                    tablet.opens.orphaned(*session, *node, now.mono);
+                }
+                (Key::Orphan(node, session), None) => tablet.opens.released(*session, *node),
+                (Key::Node(node), None) => tablet.opens.gone(*node),
+                _ => {}
+            }
+        }
+    }
+
+    // --- asking ---
+
+    pub(crate) fn send_recalls(&mut self, tablet: Position, wishes: Vec<RecallWish>, out: &mut Vec<Command>) {
+        let Some(state) = self.tablets.get(&tablet) else { return };
+        for wish in wishes {
+            self.counters.recalls += 1;
+            let recall =
+                Recall { tablet: state.block, epoch: state.epoch, number: wish.number, keys: wish.keys };
+            out.push(Command::Recall(wish.session, recall));
+        }
+    }
+
+    pub(crate) fn send_surveys(&mut self, tablet: Position, wishes: Vec<SurveyWish>, out: &mut Vec<Command>) {
+        let Some(state) = self.tablets.get(&tablet) else { return };
+        for wish in wishes {
+            self.counters.surveys += 1;
+            let survey =
+                Survey { tablet: state.block, epoch: state.epoch, number: wish.number, nodes: wish.nodes };
+            out.push(Command::Survey(wish.session, survey));
+        }
+    }
+
+    // --- answers ---
+
+    pub(crate) fn take_recalled(&mut self, now: Now, session: SessionId, recalled: Recalled) {
+        let config = &self.config;
+        let start = recalled.tablet.start();
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == recalled.epoch)
+        else {
+            return;
+        };
+        let Some(keys) = tablet.leases.recalled(session, recalled.number, now.mono, config) else { return };
+        let word = Word { session, finished_below: recalled.finished_below, open: &recalled.open };
+        let let_go = if keys.is_empty() {
+            tablet.opens.hear_of_everything(word, now.mono, config);
+            Vec::new()
+        } else {
+            tablet.opens.recalled(word, &files_in(&keys), now.mono, config)
+        };
+        self.let_go(now, start, session, let_go);
+        #[cfg(feature = "mutants")]
+        self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
+    }
+
+    pub(crate) fn take_surveyed(&mut self, now: Now, session: SessionId, surveyed: Surveyed) {
+        let start = surveyed.tablet.start();
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == surveyed.epoch)
+        else {
+            return;
+        };
+        let word = Word { session, finished_below: surveyed.finished_below, open: &surveyed.open };
+        let let_go = tablet.opens.surveyed(word, surveyed.number, now.mono, &self.config);
+        self.let_go(now, start, session, let_go);
+    }
+
+    fn let_go(&mut self, now: Now, start: Position, session: SessionId, nodes: Vec<NodeId>) {
+        for node in nodes {
+            self.new_job(start, JobWork::LetGo(node, session), now);
+        }
+    }
+}
+
+fn files_in(keys: &[LeaseKey]) -> Vec<NodeId> {
+    let file = |key: &LeaseKey| if let LeaseKey::File(node) = key { Some(*node) } else { None };
+    keys.iter().filter_map(file).collect()
+}
