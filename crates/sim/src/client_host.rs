@@ -195,6 +195,7 @@ impl ClientHost {
             ("client: referred", counters.referrals),
             ("client: maps taken", counters.maps),
             ("client: recalls answered", counters.recalls),
+            ("client: surveys answered", counters.surveys),
             ("client: names from leases", counters.name_hits),
             ("client: attributes from leases", counters.attribute_hits),
             ("client: grants from leases", counters.grant_hits),
@@ -285,9 +286,20 @@ impl ClientHost {
         self.asked.values().any(|asked| matches!(&asked.meaning, Meaning::Change(other) if other == change))
     }
 
+    fn has_open(&self, worker: usize) -> bool {
+        matches!(&self.workers[worker].program, Program::File(run) if run.file.is_some())
+    }
+
+    /// Whether some worker has a file open.
+    pub fn has_any_open(&self) -> bool {
+        (0..WORKERS).any(|worker| self.has_open(worker))
+    }
+
     /// The worker goes on after a while.
     pub fn think(&mut self, world: &mut World, worker: usize) {
         let delay = match self.rng.below(20) {
+            // A file is left open so long that others remove it, and that a client that is cut off loses its leases.
+            0..3 if self.has_open(worker) => self.rng.between(1_000, 12_000),
             0 => self.rng.between(200, 1500),
             1..6 => 0,
             _ => self.rng.between(1, 60),

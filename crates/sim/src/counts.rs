@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 86] = [
+const EXPECTED: [&str; 90] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -15,6 +15,7 @@ const EXPECTED: [&str; 86] = [
     "fault: one way is cut",
     "fault: two hosts are parted",
     "fault: half of the hosts are parted",
+    "fault: a client with open files is cut off for long",
     "fault: a storm",
     "fault: a host crashes",
     "fault: all servers lose power",
@@ -43,6 +44,8 @@ const EXPECTED: [&str; 86] = [
     "step: synced, nobody told",
     "step: epoch taken",
     "step: tablet left",
+    "step: untracked",
+    "step: kept unasked",
     "step: hand-over begins",
     "step: hand-over part sent",
     "step: hand-over part kept, not answered",
@@ -90,6 +93,7 @@ const EXPECTED: [&str; 86] = [
     "client: referred",
     "client: told to retry",
     "client: recalls answered",
+    "client: surveys answered",
     "kernel: invalidations",
 ];
 

@@ -21,6 +21,9 @@ pub enum Act {
     Start(HostId),
     /// These directions are cut, for so many nanoseconds.
     Cut(Vec<(HostId, HostId)>, u64),
+    /// A client, drawn by this number among those that have files open, reaches nobody for so many nanoseconds: longer than any lease, shorter than
+    /// the life of its session.
+    CutOff(u64, u64),
     /// They are whole again.
     Mend(Vec<(HostId, HostId)>),
     /// The network gets bad, for so many nanoseconds.
@@ -105,7 +108,7 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15]) {
+        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25]) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
@@ -121,7 +124,8 @@ impl Nemesis {
             12 => Act::FailSync(self.one_of(hosts.data())),
             13 => Act::PowerCut(downtime),
             14 => self.fill(spell),
-            _ => Act::Unmount(self.one_of(hosts.clients())),
+            15 => Act::Unmount(self.one_of(hosts.clients())),
+            _ => Act::CutOff(self.rng.next(), self.rng.between(4_000, 15_000) * MILLISECOND),
         }
     }
 

@@ -401,6 +401,7 @@ impl Sim {
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, true));
                 self.world.after(spell, Happening::Act(Act::Mend(ways)));
             }
+            Act::CutOff(number, spell) => self.cut_off(number, spell),
             Act::Mend(ways) => {
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, false));
             }
@@ -448,6 +449,19 @@ impl Sim {
         for disk in disks {
             self.data[index_of(*disk, 1 + crate::cluster::METADATA)].set_full(full);
         }
+    }
+
+    fn cut_off(&mut self, number: u64, spell: u64) {
+        let open = self.clients.iter().filter(|client| client.has_any_open()).map(|client| client.host);
+        let open: Vec<HostId> = open.collect();
+        if open.is_empty() {
+            return;
+        }
+        self.world.counts.add("fault: a client with open files is cut off for long");
+        let host = open[(number % open.len() as u64) as usize];
+        let others = self.hosts.all().filter(|other| *other != host);
+        let ways = others.flat_map(|other| [(host, other), (other, host)]).collect();
+        self.act(Act::Cut(ways, spell));
     }
 
     fn set_slowness(&mut self, host: HostId, slowness: u64) {
@@ -545,6 +559,7 @@ fn name_of(act: &Act) -> &'static str {
         Act::PowerCut(_) => "all servers lose power",
         Act::Cut(ways, _) if ways.len() == 1 => "one way is cut",
         Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
+        Act::CutOff(..) => "a client shall be cut off",
         Act::Cut(..) => "half of the hosts are parted",
         Act::Storm(_) => "a storm",
         Act::Slow(..) => "a slow disk",

@@ -413,7 +413,8 @@ impl Generator {
 
     fn read_steps(&mut self) -> Vec<FileSteps> {
         let mut steps = vec![FileSteps::Read { offset: 0, length: 1 << 20 }];
-        if self.rng.chance(1, 2) {
+        // What others do to the file meanwhile shows in the later ones.
+        for _ in 0..self.rng.below(4) {
             let offset = self.rng.below(u64::from(self.options.write_bytes_max));
             steps.push(FileSteps::Read { offset, length: self.rng.between(1, 3000) as u32 });
         }

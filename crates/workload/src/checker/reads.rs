@@ -13,7 +13,6 @@ use bearing_proto::client::CommitMode;
 use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 /// Checks answers against all states.
 pub struct Reader<'a> {
@@ -42,9 +41,6 @@ fn foreign_writers<'a>(
 }
 
 /// Codes by which a node that is gone may be refused.
-/// The longest lease that a server gives.
-const LEASE_MAX: Duration = Duration::from_secs(3);
-
 fn says_gone(code: Code) -> bool {
     matches!(code, Code::NotFound | Code::Stale)
 }
@@ -145,20 +141,9 @@ impl Reader<'_> {
             (Query::Content { node, offset, length, own }, Ok(Seen::Bytes(bytes))) => {
                 self.content(entry, *node, (*offset, *length), own, bytes)
             }
-            (Query::Content { node, own, .. }, Err(code))
-                if says_gone(*code) && self.lost_lease(window, *node, own.opened, entry.invoked) =>
-            {
-                Ok(())
-            }
             (_, Err(code)) => self.refusal_of_read(window, query, Some(*code)),
             (_, Ok(seen)) => self.answer_of_read(entry, window, query, seen),
         }
-    }
-
-    /// An unlinked file lives on for who has it open as long as that client can keep its lease. One that was cut off for longer than any
-    /// lease may find the file gone; a file that was opened a shorter time ago may not be.
-    fn lost_lease(&self, window: &Window, node: NodeId, opened: Mono, read: Mono) -> bool {
-        read.since(opened) >= LEASE_MAX && window.clone().any(|point| is_gone(&self.timeline.at(point), node))
     }
 
     fn refusal_of_read(

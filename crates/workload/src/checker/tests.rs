@@ -512,3 +512,17 @@ fn the_tree_at_the_end_is_compared_exactly() {
         assert_eq!(rules, [Rule::WrongTree], "{bad:?}");
     }
 }
+
+#[test]
+fn an_open_file_that_is_unlinked_may_be_read_for_ever_and_is_never_said_to_be_gone() {
+    let mut story = Story::with_content();
+    let number = story.change((50, 60), unlink("f"), Ok(Seen::Done));
+    story.commit(55, number);
+    let later = 100_000_000_000;
+    story.read((later, later + 10), content(45, &[]), Ok(Seen::Bytes(b"abc".to_vec())));
+    story.passes();
+    for code in [Code::Stale, Code::NotFound] {
+        story.read((later, later + 10), content(45, &[]), Err(code));
+    }
+    assert_eq!(story.rules(), [Rule::WrongRead, Rule::WrongRead]);
+}
