@@ -62,6 +62,8 @@ pub struct Sim {
     pub clients: Vec<ClientHost>,
     nemesis: Nemesis,
     faults_on: bool,
+    /// Until when each client was cut off last.
+    cut_off_until: std::collections::BTreeMap<HostId, u64>,
     looked: u64,
     /// A node to tell everything about.
     pub about: Option<u64>,
@@ -118,6 +120,7 @@ impl Sim {
             clients,
             nemesis: Nemesis::new(rng.fork(5), hosts),
             faults_on: false,
+            cut_off_until: std::collections::BTreeMap::new(),
             looked: 0,
             about: options.about,
         }
@@ -452,13 +455,18 @@ impl Sim {
     }
 
     fn cut_off(&mut self, number: u64, spell: u64) {
+        // Who was cut off gets some time before it happens again, or its operations would be late for no other reason.
+        let now = self.world.now().0;
+        let rested =
+            |host: &HostId| self.cut_off_until.get(host).is_none_or(|until| now >= until + 20 * SECOND);
         let open = self.clients.iter().filter(|client| client.has_any_open()).map(|client| client.host);
-        let open: Vec<HostId> = open.collect();
+        let open: Vec<HostId> = open.filter(rested).collect();
         if open.is_empty() {
             return;
         }
         self.world.counts.add("fault: a client with open files is cut off for long");
         let host = open[(number % open.len() as u64) as usize];
+        self.cut_off_until.insert(host, now + spell);
         let others = self.hosts.all().filter(|other| *other != host);
         let ways = others.flat_map(|other| [(host, other), (other, host)]).collect();
         self.act(Act::Cut(ways, spell));
