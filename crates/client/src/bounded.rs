@@ -62,11 +62,6 @@ impl<K: Ord + Clone, V> Bounded<K, V> {
         self.entries.iter().map(|(key, (_, value))| (key, value))
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Lets go of everything.
     pub fn clear(&mut self) {
         self.entries.clear();

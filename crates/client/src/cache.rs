@@ -140,11 +140,6 @@ impl Cache {
         self.last_names.insert(node, (directory, name.clone()));
     }
 
-    /// Whether attributes of any file are held, live or not.
-    pub fn holds_nodes(&self) -> bool {
-        !self.nodes.is_empty()
-    }
-
     /// A change of our own: nothing of this is served any more.
     pub fn forget(&mut self, keys: &[LeaseKey]) {
         for key in keys {

@@ -137,6 +137,11 @@ pub(crate) fn fragment_with_entries(view: &mut View, directory: NodeId) -> Decid
     view.fragment(directory)?.ok_or(Stop::Refuse(Code::Io))
 }
 
+/// The client has released its own leases on what it believes a name to lead to; on another node it may still hold some.
+pub(crate) fn check_known(entry: &NameEntry, known: NodeId) -> Decide<()> {
+    if entry.node.node == known { Ok(()) } else { Err(Stop::Refuse(Code::Stale)) }
+}
+
 /// In a sticky directory only the owner of the entry, of the directory, or root may take a name away.
 pub(crate) fn check_sticky(view: &mut View, remover: &Remover, node: Handle) -> Decide<()> {
     let free = !remover.directory_mode.has(Mode::STICKY)

@@ -201,7 +201,8 @@ fn a_file_that_was_opened_while_its_clients_own_unlink_was_on_its_way_is_kept() 
     let grant = cluster.root(ALICE).grant;
     let unlink = cluster.new_sequence();
     open(&mut cluster, ALICE, file);
-    let call = Call::Unlink { grant: grant.clone(), who: root_user(), name: name("a"), keep_open: false };
+    let (name, node) = (name("a"), file.node);
+    let call = Call::Unlink { grant: grant.clone(), who: root_user(), name, node, keep_open: false };
     cluster.call_as(ALICE, unlink, position(&grant, "a"), call).unwrap();
     assert_eq!(cluster.links(ALICE, file), Ok(0));
 }
@@ -236,7 +237,8 @@ fn an_opener_that_removes_one_of_two_names_is_still_known_when_the_other_goes() 
     cluster.link(ALICE, file, &grant, "b").unwrap();
     open(&mut cluster, BOB, file);
     let bobs = cluster.root(BOB).grant;
-    let call = Call::Unlink { grant: bobs, who: root_user(), name: name("b"), keep_open: true };
+    let (name, node) = (name("b"), file.node);
+    let call = Call::Unlink { grant: bobs, who: root_user(), name, node, keep_open: true };
     cluster.call(BOB, position(&grant, "b"), call).unwrap();
     // Its change has ended its own lease.
     cluster.obedient = false;

@@ -133,6 +133,9 @@ pub enum Call {
         who: Credentials,
         /// The name.
         name: Name,
+        /// What it leads to as far as the client knows: that is what the client's own leases are released of, so if it is something else, the answer
+        /// is `Stale`, and the client looks again.
+        node: NodeId,
         /// The client has the file open: keep the node for this session if this was the last link.
         keep_open: bool,
     },
@@ -144,6 +147,8 @@ pub enum Call {
         who: Credentials,
         /// The name.
         name: Name,
+        /// What it leads to, as for `Unlink`.
+        node: NodeId,
     },
     /// A further name for a node, asked at the new name's position.
     Link {
@@ -170,6 +175,10 @@ pub enum Call {
         who: Credentials,
         /// What to do when the new name exists.
         mode: RenameMode,
+        /// What the old name leads to, as for `Unlink`.
+        moved: NodeId,
+        /// What the new name leads to, if it exists, as for `Unlink`.
+        replaced: Option<NodeId>,
         /// The client has the target open: keep its node for this session if this was its last link.
         keep_open: bool,
     },

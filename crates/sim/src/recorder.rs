@@ -337,7 +337,7 @@ fn mutation_of(call: &Call) -> Option<Mutation> {
             Mutation::MakeDirectory { directory: directory(&grant), name, who, mode }
         }
         Call::Unlink { grant, who, name, .. } => Mutation::Unlink { directory: directory(&grant), name, who },
-        Call::RemoveDirectory { grant, who, name } => {
+        Call::RemoveDirectory { grant, who, name, .. } => {
             Mutation::RemoveDirectory { directory: directory(&grant), name, who }
         }
         Call::Link { grant, who, name, node } => {

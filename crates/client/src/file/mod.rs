@@ -175,10 +175,6 @@ impl Files {
         }
     }
 
-    pub fn any_open(&self) -> bool {
-        !self.opens.is_empty() || !self.opening.is_empty()
-    }
-
     pub fn is_open(&self, node: NodeId) -> bool {
         self.opening.contains_key(&node) || self.files.get(&node).is_some_and(|file| file.opens > 0)
     }

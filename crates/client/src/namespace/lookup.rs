@@ -103,18 +103,21 @@ impl Hub {
         Ok(found)
     }
 
-    /// What a name leads to, for operations that end it: their requests have to say, and drop, what is held of the node. `None` when
-    /// the name is not there: the operation itself will tell.
+    /// What a name leads to, for operations that end it: their requests have to say, and drop, what is held of the node.
     pub(super) async fn target(
         &self,
         directory: Handle,
         name: &Name,
         who: &Credentials,
-    ) -> Result<Option<Named>, Code> {
-        match self.resolve(directory, name, who).await {
-            Ok((named, _)) => Ok(Some(named)),
-            Err(code @ (Code::Unreachable | Code::SessionEnded)) => Err(code),
-            Err(_) => Ok(None),
+    ) -> Result<Named, Code> {
+        Ok(self.resolve(directory, name, who).await?.0)
+    }
+
+    /// A grant was too old, or a name leads to something else by now: both are asked for again.
+    pub(super) fn grant_refused(&self, names: &[(NodeId, &Name)]) {
+        self.with(|state| state.counters.grants_refused += 1);
+        for (directory, name) in names {
+            self.forget_name(*directory, name);
         }
     }
 

@@ -21,6 +21,8 @@ use bearing_types::{Attributes, Code, Mono, Name, NameHash, NodeId, Position};
 
 /// How often a refused grant is fetched again within one operation.
 const GRANT_TRIES: u32 = 3;
+/// A name that everybody replaces may lead elsewhere by the time a request arrives; each time, somebody else got through.
+const STALE_TRIES: u32 = 64;
 /// How often a lookup begins again because what it found was gone a moment later.
 const VANISHED_TRIES: u32 = 4;
 
@@ -35,23 +37,34 @@ pub(crate) enum Freshness {
     Asked,
 }
 
-/// Counts how often an operation may begin again with a new grant.
+/// Counts how often an operation may begin again with a new grant, or with another idea of what a name leads to.
 struct Grants {
     left: u32,
+    stale_left: u32,
     freshness: Freshness,
 }
 
 impl Grants {
     fn new() -> Grants {
-        Grants { left: GRANT_TRIES, freshness: Freshness::Granted }
+        Grants { left: GRANT_TRIES, stale_left: GRANT_TRIES, freshness: Freshness::Granted }
+    }
+
+    /// For an operation that says what its names lead to.
+    fn with_names() -> Grants {
+        Grants { stale_left: STALE_TRIES, ..Grants::new() }
     }
 
     /// Whether to fetch the grant again because of this refusal.
     fn again(&mut self, code: Code) -> bool {
-        if !matches!(code, Code::Unauthenticated | Code::Stale) || self.left == 0 {
+        let left = match code {
+            Code::Unauthenticated => &mut self.left,
+            Code::Stale => &mut self.stale_left,
+            _ => return false,
+        };
+        if *left == 0 {
             return false;
         }
-        self.left -= 1;
+        *left -= 1;
         self.freshness = Freshness::Asked;
         true
     }

@@ -22,15 +22,19 @@ impl Hub {
         who: &Credentials,
         mode: RenameMode,
     ) -> Result<Answer, Code> {
-        let mut grants = Grants::new();
+        let mut grants = Grants::with_names();
         loop {
             let moved = self.target(source.directory, source.name, who).await?;
-            let replaced = self.target(target.directory, target.name, who).await?;
+            let replaced = match self.target(target.directory, target.name, who).await {
+                Ok(named) => Some(named),
+                Err(Code::NotFound) => None,
+                Err(code) => return Err(code),
+            };
             let from = self.directory(source.directory, grants.freshness).await?;
             let to = self.directory(target.directory, grants.freshness).await?;
             // Of one directory both grants have to be the same one.
             let from = if source.directory == target.directory { to.clone() } else { from };
-            let keys = keys_of((&from, source.name, moved), (&to, target.name, replaced));
+            let keys = keys_of((&from, source.name, Some(moved)), (&to, target.name, replaced));
             let call = Call::Rename {
                 source: from.view.grant.clone(),
                 source_name: source.name.clone(),
@@ -38,15 +42,20 @@ impl Hub {
                 target_name: target.name.clone(),
                 who: who.clone(),
                 mode,
+                moved: moved.node.node,
+                replaced: replaced.map(|named| named.node.node),
                 keep_open: self.keep_open(replaced),
             };
             let moving = self.change(keys, to.position(target.name), call, |state, _| {
-                if let Some(moved) = moved.filter(|moved| moved.file_type != FileType::Directory) {
+                if moved.file_type != FileType::Directory {
                     state.cache.note_name(moved.node.node, target.directory.node, target.name);
                 }
             });
             match moving.await {
-                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                Err(code) if grants.again(code) => self.grant_refused(&[
+                    (source.directory.node, source.name),
+                    (target.directory.node, target.name),
+                ]),
                 moved => return moved.map(|()| Answer::Done),
             }
         }

@@ -40,15 +40,12 @@ impl Hub {
         name: &Name,
         who: &Credentials,
     ) -> Result<Answer, Code> {
-        let mut grants = Grants::new();
+        let mut grants = Grants::with_names();
         loop {
-            // A file of which nothing is open or cached needs no question before.
-            let needed = removal == Removal::Directory
-                || self.with(|state| state.files.any_open() || state.cache.holds_nodes());
-            let target = if needed { self.target(directory, name, who).await? } else { None };
+            let target = self.target(directory, name, who).await?;
             let parent = self.directory(directory, grants.freshness).await?;
             match self.remove_from(removal, &parent, name, who, target).await {
-                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                Err(code) if grants.again(code) => self.grant_refused(&[(directory.node, name)]),
                 removed => return removed.map(|()| Answer::Done),
             }
         }
@@ -60,18 +57,16 @@ impl Hub {
         parent: &Directory,
         name: &Name,
         who: &Credentials,
-        target: Option<Named>,
+        target: Named,
     ) -> Result<(), Code> {
-        let keep_open = self.keep_open(target);
+        let (node, keep_open) = (target.node.node, self.keep_open(Some(target)));
         let mut keys = vec![parent.name_key(name), parent.content_key()];
-        if let Some(target) = target {
-            keys.extend(node_keys(target.node.node, target.file_type == FileType::Directory));
-        }
+        keys.extend(node_keys(node, target.file_type == FileType::Directory));
         let (grant, who, name) = (parent.view.grant.clone(), who.clone(), name.clone());
         let position = parent.position(&name);
         let call = match removal {
-            Removal::Name => Call::Unlink { grant, who, name, keep_open },
-            Removal::Directory => Call::RemoveDirectory { grant, who, name },
+            Removal::Name => Call::Unlink { grant, who, name, node, keep_open },
+            Removal::Directory => Call::RemoveDirectory { grant, who, name, node },
         };
         self.change(keys, position, call, |_, _| ()).await
     }

@@ -181,7 +181,7 @@ fn both_grants_of_a_rename_are_renewed_alike() {
         who: Credentials::ROOT,
         mode: RenameMode::Replace,
     });
-    world.refuse_one(Code::NotFound);
+    world.answer_one(entry(file(4, "a"), 0));
     world.refuse_one(Code::NotFound);
     let first = world.take_request();
     retry(&mut world, &first);
@@ -201,6 +201,7 @@ fn a_change_given_up_leaves_nothing_leased_and_its_name_unleased_for_as_long_aga
     let mut world = with_root_cached();
     let ticket =
         world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
+    world.answer_one(entry(file(4, "a"), 0));
     world.sent.clear();
     world.pass(Duration::from_secs(58));
     let look = |world: &mut World, text: &str| {

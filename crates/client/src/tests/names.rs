@@ -165,11 +165,26 @@ fn a_listing_that_is_sent_in_circles_ends_with_an_error() {
 }
 
 #[test]
-fn an_unlink_with_nothing_open_or_cached_needs_no_lookup() {
+fn a_removal_says_what_its_name_leads_to_and_looks_again_if_that_is_over() {
     let mut world = with_root_cached();
     let ticket =
         world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
+    world.answer_one(entry(file(5, "a"), 10_000));
+    let request = world.refuse_one(Code::Stale);
+    assert!(matches!(request.call, Call::Unlink { node: NodeId(5), keep_open: false, .. }));
+    // The directory's grant may be what was stale.
+    world.answer_one(entry(file(6, "a"), 0));
+    world.answer_one(Body::Directory(Box::new(root_view(20_000))));
     let request = world.answer_one(Body::Done);
-    assert!(matches!(request.call, Call::Unlink { keep_open: false, .. }));
+    assert!(matches!(request.call, Call::Unlink { node: NodeId(6), keep_open: false, .. }));
     assert_eq!(world.result(ticket), Ok(Answer::Done));
+}
+
+#[test]
+fn a_name_that_is_not_there_is_not_asked_to_go() {
+    let mut world = with_root_cached();
+    let ticket =
+        world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
+    world.refuse_one(Code::NotFound);
+    assert_eq!(world.result(ticket), Err(Code::NotFound));
 }

@@ -38,13 +38,18 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::MakeDirectory { grant, who, name, mode } => {
             make_directory::decide(view, grant, who, name, *mode)
         }
-        Call::Unlink { grant, who, name, keep_open } => unlink::decide(view, grant, who, name, *keep_open),
-        Call::RemoveDirectory { grant, who, name } => remove_directory::decide(view, grant, who, name),
+        Call::Unlink { grant, who, name, node, keep_open } => {
+            unlink::decide(view, grant, who, name, *node, *keep_open)
+        }
+        Call::RemoveDirectory { grant, who, name, node } => {
+            remove_directory::decide(view, grant, who, name, *node)
+        }
         Call::Link { grant, who, name, node } => link::decide(view, grant, who, name, *node),
-        Call::Rename { source, source_name, target, target_name, who, mode, keep_open } => {
+        Call::Rename { source, source_name, target, target_name, who, mode, moved, replaced, keep_open } => {
             let from = rename::End { grant: source, name: source_name };
             let to = rename::End { grant: target, name: target_name };
-            rename::decide(view, from, to, who, *mode, *keep_open)
+            let known = rename::Known { moved: *moved, replaced: *replaced, keep_open: *keep_open };
+            rename::decide(view, from, to, who, *mode, known)
         }
         Call::Attributes { node } => directory::attributes(view, *node),
         Call::SetAttributes { node, who, change, token } => {

@@ -6,14 +6,21 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::Grant;
 use bearing_proto::peer::{Part, Promise};
-use bearing_types::{Code, Credentials, FileType, Name, NameHash, Permission};
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
-pub(crate) fn decide(view: &mut View, grant: &Grant, who: &Credentials, name: &Name) -> Decide<Body> {
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    name: &Name,
+    node: NodeId,
+) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
     let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
     let parent = grant.seat.node;
     let slot = namespace::find_existing(view, parent, hash, name)?;
+    namespace::check_known(&slot.entry, node)?;
     namespace::check_sticky(view, &namespace::remover(&grant, who.uid), slot.entry.node)?;
     if slot.entry.file_type != FileType::Directory {
         return Err(Stop::Refuse(Code::NotDirectory));

@@ -8,7 +8,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, RenameMode};
 use bearing_proto::grant::Grant;
 use bearing_proto::peer::{Part, Promise, Question, Told};
-use bearing_types::{Code, Credentials, FileType, Name, NameHash, Permission, Position};
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission, Position};
 
 /// The deepest tree in which a directory can change its parent.
 const ANCESTORS_MAX: usize = 4096;
@@ -34,13 +34,21 @@ impl End<'_> {
     }
 }
 
+/// What the client believes the names to lead to, and whether it has the target open.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub moved: NodeId,
+    pub replaced: Option<NodeId>,
+    pub keep_open: bool,
+}
+
 pub(super) fn decide(
     view: &mut View,
     from: End,
     to: End,
     who: &Credentials,
     mode: RenameMode,
-    keep_open: bool,
+    known: Known,
 ) -> Decide<Body> {
     view.require(to.position())?;
     view.admit(from.grant, who, Permission::CHANGE_ENTRIES)?;
@@ -50,6 +58,9 @@ pub(super) fn decide(
         return Err(Stop::Refuse(Code::CrossDevice));
     }
     let (node, file_type) = take(view, from, who)?;
+    if node.node != known.moved {
+        return Err(Stop::Refuse(Code::Stale));
+    }
     let (directory, hash) = (to.directory(), to.hash());
     // After the source is taken: with source and target in one directory the target is seen as it will be.
     let target = if from.directory() == directory && from.name == to.name {
@@ -72,6 +83,7 @@ pub(super) fn decide(
         }
     }
     if let Ok(slot) = &target {
+        namespace::check_known(&slot.entry, known.replaced.ok_or(Code::Stale)?)?;
         check_replaced(view, from.directory(), to, who, &slot.entry, file_type)?;
     }
     if file_type == FileType::Directory {
@@ -80,7 +92,7 @@ pub(super) fn decide(
     let entry = NameEntry { name: to.name.clone(), node, file_type };
     let is_directory = i32::from(file_type == FileType::Directory);
     match target {
-        Ok(slot) => replace(view, to, &slot, entry, keep_open)?,
+        Ok(slot) => replace(view, to, &slot, entry, known.keep_open)?,
         Err(vacancy) => {
             let fragment = namespace::fragment_for_insert(view, &to.grant.body.seat)?;
             namespace::insert(view, vacancy, entry);

@@ -4,13 +4,14 @@ use crate::namespace;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, LeaseKey};
 use bearing_proto::grant::Grant;
-use bearing_types::{Code, Credentials, FileType, Name, NameHash, Permission};
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
 pub(crate) fn decide(
     view: &mut View,
     grant: &Grant,
     who: &Credentials,
     name: &Name,
+    node: NodeId,
     keep_open: bool,
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
@@ -18,6 +19,7 @@ pub(crate) fn decide(
     let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
     let directory = grant.seat.node;
     let slot = namespace::find_existing(view, directory, hash, name)?;
+    namespace::check_known(&slot.entry, node)?;
     namespace::check_sticky(view, &namespace::remover(&grant, who.uid), slot.entry.node)?;
     if slot.entry.file_type == FileType::Directory {
         return Err(Stop::Refuse(Code::IsDirectory));

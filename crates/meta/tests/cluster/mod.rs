@@ -435,14 +435,27 @@ impl Cluster {
         entry(self.call(session, position(grant, name), call))
     }
 
+    /// What a name leads to, or an id that no node has.
+    fn node_of(&mut self, session: SessionId, grant: &Grant, name: &str) -> NodeId {
+        self.lookup(session, grant, name).map_or(NodeId(u64::MAX), |handle| handle.node)
+    }
+
     pub fn unlink(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<(), Code> {
-        let call =
-            Call::Unlink { grant: grant.clone(), who: root_user(), name: self::name(name), keep_open: false };
+        let node = self.node_of(session, grant, name);
+        let call = Call::Unlink {
+            grant: grant.clone(),
+            who: root_user(),
+            name: self::name(name),
+            node,
+            keep_open: false,
+        };
         self.call(session, position(grant, name), call).map(|_| ())
     }
 
     pub fn rmdir(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<(), Code> {
-        let call = Call::RemoveDirectory { grant: grant.clone(), who: root_user(), name: self::name(name) };
+        let node = self.node_of(session, grant, name);
+        let call =
+            Call::RemoveDirectory { grant: grant.clone(), who: root_user(), name: self::name(name), node };
         self.call(session, position(grant, name), call).map(|_| ())
     }
 
@@ -452,7 +465,11 @@ impl Cluster {
         from: (&Grant, &str),
         to: (&Grant, &str),
     ) -> Result<(), Code> {
+        let moved = self.node_of(session, from.0, from.1);
+        let replaced = Some(self.node_of(session, to.0, to.1));
         let call = Call::Rename {
+            moved,
+            replaced,
             source: from.0.clone(),
             source_name: self::name(from.1),
             target: to.0.clone(),
