@@ -56,12 +56,14 @@ pub fn recover(
         let (last, count) = (*last, records.len());
         for (_, record) in records.into_iter().skip(skip) {
             let (tablet, index) = (record.tablet, record.index);
-            let known = applied.get(&tablet).copied();
-            if known.is_some_and(|known| index <= known) {
-                continue;
-            }
             let entry = LogEntry::decode(&record.bytes)
                 .map_err(|error| RecoverError::Record(tablet, index, error))?;
+            let known = applied.get(&tablet).copied();
+            // The order of the log counts, not the indices: a hand-over that was begun anew repeats indices of the one that was not finished.
+            // Whatever follows such a record is in the log too, since only what is oldest is cut.
+            if !entry.reset && known.is_some_and(|known| index <= known) {
+                continue;
+            }
             if entry.reset {
                 store.remove_tablet(tablet)?;
             }
@@ -79,4 +81,35 @@ pub fn recover(
         from = Some(last);
     }
     Ok(applied.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::LoggedChange;
+    use bearing_seams::{LoggedRecord, MemStore, MemTabletLog};
+    use bearing_types::Epoch;
+
+    fn part(index: u64, reset: bool, key: u8, value: u8) -> LoggedRecord {
+        let change = LoggedChange { key: vec![key], value: Some(vec![value]) };
+        let bytes = LogEntry { reset, changes: vec![change] }.encode();
+        LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes }
+    }
+
+    #[test]
+    fn a_hand_over_that_was_begun_anew_counts_whatever_the_one_before_it_left() {
+        let mut log = MemTabletLog::default();
+        let unfinished = [part(10, true, 1, 1), part(11, false, 2, 1), part(12, false, 3, 1)];
+        let whole = [part(11, true, 1, 2), part(12, false, 2, 2), part(13, false, 4, 2)];
+        log.append(&[unfinished, whole].concat()).unwrap();
+        log.sync().unwrap();
+        let mut store = MemStore::default();
+        // Once from nothing, and once more when the store has it all.
+        for _ in 0..2 {
+            assert_eq!(recover(&mut store, &mut log), Ok(vec![(Block::RING, LogIndex(13))]));
+            let range = bearing_seams::KeyRange { start: Vec::new(), end: None };
+            let pairs = store.range(Block::RING, &range, 9).unwrap();
+            assert_eq!(pairs, [(vec![1], vec![2]), (vec![2], vec![2]), (vec![4], vec![2])]);
+        }
+    }
 }

@@ -79,8 +79,11 @@ impl Ledger {
         }
         let missing = held.iter().find(|(key, value)| copied.get(*key) != Some(*value));
         let extra = copied.keys().find(|key| !held.contains_key(*key));
-        let key = missing.map(|(key, _)| key).or(extra).and_then(|key| Key::decode(key));
-        let what = format!("{tablet} came to {host:?} with other records than it had; the first is {key:?}");
+        let (missing, extra) =
+            (missing.and_then(|(key, _)| Key::decode(key)), extra.and_then(|key| Key::decode(key)));
+        let what = format!(
+            "{tablet} came to {host:?} with other records than it had: lost or changed {missing:?}, came back {extra:?}"
+        );
         self.blame(world, Promise::HandOver, what);
     }
 
