@@ -424,7 +424,14 @@ impl Sim {
                 }
                 self.world.clocks[usize::from(host.0)].wall_offset = offset;
                 // Half of them measure it.
-                self.judge_clock(host, offset.unsigned_abs() > 250 * MILLISECOND && offset % 2 == 0);
+                let noticed = offset.unsigned_abs() > 250 * MILLISECOND && offset % 2 == 0;
+                self.judge_clock(host, noticed);
+                if noticed && matches!(self.hosts.role(host), Role::Metadata(_)) {
+                    // Whoever has tablets there waits until somebody sets the clock.
+                    let spell = SECOND + offset.unsigned_abs() % (10 * SECOND);
+                    let right = Act::Clock(host, offset % (100 * MILLISECOND) as i64);
+                    self.world.after(spell, Happening::Act(right));
+                }
             }
             Act::FailSync(host) => match self.hosts.role(host) {
                 Role::Metadata(_) => self.metadata[index_of(host, 1)].fail_sync = true,
