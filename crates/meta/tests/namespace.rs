@@ -5,7 +5,7 @@ mod cluster;
 
 use bearing_meta::{Key, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
-use bearing_proto::client::{Answer, Body, Call};
+use bearing_proto::client::{Answer, Body, Call, RenameMode};
 use bearing_types::{Code, Cookie, FileType, Mode, NameHash, ServerId};
 use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
@@ -71,6 +71,51 @@ fn directories_nest_over_servers_and_go_only_when_empty() {
             ),
             Ok(2)
         );
+    });
+}
+
+#[test]
+fn what_a_client_did_not_mean_is_not_removed() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let (a, b) = (
+            cluster.create(ALICE, &root, "a").unwrap().node,
+            cluster.create(ALICE, &root, "b").unwrap().node,
+        );
+        let d = cluster.mkdir(ALICE, &root, "d").unwrap().node;
+        let (grant, who) = (root.clone(), root_user());
+        let unlink = |node| Call::Unlink {
+            grant: grant.clone(),
+            who: who.clone(),
+            name: name("a"),
+            node,
+            keep_open: false,
+        };
+        let rename = |moved, replaced| Call::Rename {
+            source: grant.clone(),
+            source_name: name("a"),
+            target: grant.clone(),
+            target_name: name("b"),
+            who: who.clone(),
+            mode: RenameMode::Replace,
+            moved,
+            replaced,
+            keep_open: false,
+        };
+        let rmdir =
+            |node| Call::RemoveDirectory { grant: grant.clone(), who: who.clone(), name: name("d"), node };
+        for (call, at) in [
+            (unlink(b), "a"),
+            (rmdir(a), "d"),
+            (rename(b, Some(b)), "b"),
+            (rename(a, Some(a)), "b"),
+            (rename(a, None), "b"),
+        ] {
+            assert_eq!(cluster.call(ALICE, position(&root, at), call.clone()), Err(Code::Stale), "{call:?}");
+        }
+        for (call, at) in [(rename(a, Some(b)), "b"), (rmdir(d), "d")] {
+            assert_eq!(cluster.call(ALICE, position(&root, at), call), Ok(Body::Done));
+        }
     });
 }
 
