@@ -38,6 +38,8 @@ const MAGIC: [u8; 4] = *b"BRNG";
 const SIGNED_BYTES: usize = 32;
 
 /// Everything that one process says to another.
+// Most messages are requests: a box for each would cost more than the room.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// Client to metadata server.
