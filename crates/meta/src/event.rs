@@ -26,6 +26,8 @@ pub struct LoadResult {
 }
 
 /// Something happened.
+// Most events are requests: a box for each would cost more than the room.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The server starts, with what [`crate::recover()`] found: it asks the coordinator for its tablets.

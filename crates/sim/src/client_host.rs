@@ -161,8 +161,14 @@ impl ClientHost {
     }
 
     /// Operations that should have been over long ago.
-    pub fn overdue(&self, world: &World, recorder: &Recorder, ledger: &Ledger) -> Vec<String> {
-        let late = |asked: &&Asked| world.now().0 > asked.invoked.0 + PATIENCE;
+    pub fn overdue(
+        &self,
+        world: &World,
+        recorder: &Recorder,
+        ledger: &Ledger,
+        peace: Instantly,
+    ) -> Vec<String> {
+        let late = |asked: &&Asked| world.now().0 > asked.invoked.0.max(peace.0) + PATIENCE;
         // Bytes that were never synced may be lost; who reads them is told so only when all hope is given up.
         let lost = |asked: &&Asked| match &asked.meaning {
             Meaning::Question(Query::Content { node, .. }) => {

@@ -2,7 +2,7 @@
 
 use crate::audit::Audit;
 use crate::client_host::ClientHost;
-use crate::clock::{MILLISECOND, SECOND};
+use crate::clock::{Instantly, MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts, Role};
 use crate::complaint::{Complaint, Promise};
 use crate::coordinator::CoordinatorHost;
@@ -62,6 +62,8 @@ pub struct Sim {
     pub clients: Vec<ClientHost>,
     nemesis: Nemesis,
     faults_on: bool,
+    /// When faults ended.
+    peace: Instantly,
     /// Until when each client was cut off last.
     cut_off_until: std::collections::BTreeMap<HostId, u64>,
     looked: u64,
@@ -120,6 +122,7 @@ impl Sim {
             clients,
             nemesis: Nemesis::new(rng.fork(5), hosts),
             faults_on: false,
+            peace: Instantly(0),
             cut_off_until: std::collections::BTreeMap::new(),
             looked: 0,
             about: options.about,
@@ -164,7 +167,20 @@ impl Sim {
 
     /// All faults end, and what is under way comes to its end.
     fn heal(&mut self) {
+        self.end_faults();
+        let end = self.world.now().0 + DRAIN_MAX;
+        self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
+        for client in self.clients.iter().filter(|client| !client.is_idle()) {
+            let what = format!("{:?} is still at work long after all faults were over", client.host);
+            self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
+        }
+        // Drops of links and ends of transactions may still be on their way.
+        self.settle();
+    }
+
+    fn end_faults(&mut self) {
         self.faults_on = false;
+        self.peace = self.world.now();
         self.set_crashes(0);
         self.world.network.heal();
         self.world.network.weather = Weather::FAIR;
@@ -176,14 +192,6 @@ impl Sim {
             self.judge_clock(host, false);
             self.start(host);
         }
-        let end = self.world.now().0 + DRAIN_MAX;
-        self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
-        for client in self.clients.iter().filter(|client| !client.is_idle()) {
-            let what = format!("{:?} is still at work long after all faults were over", client.host);
-            self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
-        }
-        // Drops of links and ends of transactions may still be on their way.
-        self.settle();
     }
 
     /// Runs on until nothing is on its way between servers; what stays is broken.
@@ -216,11 +224,18 @@ impl Sim {
             return;
         }
         self.looked = self.world.now().0;
+        let mut overdue = Vec::new();
         for client in &self.clients {
-            for what in client.overdue(&self.world, &self.recorder, &self.ledger) {
-                let what = format!("{:?} waits for ever: {what}", client.host);
-                self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
-            }
+            let late = client.overdue(&self.world, &self.recorder, &self.ledger, self.peace);
+            overdue.extend(late.into_iter().map(|what| format!("{:?} waits for ever: {what}", client.host)));
+        }
+        if self.faults_on && !overdue.is_empty() {
+            // While faults go on, nobody can promise an end. So they end, and whoever waits on then waits for ever.
+            self.world.counts.add("faults ended early, for an operation that took long");
+            return self.end_faults();
+        }
+        for what in overdue {
+            self.ledger.blame(&self.world, Promise::NoEndlessWait, what);
         }
     }
 
