@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use anyhow::{Context, Result};
 use bearing_env::{Destination, Endpoint, Incoming, Transport, random_u64};
 use bearing_lookup::ClientMap;
-use bearing_proto::client::{Call, Reply, Request};
+use bearing_proto::client::{Call, Reply, Request, Survey, Surveyed};
 use bearing_proto::envelope::{self, Packing};
 use bearing_proto::keys::{Key, session_secret};
 use bearing_proto::{Message, Sender};
@@ -33,6 +33,7 @@ pub struct Link {
     session: SessionId,
     map: ClientMap,
     incoming: Vec<Incoming>,
+    finished_below: Sequence,
 }
 
 impl Link {
@@ -47,7 +48,15 @@ impl Link {
         let server = cluster.address();
         let endpoint = Endpoint::client_at(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let key = session_secret(&cluster.enrolment_key()?, session);
-        Ok(Link { endpoint, server, key, session, map: ClientMap::new(), incoming: Vec::new() })
+        Ok(Link {
+            endpoint,
+            server,
+            key,
+            session,
+            map: ClientMap::new(),
+            incoming: Vec::new(),
+            finished_below: Sequence(0),
+        })
     }
 
     /// Its session.
@@ -71,6 +80,7 @@ impl Link {
         requests: impl IntoIterator<Item = Outgoing>,
         finished_below: Sequence,
     ) -> Result<()> {
+        self.finished_below = finished_below;
         let mut packing = Packing::new();
         for Outgoing { sequence, position, call } in requests {
             let epoch = self.map.locate(position).map_or(Epoch(0), |located| located.epoch);
@@ -78,6 +88,10 @@ impl Link {
             let fits = packing.push(&Message::Request(request), DATAGRAM_BYTES_MAX);
             anyhow::ensure!(fits, "so many operations do not fit a datagram; lower --packed");
         }
+        self.seal(packing)
+    }
+
+    fn seal(&mut self, packing: Packing) -> Result<()> {
         let packet = packing.seal(Sender::Client(self.session), Some(&self.key), &[]);
         self.endpoint
             .send(Destination::Address(self.server), Transport::Datagram, &packet)
@@ -92,6 +106,7 @@ impl Link {
     ) -> Result<u64> {
         self.endpoint.receive(Some(timeout), &mut self.incoming).context("receive from the server")?;
         let mut datagrams = 0;
+        let mut surveys = Vec::new();
         for packet in self.incoming.drain(..) {
             let opened =
                 envelope::open(&packet.bytes, Some(&self.key)).context("open the server's packet")?;
@@ -100,10 +115,19 @@ impl Link {
             for message in opened.messages {
                 match message {
                     Message::Reply(reply) => each(&mut self.map, reply)?,
+                    Message::Survey(survey) => surveys.push(survey),
                     // Nobody else uses what this client holds.
                     other => anyhow::bail!("the server sent something unexpected: {other:?}"),
                 }
             }
+        }
+        for Survey { tablet, epoch, number, .. } in surveys {
+            // Nothing is ever open here.
+            let finished_below = self.finished_below;
+            let surveyed = Surveyed { tablet, epoch, number, finished_below, open: Vec::new() };
+            let mut packing = Packing::new();
+            packing.push(&Message::Surveyed(surveyed), DATAGRAM_BYTES_MAX);
+            self.seal(packing)?;
         }
         Ok(datagrams)
     }
