@@ -6,21 +6,26 @@
 //! for a client. After a take-over, what sessions of the former owner may hold is unknown: changes that would need a recall wait until these
 //! sessions have dropped everything, or the longest lease has passed.
 
+use crate::cache::KeyHasher;
 use crate::config::Config;
 use bearing_proto::client::{LeaseKey, LeaseMs};
 use bearing_types::{Mono, SessionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
+/// Ends of leases are rounded up to such steps, so that what ends together is found together.
+const TICK: Duration = Duration::from_millis(50);
 /// A key that has leases is looked at no more often than this, to see which have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
-    entries: BTreeMap<LeaseKey, LeaseEntry>,
-    /// When each entry is looked at next: no step walks all of them.
-    due: BTreeSet<(Mono, LeaseKey)>,
+    /// Never walked, so its order does not matter.
+    entries: HashMap<LeaseKey, LeaseEntry, BuildHasherDefault<KeyHasher>>,
+    /// When entries are looked at next, by steps of [`TICK`]: no step walks all of them. A key may stand where its entry is not due any more.
+    due: BTreeMap<Mono, Vec<LeaseKey>>,
     recalls: BTreeMap<u64, RecallState>,
     /// Which key is being recalled from whom.
     recalled: BTreeSet<(SessionId, LeaseKey)>,
@@ -31,7 +36,8 @@ pub(crate) struct LeaseTable {
 
 #[derive(Debug)]
 struct LeaseEntry {
-    holders: BTreeMap<SessionId, Mono>,
+    /// In the order of the sessions; mostly one.
+    holders: Vec<(SessionId, Mono)>,
     quiet_until: Option<Mono>,
     /// The end of the last lease that nobody is remembered for.
     untracked_until: Option<Mono>,
@@ -77,7 +83,7 @@ impl Offer {
 
 impl LeaseEntry {
     fn new(due: Mono) -> LeaseEntry {
-        LeaseEntry { holders: BTreeMap::new(), quiet_until: None, untracked_until: None, uses: 0, due }
+        LeaseEntry { holders: Vec::new(), quiet_until: None, untracked_until: None, uses: 0, due }
     }
 
     fn is_quiet(&self, now: Mono) -> bool {
@@ -86,10 +92,15 @@ impl LeaseEntry {
 
     /// Lets go of what has ended. Gives when the next thing ends; `None` if nothing is left.
     fn expire(&mut self, now: Mono) -> Option<Mono> {
-        self.holders.retain(|_, until| *until > now);
+        self.holders.retain(|(_, until)| *until > now);
         self.quiet_until = self.quiet_until.filter(|until| *until > now);
         self.untracked_until = self.untracked_until.filter(|until| *until > now);
-        self.holders.values().copied().chain(self.quiet_until).chain(self.untracked_until).min()
+        let held = self.holders.iter().map(|(_, until)| *until);
+        held.chain(self.quiet_until).chain(self.untracked_until).min()
+    }
+
+    fn place(&self, session: SessionId) -> Result<usize, usize> {
+        self.holders.binary_search_by_key(&session, |(holder, _)| *holder)
     }
 }
 
@@ -116,7 +127,7 @@ impl LeaseTable {
         if entry.is_quiet(now) {
             return Offer::Nothing;
         }
-        if entry.holders.len() >= config.lease_holders_max && !entry.holders.contains_key(&session) {
+        if entry.holders.len() >= config.lease_holders_max && entry.place(session).is_err() {
             return Offer::Untracked(LeaseMs(config.lease_untracked.as_millis() as u32));
         }
         Offer::Tracked(length(entry.uses.saturating_add(1), config))
@@ -144,7 +155,11 @@ impl LeaseTable {
         match offer {
             Offer::Untracked(_) => entry.untracked_until = entry.untracked_until.max(Some(until)),
             Offer::Tracked(_) | Offer::Nothing => {
-                let held = entry.holders.entry(session).or_insert(until);
+                let place = entry.place(session).unwrap_or_else(|place| {
+                    entry.holders.insert(place, (session, until));
+                    place
+                });
+                let (_, held) = &mut entry.holders[place];
                 *held = (*held).max(until);
                 return *held;
             }
@@ -155,8 +170,9 @@ impl LeaseTable {
     /// The entry of a key; a new one is looked at when `until` comes.
     fn entry(&mut self, key: LeaseKey, until: Mono) -> &mut LeaseEntry {
         self.entries.entry(key).or_insert_with(|| {
-            self.due.insert((until, key));
-            LeaseEntry::new(until)
+            let due = tick_after(until);
+            self.due.entry(due).or_default().push(key);
+            LeaseEntry::new(due)
         })
     }
 
@@ -255,7 +271,9 @@ impl LeaseTable {
     fn drop_held(&mut self, session: SessionId, keys: &[LeaseKey], now: Mono, config: &Config) {
         for key in keys {
             let Some(entry) = self.entries.get_mut(key) else { continue };
-            entry.holders.remove(&session);
+            if let Ok(place) = entry.place(session) {
+                entry.holders.remove(place);
+            }
             if entry.holders.is_empty() {
                 entry.quiet_until = Some(now.after(config.recall_quiet));
             }
@@ -265,9 +283,7 @@ impl LeaseTable {
     /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given.
     pub fn changed(&mut self, keys: &[LeaseKey]) {
         for key in keys {
-            if let Some(entry) = self.entries.remove(key) {
-                self.due.remove(&(entry.due, *key));
-            }
+            self.entries.remove(key);
         }
     }
 
@@ -292,20 +308,30 @@ impl LeaseTable {
             self.end(number);
         }
         self.inherited.retain(|_, until| *until > now);
-        while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
-            self.due.remove(&(due, key));
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            match entry.expire(now) {
-                Some(next) => {
-                    entry.due = next.max(now.after(LOOK_EVERY));
-                    self.due.insert((entry.due, key));
-                }
-                None => {
-                    self.entries.remove(&key);
+        while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= now) {
+            let (due, keys) = bucket.remove_entry();
+            for key in keys {
+                let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.due == due) else {
+                    continue;
+                };
+                match entry.expire(now) {
+                    Some(next) => {
+                        entry.due = tick_after(next.max(now.after(LOOK_EVERY)));
+                        self.due.entry(entry.due).or_default().push(key);
+                    }
+                    None => {
+                        self.entries.remove(&key);
+                    }
                 }
             }
         }
     }
+}
+
+/// The end of the tick in which a moment lies.
+fn tick_after(moment: Mono) -> Mono {
+    let tick = TICK.as_nanos() as u64;
+    Mono(moment.0.div_ceil(tick).saturating_mul(tick))
 }
 
 fn length(uses: u32, config: &Config) -> LeaseMs {
@@ -435,7 +461,9 @@ mod tests {
         let later = Mono(200_000_000);
         table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), later);
         table.expire(Mono(349_000_000));
-        assert_eq!(table.entries.len(), 51, "nodes 50 to 99, and the renewed one");
+        assert_eq!(table.entries.len(), 99, "all but the first: ends are rounded up");
+        table.expire(Mono(350_000_000));
+        assert_eq!(table.entries.len(), 50, "nodes 51 to 99, and the renewed one");
         table.expire(Mono(1_000_000_000));
         assert_eq!(table.entries.len(), 1);
         assert_eq!(table.holders(&[KEY], None, Mono(1_000_000_000)).len(), 1);

@@ -8,15 +8,18 @@
 //! Bounded: above so many files of one session it is only known that this session may have *any* file of the tablet open, until it has said
 //! which. Marks of orphans are kept beside that: the log has them too.
 
+use crate::cache::KeyHasher;
 use crate::config::Config;
 use bearing_types::{Mono, NodeId, Sequence, SessionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTable {
     sessions: BTreeMap<SessionId, Opener>,
-    by_node: BTreeMap<NodeId, BTreeSet<SessionId>>,
+    /// The sessions of each file, in order; mostly one. Never walked, so its own order does not matter.
+    by_node: HashMap<NodeId, Vec<SessionId>, BuildHasherDefault<KeyHasher>>,
     /// Sessions that may have any file open.
     coarse: BTreeSet<SessionId>,
     /// When each session is looked at next.
@@ -113,7 +116,7 @@ impl OpenTable {
             self.forget_details(session, by, ask_at);
             return;
         }
-        self.by_node.entry(node).or_default().insert(session);
+        self.note_pair(session, node);
         self.change(session, |opener| opener.give(node, by, ask_at));
     }
 
@@ -138,7 +141,7 @@ impl OpenTable {
 
     /// The log says from now on that this session keeps an unlinked node. It is asked whether it does unless it said so.
     pub fn orphaned(&mut self, session: SessionId, node: NodeId, now: Mono) {
-        self.by_node.entry(node).or_default().insert(session);
+        self.note_pair(session, node);
         self.change(session, |opener| {
             if opener.files.get(&node).is_none_or(|given| given.said != Said::Open) {
                 opener.give_at_least(node, now);
@@ -304,7 +307,7 @@ impl OpenTable {
     }
 
     fn hear_open(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) {
-        self.by_node.entry(node).or_default().insert(session);
+        self.note_pair(session, node);
         self.change(session, |opener| {
             opener.give_at_least(node, now);
             opener.ask_again(node, now.after(config.survey_opened), Said::Open);
@@ -324,9 +327,18 @@ impl OpenTable {
         }
     }
 
+    fn note_pair(&mut self, session: SessionId, node: NodeId) {
+        let sessions = self.by_node.entry(node).or_default();
+        if let Err(place) = sessions.binary_search(&session) {
+            sessions.insert(place, session);
+        }
+    }
+
     fn forget_pair(&mut self, session: SessionId, node: NodeId) {
         if let Some(sessions) = self.by_node.get_mut(&node) {
-            sessions.remove(&session);
+            if let Ok(place) = sessions.binary_search(&session) {
+                sessions.remove(place);
+            }
             if sessions.is_empty() {
                 self.by_node.remove(&node);
             }
