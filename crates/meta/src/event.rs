@@ -5,7 +5,7 @@ use bearing_proto::client::{Recall, Recalled, Reply, Request, ServerEntry, Surve
 use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
-use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair};
+use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
 use bearing_types::{Block, LogIndex, MapVersion, ServerId, SessionId};
 
 /// Identifies a load.
@@ -23,6 +23,23 @@ pub struct LoadResult {
     pub values: Vec<Option<Vec<u8>>>,
     /// The pairs of the ranges.
     pub ranges: Vec<Vec<Pair>>,
+}
+
+impl LoadResult {
+    /// Reads what [`Command::Load`] asks of a store.
+    pub fn read(
+        store: &mut dyn Store,
+        tablet: Block,
+        keys: &[Vec<u8>],
+        ranges: &[(KeyRange, usize)],
+    ) -> EngineResult<LoadResult> {
+        let values = keys.iter().map(|key| store.get(tablet, key)).collect::<EngineResult<_>>()?;
+        let ranges = ranges
+            .iter()
+            .map(|(range, count_max)| store.range(tablet, range, *count_max))
+            .collect::<EngineResult<_>>()?;
+        Ok(LoadResult { values, ranges })
+    }
 }
 
 /// Something happened.

@@ -129,7 +129,9 @@ fn died() -> EngineError {
 
 fn carry_out(store: &mut impl Store, work: Work) -> Done {
     match work {
-        Work::Load(ticket, tablet, keys, ranges) => Done::Loaded(ticket, load(store, tablet, &keys, &ranges)),
+        Work::Load(ticket, tablet, keys, ranges) => {
+            Done::Loaded(ticket, LoadResult::read(store, tablet, &keys, &ranges))
+        }
         Work::Apply(tablet, index, changes) => {
             Done::Applied(tablet, index, store.apply(tablet, index, &changes))
         }
@@ -137,20 +139,6 @@ fn carry_out(store: &mut impl Store, work: Work) -> Done {
         Work::Remove(tablet) => Done::Tablet(store.remove_tablet(tablet)),
         Work::Flush => Done::Flushed(store.flush()),
     }
-}
-
-fn load(
-    store: &mut impl Store,
-    tablet: Block,
-    keys: &[Vec<u8>],
-    ranges: &[(KeyRange, usize)],
-) -> EngineResult<LoadResult> {
-    let values = keys.iter().map(|key| store.get(tablet, key)).collect::<EngineResult<_>>()?;
-    let ranges = ranges
-        .iter()
-        .map(|(range, count_max)| store.range(tablet, range, *count_max))
-        .collect::<EngineResult<_>>()?;
-    Ok(LoadResult { values, ranges })
 }
 
 #[cfg(test)]

@@ -15,9 +15,7 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{
-    EngineResult, KeyRange, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog,
-};
+use bearing_seams::{LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
 use bearing_types::{Block, LogIndex, ServerId, SessionId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
@@ -287,7 +285,7 @@ impl MetaHost {
             }
             Command::Append(number, record) => self.append(world, number, record),
             Command::Load { ticket, tablet, keys, ranges } => {
-                let result = read(&mut self.store, tablet, &keys, &ranges);
+                let result = LoadResult::read(&mut self.store, tablet, &keys, &ranges);
                 self.report(world, Event::Loaded(ticket, result));
             }
             Command::Apply(tablet, index, changes) => {
@@ -437,18 +435,4 @@ impl MetaHost {
             world.at(at, Happening::Wake(self.host, life));
         }
     }
-}
-
-fn read(
-    store: &mut MemStore,
-    tablet: Block,
-    keys: &[Vec<u8>],
-    ranges: &[(KeyRange, usize)],
-) -> EngineResult<LoadResult> {
-    let values = keys.iter().map(|key| store.get(tablet, key)).collect::<EngineResult<_>>()?;
-    let ranges = ranges
-        .iter()
-        .map(|(range, count_max)| store.range(tablet, range, *count_max))
-        .collect::<EngineResult<_>>()?;
-    Ok(LoadResult { values, ranges })
 }

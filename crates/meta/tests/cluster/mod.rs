@@ -258,12 +258,8 @@ impl Cluster {
                     self.events.push_back((id, Event::Loaded(ticket, Err(error))));
                 }
                 Command::Load { ticket, tablet, keys, ranges } => {
-                    let values = keys.iter().map(|key| host.store.get(tablet, key).unwrap()).collect();
-                    let ranges = ranges
-                        .iter()
-                        .map(|(range, count)| host.store.range(tablet, range, *count).unwrap())
-                        .collect();
-                    self.events.push_back((id, Event::Loaded(ticket, Ok(LoadResult { values, ranges }))));
+                    let loaded = LoadResult::read(&mut host.store, tablet, &keys, &ranges);
+                    self.events.push_back((id, Event::Loaded(ticket, loaded)));
                 }
                 Command::Apply(tablet, index, changes) => {
                     host.store.apply(tablet, index, &changes).unwrap();
