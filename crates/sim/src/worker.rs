@@ -350,7 +350,8 @@ fn stepped(
             let piece = bearing_workload::Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());
             run.own.unflushed.push(piece);
-            run.written.push(asked.invoked);
+            // A write may have waited for an append of the same file: it is in the buffer when it is answered.
+            run.written.push(now);
         }
         (FileSteps::Append { bytes, .. }, Ok(Answer::Written(count))) => {
             if *count as usize != bytes.len() {
