@@ -118,7 +118,6 @@ pub(crate) struct Leaving {
 pub(crate) struct Tablet {
     pub block: Block,
     pub epoch: Epoch,
-    /// The version of its register at the coordinator.
     pub phase: Phase,
     pub cache: Cache,
     pub locked: BTreeMap<Key, LockedBy>,
