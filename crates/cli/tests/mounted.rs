@@ -219,6 +219,25 @@ fn a_busy_mount_point_is_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_machine_without_fuse_is_told_what_is_missing_before_anything_starts() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::new("deviceless");
+    // In a namespace of its own, where /dev holds nothing but what any program needs.
+    let script = format!(
+        "unshare --mount sh -c 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 && exec {} up --dir {} --mount {} --detach' 2>&1; echo \"exit $?\"",
+        env!("CARGO_BIN_EXE_bearing"),
+        cluster.dir(),
+        shown(&cluster.mnt()),
+    );
+    let said = shell(&script).ok();
+    assert!(said.contains("/dev/fuse is missing") && said.contains("modprobe fuse"), "{said}");
+    assert!(said.contains("exit 1"), "{said}");
+    assert!(cluster.daemons().is_empty(), "nothing runs");
+}
+
+#[test]
 fn a_mount_in_use_does_not_hold_up_the_end() {
     if !can_mount() {
         return;

@@ -16,7 +16,6 @@ mod config;
 mod counters;
 mod event;
 mod file;
-mod grants;
 mod hub;
 mod lease;
 mod machine;

@@ -83,19 +83,11 @@ impl Client {
                 continue;
             }
             self.hub.with(State::send_requests);
-            let mut waits = true;
-            while let Some(sequence) = self.hub.with(State::begin_fetching_grants) {
-                self.tasks.add(Box::pin(self.hub.clone().fetch_grants(sequence)));
-                waits = false;
-            }
             // A request whose position nobody knows has just asked for a map.
-            if self.hub.with(State::begin_fetching_map) {
-                self.tasks.add(Box::pin(self.hub.clone().fetch_maps()));
-                waits = false;
-            }
-            if waits {
+            if !self.hub.with(State::begin_fetching_map) {
                 return;
             }
+            self.tasks.add(Box::pin(self.hub.clone().fetch_maps()));
         }
     }
 }

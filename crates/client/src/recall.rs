@@ -99,7 +99,6 @@ impl State {
         for key in keys {
             self.cache.recall(*key, self.now.mono, &mut kernel);
         }
-        self.doubt_grants_of(keys);
         self.prune_leases();
         if !kernel.is_empty() {
             self.invalidate(kernel);
@@ -112,7 +111,6 @@ impl State {
         self.cache.recall_block(block, self.now.mono, &mut kernel);
         // Data of open files may be in the kernel without any lease of ours.
         kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
-        self.doubt_grants_in(block);
         self.prune_leases();
         if !kernel.is_empty() {
             self.invalidate(kernel);

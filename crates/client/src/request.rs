@@ -1,11 +1,10 @@
 //! Requests to metadata servers: numbered, sent, sent again, referred, retried, given up.
 //!
 //! Invariants: a request keeps its number whatever happens to it, so that a mutation is executed at most once; `finished_below` never passes
-//! an outstanding one; every outstanding request has one time set. What is sent again shows no grant that may have changed since (`grants.rs`).
-//! Else, what a request asks is not looked at here, except for how it travels.
+//! an outstanding one; every outstanding request has one time set. What
+//! a request asks is not looked at here, except for how it travels.
 
 use crate::event::{Command, Target, Transport};
-use crate::grants;
 use crate::hub::{Hub, State};
 use crate::lease::{Mark, Stamp};
 use crate::session::Phase;
@@ -13,8 +12,7 @@ use crate::task::{Promise, promise};
 use crate::timer::Timer;
 use bearing_lookup::Located;
 use bearing_proto::Message;
-use bearing_proto::client::{Answer, Body, Call, Handle, LeaseKey, Reply, Request};
-use bearing_proto::grant::Grant;
+use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply, Request};
 use bearing_types::{Block, Code, Epoch, Mono, Position, Sequence, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,8 +52,6 @@ enum Waits {
     Pause,
     /// For a map that says who owns the position.
     Map,
-    /// For newer grants than those it showed before.
-    Grants,
 }
 
 struct Outstanding {
@@ -69,8 +65,6 @@ struct Outstanding {
     /// What was finished when the request was made, if it says whether a file is open: that is of this moment, however late it is sent.
     as_of: Option<Sequence>,
     sends: u32,
-    /// The grants it shows may be outdated.
-    grants_old: bool,
     retries: u32,
     referrals: u32,
     due: Mono,
@@ -83,48 +77,16 @@ pub(crate) struct Requests {
     outstanding: BTreeMap<Sequence, Outstanding>,
     next: Sequence,
     sending: Vec<Sequence>,
-    /// Requests whose grants have to be fetched.
-    want_grants: Vec<Sequence>,
 }
 
 impl Requests {
     pub fn new() -> Requests {
-        Requests {
-            outstanding: BTreeMap::new(),
-            next: Sequence(1),
-            sending: Vec::new(),
-            want_grants: Vec::new(),
-        }
+        Requests { outstanding: BTreeMap::new(), next: Sequence(1), sending: Vec::new() }
     }
 
     /// The oldest mark of a request that may still be answered.
     pub fn oldest_mark(&self) -> Option<Mark> {
         self.outstanding.values().filter_map(|request| request.first_sent).map(|(_, mark)| mark).min()
-    }
-
-    /// The directories whose grants a request shows.
-    pub fn directories_shown(&mut self, sequence: Sequence) -> Vec<Handle> {
-        let Some(request) = self.outstanding.get_mut(&sequence) else { return Vec::new() };
-        let shown = grants::grants_in(&mut request.call);
-        let mut shown: Vec<Handle> = shown.iter().map(|grant| grants::directory_of(grant)).collect();
-        shown.dedup();
-        shown
-    }
-
-    /// Has a request show a newer grant.
-    pub fn show_grant(&mut self, sequence: Sequence, newer: &Grant) {
-        let Some(request) = self.outstanding.get_mut(&sequence) else { return };
-        for shown in grants::grants_in(&mut request.call) {
-            grants::replace(shown, newer);
-        }
-    }
-
-    /// Requests that show grants of such directories get new ones before they are sent again.
-    pub fn doubt_grants(&mut self, concerned: impl Fn(Handle) -> bool) {
-        for request in self.outstanding.values_mut() {
-            let shown = grants::grants_in(&mut request.call);
-            request.grants_old |= shown.iter().any(|grant| concerned(grants::directory_of(grant)));
-        }
     }
 
     /// All requests below this one are finished: their replies were taken, or never will be.
@@ -197,7 +159,6 @@ impl State {
         self.leases.end_change(keys);
         self.prune_leases();
         self.plan_renewals_of(keys);
-        self.doubt_grants_of(keys);
     }
 
     fn begin_request(
@@ -225,7 +186,6 @@ impl State {
             sent_to: None,
             first_sent: None,
             sends: 0,
-            grants_old: false,
             retries: 0,
             referrals: 0,
             due: deadline,
@@ -254,10 +214,6 @@ impl State {
     }
 
     fn route(&mut self, sequence: Sequence) -> Option<(Target, Transport, Block)> {
-        if !self.has_good_grants(sequence) {
-            self.wait_for_grants(sequence);
-            return None;
-        }
         let request = self.requests.outstanding.get_mut(&sequence)?;
         if request.whom == Whom::Anybody {
             // Every other time somebody else than the shell's choice, in case all addresses it was given are gone.
@@ -306,40 +262,6 @@ impl State {
         self.pause_request(sequence, pause);
         self.out.push(Command::Send { to, transport, message, attachment: Vec::new() });
         step.into_iter().for_each(|name| self.step(name));
-    }
-
-    /// Whether what a request shows is good, or could be replaced by what is leased.
-    fn has_good_grants(&mut self, sequence: Sequence) -> bool {
-        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return true };
-        // What was never sent was made just now.
-        if !std::mem::take(&mut request.grants_old) || request.sends == 0 {
-            return true;
-        }
-        let mut call = std::mem::replace(&mut request.call, Call::Statfs);
-        let good = self.renew_grants(&mut call);
-        if let Some(request) = self.requests.outstanding.get_mut(&sequence) {
-            request.call = call;
-        }
-        good
-    }
-
-    fn wait_for_grants(&mut self, sequence: Sequence) {
-        let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
-        request.waits = Waits::Grants;
-        self.requests.want_grants.push(sequence);
-        self.pause_request(sequence, self.config.request_deadline);
-    }
-
-    /// The next request whose grants have to be fetched.
-    pub fn begin_fetching_grants(&mut self) -> Option<Sequence> {
-        self.requests.want_grants.pop()
-    }
-
-    /// A request shows grants that were just fetched. If they were recalled on their way here, they are fetched again.
-    pub fn grants_came(&mut self, sequence: Sequence) {
-        if self.requests.outstanding.get(&sequence).is_some_and(|request| request.waits == Waits::Grants) {
-            self.send_again(sequence);
-        }
     }
 
     fn wait_for_map(&mut self, sequence: Sequence) {
@@ -485,8 +407,6 @@ impl State {
         let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
         let retries = request.retries;
         request.retries += 1;
-        // A change of its directory may be what it has to wait for.
-        request.grants_old = true;
         request.waits = Waits::Pause;
         let own = self.random.backed_off(self.config.retry_pause, self.config.retry_pause_max, retries);
         self.pause_request(sequence, own.max(Duration::from_micros(u64::from(after_us))));

@@ -13,8 +13,8 @@ pub struct Config {
     pub lease_max: Duration,
     /// The shortest lease worth giving.
     pub lease_min: Duration,
-    /// How long a grant is good. Recalls, not this, take it away in time; it only bounds what a client that cheats can do, and it is long so that servers
-    /// whose clocks are far apart still take each other's grants.
+    /// How long a grant is good. For changes, fragments refuse one that is older than the last chmod; for lookups and listings, recalls take it away in time.
+    /// This only bounds what a client that cheats can see, and it is long so that servers whose clocks are far apart still take each other's grants.
     pub grant_life: Duration,
     /// How long a data capability is good.
     pub capability_life: Duration,
@@ -106,6 +106,14 @@ impl Config {
             #[cfg(feature = "mutants")]
             mutant: None,
         }
+    }
+
+    /// Whether a fragment takes changes under any grant: a planted bug, never otherwise.
+    pub(crate) fn takes_old_grants(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::GrantAfterChmod);
+        #[cfg(not(feature = "mutants"))]
+        return false;
     }
 
     /// Whether changes do not look for leases of others: a planted bug, never otherwise.

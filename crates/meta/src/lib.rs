@@ -23,6 +23,7 @@ mod machine;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod namespace;
+mod older;
 mod opens;
 mod ops;
 mod parts;

@@ -12,6 +12,8 @@ pub enum Mutant {
     WrongSyncOrder,
     /// A create is accepted in a directory that was removed.
     GrantAfterRmdir,
+    /// A change in a directory is accepted under a grant from before its last chmod or chown.
+    GrantAfterChmod,
     /// A reply leaves before its record is committed.
     ReplyBeforeCommit,
     /// A change keeps its keys locked while it waits for a recall, instead of dropping everything and answering "retry". With a client whose kernel
@@ -24,11 +26,12 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 7] = [
+    pub const ALL: [(&'static str, Mutant); 8] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
         ("grant-after-rmdir", Mutant::GrantAfterRmdir),
+        ("grant-after-chmod", Mutant::GrantAfterChmod),
         ("reply-before-commit", Mutant::ReplyBeforeCommit),
         ("recall-while-holding", Mutant::RecallWhileHolding),
         ("forgotten-opener", Mutant::ForgottenOpener),

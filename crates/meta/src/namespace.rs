@@ -91,28 +91,40 @@ pub(crate) fn remove(view: &mut View, slot: &Slot) {
 }
 
 /// The directory's content in this tablet, about to get a name. If it does not exist yet, the directory's node has to list this tablet first.
-pub(crate) fn fragment_for_insert(view: &mut View, seat: &Seat) -> Decide<FragmentRecord> {
+pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<FragmentRecord> {
+    let seat = &grant.seat;
     if let Some(fragment) = view.fragment(seat.node)? {
-        return Ok(fragment);
+        return young_enough(view, fragment, grant.access_version);
     }
     if view.get(Key::Dead(seat.node))?.is_some() {
         #[cfg(feature = "mutants")]
         if view.config.mutant == Some(crate::mutant::Mutant::GrantAfterRmdir) {
-            return Ok(empty_fragment(view.time()));
+            return Ok(empty_fragment(view.time(), grant.access_version));
         }
         return Err(Stop::Refuse(Code::NotFound));
     }
     let directory = Handle { node: seat.node, home: seat.home };
     let block = view.tablet;
     match view.ask(seat.home, Question::ListFragment { directory, block })? {
-        Told::Listed => Ok(empty_fragment(view.time())),
+        Told::Listed { access_version } => {
+            let fragment = empty_fragment(view.time(), access_version);
+            young_enough(view, fragment, grant.access_version)
+        }
         _ => Err(Stop::Later),
     }
 }
 
+/// Who shows a grant from before the last chmod or chown has to ask for a new one, however late the request comes and whether its client still lives.
+fn young_enough(view: &View, fragment: FragmentRecord, shown: Version) -> Decide<FragmentRecord> {
+    if shown < fragment.access_version && !view.config.takes_old_grants() {
+        return Err(Stop::Refuse(Code::Unauthenticated));
+    }
+    Ok(fragment)
+}
+
 /// A fragment without entries.
-pub(crate) fn empty_fragment(born: Wall) -> FragmentRecord {
-    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1) }
+pub(crate) fn empty_fragment(born: Wall, access_version: Version) -> FragmentRecord {
+    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1), access_version }
 }
 
 /// Writes a fragment back with other counts.
@@ -132,9 +144,14 @@ pub(crate) fn count(
     view.changes(LeaseKey::Content(directory));
 }
 
-/// The fragment of a directory that has a name here.
-pub(crate) fn fragment_with_entries(view: &mut View, directory: NodeId) -> Decide<FragmentRecord> {
-    view.fragment(directory)?.ok_or(Stop::Refuse(Code::Io))
+/// The fragment of a directory that has a name here, about to change under a grant.
+pub(crate) fn fragment_with_entries(
+    view: &mut View,
+    directory: NodeId,
+    access_version: Version,
+) -> Decide<FragmentRecord> {
+    let fragment = view.fragment(directory)?.ok_or(Stop::Refuse(Code::Io))?;
+    young_enough(view, fragment, access_version)
 }
 
 /// The client has released its own leases on what it believes a name to lead to; on another node it may still hold some.
@@ -252,7 +269,7 @@ pub(crate) fn make_directory_node(
     let mut fragments = Vec::new();
     if view.tablet.covers(seat.name_block) {
         fragments.push(view.tablet);
-        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born)));
+        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born, Version(0))));
     }
     let mut attributes = new_attributes(view, FileType::Directory, access);
     attributes.links = 2;
@@ -261,8 +278,14 @@ pub(crate) fn make_directory_node(
     {
         *time = born;
     }
-    let content =
-        DirectoryContent { seat, parent, name: name.to_vec(), fragments, modified_set: Wall(i64::MIN) };
+    let content = DirectoryContent {
+        seat,
+        parent,
+        name: name.to_vec(),
+        fragments,
+        modified_set: Wall(i64::MIN),
+        access_version: Version(0),
+    };
     let record = NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) };
     view.put_node(seat.node, record.clone());
     record
@@ -319,6 +342,7 @@ pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord)
         session: view.session.ok_or(Stop::Refuse(Code::SessionEnded))?,
         seat: directory.seat,
         access: record.access(),
+        access_version: directory.access_version,
         acl: AclHash(0),
         quota: QuotaId(0),
         expires: view.now.wall.after(view.config.grant_life),

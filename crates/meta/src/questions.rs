@@ -46,11 +46,12 @@ fn list_fragment(view: &mut View, directory: Handle, block: Block) -> Decide<Tol
     let NodeContent::Directory(content) = &mut record.content else {
         return Err(Stop::Refuse(Code::NotDirectory));
     };
+    let access_version = content.access_version;
     if !content.fragments.iter().any(|listed| listed.covers(block)) {
         content.fragments.push(block);
         view.put_node(directory.node, record);
     }
-    Ok(Told::Listed)
+    Ok(Told::Listed { access_version })
 }
 
 fn take_ids(view: &mut View, count: u32) -> Decide<Told> {

@@ -4,6 +4,7 @@
 //! version that this program does not know is refused, never guessed at.
 
 use crate::key::Key;
+use crate::older;
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::peer::{ItemId, Promise, Work};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of stored records.
-pub const RECORD_VERSION: u8 = 1;
+pub const RECORD_VERSION: u8 = 2;
 /// The version of log records.
 pub const LOG_VERSION: u8 = 1;
 /// Room for most records, so that few of them grow while they are encoded.
@@ -78,6 +79,8 @@ pub struct DirectoryContent {
     pub fragments: Vec<Block>,
     /// When somebody last set its content change time: changes of its fragments up to then do not show in that time.
     pub modified_set: Wall,
+    /// Grows when its mode, owner or group changes.
+    pub access_version: Version,
 }
 
 /// A directory's content in one tablet.
@@ -91,6 +94,8 @@ pub struct FragmentRecord {
     pub modified: Wall,
     /// Grows with every change of the entries.
     pub version: Version,
+    /// Changes under a grant of an older access version of the directory are refused.
+    pub access_version: Version,
 }
 
 /// A run of a file's bytes; the file offset is in the key.
@@ -236,7 +241,10 @@ impl Record {
 
     /// A record from its bytes.
     pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
-        decode_versioned(bytes, RECORD_VERSION)
+        match bytes.split_first() {
+            Some((&older::V1, body)) => older::decode(body).map_err(|_| RecordError::Malformed),
+            _ => decode_versioned(bytes, RECORD_VERSION),
+        }
     }
 }
 

@@ -309,7 +309,10 @@ impl MetaServer {
         let node = root_node(seat, tablet.block, now.wall);
         let mut batch = BTreeMap::from([(Key::Node(seat.node), Some(Record::Node(Box::new(node))))]);
         if tablet.block.covers(seat.name_block) {
-            batch.insert(Key::Fragment(seat.node), Some(Record::Fragment(empty_fragment(now.wall))));
+            batch.insert(
+                Key::Fragment(seat.node),
+                Some(Record::Fragment(empty_fragment(now.wall, Version(0)))),
+            );
         }
         tablet.write(batch, number, out);
     }
@@ -358,8 +361,14 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
         version: Version(1),
     };
     let fragments = if block.covers(seat.name_block) { vec![block] } else { Vec::new() };
-    let content =
-        DirectoryContent { seat, parent: root, name: Vec::new(), fragments, modified_set: Wall(i64::MIN) };
+    let content = DirectoryContent {
+        seat,
+        parent: root,
+        name: Vec::new(),
+        fragments,
+        modified_set: Wall(i64::MIN),
+        access_version: Version(0),
+    };
     NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) }
 }
 

@@ -5,7 +5,7 @@ mod cluster;
 
 use bearing_meta::{Event, Key, Note};
 use bearing_placement::{Scheme, position_of_session};
-use bearing_proto::client::{Answer, Call, NewNode, Request};
+use bearing_proto::client::{Answer, AttributeChange, Call, Handle, NewNode, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
 use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence, Wall};
@@ -38,6 +38,57 @@ fn a_grant_is_good_for_its_session_unchanged_and_for_its_time() {
     cluster.pass(Duration::from_secs(10));
     cluster.pass(Duration::from_secs(2));
     assert_eq!(cluster.create(ALICE, &grant, "late"), Err(Code::Unauthenticated));
+}
+
+fn chmod(cluster: &mut Cluster, directory: Handle, mode: u32) {
+    let change = AttributeChange { mode: Some(Mode::new(mode)), ..AttributeChange::default() };
+    let call = Call::SetAttributes { node: directory, who: root_user(), change, token: None };
+    cluster.call(BOB, directory.home, call).unwrap();
+}
+
+#[test]
+fn no_change_is_made_under_a_grant_from_before_a_chmod_however_late_it_comes() {
+    for scheme in Scheme::ALL {
+        let mut cluster = Cluster::new(3, scheme);
+        cluster.open_session(ALICE);
+        cluster.open_session(BOB);
+        let root = cluster.root(ALICE).grant;
+        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
+        let old = cluster.directory(ALICE, directory).unwrap().grant;
+        // With `hash` these names, and those below, lie in many tablets: some have a fragment by now, some have not.
+        for number in 0..5 {
+            cluster.create(ALICE, &old, &format!("before-{number}")).unwrap();
+        }
+        let sub = cluster.mkdir(ALICE, &old, "sub").unwrap();
+        let other = cluster.mkdir(ALICE, &root, "other").unwrap();
+        let elsewhere = cluster.directory(ALICE, other).unwrap().grant;
+        let file = cluster.create(ALICE, &elsewhere, "file").unwrap();
+        chmod(&mut cluster, directory, 0o2755);
+
+        let late = Err(Code::Unauthenticated);
+        for number in 0..40 {
+            assert_eq!(cluster.create(ALICE, &old, &format!("f{number}")), late, "{scheme:?}");
+            assert_eq!(cluster.mkdir(ALICE, &old, &format!("d{number}")), late, "{scheme:?}");
+            assert_eq!(cluster.link(ALICE, file, &old, &format!("l{number}")), late, "{scheme:?}");
+        }
+        let late = Err(Code::Unauthenticated);
+        assert_eq!(cluster.unlink(ALICE, &old, "before-0"), late);
+        assert_eq!(cluster.rmdir(ALICE, &old, "sub"), late);
+        assert_eq!(cluster.rename(ALICE, (&old, "before-1"), (&elsewhere, "moved")), late);
+        assert_eq!(cluster.rename(ALICE, (&elsewhere, "file"), (&old, "moved")), late);
+        assert_eq!(cluster.rename(ALICE, (&elsewhere, "file"), (&old, "before-2")), late);
+
+        let new = cluster.directory(ALICE, directory).unwrap().grant;
+        let made = cluster.mkdir(ALICE, &new, "inherits").unwrap();
+        let made = cluster.directory(ALICE, made).unwrap();
+        assert!(made.grant.body.access.mode.has(Mode::SETGID), "{scheme:?}");
+        cluster.rename(ALICE, (&new, "before-1"), (&elsewhere, "moved")).unwrap();
+        cluster.rmdir(ALICE, &new, "sub").unwrap();
+        assert_eq!(cluster.directory(ALICE, sub).map(|_| ()), Err(Code::Stale));
+        // What changes no mode and no owner leaves grants as they are.
+        chmod(&mut cluster, directory, 0o2755);
+        cluster.create(ALICE, &new, "after").unwrap();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::keys::{Key, Mac};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, AclHash, ChunkId, Epoch, FilesystemId, NameKey, NodeId, QuotaId, SessionId, Wall,
+    Access, AclHash, ChunkId, Epoch, FilesystemId, NameKey, NodeId, QuotaId, SessionId, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,8 @@ pub struct GrantBody {
     pub seat: Seat,
     /// The directory's mode, owner and group.
     pub access: Access,
+    /// Grows with every change of these: a fragment refuses changes under an older grant than the newest that it was told of.
+    pub access_version: Version,
     /// The hash of its access control list.
     pub acl: AclHash,
     /// The directory whose quota counts its entries.

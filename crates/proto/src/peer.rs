@@ -4,7 +4,7 @@ use crate::client::{ChunkRef, Handle, NodeView};
 use bearing_placement::Seat;
 use bearing_types::{
     Access, Block, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId, Position,
-    SessionId, TransactionId, Uid, Wall,
+    SessionId, TransactionId, Uid, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -179,6 +179,8 @@ pub enum Part {
         name: Name,
         /// The user, for the sticky rule, with the directory's mode and owner.
         remover: Remover,
+        /// The directory's access version that the shown grant is of.
+        access_version: Version,
         /// When.
         changed: Wall,
     },
@@ -213,6 +215,13 @@ pub enum Part {
     KillFragment {
         /// The directory.
         node: NodeId,
+    },
+    /// chmod or chown of a directory, at each listed fragment: it takes changes under no older grant from now on.
+    AgeGrants {
+        /// The directory.
+        node: NodeId,
+        /// Its new access version.
+        access_version: Version,
     },
 }
 
@@ -297,7 +306,10 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
     /// The block is listed.
-    Listed,
+    Listed {
+        /// The directory's access version.
+        access_version: Version,
+    },
     /// The parent; itself for a root.
     Parent(Handle),
     /// The fragment's record.

@@ -293,7 +293,9 @@ impl Generator {
     }
 
     fn set_attributes(&mut self, area: Area) -> Action {
-        // The roots of areas stay open for everybody, or most operations would only be refused.
+        if self.rng.chance(1, 3) {
+            return self.regroup_root(area);
+        }
         let Some(known) = self.known(area, |known| known.name.is_some()) else { return self.create(area) };
         let mut change = AttributeChange::default();
         match self.rng.below(10) {
@@ -308,6 +310,18 @@ impl Generator {
             change = AttributeChange { size: Some(self.rng.below(size_max)), ..AttributeChange::default() };
         }
         Action::SetAttributes { node: known.node, file_type: known.file_type, who: self.who(), change }
+    }
+
+    /// What is made in the root of an area inherits something else from now on. It stays open for everybody, or most operations would only be refused.
+    fn regroup_root(&mut self, area: Area) -> Action {
+        let root = self.area(area).known.first().expect("the root of an area is always known").clone();
+        let mut change = AttributeChange::default();
+        match self.rng.below(3) {
+            0 => change.gid = Some(Gid(self.rng.between(1, 2) as u32 * 100)),
+            1 => change.mode = Some(Mode::new(0o777)),
+            _ => change.mode = Some(Mode::new(0o2777)),
+        }
+        Action::SetAttributes { node: root.node, file_type: root.file_type, who: Credentials::ROOT, change }
     }
 
     /// Mostly open modes, so that the other users get somewhere.

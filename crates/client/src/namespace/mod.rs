@@ -19,8 +19,8 @@ use crate::operation::{Found, Remaining};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_types::{Attributes, Code, Mono, Name, NameHash, NodeId, Position};
 
-/// How often a refused grant is fetched again within one operation.
-const GRANT_TRIES: u32 = 3;
+/// How often a refused grant is fetched again within one operation: each time, somebody else got a chmod through.
+pub(crate) const GRANT_TRIES: u32 = 16;
 /// A name that everybody replaces may lead elsewhere by the time a request arrives; each time, somebody else got through.
 const STALE_TRIES: u32 = 64;
 /// How often a lookup begins again because what it found was gone a moment later.

@@ -217,7 +217,7 @@ fn a_grant_that_is_refused_for_ever_ends_the_operation() {
     let mut world = with_root_cached();
     let ticket = world.start(lookup("a"));
     world.refuse_one(Code::Unauthenticated);
-    for _ in 0..3 {
+    for _ in 0..crate::namespace::GRANT_TRIES {
         world.answer_one(Body::Directory(Box::new(root_view(20_000))));
         world.refuse_one(Code::Unauthenticated);
     }
@@ -259,4 +259,45 @@ fn the_planted_bug_serves_a_recalled_name() {
     assert_eq!(recalled(&mut world).0, 3);
     let ticket = world.start(lookup("a"));
     world.found(ticket);
+}
+
+#[test]
+fn a_change_given_up_leaves_nothing_leased_and_its_name_unleased_for_as_long_again() {
+    let mut world = with_root_cached();
+    let ticket =
+        world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
+    world.answer_one(entry(file(4, "a"), 0));
+    world.sent.clear();
+    world.pass(Duration::from_secs(58));
+    let look = |world: &mut World, text: &str| {
+        world.sent.clear();
+        let ticket = world.start(lookup(text));
+        loop {
+            let asked = world.sent.iter().map(|sent| sent.request().clone());
+            let mut asked = asked
+                .filter(|request| is_lookup(&request.call) || matches!(request.call, Call::Directory { .. }));
+            let Some(request) = asked.next() else { break };
+            drop(asked);
+            world.sent.clear();
+            let body = match request.call {
+                Call::Directory { .. } => Body::Directory(Box::new(root_view(20_000))),
+                _ => entry(file(5, text), 10_000),
+            };
+            world.reply_done(&request, Ok(body));
+        }
+        world.found(ticket).name_remaining > Remaining(Duration::ZERO)
+    };
+    assert!(look(&mut world, "b"));
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.result(ticket), Err(Code::Unreachable));
+    let (_, forgotten) = world.invalidations.pop().unwrap();
+    assert!(forgotten.contains(&Invalidation::Entry { directory: NodeId::ROOT, name: name("b") }));
+    assert!(forgotten.contains(&Invalidation::Node { node: NodeId::ROOT }));
+    world.sent.clear();
+    world.start(lookup("b"));
+    assert!(world.sent.iter().any(|sent| matches!(sent.request().call, Call::Directory { .. })));
+    assert!(!look(&mut world, "a"), "it may go at any moment");
+    assert!(look(&mut world, "b"));
+    world.pass(Duration::from_secs(61));
+    assert!(look(&mut world, "a"));
 }

@@ -3,7 +3,6 @@
 mod appends;
 mod chunks;
 mod files;
-mod grants;
 mod leases;
 mod names;
 mod renewals;

@@ -228,6 +228,7 @@ pub fn directory_view(seat: Seat, lease: u32) -> DirectoryView {
         session: SESSION,
         seat,
         access: attributes.access(),
+        access_version: Version(0),
         acl: AclHash(0),
         quota: QuotaId(0),
         expires: Wall(i64::MAX),

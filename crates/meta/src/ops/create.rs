@@ -27,7 +27,7 @@ pub(crate) fn decide(
         Ok(_) => return Err(Stop::Refuse(Code::Exists)),
         Err(vacancy) => vacancy,
     };
-    let fragment = namespace::fragment_for_insert(view, &grant.seat)?;
+    let fragment = namespace::fragment_for_insert(view, &grant)?;
 
     let id = view.new_id()?;
     let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(&grant, who) };

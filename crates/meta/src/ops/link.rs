@@ -23,7 +23,7 @@ pub(crate) fn decide(
         Ok(_) => return Err(Stop::Refuse(Code::Exists)),
         Err(vacancy) => vacancy,
     };
-    let fragment = namespace::fragment_for_insert(view, &grant.seat)?;
+    let fragment = namespace::fragment_for_insert(view, &grant)?;
     let changed = view.time();
     let Promise::Linked(linked) = view.part(node.home, Part::AddLink { node, changed })? else {
         return Err(Stop::Refuse(Code::Io));

@@ -24,7 +24,7 @@ pub(crate) fn decide(
         Ok(_) => return Err(Stop::Refuse(Code::Exists)),
         Err(vacancy) => vacancy,
     };
-    let fragment = namespace::fragment_for_insert(view, &grant.seat)?;
+    let fragment = namespace::fragment_for_insert(view, &grant)?;
 
     let id = view.new_id()?;
     let seat = grant.seat.child(id, hash);

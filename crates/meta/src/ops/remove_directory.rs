@@ -26,7 +26,7 @@ pub(crate) fn decide(
         return Err(Stop::Refuse(Code::NotDirectory));
     }
     kill(view, slot.entry.node)?;
-    let fragment = namespace::fragment_with_entries(view, parent)?;
+    let fragment = namespace::fragment_with_entries(view, parent, grant.access_version)?;
     namespace::remove(view, &slot);
     namespace::count(view, parent, fragment, -1, -1);
     view.changes(LeaseKey::Name(parent, hash));

@@ -94,7 +94,7 @@ pub(super) fn decide(
     match target {
         Ok(slot) => replace(view, to, &slot, entry, known.keep_open)?,
         Err(vacancy) => {
-            let fragment = namespace::fragment_for_insert(view, &to.grant.body.seat)?;
+            let fragment = namespace::fragment_for_insert(view, &to.grant.body)?;
             namespace::insert(view, vacancy, entry);
             namespace::count(view, directory.node, fragment, 1, is_directory);
         }
@@ -109,6 +109,7 @@ fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileTy
         hash: from.hash(),
         name: from.name.clone(),
         remover: namespace::remover(&from.grant.body, who.uid),
+        access_version: from.grant.body.access_version,
         changed: view.time(),
     };
     match view.part(from.position(), part)? {
@@ -169,7 +170,7 @@ fn check_replaced(
 fn replace(view: &mut View, to: End, slot: &Slot, entry: NameEntry, keep_open: bool) -> Decide<()> {
     let old = slot.entry.clone();
     let directory = to.directory().node;
-    let fragment = namespace::fragment_with_entries(view, directory)?;
+    let fragment = namespace::fragment_with_entries(view, directory, to.grant.body.access_version)?;
     namespace::replace(view, slot, entry);
     namespace::count(view, directory, fragment, 0, 0);
     if old.file_type == FileType::Directory {

@@ -6,6 +6,7 @@ use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, NodeView, TimeChange};
 use bearing_proto::grant::WriteToken;
+use bearing_proto::peer::Part;
 use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, Uid, Wall};
 
 /// The largest file, in bytes.
@@ -19,6 +20,7 @@ pub(super) fn decide(
     token: Option<WriteToken>,
 ) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
+    let access_before = record.access();
     let owns = who.uid == Uid(0) || who.uid == record.attributes.uid;
     check_times(&record, who, owns, change)?;
     if let Some(mode) = change.mode {
@@ -39,19 +41,33 @@ pub(super) fn decide(
         directory.modified_set = now;
     }
     record.touch(now);
-    view.put_node(handle.node, record.clone());
-    view.changes(LeaseKey::File(handle.node));
-    if record.attributes.is_directory() {
-        view.changes(LeaseKey::Content(handle.node));
-        let access_changed = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
-        if access_changed {
-            view.changes(LeaseKey::Access(handle.node));
-        }
-        let (attributes, all_here) = namespace::directory_attributes(view, handle.node, &record)?;
-        let lease = if all_here { view.lease(LeaseKey::Content(handle.node)) } else { LeaseMs(0) };
-        return Ok(Body::Node(NodeView { node: handle, attributes, lease, may_open: false }));
+    if !record.attributes.is_directory() {
+        view.put_node(handle.node, record.clone());
+        view.changes(LeaseKey::File(handle.node));
+        return Ok(Body::Node(namespace::node_view(view, handle.node, &record)));
     }
-    Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+    // Before grants are aged: a fragment that is prepared for that answers no question until it is decided.
+    let (attributes, all_here) = namespace::directory_attributes(view, handle.node, &record)?;
+    view.changes(LeaseKey::Content(handle.node));
+    if record.access() != access_before {
+        age_grants(view, handle, &mut record)?;
+    }
+    view.put_node(handle.node, record);
+    let lease = if all_here { view.lease(LeaseKey::Content(handle.node)) } else { LeaseMs(0) };
+    Ok(Body::Node(NodeView { node: handle, attributes, lease, may_open: false }))
+}
+
+/// Whoever changes entries of a directory shows a grant with its mode, owner and group. With these the grant's version changes, here and in every
+/// fragment at once: so no change is decided by what was true before, be its request delayed, copied, or left behind by a client that died.
+fn age_grants(view: &mut View, handle: Handle, record: &mut NodeRecord) -> Decide<()> {
+    let NodeContent::Directory(directory) = &mut record.content else { return Ok(()) };
+    directory.access_version = directory.access_version.next();
+    for block in &directory.fragments {
+        let part = Part::AgeGrants { node: handle.node, access_version: directory.access_version };
+        view.part(block.start(), part)?;
+    }
+    view.changes(LeaseKey::Access(handle.node));
+    Ok(())
 }
 
 // utimensat(2): anybody who may write may set both times to now; other times only the owner.

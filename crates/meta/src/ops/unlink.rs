@@ -24,7 +24,7 @@ pub(crate) fn decide(
     if slot.entry.file_type == FileType::Directory {
         return Err(Stop::Refuse(Code::IsDirectory));
     }
-    let fragment = namespace::fragment_with_entries(view, directory)?;
+    let fragment = namespace::fragment_with_entries(view, directory, grant.access_version)?;
     namespace::remove(view, &slot);
     namespace::count(view, directory, fragment, -1, 0);
     view.changes(LeaseKey::Name(directory, hash));

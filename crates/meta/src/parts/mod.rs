@@ -2,6 +2,7 @@
 //! it joins the decision directly; elsewhere its writes wait in a prepare record.
 
 mod add_link;
+mod age_grants;
 mod kill_fragment;
 mod kill_node;
 mod move_token;
@@ -14,8 +15,8 @@ use bearing_proto::peer::{Part, Promise};
 /// Decides a part.
 pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
     match part {
-        Part::TakeName { directory, hash, name, remover, changed: _ } => {
-            take_name::decide(view, *directory, *hash, name, remover)
+        Part::TakeName { directory, hash, name, remover, access_version, changed: _ } => {
+            take_name::decide(view, *directory, *hash, name, remover, *access_version)
         }
         Part::SetParent { node, parent, name, who, changed } => {
             set_parent::decide(view, *node, *parent, name, who, *changed)
@@ -24,5 +25,6 @@ pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
         Part::AddLink { node, changed } => add_link::decide(view, *node, *changed),
         Part::KillNode { node } => kill_node::decide(view, *node),
         Part::KillFragment { node } => kill_fragment::decide(view, *node),
+        Part::AgeGrants { node, access_version } => age_grants::decide(view, *node, *access_version),
     }
 }

@@ -5,7 +5,7 @@ use crate::namespace;
 use crate::view::{Decide, View};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::{Promise, Remover};
-use bearing_types::{FileType, Name, NameHash, NodeId};
+use bearing_types::{FileType, Name, NameHash, NodeId, Version};
 
 pub(super) fn decide(
     view: &mut View,
@@ -13,10 +13,11 @@ pub(super) fn decide(
     hash: NameHash,
     name: &Name,
     remover: &Remover,
+    access_version: Version,
 ) -> Decide<Promise> {
     let slot = namespace::find_existing(view, directory, hash, name)?;
     namespace::check_sticky(view, remover, slot.entry.node)?;
-    let fragment = namespace::fragment_with_entries(view, directory)?;
+    let fragment = namespace::fragment_with_entries(view, directory, access_version)?;
     view.lock(slot.key)?;
     view.lock(Key::Fragment(directory))?;
     namespace::remove(view, &slot);

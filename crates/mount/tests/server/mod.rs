@@ -301,6 +301,7 @@ fn root(session: SessionId) -> DirectoryView {
         session,
         seat: Seat::root(NodeId(1), Scheme::AnglecutHashed),
         access: view.attributes.access(),
+        access_version: bearing_types::Version(0),
         acl: AclHash(0),
         quota: QuotaId(0),
         expires: Wall(i64::MAX),

@@ -114,11 +114,11 @@ mod tests {
         let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o666), device: 0, target: vec![] };
         let (directory, name) = (NodeId::ROOT, Name::new(b"log").unwrap());
         let create = Mutation::Create { directory, name, who: Credentials::ROOT, new };
-        oracle.apply(&create, Some(LOG), None, false);
+        oracle.apply(&create, Some(LOG), false);
         for bytes in content {
             let pieces = vec![Piece { offset: 0, bytes: bytes.clone() }];
             let commit = Mutation::Commit { node: LOG, pieces, size_min: 0, mode: CommitMode::Append };
-            oracle.apply(&commit, None, None, false);
+            oracle.apply(&commit, None, false);
         }
         check(&oracle, LOG, appends).into_iter().map(|violation| violation.rule).collect()
     }

@@ -7,8 +7,8 @@
 //! - An acknowledged record of a log is in it once, whole, and behind every record that was acknowledged before it was written.
 //! - A listing holds every name that was there throughout, none that never was, none twice.
 //!
-//! Allowed beside that, as the promises say: permission bits that a grant carried may be those of any point between call and commit;
-//! counts of a directory may be late; so may the size of a file that another client has open for writing; a file that is read
+//! Allowed beside that, as the promises say: a refusal, a lookup and a listing may see permission bits of another point of the call than names; so may the
+//! sticky rule see the owner of the entry; counts of a directory may be late; so may the size of a file that another client has open for writing; a file that is read
 //! shows at least what was committed before it was opened, and the reader's own writes.
 
 mod appends;

@@ -3,12 +3,11 @@
 use super::Check;
 use super::timeline::{Point, Timeline};
 use super::violation::{Rule, Violation};
-use crate::oracle::access_of_new;
 use crate::{
     Entry, Event, History, Mutation, MutationOutcome, Oracle, RequestId, Seen, Touched, View, WitnessEvent,
     WitnessKind, refusals,
 };
-use bearing_types::{Access, Code, FileType, NodeId, Outcome};
+use bearing_types::{Code, NodeId, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A replay under way, and afterwards what it found.
@@ -117,8 +116,7 @@ impl<'a> Replay<'a> {
         self.check_time(index, entry, event);
         self.check_possible(index, entry, mutation)?;
         let created = self.node_of(index, entry, outcome, created)?;
-        let parent = self.inherited(entry, mutation, outcome);
-        let touched = self.oracle.apply(mutation, created, parent, link_owed);
+        let touched = self.oracle.apply(mutation, created, link_owed);
         self.made.insert(index, self.timeline.last() + 1);
         if let Some(node) = touched.owes_link {
             self.debts.insert(event.request, (index, node));
@@ -136,19 +134,21 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether the state at this place in the order takes the change. Permission may be that of any point since the call.
+    /// Whether the state at this place in the order takes the change. Who owns an entry of a sticky directory may be that of any point since the call: the
+    /// entry's node lies elsewhere, and, as on Linux, is not locked against a chown.
     fn check_possible(&mut self, index: usize, entry: &Entry, mutation: &Mutation) -> Result<(), Violation> {
         let now = refusals(&self.oracle, &self.oracle, mutation);
         if now.is_empty() {
             return Ok(());
         }
         let only_permission = now.iter().all(|code| is_permission(*code));
+        let only_ownership = now.iter().all(|code| *code == Code::NotPermitted);
         let last = self.timeline.last();
         let first: Point = self.timeline.window(entry.invoked, entry.invoked).start().to_owned().min(last);
         let was_allowed = || {
             (first..=last).any(|point| refusals(&self.oracle, &self.timeline.at(point), mutation).is_empty())
         };
-        if only_permission && was_allowed() {
+        if only_ownership && was_allowed() {
             return Ok(());
         }
         let views: Vec<_> = concerned(mutation).into_iter().map(|node| self.oracle.view(node)).collect();
@@ -194,25 +194,6 @@ impl<'a> Replay<'a> {
                 Ok(Some(node))
             }
         }
-    }
-
-    /// What a new node inherits from: a directory's mode and group come with the grant, so they may be those of any moment since the call.
-    fn inherited(&self, entry: &Entry, mutation: &Mutation, outcome: &MutationOutcome) -> Option<Access> {
-        let (directory, who, mode, file_type) = match mutation {
-            Mutation::Create { directory, who, new, .. } => (directory, who, new.mode, new.file_type),
-            Mutation::MakeDirectory { directory, who, mode, .. } => {
-                (directory, who, *mode, FileType::Directory)
-            }
-            _ => return None,
-        };
-        let MutationOutcome::Told(Ok(Seen::Node(view))) = outcome else { return None };
-        let first = *self.timeline.window(entry.invoked, entry.invoked).start();
-        let window = first.min(self.timeline.last())..=self.timeline.last();
-        let mut parents = self.timeline.versions(*directory, &window).map(|node| node.access);
-        parents.find(|parent| {
-            let access = access_of_new(*parent, who, mode, file_type);
-            (access.mode, access.gid) == (view.mode, view.gid)
-        })
     }
 
     /// What was done stays done: only the answer may be wrong, so the replay goes on from the new state. Attributes in it are those of

@@ -380,7 +380,7 @@ fn a_node_id_given_twice_is_caught() {
 }
 
 #[test]
-fn permission_may_be_that_of_the_moment_of_the_call_but_not_older() {
+fn a_change_needs_the_permission_of_its_own_place_in_the_order() {
     let mut story = Story::with_file();
     let change = AttributeChange { mode: Some(Mode::new(0o700)), ..Default::default() };
     let closing = Mutation::SetAttributes { node: ROOT, who: Credentials::ROOT, change, through_file: false };
@@ -388,10 +388,12 @@ fn permission_may_be_that_of_the_moment_of_the_call_but_not_older() {
     story.commit(35, number);
     let by_user = Mutation::Unlink { directory: ROOT, name: name("f"), who: user() };
     let unlinked = story.change((34, 50), by_user.clone(), Ok(Seen::Done));
-    story.commit(45, unlinked);
+    story.commit(34, unlinked);
+    story.witness.swap(1, 2);
     story.passes();
-    story.history.entries[unlinked].invoked = Mono(41);
-    assert_eq!(story.rules(), [Rule::ImpossibleChange]);
+    let late = story.witness.remove(1);
+    story.witness.push(WitnessEvent { at: Mono(45), ..late });
+    assert_eq!(story.rules(), [Rule::ImpossibleChange], "also when it was called before");
 }
 
 #[test]

@@ -66,19 +66,13 @@ impl Oracle {
     }
 
     /// Does a change that nothing refuses. `created` is the new node of a create or mkdir. With `owes_link`, an unlinked or replaced
-    /// node keeps its count until [`Oracle::drop_link`]. `parent` is what a new node inherits from; `None`: the directory as it is now.
+    /// node keeps its count until [`Oracle::drop_link`].
     ///
     /// # Panics
     /// If something refuses the change (see [`super::refusals`]), or `created` is missing or in use: bugs of the caller.
-    pub fn apply(
-        &mut self,
-        mutation: &Mutation,
-        created: Option<NodeId>,
-        parent: Option<Access>,
-        owes_link: bool,
-    ) -> Touched {
+    pub fn apply(&mut self, mutation: &Mutation, created: Option<NodeId>, owes_link: bool) -> Touched {
         if let Mutation::Create { directory, .. } | Mutation::MakeDirectory { directory, .. } = mutation {
-            let parent = parent.unwrap_or(self.nodes[directory].access);
+            let parent = self.nodes[directory].access;
             return self.create(mutation, parent, created.expect("create and mkdir tell their node"));
         }
         match mutation {
@@ -264,7 +258,7 @@ impl Piece {
 }
 
 /// What a new node is born with: a set-group-id directory hands its group down, and to directories the bit too.
-pub fn access_of_new(parent: Access, who: &Credentials, mode: Mode, file_type: FileType) -> Access {
+fn access_of_new(parent: Access, who: &Credentials, mode: Mode, file_type: FileType) -> Access {
     if !parent.mode.has(Mode::SETGID) {
         return Access { mode, uid: who.uid, gid: who.gid };
     }

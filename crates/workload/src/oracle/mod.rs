@@ -9,7 +9,7 @@ mod query;
 mod rules;
 mod words;
 
-pub use apply::{Oracle, Touched, access_of_new};
+pub use apply::{Oracle, Touched};
 pub use query::answer;
 pub use rules::{Law, refusals};
 pub use words::{Mutation, Node, Piece, Query, Seen, State, View};

@@ -54,7 +54,7 @@ fn rename(source: (NodeId, &str), target: (NodeId, &str), who: Credentials) -> M
 fn try_to(oracle: &mut Oracle, mutation: &Mutation, created: Option<u64>) -> Vec<Code> {
     let codes = refusals(oracle, oracle, mutation);
     if codes.is_empty() {
-        oracle.apply(mutation, created.map(NodeId), None, false);
+        oracle.apply(mutation, created.map(NodeId), false);
     }
     codes
 }
@@ -147,7 +147,7 @@ fn links_are_counted_and_a_debt_is_paid_later() {
     let link = Mutation::Link { node: NodeId(2), directory: ROOT, name: name("g"), who: Credentials::ROOT };
     must(&mut fs, &link, None);
     assert_eq!(fs.view(NodeId(2)).unwrap().links, 2);
-    let touched = fs.apply(&unlink(ROOT, "f", Credentials::ROOT), None, None, true);
+    let touched = fs.apply(&unlink(ROOT, "f", Credentials::ROOT), None, true);
     assert_eq!((touched.owes_link, fs.view(NodeId(2)).unwrap().links), (Some(NodeId(2)), 2));
     fs.drop_link(NodeId(2));
     assert_eq!(fs.view(NodeId(2)).unwrap().links, 1);

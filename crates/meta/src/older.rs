@@ -1,0 +1,183 @@
+//! Records of version 1. There were no access versions, so those of all directories and fragments begin at 0 alike. Replies held grants without them; whoever
+//! could ask for such a reply speaks a protocol that is refused by now, so only the place of the reply is read.
+
+use crate::record::{
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, NameRecord, NodeContent,
+    NodeRecord, OutboxRecord, PrepareRecord, Record, ReplyRecord,
+};
+use bearing_placement::Seat;
+use bearing_proto::client::{Body, Handle};
+use bearing_types::{Attributes, Block, NodeId, Position, Version, Wall};
+use serde::Deserialize;
+
+/// The version byte.
+pub const V1: u8 = 1;
+
+#[derive(Deserialize)]
+enum RecordV1 {
+    Name(NameRecord),
+    Node(Box<NodeRecordV1>),
+    Fragment(FragmentRecordV1),
+    Extent(ExtentRecord),
+    Chunk(Box<ChunkRecord>),
+    Prepare(Box<PrepareRecord>),
+    Decision(Vec<Position>),
+    Outbox(Box<OutboxRecord>),
+    Inbox(Box<InboxRecord>),
+    Reply(ReplyRecordV1),
+    NextId(NodeId),
+    Mark(Wall),
+}
+
+#[derive(Deserialize)]
+struct NodeRecordV1 {
+    home: Position,
+    attributes: Attributes,
+    content: NodeContentV1,
+}
+
+#[derive(Deserialize)]
+enum NodeContentV1 {
+    File,
+    Directory(DirectoryContentV1),
+    Symlink(Vec<u8>),
+    Special,
+}
+
+#[derive(Deserialize)]
+struct DirectoryContentV1 {
+    seat: Seat,
+    parent: Handle,
+    name: Vec<u8>,
+    fragments: Vec<Block>,
+    modified_set: Wall,
+}
+
+#[derive(Deserialize)]
+struct FragmentRecordV1 {
+    entries: u64,
+    directories: u32,
+    modified: Wall,
+    version: Version,
+}
+
+/// The body that follows is not read.
+#[derive(Deserialize)]
+struct ReplyRecordV1 {
+    position: Position,
+}
+
+/// A record from the bytes behind its version.
+pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
+    Ok(match postcard::from_bytes(body)? {
+        RecordV1::Name(record) => Record::Name(record),
+        RecordV1::Node(record) => Record::Node(Box::new(node(*record))),
+        RecordV1::Fragment(FragmentRecordV1 { entries, directories, modified, version }) => {
+            Record::Fragment(FragmentRecord {
+                entries,
+                directories,
+                modified,
+                version,
+                access_version: Version(0),
+            })
+        }
+        RecordV1::Extent(record) => Record::Extent(record),
+        RecordV1::Chunk(record) => Record::Chunk(record),
+        RecordV1::Prepare(record) => Record::Prepare(record),
+        RecordV1::Decision(participants) => Record::Decision(participants),
+        RecordV1::Outbox(record) => Record::Outbox(record),
+        RecordV1::Inbox(record) => Record::Inbox(record),
+        RecordV1::Reply(ReplyRecordV1 { position }) => {
+            Record::Reply(Box::new(ReplyRecord { position, body: Body::Done }))
+        }
+        RecordV1::NextId(next) => Record::NextId(next),
+        RecordV1::Mark(made) => Record::Mark(made),
+    })
+}
+
+fn node(record: NodeRecordV1) -> NodeRecord {
+    let content = match record.content {
+        NodeContentV1::File => NodeContent::File,
+        NodeContentV1::Directory(DirectoryContentV1 { seat, parent, name, fragments, modified_set }) => {
+            let access_version = Version(0);
+            NodeContent::Directory(DirectoryContent {
+                seat,
+                parent,
+                name,
+                fragments,
+                modified_set,
+                access_version,
+            })
+        }
+        NodeContentV1::Symlink(target) => NodeContent::Symlink(target),
+        NodeContentV1::Special => NodeContent::Special,
+    };
+    NodeRecord { home: record.home, attributes: record.attributes, content }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RecordError;
+    use bearing_placement::Scheme;
+    use bearing_types::{FileType, Gid, Mode, Uid};
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    fn attributes() -> Attributes {
+        Attributes {
+            file_type: FileType::Directory,
+            mode: Mode::new(0o2755),
+            uid: Uid(7),
+            gid: Gid(8),
+            links: 3,
+            size: 0,
+            space: 0,
+            device: 0,
+            accessed: Wall(1),
+            modified: Wall(2),
+            changed: Wall(3),
+            born: Wall(4),
+            version: Version(5),
+        }
+    }
+
+    fn node_with(content: NodeContent) -> Record {
+        Record::Node(Box::new(NodeRecord { home: Position(0), attributes: attributes(), content }))
+    }
+
+    #[test]
+    fn records_as_version_1_stored_them_open() {
+        let content = NodeContent::Directory(DirectoryContent {
+            seat: Seat::root(NodeId(1), Scheme::AnglecutHashed),
+            parent: Handle { node: NodeId(1), home: Position(0) },
+            name: b"d".to_vec(),
+            fragments: vec![Block::RING],
+            modified_set: Wall(6),
+            access_version: Version(0),
+        });
+        let fragment = FragmentRecord {
+            entries: 300,
+            directories: 2,
+            modified: Wall(9),
+            version: Version(10),
+            access_version: Version(0),
+        };
+        let reply = ReplyRecord { position: Position(77), body: Body::Done };
+        let stored = [
+            ("01010001ed0b0708030000000204060805010101000000002800010001640100000c", node_with(content)),
+            ("0102ac0202120a", Record::Fragment(fragment)),
+            ("01094d00", Record::Reply(Box::new(reply))),
+            ("01010001ed0b07080300000002040608050202746f", node_with(NodeContent::Symlink(b"to".to_vec()))),
+        ];
+        for (hex, expected) in stored {
+            assert_eq!(Record::decode(&bytes(hex)).unwrap(), expected);
+            let again = expected.encode();
+            assert_eq!(again[0], 2);
+            assert_eq!(Record::decode(&again).unwrap(), expected);
+        }
+        assert_eq!(Record::decode(&[1, 2]), Err(RecordError::Malformed));
+    }
+}
