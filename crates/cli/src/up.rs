@@ -36,6 +36,9 @@ pub fn up(flags: &Up) -> Result<()> {
             return say_running(&layout, &report, mount.as_deref());
         }
     }
+    if mount.is_some() {
+        bearing_fuse::check_device()?;
+    }
     let cluster = make_or_read(flags, &layout)?;
     if let Some(point) = &mount {
         prepare_mount_point(point)?;

@@ -85,8 +85,8 @@ pub enum PointError {
     },
 }
 
-/// Looks for what mounting needs on this machine.
-pub(crate) fn check_device() -> Result<(), PointError> {
+/// Looks for what mounting needs on this machine: its device, and for others than root the helper.
+pub fn check_device() -> Result<(), PointError> {
     match fs::OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
