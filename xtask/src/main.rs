@@ -3,6 +3,7 @@
 //! It starts the other programs of the project and imports none of its rooms, so it works while they do
 //! not compile.
 
+mod bench_tree;
 mod ci;
 mod demo;
 mod sim;
@@ -29,6 +30,8 @@ enum Action {
     Ci,
     /// Run simulated clusters, one per seed
     Sim(sim::SimArgs),
+    /// Measure files and directories on the local disk, libfuse's passthrough and Bearing, in turns
+    BenchTree(bench_tree::BenchTreeArgs),
     /// Start a cluster on this machine, mount it at ./mnt, fill it, verify it, leave it running
     Demo,
     /// Stop what `demo` started and unmount it
@@ -51,6 +54,7 @@ fn run(args: &Args) -> Result<()> {
         Action::Tidy => tidy::run(&root),
         Action::Ci => ci::run(&root),
         Action::Sim(sim) => sim::run(&root, sim),
+        Action::BenchTree(bench) => bench_tree::run(&root, bench),
         Action::Demo => demo::up(&root),
         Action::Down => demo::down(&root),
     }

@@ -294,3 +294,61 @@ fn a_damaged_tablet_log_is_refused() {
     let refusal = cluster.up(&[]).refused(1);
     assert!(refusal.contains("metadata-1 does not start") && refusal.contains("damaged"), "{refusal}");
 }
+
+/// What `bench tree` needs at least.
+const SMALL: [&str; 6] = ["--files", "8", "--small-files", "10", "--repetitions", "2"];
+
+#[test]
+fn bench_tree_measures_any_directory_keeps_raw_results_and_leaves_nothing() {
+    // No cluster: any filesystem will do.
+    let place = TestCluster::new("bench-tree");
+    let (path, csv) = (place.mnt(), place.root().join("raw.csv"));
+    let (path, csv) = (path.to_str().unwrap(), csv.to_str().unwrap());
+    let flags = ["bench", "tree", path, "--bytes", "100K", "--processes", "1,2", "--csv", csv, "--json"];
+    let json: serde_json::Value =
+        serde_json::from_str(&bearing(&[&flags[..], &SMALL].concat()).ok()).unwrap();
+    // 14 phases by one process, and 12 by two, which do not unpack.
+    assert_eq!(json["lines"].as_array().unwrap().len(), 26, "{json}");
+    assert_eq!(json["lines"][0]["phase"], "create");
+    let raw = fs::read_to_string(csv).unwrap();
+    assert_eq!(raw.lines().filter(|line| !line.starts_with('#')).count(), 1 + 2 * 26, "{raw}");
+    assert_eq!(fs::read_dir(path).unwrap().count(), 0);
+}
+
+#[test]
+fn bench_tree_refuses_what_is_not_empty_or_not_there_and_a_second_mount_of_something_else() {
+    let place = TestCluster::new("bench-refused");
+    let (path, other) = (place.mnt(), place.root().join("other"));
+    fs::create_dir(&other).unwrap();
+    let path = path.to_str().unwrap();
+    let absent = format!("{path}/absent");
+    let said = bearing(&["bench", "tree", &absent]).refused(2);
+    assert!(said.contains("does not exist"), "{said}");
+    let said = bearing(&["bench", "tree", path, "--also", other.to_str().unwrap()]).refused(2);
+    assert!(said.contains("--also takes the same directory"), "{said}");
+    assert_eq!(fs::read_dir(path).unwrap().count(), 0);
+    fs::write(format!("{path}/mine"), "").unwrap();
+    let said = bearing(&["bench", "tree", path]).refused(2);
+    assert!(said.contains("is not empty: there is mine"), "{said}");
+}
+
+#[test]
+fn bench_tree_clears_away_when_it_is_interrupted() {
+    let place = TestCluster::new("bench-interrupted");
+    let path = place.mnt();
+    let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_bearing"))
+        .args(["bench", "tree", path.to_str().unwrap(), "--only", "files", "--files", "10000000"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("it is at work", PATIENCE, || {
+        fs::read_dir(&path)
+            .unwrap()
+            .next()
+            .is_some_and(|own| own.unwrap().path().join("1-1-files/process.0/file.10").exists())
+    });
+    // SAFETY: kill takes plain numbers, and the child has not been waited for.
+    unsafe { libc::kill(bench.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(bench.wait().unwrap().code(), Some(1));
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}

@@ -204,6 +204,32 @@ fn two_mounts_see_each_others_changes_and_crossed_changes_do_not_block() {
 }
 
 #[test]
+fn bench_tree_sees_through_a_second_mount_all_that_it_did_through_the_first() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("bench");
+    let second = cluster.root().join("second");
+    fs::create_dir(&second).unwrap();
+    bearing(&["mount", &cluster.dir(), shown(&second)]).ok();
+    let mnt = cluster.mnt();
+    let flags =
+        ["bench", "tree", shown(&mnt), "--also", shown(&second), "--files", "40", "--small-files", "60"];
+    let more = ["--bytes", "3M", "--repetitions", "1", "--json"];
+    let ran = bearing(&[&flags[..], &more].concat());
+    bearing(&["umount", shown(&second)]).ok();
+    let json: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
+    assert_eq!(json["subject"], "fuse.bearing");
+    for line in json["lines"].as_array().unwrap() {
+        let changes =
+            ["create", "rename", "remove", "mkdir", "rename-dir", "rmdir", "untar", "rm-r", "write"];
+        let drains = line["drain_seconds"][0].as_f64().unwrap() > 0.0;
+        assert_eq!(drains, changes.contains(&line["phase"].as_str().unwrap()), "{line}");
+    }
+    assert_eq!(fs::read_dir(&mnt).unwrap().count(), 0);
+}
+
+#[test]
 fn a_busy_mount_point_is_refused_before_anything_starts() {
     if !can_mount() {
         return;

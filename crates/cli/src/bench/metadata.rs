@@ -9,7 +9,7 @@ use super::machine::{self, CLIENT_CORE, Identity};
 use super::report::{Line, Pair, Results, Sample};
 use super::stat::{Draw, Skew, Stats};
 use super::tree::{Ask, Tree};
-use super::{Distribution, Measure, Metadata};
+use super::{Distribution, Measure, Metadata, Removed};
 use crate::failure::Usage;
 use anyhow::{Context, Result, bail};
 use bearing_env::{Clock, random_u64};
@@ -61,16 +61,6 @@ fn directory(flags: &Metadata) -> Result<(PathBuf, Removed)> {
     std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     let removed = Removed(directory.clone());
     Ok((directory, removed))
-}
-
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("{} was not removed: {error}", self.0.display());
-        }
-    }
 }
 
 /// One server to talk to.

@@ -3,6 +3,7 @@
 //! What is measured is production's code: the metadata server is this binary's own daemon in a process of its own. Figures are
 //! taken in pairs, the server and what it is compared with in turn, so that what else the machine does meets both.
 
+mod anywhere;
 mod bare;
 mod canned;
 mod cluster;
@@ -25,6 +26,12 @@ use std::path::PathBuf;
 pub enum Bench {
     /// One metadata server on one core: stat beside the same loop without its machine, durable create beside the bare store
     Metadata(Metadata),
+    /// Any directory of any mounted filesystem: mdtest's phases, open and close, untar, rm -r, a big file
+    #[command(after_help = TREE_EXAMPLES)]
+    Tree(Tree),
+    /// One process of `bench tree`
+    #[command(hide = true)]
+    TreeWorker(TreeWorker),
     /// The server whose answers are canned (started by `bench metadata`)
     #[command(hide = true)]
     Canned(DaemonFile),
@@ -65,6 +72,103 @@ pub struct Metadata {
     pub out: Option<PathBuf>,
 }
 
+const TREE_EXAMPLES: &str = "\
+Examples:
+  bearing bench tree ./mnt/empty
+  bearing bench tree /mnt/a --also /mnt/b --csv here.csv     two mounts of one filesystem: the drain counts
+  bearing bench tree /srv/nfs/new --only files,directories --processes 1,2,4
+
+Files are empty, each process has a directory of its own (mdtest -u). With --also,
+the time of a phase that changes something ends when all of it is seen through the
+second mount. Before stat-uncached entries and nodes are dropped from the kernel's
+caches, before read the pages too (/proc/sys/vm/drop_caches; needs root). What a
+filesystem's own process caches stays.";
+
+/// `bench tree`.
+#[derive(Args, Clone, Debug)]
+pub struct Tree {
+    /// An empty directory to work in
+    pub path: PathBuf,
+    /// The same directory through a second mount of the same filesystem
+    #[arg(long, value_name = "PATH2")]
+    pub also: Option<PathBuf>,
+    /// Numbers of processes, one after the other
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub processes: Vec<u32>,
+    /// Files, and directories, in each phase; divided between the processes
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub files: u32,
+    /// Files in the archive that tar unpacks
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub small_files: u32,
+    /// Bytes in the big file; divided between the processes. K, M, G: times 1000, 1000^2, 1000^3
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
+    pub bytes: u64,
+    /// Only these groups of phases
+    #[arg(long, value_enum, value_name = "GROUP,..", value_delimiter = ',')]
+    pub only: Vec<anywhere::Group>,
+    /// How often everything is done
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub repetitions: u32,
+    /// What the filesystem is called in the results [default: its type]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Where to put the raw results
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench tree-worker`.
+#[derive(Args, Clone, Debug)]
+pub struct TreeWorker {
+    /// Where to work.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The same directory through another mount.
+    #[arg(long)]
+    pub also: Option<PathBuf>,
+    /// Files and directories.
+    #[arg(long)]
+    pub count: u32,
+    /// Bytes of the big file.
+    #[arg(long)]
+    pub bytes: u64,
+    /// Files in the archive.
+    #[arg(long)]
+    pub small_files: u32,
+    /// The archive.
+    #[arg(long)]
+    pub archive: PathBuf,
+}
+
+/// A number of bytes, with a letter for thousands.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, times) = match text.to_ascii_uppercase().as_bytes() {
+        [.., b'K'] => (&text[..text.len() - 1], 1_000),
+        [.., b'M'] => (&text[..text.len() - 1], 1_000_000),
+        [.., b'G'] => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(times));
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "no number of bytes; write it like 1000000, 200M or 1G".to_owned())
+}
+
+/// Removed with all that is in it when this value goes.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} was not removed: {error}", self.0.display());
+        }
+    }
+}
+
 /// How entries are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
@@ -91,6 +195,23 @@ pub enum Measure {
 pub fn run(command: &Bench) -> Result<()> {
     match command {
         Bench::Metadata(flags) => metadata::run(flags),
+        Bench::Tree(flags) => anywhere::run(flags),
+        Bench::TreeWorker(flags) => anywhere::run_worker(flags),
         Bench::Canned(file) => canned::run(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_numbers_with_or_without_a_letter() {
+        assert_eq!(bytes("17"), Ok(17));
+        assert_eq!(bytes("200m"), Ok(200_000_000));
+        assert_eq!(bytes("1G"), Ok(1_000_000_000));
+        for wrong in ["", "G", "0", "-1", "1.5G", "99999999999G"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
     }
 }

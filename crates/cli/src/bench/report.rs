@@ -187,7 +187,7 @@ fn spread_middle(pairs: &[Pair], value: &dyn Fn(&Pair) -> f64) -> f64 {
 }
 
 /// Minimum, median and maximum; of an even number the lower median.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
+pub fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => [f64::NAN; 3],

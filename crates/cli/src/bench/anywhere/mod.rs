@@ -1,0 +1,250 @@
+//! `bench tree`: what mdtest, tar, rm and a big file do on any directory of any mounted filesystem.
+//!
+//! Processes, not threads, each in a directory of its own, as `mdtest -u`. All start a phase together; its time is from the first start to the last end.
+//! With `--also`, what was done is then looked at through another mount of the same filesystem, and a phase ends when all of it is seen there: what a
+//! filesystem put off is part of its time. Nothing of Bearing is asked here but the kernel's own interface.
+
+mod archive;
+mod look;
+mod phase;
+mod results;
+mod team;
+mod worker;
+
+pub use phase::Group;
+pub use worker::run as run_worker;
+
+use super::machine::Identity;
+use super::{Removed, Tree};
+use crate::failure::Usage;
+use anyhow::{Context, Result, bail};
+use bearing_env::random_u64;
+use phase::Drop;
+use results::Results;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use team::{Interrupt, Sizes, Team};
+
+/// Where the kernel is told to drop caches.
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+/// How long a first file may take to show at the other mount.
+const SAME_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Runs the measurement.
+pub fn run(flags: &Tree) -> Result<()> {
+    let path = directory(&flags.path)?;
+    let also = flags.also.as_deref().map(directory).transpose()?;
+    need_empty(&path)?;
+    let interrupt = Interrupt::watch()?;
+    let scratch = std::env::temp_dir().join(format!("bearing-bench-{:016x}", random_u64()));
+    fs::create_dir(&scratch).with_context(|| format!("make {}", scratch.display()))?;
+    let _scratch_removed = Removed(scratch.clone());
+    let archive = scratch.join("small.tar");
+    archive::write(&archive, flags.small_files)?;
+    let name = format!("bearing-bench-{:016x}", random_u64());
+    let own = path.join(&name);
+    fs::create_dir(&own).with_context(|| format!("make {}", own.display()))?;
+    let _own_removed = Removed(own.clone());
+    let also = also.map(|also| also.join(&name));
+    if let Some(also) = &also {
+        need_same(&own, also)?;
+    }
+    let mut results = Results::new(Identity::read(), flags.name.clone().unwrap_or_else(|| kind_of(&path)));
+    describe(flags, &path, &mut results);
+    let place = Place { own, also, archive };
+    for repetition in 1..=flags.repetitions {
+        for processes in &flags.processes {
+            place.repetition(flags, repetition, *processes, &interrupt, &mut results)?;
+        }
+    }
+    if let Some(file) = &flags.csv {
+        results.write(file)?;
+    }
+    if flags.json {
+        println!("{}", serde_json::to_string_pretty(&results.json())?);
+    } else {
+        println!("\n{}", results.table());
+        if let Some(file) = &flags.csv {
+            println!("\nraw results: {}", file.display());
+        }
+    }
+    Ok(())
+}
+
+/// Where a run works.
+struct Place {
+    own: PathBuf,
+    also: Option<PathBuf>,
+    archive: PathBuf,
+}
+
+impl Place {
+    fn repetition(
+        &self,
+        flags: &Tree,
+        repetition: u32,
+        processes: u32,
+        interrupt: &Interrupt,
+        results: &mut Results,
+    ) -> Result<()> {
+        for group in
+            Group::ALL.into_iter().filter(|group| flags.only.is_empty() || flags.only.contains(group))
+        {
+            if group == Group::Tree && processes > 1 {
+                continue;
+            }
+            let name = format!("{repetition}-{processes}-{group:?}").to_lowercase();
+            let directory = self.own.join(&name);
+            fs::create_dir(&directory).with_context(|| format!("make {}", directory.display()))?;
+            let sizes = Sizes {
+                count: (flags.files / processes).max(1),
+                bytes: (flags.bytes / u64::from(processes)).max(1),
+                small_files: flags.small_files,
+                archive: self.archive.clone(),
+            };
+            let also = self.also.as_ref().map(|also| also.join(&name));
+            let mut team = Team::start(&directory, also.as_deref(), processes, &sizes, interrupt)?;
+            for phase in group.phases() {
+                if !dropped(phase.drop()) {
+                    continue;
+                }
+                let took = team.run(*phase)?;
+                let amount = match group {
+                    Group::Files | Group::Directories => f64::from(sizes.count * processes),
+                    Group::Tree => f64::from(sizes.small_files),
+                    Group::Data => (sizes.bytes * u64::from(processes)) as f64 / 1e6,
+                };
+                if !flags.json {
+                    println!(
+                        "{} of {}, {} by {processes}: {:.0} {} per second ({:.3} s, of these {:.3} s drain)",
+                        repetition,
+                        flags.repetitions,
+                        phase.word(),
+                        amount / took.seconds,
+                        phase.unit(),
+                        took.seconds,
+                        took.drain
+                    );
+                }
+                results.add(*phase, processes, repetition, amount, took);
+            }
+            drop(team);
+            fs::remove_dir_all(&directory).with_context(|| format!("remove {}", directory.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// An existing directory by its whole path.
+fn directory(path: &Path) -> Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            path.canonicalize().with_context(|| format!("find {}", path.display()))
+        }
+        Ok(_) => bail!(Usage(format!("{} is no directory; give an empty one to work in", path.display()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!(Usage(format!("{} does not exist; make an empty directory to work in", path.display())))
+        }
+        Err(error) => Err(error).with_context(|| format!("look at {}", path.display())),
+    }
+}
+
+fn need_empty(path: &Path) -> Result<()> {
+    let mut entries = fs::read_dir(path).with_context(|| format!("list {}", path.display()))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(entry) => {
+            let name = entry.with_context(|| format!("list {}", path.display()))?.file_name();
+            bail!(Usage(format!(
+                "{} is not empty: there is {}; give an empty directory, such as a new one there",
+                path.display(),
+                name.display()
+            )))
+        }
+    }
+}
+
+/// Refuses a second path that does not show what is made under the first.
+fn need_same(own: &Path, also: &Path) -> Result<()> {
+    let deadline = Instant::now() + SAME_PATIENCE;
+    while !also.exists() {
+        if Instant::now() > deadline {
+            bail!(Usage(format!(
+                "{} was made and does not show as {}; --also takes the same directory as another mount shows it",
+                own.display(),
+                also.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Drops caches; whether it could.
+fn dropped(what: Drop) -> bool {
+    let level = match what {
+        Drop::Nothing => return true,
+        Drop::Nodes => "2",
+        Drop::NodesAndPages => "3",
+    };
+    // What is dirty cannot be dropped.
+    // SAFETY: sync takes nothing and changes no memory.
+    unsafe { libc::sync() };
+    // Without it pages are dropped by the reader, file by file; nodes cannot be dropped otherwise.
+    fs::write(DROP_CACHES, level).is_ok() || what == Drop::NodesAndPages
+}
+
+/// The type of the filesystem that a directory lies in.
+fn kind_of(path: &Path) -> String {
+    let output = Command::new("stat").args(["-f", "-c", "%T"]).arg(path).stderr(Stdio::null()).output();
+    let by_stat = output.ok().filter(|output| output.status.success());
+    let by_stat = by_stat.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    by_table(path).or(by_stat).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// By the kernel's table of mounts: the one with the device of the directory.
+fn by_table(path: &Path) -> Option<String> {
+    let device = fs::metadata(path).ok()?.dev();
+    let wanted = format!("{}:{}", libc::major(device), libc::minor(device));
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(wanted.as_str()))?;
+    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+}
+
+fn describe(flags: &Tree, path: &Path, results: &mut Results) {
+    results.note("path", path.display().to_string());
+    let drain = match &flags.also {
+        Some(also) => format!(
+            "after a phase that changes something, its end is when all of it is seen through {}: names by listing, trees and sizes by attributes",
+            also.display()
+        ),
+        None => "not counted: no second mount was given".to_owned(),
+    };
+    results.note("drain", drain);
+    let root = fs::metadata(DROP_CACHES).is_ok() && is_root();
+    let dropped = if root {
+        "sync and drop_caches 2 before stat-uncached (entries and nodes of all filesystems), 3 before read (and pages)"
+    } else {
+        "not root: no stat-uncached; before read only the pages of the file (posix_fadvise)"
+    };
+    results.note("caches dropped", dropped.to_owned());
+    results.note(
+        "sizes",
+        format!(
+            "{} files and directories, divided between the processes; {} small files, {} bytes; {} bytes in the big file, divided, synced at the end of the write",
+            flags.files,
+            flags.small_files,
+            archive::bytes_of(flags.small_files),
+            flags.bytes
+        ),
+    );
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and changes no memory.
+    unsafe { libc::geteuid() == 0 }
+}

@@ -1,0 +1,357 @@
+//! `cargo xtask bench-tree`: `bearing bench tree` on a local disk, on libfuse's `passthrough_ll` over that disk, and on Bearing over that disk, in turns.
+//!
+//! A ratio is only worth something if both sides met the same machine at the same time: so each repetition visits all three, and the next begins with
+//! another. Passthrough and Bearing are mounted twice, and the drain counts. The example is built from Debian's `libfuse3-dev`. Everything lies under
+//! `target/bench-tree`; what a run that was cut short left there is cleared away by the next.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+/// Where Debian's package has the example.
+const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
+/// How long the example may take to show its mount.
+const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
+/// What ratios are made to.
+const CEILING: &str = "passthrough";
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct BenchTreeArgs {
+    /// The program to measure [default: a release build of this tree]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// How often each filesystem is visited
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    repetitions: u32,
+    /// Where to put the raw results [default: bench/runs/DATE-tree.csv]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Metadata servers
+    #[arg(long, default_value_t = 1)]
+    metadata: u32,
+    /// Data servers
+    #[arg(long, default_value_t = 1)]
+    data: u32,
+    /// Copies of data
+    #[arg(long, default_value_t = 1)]
+    data_copies: u32,
+    /// Handed on to `bearing bench tree`, such as: -- --files 1000 --only files
+    #[arg(last = true)]
+    more: Vec<String>,
+}
+
+/// One filesystem to measure on.
+struct Subject {
+    name: &'static str,
+    path: PathBuf,
+    also: Option<PathBuf>,
+}
+
+/// One line of raw results.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    phase: String,
+    processes: u32,
+    subject: String,
+    seconds: f64,
+    /// All fields but the repetition.
+    fields: Vec<String>,
+}
+
+/// The machine's part in this: directories, mounts, the cluster. Taken down with the value.
+struct Stage {
+    directory: PathBuf,
+    program: PathBuf,
+}
+
+/// Runs the measurement.
+pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
+    let program = match &args.program {
+        Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
+        None => release_build(root)?,
+    };
+    let stage = Stage { directory: root.join("target/bench-tree"), program };
+    stage.clear()?;
+    let subjects = stage.set(args)?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => root.join("bench/runs").join(format!("{}-tree.csv", said("date", &["-u", "+%F"])?)),
+    };
+    let (mut head, mut rows) = (String::new(), Vec::new());
+    for repetition in 1..=args.repetitions {
+        for turn in 0..subjects.len() {
+            let subject = &subjects[(turn + repetition as usize) % subjects.len()];
+            println!("bench-tree: repetition {repetition} of {}: {}", args.repetitions, subject.name);
+            let text = stage.measure(root, subject, args)?;
+            if head.is_empty() {
+                head = heading(&text, args);
+            }
+            rows.extend(parse(&text)?.into_iter().map(|row| (repetition, row)));
+        }
+    }
+    let measured: Vec<Row> = rows.iter().map(|(_, row)| row.clone()).collect();
+    let ratios = ratios(&measured);
+    std::fs::write(&out, raw(&head, &ratios, &rows)).with_context(|| format!("write {}", out.display()))?;
+    println!("\n{ratios}\nraw results: {}", out.display());
+    Ok(())
+}
+
+fn release_build(root: &Path) -> Result<PathBuf> {
+    let mut build = Command::new(crate::cargo());
+    build.args(["build", "--release", "-p", "bearing-cli"]).current_dir(root);
+    if !build.status().context("start cargo")?.success() {
+        bail!("the release build failed");
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/bearing"))
+}
+
+impl Stage {
+    /// Builds and mounts what is measured on.
+    fn set(&self, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
+        for directory in ["ext4", "source", "passthrough-1", "passthrough-2", "bearing-1", "bearing-2"] {
+            let directory = self.directory.join(directory);
+            std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+        }
+        let place = |name: &str| self.directory.join(name);
+        let passthrough = self.build_passthrough()?;
+        for point in [place("passthrough-1"), place("passthrough-2")] {
+            let mut mount = Command::new(&passthrough);
+            mount.arg("-o").arg(format!("source={},timeout=1", place("source").display())).arg(&point);
+            ran(&mut mount)?;
+            let deadline = Instant::now() + MOUNT_DEADLINE;
+            while !is_mounted(&point)? {
+                if Instant::now() > deadline {
+                    bail!("passthrough_ll did not mount {} within {MOUNT_DEADLINE:?}", point.display());
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let count = |flag: &str, number: u32| [flag.to_owned(), number.to_string()];
+        let mut up = Command::new(&self.program);
+        up.args(["up", "--detach", "--dir"]).arg(place("cluster"));
+        up.args(count("--metadata", args.metadata)).args(count("--data", args.data));
+        up.args(count("--data-copies", args.data_copies)).arg("--mount").arg(place("bearing-1"));
+        ran(&mut up)?;
+        ran(Command::new(&self.program).arg("mount").arg(place("cluster")).arg(place("bearing-2")))?;
+        let twice = |name: &'static str| -> Subject {
+            let [path, also] = [1, 2].map(|number| place(&format!("{name}-{number}")));
+            Subject { name, path, also: Some(also) }
+        };
+        Ok(vec![Subject { name: "local", path: place("ext4"), also: None }, twice(CEILING), twice("bearing")])
+    }
+
+    fn build_passthrough(&self) -> Result<PathBuf> {
+        if !Path::new(SOURCE).exists() {
+            bail!("{SOURCE} is missing; install it: apt-get install libfuse3-dev");
+        }
+        let built = self.directory.join("passthrough_ll");
+        let flags = said("pkg-config", &["--cflags", "--libs", "fuse3"])?;
+        let mut compile = Command::new("gcc");
+        compile.args(["-O2", "-Wall", SOURCE, "-o"]).arg(&built).args(flags.split_whitespace());
+        ran(&mut compile)?;
+        Ok(built)
+    }
+
+    fn measure(&self, root: &Path, subject: &Subject, args: &BenchTreeArgs) -> Result<String> {
+        let csv = self.directory.join("one.csv");
+        let mut bench = Command::new(&self.program);
+        bench.args(["bench", "tree"]).arg(&subject.path).current_dir(root);
+        if let Some(also) = &subject.also {
+            bench.arg("--also").arg(also);
+        }
+        bench.args(["--repetitions", "1", "--name", subject.name]).arg("--csv").arg(&csv).args(&args.more);
+        ran(&mut bench)?;
+        std::fs::read_to_string(&csv).with_context(|| format!("read {}", csv.display()))
+    }
+
+    /// Takes down what this run, or one before it, set up.
+    fn clear(&self) -> Result<()> {
+        for point in ["bearing-2", "passthrough-1", "passthrough-2"] {
+            let point = self.directory.join(point);
+            if is_mounted(&point)? {
+                ran(Command::new("fusermount3").arg("-u").arg(&point))?;
+            }
+        }
+        let cluster = self.directory.join("cluster");
+        if cluster.exists() {
+            ran(Command::new(&self.program).args(["down", "--dir"]).arg(&cluster))?;
+        }
+        if self.directory.exists() {
+            std::fs::remove_dir_all(&self.directory)
+                .with_context(|| format!("remove {}", self.directory.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = self.clear() {
+            eprintln!("bench-tree: {error:#}; the next run tries again to clear it away");
+        }
+    }
+}
+
+/// Whether something is mounted at a directory.
+fn is_mounted(point: &Path) -> Result<bool> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
+    Ok(table.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == point)))
+}
+
+/// Runs a program to its end.
+fn ran(command: &mut Command) -> Result<()> {
+    let name = command.get_program().display().to_string();
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("start {name}"))?;
+    if !status.success() {
+        bail!("{name} ended with {status}");
+    }
+    Ok(())
+}
+
+/// What a program prints.
+fn said(program: &str, arguments: &[&str]) -> Result<String> {
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| format!("start {program}"))?;
+    if !output.status.success() {
+        bail!("{program} ended with {}", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The comments that hold for all of the run, from those of its first part.
+fn heading(text: &str, args: &BenchTreeArgs) -> String {
+    let mut head = format!(
+        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {} -- {}\n",
+        args.repetitions,
+        args.metadata,
+        args.data,
+        args.data_copies,
+        args.more.join(" ")
+    );
+    let kept = ["# date", "# commit", "# machine", "# caches", "# sizes"];
+    for line in text.lines().filter(|line| kept.iter().any(|kept| line.starts_with(kept))) {
+        writeln!(head, "{line}").expect("a string takes everything");
+    }
+    head += "# subjects: local: the disk itself (no second mount, so no drain); passthrough: libfuse's passthrough_ll, timeout=1, over that disk; \
+             bearing: all daemons and the mounts on this machine, over that disk; each repetition begins with another\n\
+             # drain: passthrough and bearing are mounted twice; a phase that changes something ends when all of it is seen through the second mount\n";
+    head
+}
+
+fn parse(text: &str) -> Result<Vec<Row>> {
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let columns: Vec<&str> = lines.next().context("there are no results")?.split(',').collect();
+    let at = |name: &str| {
+        columns
+            .iter()
+            .position(|column| *column == name)
+            .with_context(|| format!("there is no column {name}"))
+    };
+    let (phase, processes, subject, seconds) =
+        (at("phase")?, at("processes")?, at("subject")?, at("seconds")?);
+    let row = |line: &str| -> Result<Row> {
+        let fields: Vec<String> = line.split(',').map(str::to_owned).collect();
+        if fields.len() != columns.len() {
+            bail!("`{line}` has not the columns of the head");
+        }
+        Ok(Row {
+            phase: fields[phase].clone(),
+            processes: fields[processes].parse().context("a number of processes")?,
+            subject: fields[subject].clone(),
+            seconds: fields[seconds].parse().context("seconds")?,
+            fields,
+        })
+    };
+    lines.map(row).collect()
+}
+
+/// For each phase the median times, and the speed as a ratio to passthrough (time of passthrough over time of the subject).
+fn ratios(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut keys: Vec<(&str, u32)> = Vec::new();
+    for row in rows {
+        let key = (row.phase.as_str(), row.processes);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    for (phase, processes) in keys {
+        let median = |subject: &str| {
+            let mut seconds: Vec<f64> = rows
+                .iter()
+                .filter(|row| {
+                    (row.phase.as_str(), row.processes, row.subject.as_str()) == (phase, processes, subject)
+                })
+                .map(|row| row.seconds)
+                .collect();
+            seconds.sort_by(f64::total_cmp);
+            seconds.get(seconds.len().checked_sub(1)? / 2).copied()
+        };
+        let Some(ceiling) = median(CEILING) else { continue };
+        write!(text, "{phase:<14} x{processes}: {CEILING} {ceiling:.3} s")
+            .expect("a string takes everything");
+        for subject in ["bearing", "local"] {
+            if let Some(seconds) = median(subject) {
+                write!(text, ", {subject} {seconds:.3} s = {:.2}", ceiling / seconds)
+                    .expect("a string takes everything");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn raw(head: &str, ratios: &str, rows: &[(u32, Row)]) -> String {
+    let mut text = head.to_owned();
+    text += "# medians, and speed as a ratio to passthrough:\n";
+    for line in ratios.lines() {
+        writeln!(text, "#   {line}").expect("a string takes everything");
+    }
+    text += "phase,processes,repetition,subject,operations,unit,seconds,drain_seconds,per_s,load\n";
+    for (repetition, row) in rows {
+        let mut fields = row.fields.clone();
+        fields[2] = repetition.to_string();
+        writeln!(text, "{}", fields.join(",")).expect("a string takes everything");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# date: 2026-01-01\n\
+        phase,processes,repetition,subject,operations,unit,seconds,drain_seconds,per_s,load\n\
+        create,1,1,passthrough,100,operations,1.0000,0.1000,100.0,1.0\n";
+
+    #[test]
+    fn raw_results_are_read_and_a_line_that_is_not_whole_is_refused() {
+        let rows = parse(TEXT).unwrap();
+        assert_eq!((rows.len(), rows[0].phase.as_str(), rows[0].processes), (1, "create", 1));
+        assert!(parse(&format!("{TEXT}create,1\n")).is_err());
+        assert!(parse("# nothing\n").is_err());
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_more_is_faster() {
+        let mut rows = parse(TEXT).unwrap();
+        for (subject, seconds) in [("bearing", 9.0), ("bearing", 2.0), ("bearing", 1.5)] {
+            rows.push(Row { subject: subject.to_owned(), seconds, ..rows[0].clone() });
+        }
+        let text = ratios(&rows);
+        assert!(text.contains("bearing 2.000 s = 0.50"), "{text}");
+    }
+
+    #[test]
+    fn rows_keep_their_repetition() {
+        let rows = parse(TEXT).unwrap();
+        let text = raw("", "", &[(3, rows[0].clone())]);
+        assert!(text.contains("create,1,3,passthrough,"), "{text}");
+    }
+}
