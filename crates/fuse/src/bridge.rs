@@ -175,6 +175,8 @@ impl Bridge {
         let mode = match flags {
             flags if flags.is_empty() => RenameMode::Replace,
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            // RENAME_WHITEOUT is for the upper layer of overlayfs, which has other needs that FUSE does not meet either.
             _ => return Err(Code::InvalidArgument),
         };
         self.caller.done(Operation::Rename {
@@ -239,13 +241,20 @@ mod tests {
     }
 
     #[test]
-    fn exchanging_names_is_refused_and_noreplace_is_passed_on() {
-        let (caller, bridge) = bridge(vec![Ok(Answer::Done)]);
+    fn noreplace_and_exchange_are_passed_on_and_whiteout_is_refused() {
+        let (caller, bridge) = bridge(vec![Ok(Answer::Done), Ok(Answer::Done)]);
         let (a, b) = ((INodeNo::ROOT, OsStr::new("a")), (INodeNo::ROOT, OsStr::new("b")));
-        let exchange = bridge.rename(a, b, RenameFlags::RENAME_EXCHANGE, Credentials::ROOT);
-        assert_eq!(exchange, Err(Code::InvalidArgument));
+        let whiteout = bridge.rename(a, b, RenameFlags::RENAME_WHITEOUT, Credentials::ROOT);
+        assert_eq!(whiteout, Err(Code::InvalidArgument));
         bridge.rename(a, b, RenameFlags::RENAME_NOREPLACE, Credentials::ROOT).unwrap();
-        assert!(matches!(caller.asked()[..], [Operation::Rename { mode: RenameMode::NoReplace, .. }]));
+        bridge.rename(a, b, RenameFlags::RENAME_EXCHANGE, Credentials::ROOT).unwrap();
+        let asked = caller.asked();
+        let mode = |asked: &Operation| match asked {
+            Operation::Rename { mode, .. } => *mode,
+            other => panic!("{other:?}"),
+        };
+        let modes: Vec<RenameMode> = asked.iter().map(mode).collect();
+        assert_eq!(modes, [RenameMode::NoReplace, RenameMode::Exchange]);
     }
 
     #[test]

@@ -81,6 +81,24 @@ pub(crate) fn replace(view: &mut View, slot: &Slot, entry: NameEntry) {
     view.put(slot.key, Record::Name(NameRecord { entry: Some(entry), more: slot.more }));
 }
 
+/// The same within an exchange: the directory gets no more names and no fewer, but perhaps one of another kind.
+pub(crate) fn swap(
+    view: &mut View,
+    directory: NodeId,
+    hash: NameHash,
+    slot: &Slot,
+    entry: NameEntry,
+    access_version: Version,
+) -> Decide<()> {
+    let fragment = fragment_with_entries(view, directory, access_version)?;
+    let directories = i32::from(entry.file_type == FileType::Directory)
+        - i32::from(slot.entry.file_type == FileType::Directory);
+    replace(view, slot, entry);
+    count(view, directory, fragment, 0, directories);
+    view.changes(LeaseKey::Name(directory, hash));
+    Ok(())
+}
+
 /// Takes a name away. Its ordinal stays taken while names of the same hash follow.
 pub(crate) fn remove(view: &mut View, slot: &Slot) {
     if slot.more {
@@ -221,6 +239,30 @@ pub(crate) fn drop_link_here(
         view.put(Key::Orphan(handle.node, session), Record::Mark(changed));
     }
     view.put_node(handle.node, node);
+    Ok(())
+}
+
+/// A name of a node that is no directory was moved: its time of change says so, here in the same batch, elsewhere by the queue.
+pub(crate) fn touch(view: &mut View, node: Handle) -> Decide<()> {
+    let changed = view.time();
+    if view.tablet.contains(node.home) {
+        return touch_here(view, node, changed);
+    }
+    view.queue(Draft {
+        to: node.home,
+        work: Work::Touch { node, changed },
+        awaited: true,
+        locks: Vec::new(),
+    });
+    Ok(())
+}
+
+/// The same, at the node's home.
+pub(crate) fn touch_here(view: &mut View, handle: Handle, changed: Wall) -> Decide<()> {
+    let mut node = view.node_at(handle)?;
+    node.touch(changed);
+    view.put_node(handle.node, node);
+    view.changes(LeaseKey::File(handle.node));
     Ok(())
 }
 

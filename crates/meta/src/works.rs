@@ -23,6 +23,11 @@ pub(crate) fn decide(view: &mut View, work: &Work) -> Decide<()> {
                 other => other,
             }
         }
+        Work::Touch { node, changed } => match namespace::touch_here(view, *node, *changed) {
+            // Unlinked meanwhile.
+            Err(Stop::Refuse(Code::Stale)) => Ok(()),
+            other => other,
+        },
         Work::ReleaseSpace { chunk, bytes } => release_space(view, *chunk, *bytes),
     }
 }

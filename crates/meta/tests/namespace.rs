@@ -151,6 +151,44 @@ fn renames_move_names_never_nodes() {
 }
 
 #[test]
+fn two_names_change_places_whatever_they_lead_to() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let a = cluster.mkdir(ALICE, &root, "a").unwrap();
+        let b = cluster.mkdir(ALICE, &root, "b").unwrap();
+        let a_grant = cluster.directory(ALICE, a).unwrap().grant;
+        let b_grant = cluster.directory(ALICE, b).unwrap().grant;
+        for number in 0..10 {
+            let (left, right) = (format!("f{number}"), format!("d{number}"));
+            let file = cluster.create(ALICE, &a_grant, &left).unwrap();
+            let directory = cluster.mkdir(ALICE, &b_grant, &right).unwrap();
+            assert_eq!((cluster.links(ALICE, a), cluster.links(ALICE, b)), (Ok(2), Ok(3)));
+            cluster.exchange(ALICE, (&a_grant, &left), (&b_grant, &right)).unwrap();
+            assert_eq!(cluster.lookup(ALICE, &a_grant, &left), Ok(directory));
+            assert_eq!(cluster.lookup(ALICE, &b_grant, &right), Ok(file));
+            assert_eq!(cluster.directory(ALICE, directory).unwrap().parent, a);
+            assert_eq!((cluster.links(ALICE, a), cluster.links(ALICE, b)), (Ok(3), Ok(2)));
+            cluster.rmdir(ALICE, &a_grant, &left).unwrap();
+            assert_eq!(cluster.links(ALICE, file), Ok(1));
+        }
+        let inner = cluster.mkdir(ALICE, &a_grant, "inner").unwrap();
+        cluster.exchange(ALICE, (&a_grant, "inner"), (&root, "b")).unwrap();
+        assert_eq!(cluster.lookup(ALICE, &root, "b"), Ok(inner));
+        assert_eq!(cluster.directory(ALICE, b).unwrap().parent, a);
+        assert_eq!(cluster.directory(ALICE, inner).unwrap().parent.node, root.body.seat.node);
+        // Nothing is made where nothing was, and no directory gets below itself, from whichever side it is asked.
+        let exchange = |cluster: &mut Cluster, from, to| cluster.exchange(ALICE, from, to);
+        assert_eq!(exchange(&mut cluster, (&root, "a"), (&root, "none")), Err(Code::NotFound));
+        assert_eq!(exchange(&mut cluster, (&root, "none"), (&root, "a")), Err(Code::NotFound));
+        assert_eq!(exchange(&mut cluster, (&root, "a"), (&b_grant, "d0")), Err(Code::InvalidArgument));
+        assert_eq!(exchange(&mut cluster, (&b_grant, "d0"), (&root, "a")), Err(Code::InvalidArgument));
+        exchange(&mut cluster, (&root, "a"), (&root, "a")).unwrap();
+        assert_eq!(cluster.lookup(ALICE, &root, "a"), Ok(a));
+        assert_eq!(cluster.links(ALICE, a), Ok(3));
+    });
+}
+
+#[test]
 fn links_count_their_names() {
     both(|mut cluster| {
         let root = cluster.root(ALICE).grant;

@@ -104,3 +104,26 @@ fn move_everything(cluster: &mut Cluster, from: ServerId, to: ServerId) {
     assert_eq!(cluster.owner(Position(0)).0, to);
     assert_eq!(cluster.hosts[&from].machine.serving().count(), 0);
 }
+
+#[test]
+fn a_rename_is_a_change_of_what_is_moved_wherever_that_lives() {
+    for scheme in Scheme::ALL {
+        let mut cluster = Cluster::new(2, scheme);
+        cluster.open_session(ALICE);
+        let root = cluster.root(ALICE).grant;
+        let [mut here, mut there] = ["here", "there"].map(|name| cluster.create(ALICE, &root, name).unwrap());
+        for _ in 0..4 {
+            let before = [here, there].map(|node| attributes(&mut cluster, node));
+            cluster.pass(Duration::from_millis(50));
+            cluster.exchange(ALICE, (&root, "here"), (&root, "there")).unwrap();
+            cluster.rename(ALICE, (&root, "here"), (&root, "away")).unwrap();
+            cluster.rename(ALICE, (&root, "away"), (&root, "here")).unwrap();
+            let after = [here, there].map(|node| attributes(&mut cluster, node));
+            for (before, after) in before.iter().zip(&after) {
+                assert!(after.changed > before.changed && after.version > before.version);
+                assert_eq!(after.modified, before.modified);
+            }
+            std::mem::swap(&mut here, &mut there);
+        }
+    }
+}

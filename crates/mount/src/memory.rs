@@ -192,6 +192,7 @@ impl State {
         if let Some((_, other)) = self.child(target.0, &target.1)? {
             match mode {
                 RenameMode::NoReplace => return Err(Code::Exists),
+                RenameMode::Exchange => return Err(Code::Unsupported),
                 RenameMode::Replace if other == node => return Ok(()),
                 RenameMode::Replace => self.remove_name(target.0, &target.1, who, is_directory)?,
             }

@@ -287,6 +287,8 @@ pub enum RenameMode {
     Replace,
     /// Refuse (RENAME_NOREPLACE).
     NoReplace,
+    /// Let the two names change places (RENAME_EXCHANGE): both have to exist.
+    Exchange,
 }
 
 /// Where the extents of a commit go.

@@ -164,6 +164,13 @@ pub enum Work {
         /// Bytes of frames.
         bytes: u64,
     },
+    /// A name of the node was moved: that is a change of its attributes.
+    Touch {
+        /// The node.
+        node: Handle,
+        /// When.
+        changed: Wall,
+    },
 }
 
 /// What a participant prepares.
@@ -222,6 +229,25 @@ pub enum Part {
         node: NodeId,
         /// Its new access version.
         access_version: Version,
+    },
+    /// Exchange of two names: lets one of them lead to what the other leads to.
+    SwapName {
+        /// The directory.
+        directory: NodeId,
+        /// The hash of the name.
+        hash: NameHash,
+        /// The name.
+        name: Name,
+        /// What it leads to from now on.
+        node: Handle,
+        /// Its kind.
+        file_type: FileType,
+        /// The user, for the sticky rule, with the directory's mode and owner.
+        remover: Remover,
+        /// The directory's access version that the shown grant is of.
+        access_version: Version,
+        /// When.
+        changed: Wall,
     },
 }
 

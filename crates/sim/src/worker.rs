@@ -5,6 +5,7 @@ use crate::program::{FileRun, Listing, Meaning, Program, Stage};
 use crate::recorder::Recorder;
 use crate::world::World;
 use bearing_client::{Answer, Found};
+use bearing_proto::client::RenameMode;
 use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
 use bearing_workload::{Action, FileSteps, Query, Seen, View};
 
@@ -182,6 +183,10 @@ fn learn(client: &mut ClientHost, action: &Action, result: &Result<Answer, Code>
         | (Action::Lookup { directory, name, .. }, Err(Code::NotFound)) => {
             generator.forget_name(directory.node, name);
         }
+        (
+            Action::Rename { source, source_name, target, target_name, mode: RenameMode::Exchange, .. },
+            Ok(_),
+        ) => generator.exchanged(*source, source_name, *target, target_name),
         (Action::Rename { source, source_name, target, target_name, .. }, Ok(_)) => {
             generator.moved(source.node, source_name, *target, target_name);
         }

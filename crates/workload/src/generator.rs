@@ -173,6 +173,20 @@ impl Generator {
         }
     }
 
+    /// Two names have changed places.
+    pub fn exchanged(&mut self, source: Handle, source_name: &Name, target: Handle, target_name: &Name) {
+        let mut moves = Vec::new();
+        for knowledge in [&mut self.private, &mut self.shared] {
+            let (from, to) =
+                (knowledge.take(source.node, source_name), knowledge.take(target.node, target_name));
+            moves.extend(from.into_iter().map(|known| (known, target, target_name)));
+            moves.extend(to.into_iter().map(|known| (known, source, source_name)));
+        }
+        for (known, directory, name) in moves {
+            self.learn(directory, name, known.node, known.file_type);
+        }
+    }
+
     /// A name is gone.
     pub fn forget_name(&mut self, directory: NodeId, name: &Name) {
         self.private.forget(directory, name);
@@ -368,7 +382,16 @@ impl Generator {
         } else {
             (self.directory(area), self.name())
         };
-        let mode = if self.rng.chance(1, 6) { RenameMode::NoReplace } else { RenameMode::Replace };
+        let mode = match self.rng.below(6) {
+            0 => RenameMode::NoReplace,
+            1 => RenameMode::Exchange,
+            _ => RenameMode::Replace,
+        };
+        // An exchange needs something at both ends.
+        let (target, target_name) = match mode {
+            RenameMode::Exchange => self.place(area, |known| known.name.is_some()),
+            RenameMode::Replace | RenameMode::NoReplace => (target, target_name),
+        };
         Action::Rename { source, source_name, target, target_name, who: self.who(), mode }
     }
 

@@ -27,7 +27,7 @@ impl Hub {
             let moved = self.target(source.directory, source.name, who).await?;
             let replaced = match self.target(target.directory, target.name, who).await {
                 Ok(named) => Some(named),
-                Err(Code::NotFound) => None,
+                Err(Code::NotFound) if mode != RenameMode::Exchange => None,
                 Err(code) => return Err(code),
             };
             let from = self.directory(source.directory, grants.freshness).await?;
@@ -44,11 +44,15 @@ impl Hub {
                 mode,
                 moved: moved.node.node,
                 replaced: replaced.map(|named| named.node.node),
-                keep_open: self.keep_open(replaced),
+                // Nothing goes by an exchange.
+                keep_open: mode != RenameMode::Exchange && self.keep_open(replaced),
             };
             let moving = self.change(keys, to.position(target.name), call, |state, _| {
-                if moved.file_type != FileType::Directory {
-                    state.cache.note_name(moved.node.node, target.directory.node, target.name);
+                let exchanged = replaced.filter(|_| mode == RenameMode::Exchange);
+                for (named, place) in [(Some(moved), target), (exchanged, source)] {
+                    if let Some(named) = named.filter(|named| named.file_type != FileType::Directory) {
+                        state.cache.note_name(named.node.node, place.directory.node, place.name);
+                    }
                 }
             });
             match moving.await {

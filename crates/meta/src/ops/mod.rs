@@ -4,6 +4,7 @@ mod chunk;
 mod commit;
 mod create;
 mod directory;
+mod exchange;
 mod extents;
 mod link;
 mod list;
@@ -18,7 +19,7 @@ mod set_attributes;
 mod unlink;
 
 use crate::view::{Decide, View};
-use bearing_proto::client::{Body, Call};
+use bearing_proto::client::{Body, Call, RenameMode};
 
 pub(crate) use release::{forget_holder, let_go, reap_page};
 pub(crate) use session::{end as end_session, meet};
@@ -49,7 +50,12 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
             let from = rename::End { grant: source, name: source_name };
             let to = rename::End { grant: target, name: target_name };
             let known = rename::Known { moved: *moved, replaced: *replaced, keep_open: *keep_open };
-            rename::decide(view, from, to, who, *mode, known)
+            match mode {
+                RenameMode::Exchange => exchange::decide(view, from, to, who, known),
+                RenameMode::Replace | RenameMode::NoReplace => {
+                    rename::decide(view, from, to, who, *mode, known)
+                }
+            }
         }
         Call::Attributes { node } => directory::attributes(view, *node),
         Call::SetAttributes { node, who, change, token } => {

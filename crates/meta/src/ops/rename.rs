@@ -21,15 +21,15 @@ pub(super) struct End<'a> {
 }
 
 impl End<'_> {
-    fn hash(&self) -> NameHash {
+    pub fn hash(&self) -> NameHash {
         NameHash::of(self.grant.body.name_key, self.name)
     }
 
-    fn position(&self) -> Position {
+    pub fn position(&self) -> Position {
         self.grant.body.seat.position_of(self.hash())
     }
 
-    fn directory(&self) -> Handle {
+    pub fn directory(&self) -> Handle {
         Handle { node: self.grant.body.seat.node, home: self.grant.body.seat.home }
     }
 }
@@ -50,13 +50,7 @@ pub(super) fn decide(
     mode: RenameMode,
     known: Known,
 ) -> Decide<Body> {
-    view.require(to.position())?;
-    view.admit(from.grant, who, Permission::CHANGE_ENTRIES)?;
-    view.admit(to.grant, who, Permission::CHANGE_ENTRIES)?;
-    if from.grant.body.filesystem != to.grant.body.filesystem || from.grant.body.quota != to.grant.body.quota
-    {
-        return Err(Stop::Refuse(Code::CrossDevice));
-    }
+    admit(view, from, to, who)?;
     let (node, file_type) = take(view, from, who)?;
     if node.node != known.moved {
         return Err(Stop::Refuse(Code::Stale));
@@ -87,7 +81,10 @@ pub(super) fn decide(
         check_replaced(view, from.directory(), to, who, &slot.entry, file_type)?;
     }
     if file_type == FileType::Directory {
-        move_directory(view, node, from.directory(), to, who)?;
+        check_move(view, node, from.directory(), to.directory())?;
+        set_parent(view, node, to, who)?;
+    } else {
+        namespace::touch(view, node)?;
     }
     let entry = NameEntry { name: to.name.clone(), node, file_type };
     let is_directory = i32::from(file_type == FileType::Directory);
@@ -101,6 +98,19 @@ pub(super) fn decide(
     }
     view.changes(LeaseKey::Name(directory.node, hash));
     Ok(Body::Done)
+}
+
+/// The new name is here, and who asks may change entries at both ends.
+pub(super) fn admit(view: &View, from: End, to: End, who: &Credentials) -> Decide<()> {
+    view.require(to.position())?;
+    for end in [from, to] {
+        view.admit(end.grant, who, Permission::CHANGE_ENTRIES)?;
+    }
+    let (source, target) = (&from.grant.body, &to.grant.body);
+    if source.filesystem != target.filesystem || source.quota != target.quota {
+        return Err(Stop::Refuse(Code::CrossDevice));
+    }
+    Ok(())
 }
 
 fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileType)> {
@@ -118,14 +128,18 @@ fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileTy
     }
 }
 
-/// A directory gets a new parent or name: its node must know, and it must not end up below itself.
-fn move_directory(view: &mut View, node: Handle, from: Handle, to: End, who: &Credentials) -> Decide<()> {
-    let parent = to.directory();
-    if from != parent {
-        view.part(Position(0), Part::MoveToken)?;
-        check_not_below(view, node, parent)?;
+/// A directory that changes its parent must not end up below itself.
+pub(super) fn check_move(view: &mut View, node: Handle, from: Handle, to: Handle) -> Decide<()> {
+    if from == to {
+        return Ok(());
     }
-    let changed = view.time();
+    view.part(Position(0), Part::MoveToken)?;
+    check_not_below(view, node, to)
+}
+
+/// A directory gets a new parent or name: its node must know.
+pub(super) fn set_parent(view: &mut View, node: Handle, to: End, who: &Credentials) -> Decide<()> {
+    let (parent, changed) = (to.directory(), view.time());
     view.part(node.home, Part::SetParent { node, parent, name: to.name.clone(), who: who.clone(), changed })?;
     Ok(())
 }

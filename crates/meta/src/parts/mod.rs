@@ -7,8 +7,10 @@ mod kill_fragment;
 mod kill_node;
 mod move_token;
 mod set_parent;
+mod swap_name;
 mod take_name;
 
+use crate::record::NameEntry;
 use crate::view::{Decide, View};
 use bearing_proto::peer::{Part, Promise};
 
@@ -25,6 +27,10 @@ pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
         Part::AddLink { node, changed } => add_link::decide(view, *node, *changed),
         Part::KillNode { node } => kill_node::decide(view, *node),
         Part::KillFragment { node } => kill_fragment::decide(view, *node),
+        Part::SwapName { directory, hash, name, node, file_type, remover, access_version, changed: _ } => {
+            let entry = NameEntry { name: name.clone(), node: *node, file_type: *file_type };
+            swap_name::decide(view, *directory, *hash, entry, remover, *access_version)
+        }
         Part::AgeGrants { node, access_version } => age_grants::decide(view, *node, *access_version),
     }
 }

@@ -3,7 +3,7 @@
 use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
-    Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, NewNode, Recall, Reply, Request,
+    Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, NewNode, Recall, RenameMode, Reply, Request,
     ServerEntry, ServerKind, Survey,
 };
 use bearing_proto::coordinator::{
@@ -461,6 +461,25 @@ impl Cluster {
         from: (&Grant, &str),
         to: (&Grant, &str),
     ) -> Result<(), Code> {
+        self.rename_as(session, RenameMode::Replace, from, to)
+    }
+
+    pub fn exchange(
+        &mut self,
+        session: SessionId,
+        from: (&Grant, &str),
+        to: (&Grant, &str),
+    ) -> Result<(), Code> {
+        self.rename_as(session, RenameMode::Exchange, from, to)
+    }
+
+    fn rename_as(
+        &mut self,
+        session: SessionId,
+        mode: RenameMode,
+        from: (&Grant, &str),
+        to: (&Grant, &str),
+    ) -> Result<(), Code> {
         let moved = self.node_of(session, from.0, from.1);
         let replaced = Some(self.node_of(session, to.0, to.1));
         let call = Call::Rename {
@@ -471,7 +490,7 @@ impl Cluster {
             target: to.0.clone(),
             target_name: self::name(to.1),
             who: root_user(),
-            mode: bearing_proto::client::RenameMode::Replace,
+            mode,
             keep_open: false,
         };
         self.call(session, position(to.0, to.1), call).map(|_| ())

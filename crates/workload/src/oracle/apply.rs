@@ -1,7 +1,7 @@
 //! The oracle's present state, and what changes do to it.
 
 use super::{Mutation, Node, Piece, State, View};
-use bearing_proto::client::{AttributeChange, CommitMode};
+use bearing_proto::client::{AttributeChange, CommitMode, RenameMode};
 use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,9 +80,12 @@ impl Oracle {
             Mutation::Unlink { directory, name, .. } | Mutation::RemoveDirectory { directory, name, .. } => {
                 self.remove(*directory, name, owes_link)
             }
-            Mutation::Rename { source, source_name, target, target_name, .. } => {
-                self.rename((*source, source_name), (*target, target_name), owes_link)
-            }
+            Mutation::Rename { source, source_name, target, target_name, mode, .. } => match mode {
+                RenameMode::Exchange => self.exchange((*source, source_name), (*target, target_name)),
+                RenameMode::Replace | RenameMode::NoReplace => {
+                    self.rename((*source, source_name), (*target, target_name), owes_link)
+                }
+            },
             Mutation::Link { node, directory, name, .. } => self.link(*node, *directory, name),
             Mutation::SetAttributes { node, who, change, .. } => self.set_attributes(*node, who, change),
             Mutation::Truncate { node, .. } => self.resize(*node, 0),
@@ -192,6 +195,30 @@ impl Oracle {
         }
         touched.nodes.push(node);
         touched
+    }
+
+    fn exchange(
+        &mut self,
+        (source, source_name): (NodeId, &Name),
+        (target, target_name): (NodeId, &Name),
+    ) -> Touched {
+        if self.entry(source, source_name) == self.entry(target, target_name) {
+            return Touched::default();
+        }
+        let node = self.take_entry(source, source_name);
+        let other = self.take_entry(target, target_name);
+        self.add_entry(target, target_name, node);
+        self.add_entry(source, source_name, other);
+        for (moved, parent) in [(node, target), (other, source)] {
+            if self.nodes[&moved].is_directory() {
+                self.known(moved).parent = Some(parent);
+            }
+        }
+        Touched {
+            names: vec![(source, source_name.clone()), (target, target_name.clone())],
+            nodes: vec![source, target, node, other],
+            ..Touched::default()
+        }
     }
 
     fn link(&mut self, node: NodeId, directory: NodeId, name: &Name) -> Touched {

@@ -9,6 +9,7 @@
 //!                ENOTEMPTY, same node: done, then the source as for removal, the target as for creation or removal (a
 //!                directory over a file ENOTDIR, a file over a directory EISDIR), write on a directory that changes parent EACCES,
 //!                ENOTEMPTY
+//! exchange       as rename, but: no target ENOENT, either within the other EINVAL, both as for removal, neither is replaced
 //! link           directory as above, EEXIST, write EACCES, a directory EPERM, unlinked ENOENT
 //! setattr        gone ESTALE, size: EISDIR, EINVAL, write EACCES; touch EACCES; owner, group, mode, times EPERM
 //! open O_TRUNC   gone ESTALE, EISDIR, EINVAL, write EACCES
@@ -142,9 +143,17 @@ impl Rules<'_> {
             return Err(codes);
         };
         let replaced = self.named(target, target_name);
+        let exchange = mode == RenameMode::Exchange;
+        if exchange && replaced.is_none() {
+            codes.push(Code::NotFound);
+            let may = |directory| self.may(directory, who, Permission::CHANGE_ENTRIES);
+            push_if(&mut codes, !may(source) || !may(target), Code::Access);
+            return Err(codes);
+        }
         push_if(&mut codes, mode == RenameMode::NoReplace && replaced.is_some(), Code::Exists);
         push_if(&mut codes, self.is_within(target, id), Code::InvalidArgument);
-        push_if(&mut codes, replaced.is_some_and(|(over, _)| self.is_within(source, over)), Code::NotEmpty);
+        let over_ancestor = replaced.is_some_and(|(over, _)| self.is_within(source, over));
+        push_if(&mut codes, over_ancestor, if exchange { Code::InvalidArgument } else { Code::NotEmpty });
         if replaced.is_some_and(|(over, _)| over == id) {
             return Ok(codes);
         }
@@ -153,6 +162,14 @@ impl Rules<'_> {
             None => push_if(&mut codes, !self.may(target, who, Permission::CHANGE_ENTRIES), Code::Access),
             Some((over, over_node)) => {
                 self.removal(target, over, who, &mut codes);
+                if exchange {
+                    let moves = |node: &Node| node.is_directory() && source != target;
+                    for (id, node) in [(id, node), (over, over_node)] {
+                        let may = !moves(node) || self.may(id, who, Permission::WRITE);
+                        push_if(&mut codes, !may, Code::Access);
+                    }
+                    return Ok(codes);
+                }
                 push_if(&mut codes, node.is_directory() && !over_node.is_directory(), Code::NotDirectory);
                 push_if(&mut codes, !node.is_directory() && over_node.is_directory(), Code::IsDirectory);
             }

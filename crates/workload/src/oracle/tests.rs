@@ -88,6 +88,35 @@ fn the_sticky_rule_lets_only_the_owners_remove() {
 }
 
 #[test]
+fn an_exchange_needs_both_names_and_asks_at_both_ends_as_for_a_removal() {
+    let mut fs = oracle();
+    must(&mut fs, &mkdir(ROOT, "d", Credentials::ROOT, 0o755), Some(2));
+    must(&mut fs, &create(NodeId(2), "f", Credentials::ROOT, 0o644), Some(3));
+    must(&mut fs, &mkdir(ROOT, "e", user(5), 0o700), Some(4));
+    let exchange = |source, target, who| match rename(source, target, who) {
+        Mutation::Rename { source, source_name, target, target_name, who, .. } => {
+            Mutation::Rename { source, source_name, target, target_name, who, mode: RenameMode::Exchange }
+        }
+        other => other,
+    };
+    let none = exchange((ROOT, "e"), (ROOT, "none"), Credentials::ROOT);
+    assert_eq!(try_to(&mut fs, &none, None), [Code::NotFound]);
+    let around = [((ROOT, "d"), (NodeId(2), "f")), ((NodeId(2), "f"), (ROOT, "d"))];
+    for (source, target) in around {
+        let within = exchange(source, target, Credentials::ROOT);
+        assert_eq!(try_to(&mut fs, &within, None), [Code::InvalidArgument]);
+    }
+    assert_eq!(try_to(&mut fs, &exchange((NodeId(2), "f"), (ROOT, "e"), user(5)), None), [Code::Access]);
+    must(&mut fs, &exchange((NodeId(2), "f"), (ROOT, "e"), Credentials::ROOT), None);
+    assert_eq!(
+        (fs.entry(NodeId(2), &name("f")), fs.entry(ROOT, &name("e"))),
+        (Some(NodeId(4)), Some(NodeId(3)))
+    );
+    let (root, d, e) = (fs.node(ROOT).unwrap(), fs.node(NodeId(2)).unwrap(), fs.node(NodeId(4)).unwrap());
+    assert_eq!((root.links, d.links, e.parent), (3, 3, Some(NodeId(2))));
+}
+
+#[test]
 fn kinds_are_checked_after_permission_and_emptiness_last() {
     let mut fs = oracle();
     must(&mut fs, &mkdir(ROOT, "d", Credentials::ROOT, 0o755), Some(2));
