@@ -1,8 +1,7 @@
 //! Requests to metadata servers: numbered, sent, sent again, referred, retried, given up.
 //!
 //! Invariants: a request keeps its number whatever happens to it, so that a mutation is executed at most once; `finished_below` never passes
-//! an outstanding one; every outstanding request has one time set. What
-//! a request asks is not looked at here, except for how it travels.
+//! an outstanding one; every outstanding request has one time set. What a request asks is not looked at here, except for how it travels.
 
 use crate::event::{Command, Target, Transport};
 use crate::hub::{Hub, State};

@@ -21,6 +21,8 @@ use bearing_types::{Attributes, Code, Mono, Name, NameHash, NodeId, Position};
 
 /// How often a refused grant is fetched again within one operation: each time, somebody else got a chmod through.
 pub(crate) const GRANT_TRIES: u32 = 16;
+/// How often it is fetched again because the directory is not where it was.
+const MOVED_TRIES: u32 = 3;
 /// A name that everybody replaces may lead elsewhere by the time a request arrives; each time, somebody else got through.
 const STALE_TRIES: u32 = 64;
 /// How often a lookup begins again because what it found was gone a moment later.
@@ -46,7 +48,7 @@ struct Grants {
 
 impl Grants {
     fn new() -> Grants {
-        Grants { left: GRANT_TRIES, stale_left: GRANT_TRIES, freshness: Freshness::Granted }
+        Grants { left: GRANT_TRIES, stale_left: MOVED_TRIES, freshness: Freshness::Granted }
     }
 
     /// For an operation that says what its names lead to.

@@ -25,6 +25,8 @@ pub(crate) fn decide(
     if slot.entry.file_type != FileType::Directory {
         return Err(Stop::Refuse(Code::NotDirectory));
     }
+    // An old grant is refused before others are asked for anything.
+    namespace::fragment_with_entries(view, parent, grant.access_version)?;
     kill(view, slot.entry.node)?;
     let fragment = namespace::fragment_with_entries(view, parent, grant.access_version)?;
     namespace::remove(view, &slot);

@@ -6,13 +6,12 @@ use crate::namespace;
 use crate::record::Record;
 use crate::view::{Decide, View};
 use bearing_proto::peer::Promise;
-use bearing_types::{NodeId, Version};
+use bearing_types::{NodeId, Version, Wall};
 
 pub(super) fn decide(view: &mut View, directory: NodeId, access_version: Version) -> Decide<Promise> {
-    // Listed, but without a first name yet: whoever is about to bring that finds the fragment, and in it what to refuse.
-    let born = view.time();
-    let mut fragment =
-        view.fragment(directory)?.unwrap_or_else(|| namespace::empty_fragment(born, access_version));
+    // Listed, but without a first name yet: whoever is about to bring that finds the fragment, and in it what to refuse. No entry ever changed in it.
+    let unchanged = namespace::empty_fragment(Wall(i64::MIN), access_version);
+    let mut fragment = view.fragment(directory)?.unwrap_or(unchanged);
     fragment.access_version = fragment.access_version.max(access_version);
     view.lock(Key::Fragment(directory))?;
     view.put(Key::Fragment(directory), Record::Fragment(fragment));

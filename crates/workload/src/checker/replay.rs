@@ -4,8 +4,8 @@ use super::Check;
 use super::timeline::{Point, Timeline};
 use super::violation::{Rule, Violation};
 use crate::{
-    Entry, Event, History, Mutation, MutationOutcome, Oracle, RequestId, Seen, Touched, View, WitnessEvent,
-    WitnessKind, refusals,
+    Entry, Event, History, Mutation, MutationOutcome, Oracle, RequestId, Seen, State, Touched, View,
+    WitnessEvent, WitnessKind, refusals,
 };
 use bearing_types::{Code, NodeId, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,8 +145,17 @@ impl<'a> Replay<'a> {
         let only_ownership = now.iter().all(|code| *code == Code::NotPermitted);
         let last = self.timeline.last();
         let first: Point = self.timeline.window(entry.invoked, entry.invoked).start().to_owned().min(last);
+        // Of the past only the entry's owner counts: its directory has to be as it is now.
+        let same_directories = |point| {
+            let then = self.timeline.at(point);
+            let access = |state: &dyn State, node| state.node(node).map(|node| node.access);
+            directories(mutation).into_iter().all(|node| access(&then, node) == access(&self.oracle, node))
+        };
         let was_allowed = || {
-            (first..=last).any(|point| refusals(&self.oracle, &self.timeline.at(point), mutation).is_empty())
+            (first..=last).any(|point| {
+                same_directories(point)
+                    && refusals(&self.oracle, &self.timeline.at(point), mutation).is_empty()
+            })
         };
         if only_ownership && was_allowed() {
             return Ok(());
@@ -231,6 +240,16 @@ fn concerned(mutation: &Mutation) -> Vec<NodeId> {
         | Mutation::Commit { node, .. } => {
             vec![*node]
         }
+    }
+}
+
+/// The directories whose entries a change changes.
+fn directories(mutation: &Mutation) -> Vec<NodeId> {
+    match mutation {
+        Mutation::Unlink { directory, .. } | Mutation::RemoveDirectory { directory, .. } => vec![*directory],
+        Mutation::Rename { source, target, .. } => vec![*source, *target],
+        // The sticky rule asks nothing of others; what changes a node itself is decided at its home.
+        _ => concerned(mutation),
     }
 }
 
