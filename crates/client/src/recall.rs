@@ -135,7 +135,7 @@ impl State {
         }
         let files = recall.keys.iter().filter_map(|key| match key {
             LeaseKey::File(node) => Some(*node),
-            LeaseKey::Access(_) | LeaseKey::Name(..) | LeaseKey::Content(_) => None,
+            LeaseKey::Access(_) | LeaseKey::Name(..) | LeaseKey::Content(_) | LeaseKey::Delegation(_) => None,
         });
         files.filter(|node| self.files.is_open(*node)).collect()
     }

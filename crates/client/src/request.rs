@@ -456,7 +456,11 @@ fn says_open(call: &Call) -> bool {
 /// Calls whose request or answer does not fit a datagram go over a stream at once.
 fn transport_of(call: &Call) -> Transport {
     let large = match call {
-        Call::Map { .. } | Call::List { .. } | Call::Extents { .. } => true,
+        Call::Map { .. }
+        | Call::List { .. }
+        | Call::Extents { .. }
+        | Call::Delegate { .. }
+        | Call::Delegated { .. } => true,
         Call::Commit { extents, .. } => extents.len() > DATAGRAM_ITEMS_MAX,
         Call::Create { new, who, .. } => {
             new.target.len() > DATAGRAM_TARGET_BYTES_MAX || who.groups.len() > DATAGRAM_ITEMS_MAX

@@ -22,6 +22,12 @@ pub struct Config {
     pub skew_max: Duration,
     /// A session ends when it was not renewed for so long.
     pub session_life: Duration,
+    /// How long delegations may be used without being renewed.
+    pub delegation_life: Duration,
+    /// Larger directories are not delegated.
+    pub delegated_entries_max: usize,
+    /// Ids lent to a client at a time.
+    pub ids_lent: u32,
     /// At most so many holders of a lease are tracked.
     pub lease_holders_max: usize,
     /// Whoever comes above that gets a lease of this length, which is waited for instead of recalled.
@@ -82,6 +88,9 @@ impl Config {
             capability_life: Duration::from_secs(600),
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),
+            delegation_life: Duration::from_secs(10),
+            delegated_entries_max: 1024,
+            ids_lent: 512,
             lease_holders_max: 64,
             lease_untracked: Duration::from_millis(200),
             survey_after: Duration::from_millis(500),

@@ -33,6 +33,8 @@ pub(crate) struct Context {
     pub ranges: Vec<RangeSlot>,
     /// Ids drawn for new nodes and chunks.
     pub ids: Vec<NodeId>,
+    /// The first of the ids lent to the client.
+    pub lent: Option<NodeId>,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl Context {
             range_wanted: false,
             ranges: Vec::new(),
             ids: Vec::new(),
+            lent: None,
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) enum JobWork {
     EndSession(SessionId),
     /// Asks whether a silent session lives, and forgets it if not.
     SweepSession(SessionId),
+    /// Ends a delegation whose holder is silent.
+    EndDelegation(NodeId, SessionId),
     /// Looks through marks from a key on, and removes old ones.
     Collect { from: Key, ripe: Ripe },
 }
@@ -64,6 +66,7 @@ impl Job {
             | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
+            | JobWork::EndDelegation(..)
             | JobWork::Collect { .. } => None,
         }
     }

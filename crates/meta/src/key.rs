@@ -43,6 +43,8 @@ pub enum Key {
     Inbox(Position),
     /// The next id to give out (only in the tablet at position 0).
     NextId,
+    /// A directory that is delegated to a session.
+    Delegation(NodeId),
     /// The move token (only in the tablet at position 0): locked by the transaction that moves a directory.
     MoveToken,
 }
@@ -55,7 +57,7 @@ macro_rules! tags {
 
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
-    REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17,
+    REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
 }
 
 impl Key {
@@ -90,6 +92,7 @@ impl Key {
             Key::Inbox(source) => put(&mut bytes, INBOX, &[source.0]),
             Key::NextId => bytes.push(NEXT_ID),
             Key::MoveToken => bytes.push(MOVE_TOKEN),
+            Key::Delegation(directory) => put(&mut bytes, DELEGATION, &[directory.0]),
         }
         bytes
     }
@@ -125,6 +128,7 @@ impl Key {
             INBOX => Key::Inbox(Position(fields.u64()?)),
             NEXT_ID => Key::NextId,
             MOVE_TOKEN => Key::MoveToken,
+            DELEGATION => Key::Delegation(NodeId(fields.u64()?)),
             _ => return None,
         };
         fields.0.is_empty().then_some(key)
@@ -132,8 +136,8 @@ impl Key {
 }
 
 /// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and deliveries.
-pub(crate) const RESIDENT_TAGS: [u8; 9] =
-    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX];
+pub(crate) const RESIDENT_TAGS: [u8; 10] =
+    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION];
 
 fn put(bytes: &mut Vec<u8>, tag: u8, fields: &[u64]) {
     bytes.push(tag);

@@ -9,7 +9,7 @@
 use crate::cache::KeyHasher;
 use crate::config::Config;
 use bearing_proto::client::{LeaseKey, LeaseMs};
-use bearing_types::{Mono, SessionId};
+use bearing_types::{Mono, NodeId, SessionId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
@@ -165,6 +165,27 @@ impl LeaseTable {
             }
         }
         until
+    }
+
+    /// A directory is delegated to a session, or goes on to be: for a full life from now.
+    pub fn delegate(&mut self, directory: NodeId, session: SessionId, now: Mono, config: &Config) -> Mono {
+        let life = LeaseMs(config.delegation_life.as_millis() as u32);
+        self.give(LeaseKey::Delegation(directory), session, Offer::Tracked(life), now)
+    }
+
+    /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back for gets through.
+    pub fn undelegate(&mut self, directory: NodeId, now: Mono, config: &Config) {
+        let key = LeaseKey::Delegation(directory);
+        self.entries.remove(&key);
+        let quiet = now.after(config.recall_quiet);
+        self.entry(key, quiet).quiet_until = Some(quiet);
+    }
+
+    /// Whether a directory may be delegated again.
+    pub fn may_delegate(&self, directory: NodeId, session: SessionId, now: Mono) -> bool {
+        let key = LeaseKey::Delegation(directory);
+        let quiet = self.entries.get(&key).is_some_and(|entry| entry.is_quiet(now));
+        !quiet && !self.is_recalled_from(session, key)
     }
 
     /// The entry of a key; a new one is looked at when `until` comes.

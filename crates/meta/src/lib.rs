@@ -12,6 +12,7 @@ mod cache;
 mod collect;
 mod config;
 mod context;
+mod delegations;
 mod event;
 mod extents;
 mod handover;

@@ -39,6 +39,7 @@ pub(crate) fn find(
     hash: NameHash,
     name: &Name,
 ) -> Decide<Result<Slot, Vacancy>> {
+    view.look_into(directory)?;
     let mut vacancy: Option<Vacancy> = None;
     let mut previous: Option<(Key, NameRecord)> = None;
     for ordinal in 1..=Cookie::ORDINAL_MAX {
@@ -378,7 +379,19 @@ pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord)
     let directory = record.directory()?;
     let access_lease = view.lease(LeaseKey::Access(node));
     let lease = if all_here { view.lease(LeaseKey::Content(node)) } else { LeaseMs(0) };
-    let body = GrantBody {
+    let body = grant_body(view, record)?;
+    Ok(DirectoryView {
+        node: NodeView { node: record.handle(node), attributes, lease, may_open: false },
+        parent: directory.parent,
+        grant: Grant::sign(body, view.keys.grants()),
+        access_lease,
+    })
+}
+
+/// What a grant of a directory says now.
+pub(crate) fn grant_body(view: &View, record: &NodeRecord) -> Decide<GrantBody> {
+    let directory = record.directory()?;
+    Ok(GrantBody {
         filesystem: view.filesystem.filesystem,
         name_key: view.filesystem.name_key,
         session: view.session.ok_or(Stop::Refuse(Code::SessionEnded))?,
@@ -388,12 +401,6 @@ pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord)
         acl: AclHash(0),
         quota: QuotaId(0),
         expires: view.now.wall.after(view.config.grant_life),
-    };
-    Ok(DirectoryView {
-        node: NodeView { node: record.handle(node), attributes, lease, may_open: false },
-        parent: directory.parent,
-        grant: Grant::sign(body, view.keys.grants()),
-        access_lease,
     })
 }
 

@@ -195,6 +195,8 @@ pub enum Record {
     NextId(NodeId),
     /// For marks that say all with their key and the time they were made: dead, orphan, session, ended, holder.
     Mark(Wall),
+    /// For [`Key::Delegation`]: to whom.
+    Delegation(SessionId),
 }
 
 /// One absolute change in a log record: encoded key, encoded record (`None` deletes).

@@ -2,6 +2,7 @@
 
 use crate::collect::{self, Collected};
 use crate::context::{Context, PartVote};
+use crate::delegations;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::job::{Job, JobId, JobWork};
 use crate::key::Key;
@@ -121,6 +122,10 @@ impl MetaServer {
             Err(Stop::Locked(key)) => self.wait_for_lock(job, key, out),
             Err(Stop::Refuse(code)) => self.refuse(job, code, effects.read_index, out),
             Err(Stop::Elsewhere(position)) => self.elsewhere(job, position, out),
+            Err(Stop::Delegated(directory)) => {
+                self.call_back(now, job.tablet, directory, out);
+                self.postpone(job, out)
+            }
         }
     }
 
@@ -330,6 +335,7 @@ impl MetaServer {
             self.begin_reaping(now, start, node);
         }
         self.note_orphans(now, start, &effects.batch, out);
+        self.note_delegations(now, start, &effects.batch, out);
         if commit {
             add_outbox_records(&job, first_item, &mut effects);
         }
@@ -445,6 +451,7 @@ impl MetaServer {
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
                 self.note_session_calls(now, start, session, &request.call);
+                self.renew_delegations(now, start, session, &request.call);
                 out.extend(step_of(&request.call).map(|name| Command::Note(Note::Step(name))));
                 // The end of a session takes its replies with it: this one is held by itself.
                 if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
@@ -485,6 +492,9 @@ impl MetaServer {
                 {
                     tablet.opens.released(session, node);
                 }
+            }
+            (JobWork::EndDelegation(..), Decided::SessionOver) => {
+                out.push(Command::Note(Note::Step("delegation ended")));
             }
             // The mark stands: now everything that the session has here goes too.
             (JobWork::EndSession(session), Decided::SessionOver) => {
@@ -575,6 +585,7 @@ impl MetaServer {
             | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
+            | JobWork::EndDelegation(..)
             | JobWork::Collect { .. } => {}
         }
         self.drop_job(job);
@@ -615,6 +626,7 @@ impl MetaServer {
             | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
+            | JobWork::EndDelegation(..)
             | JobWork::Collect { .. } => {}
         }
         self.drop_job(job);
@@ -694,6 +706,7 @@ fn step_of(call: &Call) -> Option<&'static str> {
         Call::SealChunk { .. } => Some("seal recorded"),
         Call::CloseSession => Some("session closed"),
         Call::Commit { .. } => Some("extents committed"),
+        Call::Delegated { .. } => Some("steps done"),
         _ => None,
     }
 }
@@ -715,6 +728,9 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
         JobWork::EndSession(session) => {
             ops::end_session(view, *session);
             Ok(Decided::SessionOver)
+        }
+        JobWork::EndDelegation(directory, session) => {
+            delegations::end(view, *directory, *session).map(|()| Decided::SessionOver)
         }
         JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
         JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),

@@ -137,6 +137,8 @@ pub(crate) struct Tablet {
     pub next_transaction: u64,
     pub live: BTreeSet<u64>,
     pub reaping: BTreeSet<NodeId>,
+    /// Delegated directories, and to whom: the same as the records say.
+    pub delegations: BTreeMap<NodeId, SessionId>,
     pub collector: Collector,
     /// Replies that the client has: they go with the next record.
     pub stale_replies: Vec<Key>,
@@ -176,6 +178,7 @@ impl Tablet {
             next_transaction: 1,
             live: BTreeSet::new(),
             reaping: BTreeSet::new(),
+            delegations: BTreeMap::new(),
             collector: Collector::new(now),
             stale_replies: Vec::new(),
             next_index,

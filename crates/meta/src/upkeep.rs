@@ -279,6 +279,9 @@ pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<()> {
     for (key, _) in replies {
         view.delete(key);
     }
+    for directory in view.delegated_to(session) {
+        view.delete(Key::Delegation(directory));
+    }
     view.delete(Key::Holder(session));
     let ended = view.time();
     view.put(Key::Ended(session), Record::Mark(ended));

@@ -35,6 +35,8 @@ pub(crate) enum Stop {
     Later,
     /// The position belongs to another tablet.
     Elsewhere(Position),
+    /// The directory is delegated to somebody else.
+    Delegated(NodeId),
 }
 
 impl From<Code> for Stop {
@@ -79,6 +81,8 @@ pub(crate) struct View<'a> {
     pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
     pub(crate) leases: &'a LeaseTable,
     pub(crate) opens: &'a OpenTable,
+    /// Delegated directories, and to whom.
+    pub(crate) delegations: &'a BTreeMap<NodeId, SessionId>,
     pub(crate) ids: &'a mut NodeIdRange,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
@@ -100,6 +104,7 @@ pub(crate) struct View<'a> {
     /// The youngest log record that something read depends on.
     pub(crate) read_index: LogIndex,
     ids_used: usize,
+    decided_at: Option<Wall>,
 }
 
 impl<'a> View<'a> {
@@ -133,6 +138,7 @@ impl<'a> View<'a> {
             locked: &mut tablet.locked,
             leases: &tablet.leases,
             opens: &tablet.opens,
+            delegations: &tablet.delegations,
             ids,
             context,
             wanted: Vec::new(),
@@ -145,12 +151,18 @@ impl<'a> View<'a> {
             handed: Vec::new(),
             read_index: LogIndex::ZERO,
             ids_used: 0,
+            decided_at: None,
         }
     }
 
     /// The time of the change: the same in every run of one operation.
     pub fn time(&self) -> Wall {
-        self.context.started.wall
+        self.decided_at.unwrap_or(self.context.started.wall)
+    }
+
+    /// What follows was decided by a client at this time. A time to come is taken for the present.
+    pub fn decided_at(&mut self, at: Wall) {
+        self.decided_at = Some(at.min(self.context.started.wall));
     }
 
     /// The operation must be for this tablet.
@@ -299,6 +311,7 @@ impl<'a> View<'a> {
     }
 
     pub fn fragment(&mut self, directory: NodeId) -> Decide<Option<FragmentRecord>> {
+        self.look_into(directory)?;
         Ok(self.get(Key::Fragment(directory))?.map(|record| match record {
             Record::Fragment(fragment) => fragment,
             other => unreachable!("fragment of {directory:?} holds {other:?}"),
@@ -342,10 +355,55 @@ impl<'a> View<'a> {
         if !mine || late || !grant.verify(self.keys.grants()) {
             return Err(Stop::Refuse(Code::Unauthenticated));
         }
-        if !body.access.allows(who, wish, FileType::Directory) {
-            return Err(Stop::Refuse(Code::Access));
-        }
+        self.permit(body, who, wish)?;
         Ok(body)
+    }
+
+    /// Whether a directory allows the wish.
+    pub fn permit(&self, directory: &GrantBody, who: &Credentials, wish: Permission) -> Decide<()> {
+        let allowed = directory.access.allows(who, wish, FileType::Directory);
+        if allowed { Ok(()) } else { Err(Stop::Refuse(Code::Access)) }
+    }
+
+    // --- delegations ---
+
+    /// Entries of a directory are read or changed. If it is delegated to another session than the one that asks, that has to give it back first.
+    pub fn look_into(&self, directory: NodeId) -> Decide<()> {
+        match self.delegations.get(&directory) {
+            Some(holder) if Some(*holder) != self.session => Err(Stop::Delegated(directory)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a directory is delegated to the asking session, or will be with this decision.
+    pub fn is_delegated_to_asker(&self, directory: NodeId) -> bool {
+        match self.batch.get(&Key::Delegation(directory)) {
+            Some(now) => now.is_some(),
+            None => self.session.is_some() && self.delegations.get(&directory).copied() == self.session,
+        }
+    }
+
+    /// The directories of this tablet that are delegated to a session.
+    pub fn delegated_to(&self, session: SessionId) -> Vec<NodeId> {
+        let held = self.delegations.iter().filter(|(_, holder)| **holder == session);
+        held.map(|(directory, _)| *directory).collect()
+    }
+
+    /// The next node made has this id; its client chose it out of those that were lent to it.
+    pub fn expect_id(&mut self, id: NodeId) {
+        if self.ids_used == self.context.ids.len() {
+            self.context.ids.push(id);
+        }
+    }
+
+    /// Ids for a client to give out. Runs of the same operation lend the same ones.
+    pub fn lend_ids(&mut self, count: u32) -> Decide<NodeId> {
+        if let Some(first) = self.context.lent {
+            return Ok(first);
+        }
+        let first = self.ids.take_many(count).ok_or(Stop::Later)?;
+        self.context.lent = Some(first);
+        Ok(first)
     }
 
     // --- leases ---

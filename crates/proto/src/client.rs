@@ -1,5 +1,6 @@
 //! Between clients and metadata servers.
 
+use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
 use crate::grant::{Capability, DataRight, Grant, WriteToken};
 use bearing_placement::{Assignment, Scheme};
 use bearing_types::{
@@ -265,6 +266,23 @@ pub enum Call {
     },
     /// Space and entries of the filesystem.
     Statfs,
+    /// To be the only one who changes a directory's entries, at its home, until that is recalled. Refused as `Unsupported` where it cannot be: others use
+    /// the directory, it is large, or it lies in several tablets.
+    Delegate {
+        /// The directory.
+        directory: Handle,
+    },
+    /// What was decided in delegated directories of one tablet, in order; done whole or not at all. Without steps it only renews.
+    Delegated {
+        /// What was decided.
+        steps: Vec<Step>,
+        /// The lent ids that the steps use.
+        ids: Vec<LentIds>,
+        /// So many further ids are wanted.
+        ids_wanted: u32,
+        /// These directories are given back after the steps.
+        returned: Vec<NodeId>,
+    },
 }
 
 /// What to create.
@@ -547,6 +565,10 @@ pub enum Body {
     Chunk(ChunkView),
     /// Space.
     Statfs(StatfsView),
+    /// A directory that is delegated now.
+    Delegation(Box<DelegationView>),
+    /// Steps that were done.
+    Steps(StepsDone),
 }
 
 /// What is leased to a client, and recalled when it changes.
@@ -560,6 +582,8 @@ pub enum LeaseKey {
     File(NodeId),
     /// A directory's content: its times and counts.
     Content(NodeId),
+    /// A delegated directory: its entries, and what was made in it since.
+    Delegation(NodeId),
 }
 
 /// From a server to a client: stop using these, then say so.
@@ -655,7 +679,9 @@ impl Call {
             | Call::Commit { .. }
             | Call::Release { .. }
             | Call::OpenChunk { .. }
-            | Call::SealChunk { .. } => true,
+            | Call::SealChunk { .. }
+            | Call::Delegate { .. }
+            | Call::Delegated { .. } => true,
         }
     }
 }

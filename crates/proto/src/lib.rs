@@ -8,6 +8,7 @@ pub mod client;
 pub mod clock;
 pub mod coordinator;
 pub mod data;
+pub mod delegation;
 pub mod envelope;
 pub mod frame;
 pub mod grant;

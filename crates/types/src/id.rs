@@ -126,6 +126,16 @@ impl NodeIdRange {
         Some(id)
     }
 
+    /// Takes so many ids in a row and gives the first, or `None` when there are not so many left.
+    pub fn take_many(&mut self, count: u32) -> Option<NodeId> {
+        if self.left() < u64::from(count) {
+            return None;
+        }
+        let first = self.next;
+        self.next = NodeId(first.0 + u64::from(count));
+        Some(first)
+    }
+
     /// How many ids are left.
     pub fn left(&self) -> u64 {
         self.end.0.saturating_sub(self.next.0)

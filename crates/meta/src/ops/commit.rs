@@ -4,7 +4,7 @@
 use crate::extents::{self, Freed, SCAN_MAX};
 use crate::namespace;
 use crate::ops::set_attributes::FILE_BYTES_MAX;
-use crate::record::{ExtentRecord, NodeContent};
+use crate::record::{ExtentRecord, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
@@ -21,11 +21,25 @@ pub(super) fn decide(
     modified: Wall,
     mode: CommitMode,
 ) -> Decide<Body> {
-    let mut record = view.node_at(handle)?;
+    let record = view.node_at(handle)?;
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
     if token.node != handle.node || !token.verify(session, view.keys.grants()) {
         return Err(Stop::Refuse(Code::Unauthenticated));
     }
+    let record = put(view, handle, record, written, size_min, modified, mode)?;
+    Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+}
+
+/// Makes the extents part of the file.
+pub(super) fn put(
+    view: &mut View,
+    handle: Handle,
+    mut record: NodeRecord,
+    written: &[Extent],
+    size_min: u64,
+    modified: Wall,
+    mode: CommitMode,
+) -> Decide<NodeRecord> {
     if !matches!(record.content, NodeContent::File) || size_min > FILE_BYTES_MAX || !written.iter().all(valid)
     {
         return Err(Stop::Refuse(Code::InvalidArgument));
@@ -57,7 +71,7 @@ pub(super) fn decide(
     record.touch(view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
-    Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+    Ok(record)
 }
 
 /// The same extents further behind in the file.

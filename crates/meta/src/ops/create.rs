@@ -18,19 +18,40 @@ pub(crate) fn decide(
     new: &NewNode,
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
-    let position = grant.body.seat.position_of(hash);
-    view.require(position)?;
-    let content = content(new)?;
+    view.require(grant.body.seat.position_of(hash))?;
     let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let entry = make(view, &grant, who, name, new)?;
+    let token = match (new.file_type, view.session) {
+        (FileType::Regular, Some(session)) => {
+            let node = entry.node.node;
+            view.hand(node);
+            Some(WriteToken::sign(node, session, view.keys.grants()))
+        }
+        _ => None,
+    };
+    Ok(Body::Entry(namespace::entry_view(view, grant.seat.node, hash, &entry)?, token))
+}
+
+/// Makes name and node.
+pub(super) fn make(
+    view: &mut View,
+    grant: &GrantBody,
+    who: &Credentials,
+    name: &Name,
+    new: &NewNode,
+) -> Decide<NameEntry> {
+    let content = content(new)?;
+    let hash = NameHash::of(grant.name_key, name);
+    let position = grant.seat.position_of(hash);
     let directory = grant.seat.node;
     let vacancy = match namespace::find(view, directory, hash, name)? {
         Ok(_) => return Err(Stop::Refuse(Code::Exists)),
         Err(vacancy) => vacancy,
     };
-    let fragment = namespace::fragment_for_insert(view, &grant)?;
+    let fragment = namespace::fragment_for_insert(view, grant)?;
 
     let id = view.new_id()?;
-    let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(&grant, who) };
+    let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(grant, who) };
     let mut attributes = namespace::new_attributes(view, new.file_type, access);
     attributes.device = new.device;
     attributes.size = new.target.len() as u64;
@@ -39,15 +60,7 @@ pub(crate) fn decide(
     view.put_node(id, node);
     namespace::insert(view, vacancy, entry.clone());
     namespace::count(view, directory, fragment, 1, 0);
-
-    let token = match (new.file_type, view.session) {
-        (FileType::Regular, Some(session)) => {
-            view.hand(id);
-            Some(WriteToken::sign(id, session, view.keys.grants()))
-        }
-        _ => None,
-    };
-    Ok(Body::Entry(namespace::entry_view(view, directory, hash, &entry)?, token))
+    Ok(entry)
 }
 
 fn content(new: &NewNode) -> Result<NodeContent, Code> {

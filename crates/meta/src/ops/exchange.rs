@@ -1,6 +1,6 @@
 //! Lets two names change places, whatever kind of node they lead to. Like a rename, but nothing is replaced and nothing is left empty.
 
-use super::rename::{End, Known, admit, check_move, set_parent};
+use super::rename::{End, Known, check_move, set_parent};
 use crate::namespace;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
@@ -8,8 +8,7 @@ use bearing_proto::client::{Body, Handle};
 use bearing_proto::peer::{Part, Promise};
 use bearing_types::{Code, Credentials, FileType};
 
-pub(super) fn decide(view: &mut View, from: End, to: End, who: &Credentials, known: Known) -> Decide<Body> {
-    admit(view, from, to, who)?;
+pub(super) fn exchange(view: &mut View, from: End, to: End, who: &Credentials, known: Known) -> Decide<Body> {
     let (directory, hash) = (to.directory(), to.hash());
     let slot = namespace::find_existing(view, directory.node, hash, to.name)?;
     let other = slot.entry.clone();
@@ -23,7 +22,7 @@ pub(super) fn decide(view: &mut View, from: End, to: End, who: &Credentials, kno
     if node.node != known.moved {
         return Err(Stop::Refuse(Code::Stale));
     }
-    namespace::check_sticky(view, &namespace::remover(&to.grant.body, who.uid), other.node)?;
+    namespace::check_sticky(view, &namespace::remover(to.grant, who.uid), other.node)?;
     let moves = [(node, file_type, from, to), (other.node, other.file_type, to, from)];
     // Both before either gets its parent: a node that is prepared answers no questions.
     for (node, file_type, from, to) in moves {
@@ -39,7 +38,7 @@ pub(super) fn decide(view: &mut View, from: End, to: End, who: &Credentials, kno
         }
     }
     let entry = NameEntry { name: to.name.clone(), node, file_type };
-    namespace::swap(view, directory.node, hash, &slot, entry, to.grant.body.access_version)?;
+    namespace::swap(view, directory.node, hash, &slot, entry, to.grant.access_version)?;
     Ok(Body::Done)
 }
 
@@ -56,8 +55,8 @@ fn swap_source(
         name: from.name.clone(),
         node: other.node,
         file_type: other.file_type,
-        remover: namespace::remover(&from.grant.body, who.uid),
-        access_version: from.grant.body.access_version,
+        remover: namespace::remover(from.grant, who.uid),
+        access_version: from.grant.access_version,
         changed: view.time(),
     };
     match view.part(from.position(), part)? {

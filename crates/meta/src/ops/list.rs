@@ -6,7 +6,9 @@ use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ListedEntry};
 use bearing_proto::grant::Grant;
-use bearing_types::{Attributes, Block, Code, Cookie, Credentials, FileType, NameHash, Permission, Position};
+use bearing_types::{
+    Attributes, Block, Code, Cookie, Credentials, FileType, NameHash, NodeId, Permission, Position,
+};
 use std::ops::RangeInclusive;
 
 /// The fewest places of names read at once.
@@ -22,6 +24,7 @@ pub(crate) fn decide(
     let seat = &grant.body.seat;
     view.require(seat.position_of(after.hash()))?;
     view.admit(grant, who, Permission::READ)?;
+    view.look_into(seat.node)?;
     if count_max == 0 {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
@@ -36,6 +39,14 @@ pub(crate) fn decide(
     };
     let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry)).collect();
     Ok(Body::List { entries, next })
+}
+
+/// All entries of a directory that lies in this tablet alone; `None` if there are more than so many.
+pub(super) fn all(view: &mut View, directory: NodeId, count_max: usize) -> Decide<Option<Vec<ListedEntry>>> {
+    let keys = Key::Name(directory, NameHash::FIRST, 1)..=Key::Name(directory, NameHash::LAST, u16::MAX);
+    let (named, cut) = read_names(view, &keys, count_max)?;
+    let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry));
+    Ok((!cut).then(|| entries.collect()))
 }
 
 /// At most so many names, and whether there may be more here. Places that are kept for removed names are no names: however many follow each other,

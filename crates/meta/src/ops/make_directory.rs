@@ -5,7 +5,7 @@ use crate::ops::create::group_of_new;
 use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseMs, NodeView};
-use bearing_proto::grant::Grant;
+use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::Work;
 use bearing_types::{Access, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
 
@@ -19,31 +19,13 @@ pub(crate) fn decide(
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
     let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
-    let parent = Handle { node: grant.seat.node, home: grant.seat.home };
-    let vacancy = match namespace::find(view, parent.node, hash, name)? {
-        Ok(_) => return Err(Stop::Refuse(Code::Exists)),
-        Err(vacancy) => vacancy,
-    };
-    let fragment = namespace::fragment_for_insert(view, &grant)?;
-
-    let id = view.new_id()?;
-    let seat = grant.seat.child(id, hash);
-    let inherited = grant.access.mode.bits() & u32::from(Mode::SETGID);
-    let access =
-        Access { mode: Mode::new(mode.bits() | inherited), uid: who.uid, gid: group_of_new(&grant, who) };
-    let node = Handle { node: id, home: seat.home };
-    let entry = NameEntry { name: name.clone(), node, file_type: FileType::Directory };
-    let key = namespace::insert(view, vacancy, entry.clone());
-    namespace::count(view, parent.node, fragment, 1, 1);
-    let born = view.time();
-    if view.tablet.contains(seat.home) {
-        namespace::make_directory_node(view, seat, parent, name.as_bytes(), access, born);
-        return Ok(Body::Entry(namespace::entry_view(view, parent.node, hash, &entry)?, None));
+    let (entry, access) = make(view, &grant, who, name, mode)?;
+    if view.tablet.contains(entry.node.home) {
+        return Ok(Body::Entry(namespace::entry_view(view, grant.seat.node, hash, &entry)?, None));
     }
-    let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, born };
-    view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
     let mut attributes = namespace::new_attributes(view, FileType::Directory, access);
     attributes.links = 2;
+    let node = entry.node;
     let shown = EntryView {
         node,
         file_type: FileType::Directory,
@@ -53,4 +35,39 @@ pub(crate) fn decide(
         directory: None,
     };
     Ok(Body::Entry(shown, None))
+}
+
+/// Makes the name, and the node here or by the queue.
+pub(super) fn make(
+    view: &mut View,
+    grant: &GrantBody,
+    who: &Credentials,
+    name: &Name,
+    mode: Mode,
+) -> Decide<(NameEntry, Access)> {
+    let hash = NameHash::of(grant.name_key, name);
+    let parent = Handle { node: grant.seat.node, home: grant.seat.home };
+    let vacancy = match namespace::find(view, parent.node, hash, name)? {
+        Ok(_) => return Err(Stop::Refuse(Code::Exists)),
+        Err(vacancy) => vacancy,
+    };
+    let fragment = namespace::fragment_for_insert(view, grant)?;
+
+    let id = view.new_id()?;
+    let seat = grant.seat.child(id, hash);
+    let inherited = grant.access.mode.bits() & u32::from(Mode::SETGID);
+    let access =
+        Access { mode: Mode::new(mode.bits() | inherited), uid: who.uid, gid: group_of_new(grant, who) };
+    let node = Handle { node: id, home: seat.home };
+    let entry = NameEntry { name: name.clone(), node, file_type: FileType::Directory };
+    let key = namespace::insert(view, vacancy, entry.clone());
+    namespace::count(view, parent.node, fragment, 1, 1);
+    let born = view.time();
+    if view.tablet.contains(seat.home) {
+        namespace::make_directory_node(view, seat, parent, name.as_bytes(), access, born);
+    } else {
+        let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, born };
+        view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
+    }
+    Ok((entry, access))
 }

@@ -3,6 +3,8 @@
 mod chunk;
 mod commit;
 mod create;
+mod delegate;
+mod delegated;
 mod directory;
 mod exchange;
 mod extents;
@@ -19,7 +21,7 @@ mod set_attributes;
 mod unlink;
 
 use crate::view::{Decide, View};
-use bearing_proto::client::{Body, Call, RenameMode};
+use bearing_proto::client::{Body, Call};
 
 pub(crate) use release::{forget_holder, let_go, reap_page};
 pub(crate) use session::{end as end_session, meet};
@@ -47,15 +49,8 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         }
         Call::Link { grant, who, name, node } => link::decide(view, grant, who, name, *node),
         Call::Rename { source, source_name, target, target_name, who, mode, moved, replaced, keep_open } => {
-            let from = rename::End { grant: source, name: source_name };
-            let to = rename::End { grant: target, name: target_name };
             let known = rename::Known { moved: *moved, replaced: *replaced, keep_open: *keep_open };
-            match mode {
-                RenameMode::Exchange => exchange::decide(view, from, to, who, known),
-                RenameMode::Replace | RenameMode::NoReplace => {
-                    rename::decide(view, from, to, who, *mode, known)
-                }
-            }
+            rename::decide(view, (source, source_name), (target, target_name), who, *mode, known)
         }
         Call::Attributes { node } => directory::attributes(view, *node),
         Call::SetAttributes { node, who, change, token } => {
@@ -73,5 +68,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::OpenChunk { avoid } => chunk::open(view, avoid),
         Call::Chunk { chunk } => chunk::show(view, *chunk),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
+        Call::Delegate { directory } => delegate::decide(view, *directory),
+        Call::Delegated { steps, ids, ids_wanted, returned } => {
+            delegated::decide(view, steps, ids, *ids_wanted, returned)
+        }
     }
 }

@@ -4,7 +4,7 @@
 use crate::namespace;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
-use bearing_proto::grant::Grant;
+use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{Part, Promise};
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
@@ -18,10 +18,23 @@ pub(crate) fn decide(
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
     let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    remove(view, &grant, who, name, node)?;
+    Ok(Body::Done)
+}
+
+/// Takes the name away, and the directory with it.
+pub(super) fn remove(
+    view: &mut View,
+    grant: &GrantBody,
+    who: &Credentials,
+    name: &Name,
+    node: NodeId,
+) -> Decide<()> {
+    let hash = NameHash::of(grant.name_key, name);
     let parent = grant.seat.node;
     let slot = namespace::find_existing(view, parent, hash, name)?;
     namespace::check_known(&slot.entry, node)?;
-    namespace::check_sticky(view, &namespace::remover(&grant, who.uid), slot.entry.node)?;
+    namespace::check_sticky(view, &namespace::remover(grant, who.uid), slot.entry.node)?;
     if slot.entry.file_type != FileType::Directory {
         return Err(Stop::Refuse(Code::NotDirectory));
     }
@@ -32,7 +45,7 @@ pub(crate) fn decide(
     namespace::remove(view, &slot);
     namespace::count(view, parent, fragment, -1, -1);
     view.changes(LeaseKey::Name(parent, hash));
-    Ok(Body::Done)
+    Ok(())
 }
 
 /// Prepares the end of a directory: its node, then every fragment that it lists.

@@ -1,12 +1,13 @@
 //! Moves a name. The new name's tablet coordinates. Only a directory that changes its parent takes the move token; its new ancestors are read
 //! while the token is held, so that no two moves together can make a cycle.
 
+use super::exchange;
 use crate::namespace::{self, Slot};
 use crate::ops::remove_directory::kill;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, RenameMode};
-use bearing_proto::grant::Grant;
+use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{Part, Promise, Question, Told};
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission, Position};
 
@@ -16,21 +17,21 @@ const ANCESTORS_MAX: usize = 4096;
 /// A directory and a name in it.
 #[derive(Clone, Copy)]
 pub(super) struct End<'a> {
-    pub grant: &'a Grant,
+    pub grant: &'a GrantBody,
     pub name: &'a Name,
 }
 
 impl End<'_> {
     pub fn hash(&self) -> NameHash {
-        NameHash::of(self.grant.body.name_key, self.name)
+        NameHash::of(self.grant.name_key, self.name)
     }
 
     pub fn position(&self) -> Position {
-        self.grant.body.seat.position_of(self.hash())
+        self.grant.seat.position_of(self.hash())
     }
 
     pub fn directory(&self) -> Handle {
-        Handle { node: self.grant.body.seat.node, home: self.grant.body.seat.home }
+        Handle { node: self.grant.seat.node, home: self.grant.seat.home }
     }
 }
 
@@ -44,13 +45,46 @@ pub(super) struct Known {
 
 pub(super) fn decide(
     view: &mut View,
+    (from_grant, from_name): (&Grant, &Name),
+    (to_grant, to_name): (&Grant, &Name),
+    who: &Credentials,
+    mode: RenameMode,
+    known: Known,
+) -> Decide<Body> {
+    let from = End { grant: &from_grant.body, name: from_name };
+    let to = End { grant: &to_grant.body, name: to_name };
+    view.require(to.position())?;
+    view.admit(from_grant, who, Permission::CHANGE_ENTRIES)?;
+    view.admit(to_grant, who, Permission::CHANGE_ENTRIES)?;
+    change(view, from, to, who, mode, known)
+}
+
+/// Moves the name from the one end to the other, or lets both change places. The new name is here, and who asks may change entries at both ends.
+pub(super) fn change(
+    view: &mut View,
     from: End,
     to: End,
     who: &Credentials,
     mode: RenameMode,
     known: Known,
 ) -> Decide<Body> {
-    admit(view, from, to, who)?;
+    if from.grant.filesystem != to.grant.filesystem || from.grant.quota != to.grant.quota {
+        return Err(Stop::Refuse(Code::CrossDevice));
+    }
+    match mode {
+        RenameMode::Exchange => exchange::exchange(view, from, to, who, known),
+        RenameMode::Replace | RenameMode::NoReplace => rename(view, from, to, who, mode, known),
+    }
+}
+
+fn rename(
+    view: &mut View,
+    from: End,
+    to: End,
+    who: &Credentials,
+    mode: RenameMode,
+    known: Known,
+) -> Decide<Body> {
     let (node, file_type) = take(view, from, who)?;
     if node.node != known.moved {
         return Err(Stop::Refuse(Code::Stale));
@@ -91,7 +125,7 @@ pub(super) fn decide(
     match target {
         Ok(slot) => replace(view, to, &slot, entry, known.keep_open)?,
         Err(vacancy) => {
-            let fragment = namespace::fragment_for_insert(view, &to.grant.body)?;
+            let fragment = namespace::fragment_for_insert(view, to.grant)?;
             namespace::insert(view, vacancy, entry);
             namespace::count(view, directory.node, fragment, 1, is_directory);
         }
@@ -100,26 +134,13 @@ pub(super) fn decide(
     Ok(Body::Done)
 }
 
-/// The new name is here, and who asks may change entries at both ends.
-pub(super) fn admit(view: &View, from: End, to: End, who: &Credentials) -> Decide<()> {
-    view.require(to.position())?;
-    for end in [from, to] {
-        view.admit(end.grant, who, Permission::CHANGE_ENTRIES)?;
-    }
-    let (source, target) = (&from.grant.body, &to.grant.body);
-    if source.filesystem != target.filesystem || source.quota != target.quota {
-        return Err(Stop::Refuse(Code::CrossDevice));
-    }
-    Ok(())
-}
-
 fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileType)> {
     let part = Part::TakeName {
         directory: from.directory().node,
         hash: from.hash(),
         name: from.name.clone(),
-        remover: namespace::remover(&from.grant.body, who.uid),
-        access_version: from.grant.body.access_version,
+        remover: namespace::remover(from.grant, who.uid),
+        access_version: from.grant.access_version,
         changed: view.time(),
     };
     match view.part(from.position(), part)? {
@@ -173,7 +194,7 @@ fn check_replaced(
         // The name that moves is in it, so it is not empty; by now it is taken out and could look so.
         return Err(Stop::Refuse(Code::NotEmpty));
     }
-    namespace::check_sticky(view, &namespace::remover(&to.grant.body, who.uid), old.node)?;
+    namespace::check_sticky(view, &namespace::remover(to.grant, who.uid), old.node)?;
     match (file_type == FileType::Directory, old.file_type == FileType::Directory) {
         (true, false) => Err(Stop::Refuse(Code::NotDirectory)),
         (false, true) => Err(Stop::Refuse(Code::IsDirectory)),
@@ -184,7 +205,7 @@ fn check_replaced(
 fn replace(view: &mut View, to: End, slot: &Slot, entry: NameEntry, keep_open: bool) -> Decide<()> {
     let old = slot.entry.clone();
     let directory = to.directory().node;
-    let fragment = namespace::fragment_with_entries(view, directory, to.grant.body.access_version)?;
+    let fragment = namespace::fragment_with_entries(view, directory, to.grant.access_version)?;
     namespace::replace(view, slot, entry);
     namespace::count(view, directory, fragment, 0, 0);
     if old.file_type == FileType::Directory {

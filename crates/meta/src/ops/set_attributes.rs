@@ -19,6 +19,21 @@ pub(super) fn decide(
     change: &AttributeChange,
     token: Option<WriteToken>,
 ) -> Decide<Body> {
+    let open = token.is_some_and(|token| {
+        token.node == handle.node
+            && view.session.is_some_and(|session| token.verify(session, view.keys.grants()))
+    });
+    set(view, handle, who, change, open)
+}
+
+/// Changes them; `open`: through a file that is open for writing.
+pub(super) fn set(
+    view: &mut View,
+    handle: Handle,
+    who: &Credentials,
+    change: &AttributeChange,
+    open: bool,
+) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     let access_before = record.access();
     let owns = who.uid == Uid(0) || who.uid == record.attributes.uid;
@@ -30,7 +45,7 @@ pub(super) fn decide(
         set_owner(&mut record, who, owns, change.uid, change.gid)?;
     }
     if let Some(size) = change.size {
-        check_writable(view, handle, &record, who, token)?;
+        check_writable(&record, who, open)?;
         set_size(view, handle, &mut record, size)?;
     }
     let now = view.time();
@@ -122,22 +137,12 @@ fn set_owner(
     Ok(())
 }
 
-fn check_writable(
-    view: &View,
-    handle: Handle,
-    record: &NodeRecord,
-    who: &Credentials,
-    token: Option<WriteToken>,
-) -> Decide<()> {
+fn check_writable(record: &NodeRecord, who: &Credentials, open: bool) -> Decide<()> {
     match record.content {
         NodeContent::File => {}
         NodeContent::Directory(_) => return Err(Stop::Refuse(Code::IsDirectory)),
         NodeContent::Symlink(_) | NodeContent::Special => return Err(Stop::Refuse(Code::InvalidArgument)),
     }
-    let open = token.is_some_and(|token| {
-        token.node == handle.node
-            && view.session.is_some_and(|session| token.verify(session, view.keys.grants()))
-    });
     if open || record.access().allows(who, Permission::WRITE, FileType::Regular) {
         return Ok(());
     }

@@ -323,6 +323,21 @@ impl Cluster {
         self.call_as(session, Sequence(self.next_sequence), position, call)
     }
 
+    /// Sends a call once and gives what was answered.
+    pub fn answer_of(&mut self, session: SessionId, position: Position, call: Call) -> Option<Answer> {
+        self.next_sequence += 1;
+        let sequence = Sequence(self.next_sequence);
+        let (server, _, epoch) = self.owner(position);
+        let request = Request { sequence, finished_below: sequence, position, epoch, call };
+        self.send(server, Event::Request(session, request));
+        self.answer(session, sequence)
+    }
+
+    /// The seat of a directory.
+    pub fn seat_of(&mut self, session: SessionId, directory: Handle) -> bearing_placement::Seat {
+        self.directory(session, directory).unwrap().grant.body.seat
+    }
+
     /// Sends a call once.
     pub fn send_call(&mut self, session: SessionId, position: Position, call: Call) -> Sequence {
         let sequence = self.new_sequence();

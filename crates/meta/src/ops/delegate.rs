@@ -1,0 +1,47 @@
+//! Lends a directory to its only writer. Everything that others hold of its content is recalled before; while it is lent, whoever else looks into it has it
+//! called back first (`delegations.rs`).
+
+use crate::key::Key;
+use crate::namespace;
+use crate::ops::list;
+use crate::record::Record;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
+use bearing_proto::delegation::{DelegationView, LentIds};
+use bearing_types::{Code, SessionId};
+
+pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
+    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+    let record = view.node_at(handle)?;
+    let directory = record.directory()?;
+    let elsewhere = directory.fragments.iter().any(|block| !view.tablet.covers(*block));
+    let held = view.delegations.get(&handle.node).is_some_and(|holder| *holder != session);
+    // Two who take turns get nothing: it would come and go with every change.
+    let resting = !view.leases.may_delegate(handle.node, session, view.now.mono);
+    if elsewhere || held || resting || !view.tablet.covers(directory.seat.name_block) {
+        return Err(Stop::Refuse(Code::Unsupported));
+    }
+    let entries = list::all(view, handle.node, view.config.delegated_entries_max)?;
+    let entries = entries.ok_or(Stop::Refuse(Code::Unsupported))?;
+    let first = view.lend_ids(view.config.ids_lent)?;
+    view.put(Key::Delegation(handle.node), Record::Delegation(session));
+    view.changes(LeaseKey::Content(handle.node));
+    let shown = namespace::directory_view(view, handle.node, &record)?;
+    Ok(Body::Delegation(Box::new(DelegationView {
+        view: shown,
+        entries,
+        lease: life(view),
+        ids: lend(view, first, session),
+        now: view.now.wall,
+    })))
+}
+
+/// How long delegations may be used from now.
+pub(super) fn life(view: &View) -> LeaseMs {
+    LeaseMs(view.config.delegation_life.as_millis() as u32)
+}
+
+/// Ids for a session.
+pub(super) fn lend(view: &View, first: bearing_types::NodeId, session: SessionId) -> LentIds {
+    LentIds::sign(first, view.config.ids_lent, session, view.keys.grants())
+}

@@ -1,0 +1,134 @@
+//! Steps that a client decided in directories delegated to it. They are decided again here, with what every operation checks, in their order and in one record:
+//! all or none.
+
+use super::{
+    commit, create, delegate, make_directory, release, remove_directory, rename, set_attributes, unlink,
+};
+use crate::key::Key;
+use crate::namespace;
+use crate::record::Record;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, Handle};
+use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
+use bearing_proto::grant::GrantBody;
+use bearing_types::{Code, Credentials, NodeId, Permission};
+
+/// Steps in one batch: what one record of the log may hold.
+const STEPS_MAX: usize = 1024;
+
+pub(super) fn decide(
+    view: &mut View,
+    steps: &[Step],
+    ids: &[LentIds],
+    ids_wanted: u32,
+    returned: &[NodeId],
+) -> Decide<Body> {
+    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+    if steps.len() > STEPS_MAX || !ids.iter().all(|lent| lent.verify(session, view.keys.grants())) {
+        return Err(Stop::Refuse(Code::InvalidArgument));
+    }
+    let mut done = Vec::with_capacity(steps.len());
+    for step in steps {
+        view.decided_at(step.at);
+        done.push((step.sequence, take(view, ids, &step.change)?));
+    }
+    for directory in returned {
+        if view.is_delegated_to_asker(*directory) {
+            view.delete(Key::Delegation(*directory));
+        }
+    }
+    let ids = match ids_wanted {
+        0 => None,
+        _ => {
+            let first = view.lend_ids(view.config.ids_lent)?;
+            Some(delegate::lend(view, first, session))
+        }
+    };
+    Ok(Body::Steps(StepsDone { steps: done, lease: delegate::life(view), ids }))
+}
+
+/// Does one step. Gives the node that it made.
+fn take(view: &mut View, ids: &[LentIds], change: &Change) -> Decide<Option<NodeId>> {
+    match change {
+        Change::Create { directory, who, name, new, node } => {
+            let grant = admit(view, *directory, who)?;
+            expect(view, ids, *node)?;
+            create::make(view, &grant, who, name, new)?;
+            Ok(Some(*node))
+        }
+        Change::MakeDirectory { directory, who, name, mode, node } => {
+            let grant = admit(view, *directory, who)?;
+            expect(view, ids, *node)?;
+            let (entry, _) = make_directory::make(view, &grant, who, name, *mode)?;
+            view.require(entry.node.home)?;
+            let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+            view.put(Key::Delegation(*node), Record::Delegation(session));
+            Ok(Some(*node))
+        }
+        Change::Unlink { directory, who, name, node, keep_open } => {
+            let grant = admit(view, *directory, who)?;
+            unlink::remove(view, &grant, who, name, *node, *keep_open)?;
+            Ok(None)
+        }
+        Change::RemoveDirectory { directory, who, name, node } => {
+            let grant = admit(view, *directory, who)?;
+            remove_directory::remove(view, &grant, who, name, *node)?;
+            if view.is_delegated_to_asker(*node) {
+                view.delete(Key::Delegation(*node));
+            }
+            Ok(None)
+        }
+        Change::Rename {
+            source,
+            source_name,
+            target,
+            target_name,
+            who,
+            mode,
+            moved,
+            replaced,
+            keep_open,
+        } => {
+            let (from, to) = (admit(view, *source, who)?, admit(view, *target, who)?);
+            let from = rename::End { grant: &from, name: source_name };
+            let to = rename::End { grant: &to, name: target_name };
+            let known = rename::Known { moved: *moved, replaced: *replaced, keep_open: *keep_open };
+            rename::change(view, from, to, who, *mode, known)?;
+            Ok(None)
+        }
+        Change::SetAttributes { node, who, change, open } => {
+            set_attributes::set(view, *node, who, change, *open)?;
+            Ok(None)
+        }
+        Change::Commit { node, extents, size_min, mode } => {
+            let record = view.node_at(*node)?;
+            let written = view.time();
+            commit::put(view, *node, record, extents, *size_min, written, *mode)?;
+            Ok(None)
+        }
+        Change::Release { node } => {
+            release::decide(view, *node)?;
+            Ok(None)
+        }
+    }
+}
+
+/// A directory as it is now, if it is the session's to change and the user may.
+fn admit(view: &mut View, directory: Handle, who: &Credentials) -> Decide<GrantBody> {
+    if !view.is_delegated_to_asker(directory.node) {
+        return Err(Stop::Refuse(Code::Stale));
+    }
+    let record = view.node_at(directory)?;
+    let grant = namespace::grant_body(view, &record)?;
+    view.permit(&grant, who, Permission::CHANGE_ENTRIES)?;
+    Ok(grant)
+}
+
+/// The next node has this id, if it was lent to the session.
+fn expect(view: &mut View, ids: &[LentIds], node: NodeId) -> Decide<()> {
+    if !ids.iter().any(|lent| lent.contains(node)) || view.node(node)?.is_some() {
+        return Err(Stop::Refuse(Code::InvalidArgument));
+    }
+    view.expect_id(node);
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! Delegated directories at the server: steps are done whole and once, and nobody else looks in before the directory is given back.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_placement::{Scheme, position_of_session};
+use bearing_proto::client::{Answer, Body, Call, Handle, LeaseKey, NewNode};
+use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepsDone};
+use bearing_types::{Code, FileType, Mode, NodeId, Sequence, Wall};
+use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use std::time::Duration;
+
+/// Alice has made `d` in the root; both sessions are open.
+fn with_directory() -> (Cluster, Handle) {
+    let mut cluster = Cluster::new(3, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    let grant = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &grant, "d").unwrap();
+    // Recalls of delegations are answered by what the tests send.
+    cluster.obedient = false;
+    (cluster, directory)
+}
+
+fn delegate(cluster: &mut Cluster, session: bearing_types::SessionId, directory: Handle) -> DelegationView {
+    match cluster.call(session, directory.home, Call::Delegate { directory }).unwrap() {
+        Body::Delegation(view) => *view,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(directory: Handle, text: &str, node: NodeId) -> Change {
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
+    Change::Create { directory, who: root_user(), name: name(text), new, node }
+}
+
+fn make_directory(directory: Handle, text: &str, node: NodeId) -> Change {
+    let (who, name) = (root_user(), name(text));
+    Change::MakeDirectory { directory, who, name, mode: Mode::new(0o755), node }
+}
+
+fn batch(cluster: &Cluster, changes: Vec<Change>, ids: LentIds, returned: Vec<NodeId>) -> Call {
+    let at = cluster.now.wall;
+    let step = |(place, change)| Step { sequence: Sequence(1_000_000 + place as u64), at, change };
+    let steps = changes.into_iter().enumerate().map(step).collect();
+    Call::Delegated { steps, ids: vec![ids], ids_wanted: 0, returned }
+}
+
+fn send(cluster: &mut Cluster, directory: Handle, call: Call) -> Result<StepsDone, Code> {
+    match cluster.call(ALICE, directory.home, call)? {
+        Body::Steps(done) => Ok(done),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Bob looks a name up in the directory, once.
+fn look(cluster: &mut Cluster, directory: Handle, text: &str) -> Option<Answer> {
+    let grant = match cluster.answer_of(BOB, directory.home, Call::Directory { directory }) {
+        Some(Answer::Done { result: Ok(body), .. }) => match *body {
+            Body::Directory(view) => view.grant,
+            other => panic!("{other:?}"),
+        },
+        other => return other,
+    };
+    let at = position(&grant, text);
+    cluster.answer_of(BOB, at, Call::Lookup { grant, who: root_user(), name: name(text) })
+}
+
+fn finds(answer: Option<Answer>) -> Result<bool, String> {
+    match answer {
+        Some(Answer::Done { result: Ok(_), .. }) => Ok(true),
+        Some(Answer::Done { result: Err(Code::NotFound), .. }) => Ok(false),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn waits(answer: Option<Answer>) -> bool {
+    matches!(answer, Some(Answer::Retry { .. }))
+}
+
+fn was_called_back(cluster: &Cluster, directory: Handle) -> bool {
+    let key = LeaseKey::Delegation(directory.node);
+    cluster.recalls.iter().any(|(session, recall)| *session == ALICE && recall.keys.contains(&key))
+}
+
+#[test]
+fn whoever_looks_into_a_delegated_directory_waits_for_what_was_decided_in_it() {
+    let (mut cluster, directory) = with_directory();
+    let lent = delegate(&mut cluster, ALICE, directory);
+    let ids = lent.ids;
+    assert!(lent.entries.is_empty());
+    let steps = vec![create(directory, "f", ids.first), create(directory, "g", NodeId(ids.first.0 + 1))];
+    let sent = batch(&cluster, steps, ids, vec![]);
+    let done = send(&mut cluster, directory, sent).unwrap();
+    assert_eq!(done.steps.iter().map(|(_, made)| made.is_some()).collect::<Vec<_>>(), [true, true]);
+    assert!(waits(look(&mut cluster, directory, "f")));
+    assert!(was_called_back(&cluster, directory));
+    assert!(waits(look(&mut cluster, directory, "nothing")), "nor is it told what is not there");
+    let last = vec![create(directory, "h", NodeId(ids.first.0 + 2))];
+    let sent = batch(&cluster, last, ids, vec![directory.node]);
+    send(&mut cluster, directory, sent).unwrap();
+    for (text, there) in [("f", true), ("g", true), ("h", true), ("nothing", false)] {
+        assert_eq!(finds(look(&mut cluster, directory, text)), Ok(there), "{text}");
+    }
+}
+
+#[test]
+fn a_silent_holder_loses_what_it_did_not_send_and_is_refused_later() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    cluster.pass(Duration::from_secs(9));
+    assert!(waits(look(&mut cluster, directory, "f")));
+    cluster.pass(Duration::from_secs(2));
+    look(&mut cluster, directory, "f");
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+    let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
+    assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn a_batch_renews_and_an_empty_one_does_too() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    for _ in 0..3 {
+        cluster.pass(Duration::from_secs(6));
+        let nothing = batch(&cluster, vec![], ids, vec![]);
+        send(&mut cluster, directory, nothing).unwrap();
+    }
+    let steps = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
+    assert!(send(&mut cluster, directory, steps).is_ok());
+}
+
+#[test]
+fn a_delegation_outlives_its_server_and_its_steps_are_taken_by_the_next_owner() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let (owner, ..) = cluster.owner(directory.home);
+    cluster.restart(owner);
+    assert!(waits(look(&mut cluster, directory, "f")), "the new owner knows of it");
+    assert!(was_called_back(&cluster, directory));
+    let steps = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![directory.node]);
+    send(&mut cluster, directory, steps).unwrap();
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(true));
+}
+
+#[test]
+fn steps_are_done_whole_or_not_at_all_and_once() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let (first, second) = (ids.first, NodeId(ids.first.0 + 1));
+    let wrong = vec![create(directory, "f", first), create(directory, "f", second)];
+    let sent = batch(&cluster, wrong, ids, vec![]);
+    assert_eq!(send(&mut cluster, directory, sent).map(|_| ()), Err(Code::Exists));
+    let sent = batch(&cluster, vec![create(directory, "f", first)], ids, vec![directory.node]);
+    let number = cluster.new_sequence();
+    let done = cluster.call_as(ALICE, number, directory.home, sent.clone());
+    assert!(done.is_ok(), "nothing of the batch before is there: {done:?}");
+    assert_eq!(cluster.call_as(ALICE, number, directory.home, sent), done, "told again, not done again");
+}
+
+#[test]
+fn ids_that_were_not_lent_to_the_session_or_are_used_are_refused() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let beyond = NodeId(ids.first.0 + u64::from(ids.count));
+    for (node, shown) in
+        [(beyond, ids), (beyond, LentIds { count: ids.count + 1, ..ids }), (directory.node, ids)]
+    {
+        let sent = batch(&cluster, vec![create(directory, "f", node)], shown, vec![]);
+        assert_eq!(send(&mut cluster, directory, sent).map(|_| ()), Err(Code::InvalidArgument));
+    }
+}
+
+#[test]
+fn a_directory_made_in_a_delegated_one_is_delegated_from_birth_and_not_any_more_when_it_is_removed() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let (sub, file) = (ids.first, NodeId(ids.first.0 + 1));
+    let home = cluster
+        .seat_of(ALICE, directory)
+        .child(sub, bearing_types::NameHash::of(cluster::NAME_KEY, &name("s")))
+        .home;
+    let inner = Handle { node: sub, home };
+    let steps = vec![make_directory(directory, "s", sub), create(inner, "f", file)];
+    let sent = batch(&cluster, steps, ids, vec![directory.node]);
+    send(&mut cluster, directory, sent).unwrap();
+    assert!(waits(look(&mut cluster, directory, "s")), "the lookup would tell what is in it");
+    assert!(was_called_back(&cluster, inner));
+    let change = |node, text: &str, directory| Change::Unlink {
+        directory,
+        who: root_user(),
+        name: name(text),
+        node,
+        keep_open: false,
+    };
+    let sent = batch(&cluster, vec![change(file, "f", inner)], ids, vec![sub]);
+    send(&mut cluster, directory, sent).unwrap();
+    assert_eq!(finds(look(&mut cluster, directory, "s")), Ok(true));
+    assert_eq!(finds(look(&mut cluster, inner, "f")), Ok(false));
+}
+
+#[test]
+fn two_who_change_a_directory_in_turn_do_not_get_it_delegated() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let refused = cluster.call(BOB, directory.home, Call::Delegate { directory });
+    assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
+    let sent = batch(&cluster, vec![], ids, vec![directory.node]);
+    send(&mut cluster, directory, sent).unwrap();
+    let soon = cluster.call(BOB, directory.home, Call::Delegate { directory });
+    assert_eq!(soon.map(|_| ()), Err(Code::Unsupported), "it rests for a moment");
+    cluster.pass(Duration::from_secs(2));
+    delegate(&mut cluster, BOB, directory);
+}
+
+#[test]
+fn a_directory_that_lies_in_several_tablets_is_not_delegated() {
+    let mut cluster = Cluster::new(3, Scheme::Hash);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
+    let refused = cluster.call(ALICE, directory.home, Call::Delegate { directory });
+    assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
+}
+
+#[test]
+fn a_session_that_is_over_holds_nothing() {
+    let (mut cluster, directory) = with_directory();
+    delegate(&mut cluster, ALICE, directory);
+    cluster.call(ALICE, position_of_session(ALICE), Call::CloseSession).unwrap();
+    cluster.pass(Duration::from_secs(11));
+    look(&mut cluster, directory, "f");
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn a_step_that_says_it_was_decided_in_the_future_is_of_now() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let change = create(directory, "f", ids.first);
+    let at = Wall(i64::MAX);
+    let steps = vec![Step { sequence: Sequence(1_000_000), at, change }];
+    let call = Call::Delegated { steps, ids: vec![ids], ids_wanted: 0, returned: vec![directory.node] };
+    send(&mut cluster, directory, call).unwrap();
+    let view = cluster.directory(BOB, directory).unwrap();
+    assert!(view.node.attributes.modified <= cluster.now.wall);
+}

@@ -1,0 +1,198 @@
+//! A directory that only one client changes is lent to it: the client decides creates, writes and removals by itself, and sends what it decided as
+//! steps, in order and in batches (`docs/formats/protocol.md`).
+
+use crate::client::{
+    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, ListedEntry, NewNode, RenameMode,
+};
+use crate::keys::{Key, Mac};
+use bearing_types::{Credentials, Mode, Name, NodeId, Sequence, SessionId, Wall};
+use serde::{Deserialize, Serialize};
+
+/// One change that a client decided in directories delegated to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its number in the session, as that of a request.
+    pub sequence: Sequence,
+    /// When it was decided, by the clock that the delegation came with. Never taken for later than the owner's present.
+    pub at: Wall,
+    /// What was decided.
+    pub change: Change,
+}
+
+/// What a step changes. Directories are named by their ids alone: that they are delegated to the session is what admits the step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// A new file, symbolic link or special file.
+    Create {
+        /// The directory.
+        directory: Handle,
+        /// Who asked.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// What was made.
+        new: NewNode,
+        /// Its id, out of those lent to the session.
+        node: NodeId,
+    },
+    /// A new directory, delegated from its birth.
+    MakeDirectory {
+        /// The parent.
+        directory: Handle,
+        /// Who asked.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// Permission bits, umask applied.
+        mode: Mode,
+        /// Its id, out of those lent to the session.
+        node: NodeId,
+    },
+    /// A name that is no directory is gone.
+    Unlink {
+        /// The directory.
+        directory: Handle,
+        /// Who asked.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// What it led to.
+        node: NodeId,
+        /// The client has the file open.
+        keep_open: bool,
+    },
+    /// An empty directory is gone.
+    RemoveDirectory {
+        /// The parent.
+        directory: Handle,
+        /// Who asked.
+        who: Credentials,
+        /// The name.
+        name: Name,
+        /// What it led to.
+        node: NodeId,
+    },
+    /// A name moved.
+    Rename {
+        /// The directory that had it.
+        source: Handle,
+        /// The name.
+        source_name: Name,
+        /// The directory that has it now.
+        target: Handle,
+        /// The new name.
+        target_name: Name,
+        /// Who asked.
+        who: Credentials,
+        /// What to do when the new name existed.
+        mode: RenameMode,
+        /// What the old name led to.
+        moved: NodeId,
+        /// What the new name led to.
+        replaced: Option<NodeId>,
+        /// The client has the replaced file open.
+        keep_open: bool,
+    },
+    /// Attributes of a file that was made under the delegation.
+    SetAttributes {
+        /// The node.
+        node: Handle,
+        /// Who asked.
+        who: Credentials,
+        /// What changed.
+        change: AttributeChange,
+        /// Through a file that was open for writing.
+        open: bool,
+    },
+    /// Written extents of a file that was made under the delegation.
+    Commit {
+        /// The file.
+        node: Handle,
+        /// The extents, in the order written.
+        extents: Vec<Extent>,
+        /// The file is at least so long afterwards.
+        size_min: u64,
+        /// Where the extents go.
+        mode: CommitMode,
+    },
+    /// An unlinked file is open no more.
+    Release {
+        /// The node.
+        node: Handle,
+    },
+}
+
+/// Ids for nodes that a session makes under its delegations. Nobody else gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentIds {
+    /// The first.
+    pub first: NodeId,
+    /// How many.
+    pub count: u32,
+    /// The signature over these and the session.
+    pub mac: Mac,
+}
+
+impl LentIds {
+    /// Lends a range to a session.
+    pub fn sign(first: NodeId, count: u32, session: SessionId, key: &Key) -> LentIds {
+        LentIds { first, count, mac: LentIds::mac(first, count, session, key) }
+    }
+
+    /// Whether the range was lent to this session.
+    pub fn verify(&self, session: SessionId, key: &Key) -> bool {
+        self.mac == LentIds::mac(self.first, self.count, session, key)
+    }
+
+    /// Whether an id is of the range.
+    pub fn contains(&self, node: NodeId) -> bool {
+        node.0.checked_sub(self.first.0).is_some_and(|place| place < u64::from(self.count))
+    }
+
+    fn mac(first: NodeId, count: u32, session: SessionId, key: &Key) -> Mac {
+        let parts = [b"lent ids", &first.0.to_le_bytes()[..], &count.to_le_bytes(), &session.0.to_le_bytes()];
+        key.sign(&parts)
+    }
+}
+
+/// A directory as it is delegated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelegationView {
+    /// The directory.
+    pub view: DirectoryView,
+    /// All that is in it.
+    pub entries: Vec<ListedEntry>,
+    /// How long all delegations of this tablet may be used, from when this was asked for.
+    pub lease: LeaseMs,
+    /// Ids for what is made in it.
+    pub ids: LentIds,
+    /// The owner's present.
+    pub now: Wall,
+}
+
+/// What became of a batch of steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepsDone {
+    /// The steps, each with the node that it made.
+    pub steps: Vec<(Sequence, Option<NodeId>)>,
+    /// How long all delegations of this tablet may be used, from when this was asked for.
+    pub lease: LeaseMs,
+    /// Further ids, if some were wanted.
+    pub ids: Option<LentIds>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lent_ids_are_good_for_their_session_and_range_only() {
+        let key = Key::new([3; 32]);
+        let lent = LentIds::sign(NodeId(10), 5, SessionId(1), &key);
+        assert!(lent.verify(SessionId(1), &key) && !lent.verify(SessionId(2), &key));
+        assert!(!LentIds { count: 6, ..lent }.verify(SessionId(1), &key));
+        let inside: Vec<u64> = (0..20).filter(|node| lent.contains(NodeId(*node))).collect();
+        assert_eq!(inside, [10, 11, 12, 13, 14]);
+        assert!(!LentIds { first: NodeId(u64::MAX), ..lent }.contains(NodeId(0)));
+    }
+}
