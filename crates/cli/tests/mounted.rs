@@ -7,6 +7,8 @@ mod common;
 use common::{TestCluster, bearing, kill, shell, wait_for};
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -228,6 +230,104 @@ fn bench_tree_sees_through_a_second_mount_all_that_it_did_through_the_first() {
     }
     assert_eq!(fs::read_dir(&mnt).unwrap().count(), 0);
 }
+
+fn allocate(file: &fs::File, mode: i32, offset: i64, length: i64) -> Result<(), i32> {
+    // SAFETY: the call takes plain numbers, and the descriptor is open.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn seek(file: &fs::File, offset: i64, whence: i32) -> Result<i64, i32> {
+    // SAFETY: as above.
+    let place = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+    if place >= 0 { Ok(place) } else { Err(last_error()) }
+}
+
+fn last_error() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().expect("a system call failed")
+}
+
+#[test]
+fn holes_are_made_found_and_cost_nothing_up_to_8_tib_and_beyond() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("holes");
+    let path = cluster.mnt().join("sparse");
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let (keep, punch, zero) =
+        (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
+    file.write_all_at(&[7; 10_000], 0).unwrap();
+    allocate(&file, punch | keep, 2_000, 3_000).unwrap();
+    let mut expected = vec![7; 10_000];
+    expected[2_000..5_000].fill(0);
+    assert_eq!(fs::read(&path).unwrap(), expected);
+    assert_eq!([libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| seek(&file, 0, whence)), [Ok(0), Ok(2_000)]);
+    assert_eq!(
+        [libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| seek(&file, 3_000, whence)),
+        [Ok(5_000), Ok(3_000)]
+    );
+    assert_eq!(seek(&file, 9_000, libc::SEEK_HOLE), Ok(10_000));
+    assert_eq!(seek(&file, 10_000, libc::SEEK_DATA), Err(libc::ENXIO));
+    allocate(&file, keep, 0, 1 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 10_000);
+    allocate(&file, zero, 9_000, 2_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 11_000);
+    assert_eq!(fs::read(&path).unwrap()[9_000..], [0; 2_000]);
+    for refused in [libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
+        assert_eq!(allocate(&file, refused, 0, 4_096), Err(libc::EOPNOTSUPP));
+    }
+    // Beyond 8 TiB: only what is written takes space.
+    let far = 9_i64 << 40;
+    file.write_all_at(b"far", far as u64).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(seek(&file, 20_000, libc::SEEK_DATA), Ok(far));
+    allocate(&file, 0, far, 1 << 40).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 10 << 40);
+    assert!(file.metadata().unwrap().blocks() * 512 < 100_000);
+    assert!(cluster.run(&["check"]).ok().contains("0 problems"));
+}
+
+#[test]
+fn a_shared_mapping_reads_and_direct_bytes_are_the_same_file() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("mapped");
+    let path = cluster.mnt().join("file");
+    fs::write(&path, [1; 8_192]).unwrap();
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).write(true).open(&path).unwrap();
+    let direct = options.custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    // SAFETY: a new mapping of an open file of this length, unmapped below.
+    let mapped = unsafe {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(std::ptr::null_mut(), 8_192, both, libc::MAP_SHARED, file.as_raw_fd(), 0)
+    };
+    assert_ne!(mapped, libc::MAP_FAILED);
+    // SAFETY: the mapping is of this length, and nothing else refers to it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), 8_192) };
+    bytes[4_000..4_200].fill(2);
+    // SAFETY: the mapping is whole.
+    assert_eq!(unsafe { libc::msync(mapped, 8_192, libc::MS_SYNC) }, 0);
+    let mut seen = [0; 300];
+    file.read_exact_at(&mut seen, 3_950).unwrap();
+    assert_eq!((seen[49], seen[50], seen[249], seen[250]), (1, 2, 2, 1));
+    let page = AlignedPage([3; 4_096]);
+    direct.write_all_at(&page.0, 4_096).unwrap();
+    assert_eq!((bytes[4_095], bytes[4_096], bytes[8_191]), (2, 3, 3));
+    let mut page = AlignedPage([0; 4_096]);
+    direct.read_exact_at(&mut page.0, 0).unwrap();
+    assert_eq!((page.0[3_999], page.0[4_000]), (1, 2));
+    // SAFETY: mapped above; `bytes` is not used any more.
+    assert_eq!(unsafe { libc::munmap(mapped, 8_192) }, 0);
+    drop((file, direct));
+    let whole = fs::read(&path).unwrap();
+    assert_eq!((whole.len(), whole[4_000], whole[5_000]), (8_192, 2, 3));
+}
+
+#[repr(align(4096))]
+struct AlignedPage([u8; 4_096]);
 
 #[test]
 fn a_busy_mount_point_is_refused_before_anything_starts() {

@@ -39,4 +39,4 @@ pub use event::{Command, Event, Invalidation, Note, Target, Transport};
 pub use machine::Client;
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
-pub use operation::{Answer, Found, Listed, OpenFile, Operation, Remaining, Ticket};
+pub use operation::{Answer, Found, Listed, OpenFile, Operation, Remaining, SeekTarget, Ticket};

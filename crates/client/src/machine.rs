@@ -170,6 +170,10 @@ impl Hub {
             Operation::Close { file } => self.close(file).await,
             Operation::Read { file, offset, length } => self.read(file, offset, length).await,
             Operation::Write { file, offset, bytes } => self.write(file, offset, bytes).await,
+            Operation::MakeHole { file, start, end, size_min } => {
+                self.make_hole(file, start..end, size_min).await
+            }
+            Operation::Seek { file, offset, target } => self.seek(file, offset, target).await,
             Operation::Flush { file } => self.flush_open(file, Stability::Visible).await,
             Operation::Sync { file } => self.flush_open(file, Stability::Stable).await,
             Operation::SyncAll => self.sync_all().await.map(|()| Answer::Done),

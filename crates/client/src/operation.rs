@@ -12,6 +12,15 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenFile(pub u64);
 
+/// What is looked for in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// Bytes that were written (SEEK_DATA).
+    Data,
+    /// A range that was not, or the end (SEEK_HOLE).
+    Hole,
+}
+
 /// An operation. Directories and files are named by handles that earlier answers gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -172,6 +181,26 @@ pub enum Operation {
         /// The bytes.
         bytes: Vec<u8>,
     },
+    /// Makes a range of a file a hole, which reads as zeros, and the file at least so long. Flushes the file's buffered writes first.
+    MakeHole {
+        /// The file, open for writing.
+        file: OpenFile,
+        /// The first byte.
+        start: u64,
+        /// The first byte after the range; the file does not grow by it.
+        end: u64,
+        /// The file is at least so long afterwards.
+        size_min: u64,
+    },
+    /// Where the next stored bytes, or the next hole, begin; the end of a file counts as a hole. Flushes the file's buffered writes first.
+    Seek {
+        /// The file.
+        file: OpenFile,
+        /// Where to begin.
+        offset: u64,
+        /// What to look for.
+        target: SeekTarget,
+    },
     /// Makes this client's writes to the file visible to later opens (what close(2) needs).
     Flush {
         /// The file.
@@ -239,6 +268,8 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// So many bytes were written.
     Written(u32),
+    /// Where it is; `None`: not before the end of the file.
+    Place(Option<u64>),
     /// Space.
     Statfs(StatfsView),
 }

@@ -484,6 +484,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::OpenChunk { .. }
         | Call::Chunk { .. }
         | Call::SealChunk { .. }
+        | Call::MakeHole { .. }
         | Call::Statfs => false,
     };
     if large { Transport::Stream } else { Transport::Datagram }

@@ -6,7 +6,7 @@
 
 use crate::bridge::{Bridge, Told, entry_name};
 use crate::inodes::Pages;
-use bearing_mount::{Found, NewNode, OpenFile, Operation};
+use bearing_mount::{Found, NewNode, OpenFile, Operation, SeekTarget};
 use bearing_types::{Code, Credentials, FileType, Mode, Outcome};
 use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
 use std::collections::HashMap;
@@ -174,6 +174,34 @@ impl Bridge {
         Ok(count)
     }
 
+    /// What fallocate(2) needs. Nothing is reserved: a later write may still find the disks full.
+    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Outcome<()> {
+        let file = self.files.get(handle)?;
+        let end = offset.checked_add(length).ok_or(Code::TooLarge)?;
+        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let size_min = if keeps_size { 0 } else { end };
+        let (start, end) = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 if keeps_size => return Ok(()),
+            0 => (0, 0),
+            libc::FALLOC_FL_PUNCH_HOLE if keeps_size => (offset, end),
+            // A hole reads as zeros.
+            libc::FALLOC_FL_ZERO_RANGE => (offset, end),
+            _ => return Err(Code::Unsupported),
+        };
+        self.caller.done(Operation::MakeHole { file: file.file, start, end, size_min })
+    }
+
+    /// What lseek(2) with SEEK_DATA and SEEK_HOLE needs; `None`: there is no such place.
+    pub fn seek(&self, handle: u64, offset: u64, whence: i32) -> Outcome<Option<u64>> {
+        let file = self.files.get(handle)?;
+        let target = match whence {
+            libc::SEEK_DATA => SeekTarget::Data,
+            libc::SEEK_HOLE => SeekTarget::Hole,
+            _ => return Err(Code::InvalidArgument),
+        };
+        self.caller.place(Operation::Seek { file: file.file, offset, target })
+    }
+
     /// What close(2) needs: later opens anywhere see what was written.
     pub fn flush(&self, handle: u64) -> Outcome<()> {
         let file = self.files.get(handle)?;
@@ -311,6 +339,28 @@ mod tests {
         let open = bridge.open(INodeNo(5), OpenFlags(flags), ROOT).unwrap();
         bridge.write(open.file, wish(0, WriteFlags::empty(), flags), b"x").unwrap();
         assert!(matches!(caller.asked()[..], [_, Operation::Write { .. }, Operation::Sync { .. }]));
+    }
+
+    #[test]
+    fn space_is_made_a_hole_or_the_file_longer_and_what_is_neither_is_refused() {
+        let (caller, bridge) = bridge([vec![opened(9)], vec![Ok(Answer::Done); 4]].concat());
+        let file = bridge.open(INodeNo(5), OpenFlags(libc::O_RDWR), ROOT).unwrap().file;
+        let (keep, punch, zero) =
+            (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
+        for mode in [0, keep, keep | punch, zero, zero | keep] {
+            bridge.allocate(file, 10, 5, mode).unwrap();
+        }
+        for mode in [punch, libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
+            assert_eq!(bridge.allocate(file, 10, 5, mode), Err(Code::Unsupported));
+        }
+        let asked: Vec<_> = caller.asked()[1..]
+            .iter()
+            .map(|operation| match operation {
+                Operation::MakeHole { start, end, size_min, .. } => (*start, *end, *size_min),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(asked, [(0, 0, 15), (10, 15, 0), (10, 15, 15), (10, 15, 0)]);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The kernel's requests, one method each: unpack, run, pack the reply. Nothing else happens here.
 //!
-//! Not answered, so that the kernel does it itself or says "not supported" from then on: extended attributes, fallocate, lseek, copy_file_range,
-//! poll, ioctl. Interrupts are not seen: the library drops them.
+//! Not answered, so that the kernel does it itself or says "not supported" from then on: extended attributes, copy_file_range, poll, ioctl. Interrupts are not seen: the library drops them.
 
 use crate::attributes::{Kept, file_attr, time_change, unknown_directory};
 use crate::bridge::{Bridge, Told};
@@ -14,10 +13,10 @@ use crate::options::Locks;
 use bearing_mount::{AttributeChange, Found};
 use bearing_types::{Gid, Mode, Outcome, Uid};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -351,6 +350,53 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         reply_empty(self.bridge.sync(file.0), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.bridge.allocate(file.0, offset, length, mode), reply);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.bridge.seek(file.0, offset, whence) {
+            Ok(Some(place)) => reply.offset(place.min(i64::MAX as u64) as i64),
+            Ok(None) => reply.error(Errno::ENXIO),
+            Err(code) => reply.error(errno(code)),
+        }
+    }
+
+    // ENOSYS makes the kernel copy by reading and writing from then on: a chunk does not count how often its bytes are referred to.
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _source: INodeNo,
+        _source_file: FileHandle,
+        _source_offset: u64,
+        _target: INodeNo,
+        _target_file: FileHandle,
+        _target_offset: u64,
+        _length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

@@ -95,6 +95,46 @@ fn later_extents_cover_earlier_ones_and_the_rest_stays() {
     assert_eq!(shape, [(0, 40, 1, 0), (40, 10, 2, 0), (50, 5, 3, 0), (55, 5, 2, 15), (60, 40, 1, 60)]);
 }
 
+fn make_hole(node: Handle, token: WriteToken, start: u64, end: u64, size_min: u64) -> Call {
+    Call::MakeHole { node, token, start, end, size_min }
+}
+
+fn attributes(body: Body) -> bearing_types::Attributes {
+    match body {
+        Body::Node(view) => view.attributes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_hole_takes_bytes_away_and_grows_a_file_only_when_told_so() {
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "f");
+    commit(&mut cluster, ALICE, node, token, vec![extent(0, 100, 1), extent(100, 50, 2)]).unwrap();
+    let body = cluster.call(ALICE, node.home, make_hole(node, token, 60, 110, 0)).unwrap();
+    assert_eq!((attributes(body.clone()).size, attributes(body).space), (150, 100));
+    let shape = |cluster: &mut Cluster| -> Vec<_> {
+        let (found, complete) = page(cluster, node, 0, 10);
+        assert!(complete);
+        found.iter().map(|extent| (extent.file_offset, extent.length, extent.frame, extent.skip)).collect()
+    };
+    assert_eq!(shape(&mut cluster), [(0, 60, 1, 0), (110, 40, 2, 10)]);
+    let body = cluster.call(ALICE, node.home, make_hole(node, token, 140, u64::MAX, 1 << 43)).unwrap();
+    assert_eq!((attributes(body.clone()).size, attributes(body).space), (1 << 43, 90));
+    assert_eq!(shape(&mut cluster), [(0, 60, 1, 0), (110, 30, 2, 10)]);
+}
+
+#[test]
+fn a_hole_needs_the_right_to_write_and_a_range_that_makes_sense() {
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "f");
+    let mut ask = |session, call| cluster.call(session, node.home, call).map(|_| ());
+    assert_eq!(ask(BOB, make_hole(node, token, 0, 1, 0)), Err(Code::Unauthenticated));
+    assert_eq!(ask(ALICE, make_hole(node, token, 2, 1, 0)), Err(Code::InvalidArgument));
+    assert_eq!(ask(ALICE, make_hole(node, token, 0, 0, 1 << 63)), Err(Code::TooLarge));
+    assert_eq!(ask(ALICE, make_hole(node, token, 0, 0, 0)), Ok(()));
+}
+
 #[test]
 fn a_write_token_is_good_for_its_session_and_node_only() {
     let mut cluster = cluster();

@@ -53,6 +53,14 @@ pub trait Caller: Send + Sync {
         }
     }
 
+    /// Runs an operation that answers with a place in a file.
+    fn place(&self, operation: Operation) -> Outcome<Option<u64>> {
+        match self.call(operation)? {
+            Answer::Place(place) => Ok(place),
+            other => unexpected("a place in a file", &other),
+        }
+    }
+
     /// Runs an operation that answers with entries.
     fn listed(&self, operation: Operation) -> Outcome<Vec<Listed>> {
         match self.call(operation)? {

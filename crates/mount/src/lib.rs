@@ -17,6 +17,7 @@ pub mod session;
 
 pub use bearing_client::{
     Answer, ClientConfig, Counters as ClientCounters, Found, Listed, Note, OpenFile, Operation, Remaining,
+    SeekTarget,
 };
 pub use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, TimeChange};
 pub use bearing_proto::keys::Key;

@@ -283,6 +283,19 @@ pub enum Call {
         /// These directories are given back after the steps.
         returned: Vec<NodeId>,
     },
+    /// Makes a range of a file a hole and lets its bytes go, in one step.
+    MakeHole {
+        /// The file.
+        node: Handle,
+        /// The right to write it.
+        token: WriteToken,
+        /// The first byte.
+        start: u64,
+        /// The first byte after the range; what lies beyond the file's end is no part of it.
+        end: u64,
+        /// The file is at least so long afterwards.
+        size_min: u64,
+    },
 }
 
 /// What to create.
@@ -681,7 +694,8 @@ impl Call {
             | Call::OpenChunk { .. }
             | Call::SealChunk { .. }
             | Call::Delegate { .. }
-            | Call::Delegated { .. } => true,
+            | Call::Delegated { .. }
+            | Call::MakeHole { .. } => true,
         }
     }
 }

@@ -118,6 +118,7 @@ impl Meaning {
                 Mutation::Link { .. } => "Link",
                 Mutation::SetAttributes { .. } => "SetAttributes",
                 Mutation::Truncate { .. } => "Truncate",
+                Mutation::MakeHole { .. } => "MakeHole",
                 Mutation::Commit { .. } => "Commit",
             },
             Meaning::Question(question) => match question {
@@ -414,6 +415,11 @@ impl FileRun {
                 let change = AttributeChange { size: Some(size), ..AttributeChange::default() };
                 set_attributes(self.node, FileType::Regular, self.who.clone(), change, Some(file))
             }
+            FileSteps::MakeHole { start, end, size_min } => Ask {
+                locks: alone(self.node),
+                meaning: Meaning::Change(Mutation::MakeHole { node: self.node.node, start, end, size_min }),
+                operation: Operation::MakeHole { file, start, end, size_min },
+            },
             FileSteps::Unlink { directory, name } => unlink(directory, name, self.who.clone()),
         }
     }

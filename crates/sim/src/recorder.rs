@@ -314,6 +314,7 @@ fn cuts(mutation: &Mutation) -> Option<NodeId> {
     match mutation {
         Mutation::SetAttributes { node, change, .. } => change.size.map(|_| *node),
         Mutation::Truncate { node, .. } => Some(*node),
+        Mutation::MakeHole { node, size_min, .. } => (*size_min > 0).then_some(*node),
         _ => None,
     }
 }
@@ -353,6 +354,9 @@ fn mutation_of(call: &Call) -> Option<Mutation> {
         },
         Call::SetAttributes { node, who, change, token } => {
             Mutation::SetAttributes { node: node.node, who, change, through_file: token.is_some() }
+        }
+        Call::MakeHole { node, start, end, size_min, .. } => {
+            Mutation::MakeHole { node: node.node, start, end, size_min }
         }
         Call::Open { node, who, read, truncate: true, .. } => {
             Mutation::Truncate { node: node.node, who, read }

@@ -127,7 +127,9 @@ fn seen_of(answer: &Answer) -> Seen {
         Answer::Found(found) | Answer::Opened(_, found) => Seen::Node(view_of(found)),
         Answer::Target(target) => Seen::Target(target.clone()),
         Answer::Bytes(bytes) => Seen::Bytes(bytes.clone()),
-        Answer::Done | Answer::Listed(_) | Answer::Written(_) | Answer::Statfs(_) => Seen::Done,
+        Answer::Done | Answer::Listed(_) | Answer::Written(_) | Answer::Place(_) | Answer::Statfs(_) => {
+            Seen::Done
+        }
     }
 }
 
@@ -368,13 +370,13 @@ fn stepped(
             run.flushed(now);
             run.acknowledge(world, recorder);
         }
-        (FileSteps::Resize { .. }, Ok(_)) => {
+        (FileSteps::Resize { .. } | FileSteps::MakeHole { .. }, Ok(_)) => {
             run.own.cut = asked.entry;
             record(client, world, recorder, asked, &result);
             run.own.since_opened.clear();
             run.flushed(now);
         }
-        (FileSteps::Resize { .. }, Err(code)) => {
+        (FileSteps::Resize { .. } | FileSteps::MakeHole { .. }, Err(code)) => {
             run.lost = false;
             run.doubtful = *code != Code::Access && *code != Code::NotPermitted;
             record(client, world, recorder, asked, &result);

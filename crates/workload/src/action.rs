@@ -163,6 +163,15 @@ pub enum FileSteps {
         /// The new length.
         size: u64,
     },
+    /// Make a range a hole.
+    MakeHole {
+        /// The first byte.
+        start: u64,
+        /// The first byte after it.
+        end: u64,
+        /// The file is at least so long afterwards.
+        size_min: u64,
+    },
     /// Remove the name by which it was found; the open file goes on.
     Unlink {
         /// The directory.

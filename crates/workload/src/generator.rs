@@ -467,6 +467,7 @@ impl Generator {
                 6 => FileSteps::Flush,
                 7 | 8 => FileSteps::Sync,
                 9 => FileSteps::Resize { size: self.rng.below(u64::from(self.options.write_bytes_max)) },
+                10 if self.rng.chance(1, 2) => self.hole(),
                 10 => FileSteps::Read { offset: 0, length: 1 << 20 },
                 _ => match &known.name {
                     Some((directory, name)) => {
@@ -481,6 +482,12 @@ impl Generator {
             steps.push(FileSteps::Read { offset: 0, length: 1 << 20 });
         }
         steps
+    }
+
+    fn hole(&mut self) -> FileSteps {
+        let (start, length) = (self.rng.below(u64::from(self.options.write_bytes_max)), self.rng.below(2000));
+        let size_min = if self.rng.chance(1, 3) { start + length } else { 0 };
+        FileSteps::MakeHole { start, end: start + length, size_min }
     }
 
     fn append(&mut self) -> FileSteps {

@@ -12,6 +12,7 @@ pub(crate) mod data_request;
 mod dirty;
 pub(crate) mod extents;
 mod flush;
+mod holes;
 pub(crate) mod open;
 mod read;
 mod renew;
@@ -193,6 +194,16 @@ impl Files {
     pub fn token(&self, file: OpenFile) -> Option<WriteToken> {
         let open = self.opens.get(&file).filter(|open| open.write)?;
         self.files.get(&open.node)?.token
+    }
+
+    /// What finds the node of an open file.
+    fn handle(&self, node: NodeId) -> Option<Handle> {
+        self.files.get(&node).map(|file| file.handle)
+    }
+
+    /// Where the bytes of a file lie has to be asked for again.
+    fn forget_extents(&mut self, node: NodeId) {
+        self.extents.remove(&node);
     }
 
     /// A recall was answered with "open".

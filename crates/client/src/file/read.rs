@@ -94,7 +94,7 @@ impl Hub {
         Err(Code::Io)
     }
 
-    async fn ask_extents(&self, node: NodeId, offset: u64) -> Result<(), Code> {
+    pub(super) async fn ask_extents(&self, node: NodeId, offset: u64) -> Result<(), Code> {
         let (handle, count_max) = self.with(|state| {
             let handle = state.files.files.get(&node).map(|file| file.handle);
             (handle, state.config.extents_page)

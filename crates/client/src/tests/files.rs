@@ -418,6 +418,10 @@ enum Step {
     Append((u8, usize)),
     Read(u64, u32),
     Cut(u64),
+    /// From here, so many bytes; the file grows by it or not.
+    Hole(u64, u64, bool),
+    /// Where stored bytes begin, and where a hole does.
+    Seek(u64),
     Flush,
     /// Flush (or sync) without waiting for it.
     FlushBehind(bool),
@@ -435,6 +439,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => bytes().prop_map(Step::Append),
         3 => (0u64..2500, 0u32..1000).prop_map(|(at, length)| Step::Read(at, length)),
         1 => (0u64..2500).prop_map(Step::Cut),
+        1 => (0u64..2500, 0u64..1500, any::<bool>()).prop_map(|(at, length, grow)| Step::Hole(at, length, grow)),
+        1 => (0u64..2500).prop_map(Step::Seek),
         1 => Just(Step::Flush),
         2 => any::<bool>().prop_map(Step::FlushBehind),
         1 => Just(Step::Sync),
@@ -466,6 +472,7 @@ proptest! {
         let (mut file, node) = create_open(&mut world, &mut servers, "a");
         servers.faults = faults;
         let mut oracle: Vec<u8> = Vec::new();
+        let mut stored: Vec<bool> = Vec::new();
         let mut behind = Vec::new();
         for step in steps {
             match step {
@@ -474,11 +481,14 @@ proptest! {
                     let end = at as usize + bytes.len();
                     oracle.resize(oracle.len().max(end), 0);
                     oracle[at as usize..end].copy_from_slice(&bytes);
+                    stored.resize(oracle.len(), false);
+                    stored[at as usize..end].fill(true);
                     done(&mut world, &mut servers, write(file, at, &bytes));
                 }
                 Step::Append((byte, length)) => {
                     let bytes = vec![byte; length];
                     oracle.extend_from_slice(&bytes);
+                    stored.resize(oracle.len(), true);
                     done(&mut world, &mut servers, Operation::Write { file, offset: None, bytes });
                 }
                 Step::Read(at, length) => {
@@ -488,10 +498,30 @@ proptest! {
                 }
                 Step::Cut(size) => {
                     oracle.resize(size as usize, 0);
+                    stored.resize(size as usize, false);
                     let change = AttributeChange { size: Some(size), ..AttributeChange::default() };
                     let who = Credentials::ROOT;
                     let file_type = FileType::Regular;
                     done(&mut world, &mut servers, Operation::SetAttributes { node, file_type, who, change, file: Some(file) });
+                }
+                Step::Hole(start, length, grow) => {
+                    let end = start + length;
+                    let size_min = if grow { end } else { 0 };
+                    oracle.resize(oracle.len().max(size_min as usize), 0);
+                    stored.resize(oracle.len(), false);
+                    let (from, to) = ((start as usize).min(oracle.len()), (end as usize).min(oracle.len()));
+                    oracle[from..to].fill(0);
+                    stored[from..to].fill(false);
+                    done(&mut world, &mut servers, Operation::MakeHole { file, start, end, size_min });
+                }
+                Step::Seek(offset) => {
+                    let from = offset as usize;
+                    let first = |wanted| (from..stored.len()).find(|at| stored[*at] == wanted).map(|at| at as u64);
+                    let end = (from < stored.len()).then_some(stored.len() as u64);
+                    for (target, place) in [(SeekTarget::Data, first(true)), (SeekTarget::Hole, first(false).or(end))] {
+                        let sought = servers.perform(&mut world, Operation::Seek { file, offset, target });
+                        prop_assert_eq!(sought, Ok(Answer::Place(place)), "{:?}", target);
+                    }
                 }
                 Step::FlushBehind(stable) => {
                     let operation = if stable { Operation::Sync { file } } else { Operation::Flush { file } };

@@ -238,6 +238,18 @@ impl Servers {
                 attributes.version = attributes.version.next();
                 Ok(Body::Node(self.view(node)?))
             }
+            Call::MakeHole { node, start, end, size_min, .. } => {
+                self.log("make hole");
+                let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
+                let kept: Vec<_> =
+                    record.extents.parts(0..*start).chain(record.extents.parts(*end..u64::MAX)).collect();
+                let attributes = &mut record.attributes;
+                attributes.size = attributes.size.max(*size_min);
+                attributes.version = attributes.version.next();
+                record.extents = ExtentMap::empty(attributes.version);
+                kept.into_iter().for_each(|extent| record.extents.cover(extent));
+                Ok(Body::Node(self.view(node)?))
+            }
             Call::OpenChunk { avoid } => self.open_chunk(avoid),
             Call::Chunk { chunk } => Ok(Body::Chunk(self.chunk_view(*chunk))),
             Call::SealChunk { chunk, .. } => {

@@ -12,6 +12,7 @@ mod link;
 mod list;
 mod lookup;
 mod make_directory;
+mod make_hole;
 mod open;
 mod release;
 mod remove_directory;
@@ -71,6 +72,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Delegate { directory } => delegate::decide(view, *directory),
         Call::Delegated { steps, ids, ids_wanted, returned } => {
             delegated::decide(view, steps, ids, *ids_wanted, returned)
+        }
+        Call::MakeHole { node, token, start, end, size_min } => {
+            make_hole::decide(view, *node, *token, *start..*end, *size_min)
         }
     }
 }

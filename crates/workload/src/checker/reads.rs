@@ -358,6 +358,7 @@ fn subject(mutation: &Mutation) -> Option<NodeId> {
         Mutation::SetAttributes { node, .. }
         | Mutation::Truncate { node, .. }
         | Mutation::Link { node, .. }
+        | Mutation::MakeHole { node, .. }
         | Mutation::Commit { node, .. } => Some(*node),
         _ => None,
     }

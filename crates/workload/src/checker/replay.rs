@@ -237,6 +237,7 @@ fn concerned(mutation: &Mutation) -> Vec<NodeId> {
         Mutation::Link { node, directory, .. } => vec![*node, *directory],
         Mutation::SetAttributes { node, .. }
         | Mutation::Truncate { node, .. }
+        | Mutation::MakeHole { node, .. }
         | Mutation::Commit { node, .. } => {
             vec![*node]
         }

@@ -4,6 +4,7 @@ use super::{Mutation, Node, Piece, State, View};
 use bearing_proto::client::{AttributeChange, CommitMode, RenameMode};
 use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The filesystem as it is now.
@@ -89,6 +90,9 @@ impl Oracle {
             Mutation::Link { node, directory, name, .. } => self.link(*node, *directory, name),
             Mutation::SetAttributes { node, who, change, .. } => self.set_attributes(*node, who, change),
             Mutation::Truncate { node, .. } => self.resize(*node, 0),
+            Mutation::MakeHole { node, start, end, size_min } => {
+                self.make_hole(*node, *start..*end, *size_min)
+            }
             Mutation::Commit { node, pieces, size_min, mode } => self.commit(*node, pieces, *size_min, *mode),
         }
     }
@@ -248,6 +252,15 @@ impl Oracle {
 
     fn resize(&mut self, node: NodeId, size: u64) -> Touched {
         Arc::make_mut(&mut self.known(node).content).resize(size as usize, 0);
+        Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
+    }
+
+    fn make_hole(&mut self, node: NodeId, range: Range<u64>, size_min: u64) -> Touched {
+        let content = Arc::make_mut(&mut self.known(node).content);
+        let bounded = |at: u64| at.min(content.len() as u64) as usize;
+        let (start, end) = (bounded(range.start), bounded(range.end));
+        content[start..end].fill(0);
+        content.resize(content.len().max(size_min as usize), 0);
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }
 

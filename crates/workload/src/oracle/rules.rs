@@ -47,7 +47,7 @@ pub fn refusals(structure: &dyn State, access: &dyn State, mutation: &Mutation) 
             rules.set_attributes(*node, who, change, *through_file)
         }
         Mutation::Truncate { node, who, read } => rules.truncate(*node, who, *read),
-        Mutation::Commit { node, .. } => rules.commit(*node),
+        Mutation::MakeHole { node, .. } | Mutation::Commit { node, .. } => rules.commit(*node),
     };
     match found {
         Ok(codes) | Err(codes) => codes,

@@ -110,6 +110,17 @@ pub enum Mutation {
         /// Whether to read it too.
         read: bool,
     },
+    /// Makes a range of a file read as zeros, through a file open for writing.
+    MakeHole {
+        /// The file.
+        node: NodeId,
+        /// The first byte.
+        start: u64,
+        /// The first byte after the range; the file does not grow by it.
+        end: u64,
+        /// The file is at least so long afterwards.
+        size_min: u64,
+    },
     /// Makes written bytes part of a file.
     Commit {
         /// The file.

@@ -1,0 +1,103 @@
+//! Holes: making them, and finding where they and the stored bytes begin.
+
+use super::Stability;
+use crate::hub::{Hub, State};
+use crate::operation::{Answer, OpenFile, SeekTarget};
+use bearing_proto::client::{Body, Call, LeaseKey};
+use bearing_types::{Code, NodeId};
+use std::ops::Range;
+
+/// Pages of extents asked for within one search before it is given up.
+const PAGES_MAX: u32 = 1 << 20;
+
+/// How far a search got with what is known.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Found(u64),
+    /// Nothing of the kind is in the rest of the file.
+    Nowhere,
+    /// Not before here, and from here on nothing is known.
+    Unknown(u64),
+}
+
+impl Hub {
+    pub(crate) async fn make_hole(
+        &self,
+        file: OpenFile,
+        range: Range<u64>,
+        size_min: u64,
+    ) -> Result<Answer, Code> {
+        let node = self.with(|state| state.files.opened(file, |open| open.write))?;
+        // What was written before must not fill the hole when it is flushed later.
+        self.flush_if_dirty(node, Stability::Visible).await?;
+        let (handle, token) = self.with(|state| (state.files.handle(node), state.files.token(file)));
+        let (handle, token) = handle.zip(token).ok_or(Code::InvalidArgument)?;
+        let Range { start, end } = range;
+        let call = Call::MakeHole { node: handle, token, start, end, size_min };
+        self.change(vec![LeaseKey::File(node)], handle.home, call, |state, answered| {
+            state.files.forget_extents(node);
+            match answered.body {
+                Body::Node(view) => {
+                    state.take_node(&view, &answered.stamp);
+                    Ok(Answer::Done)
+                }
+                _ => {
+                    state.counters.unexpected += 1;
+                    Err(Code::Io)
+                }
+            }
+        })
+        .await?
+    }
+
+    pub(crate) async fn seek(&self, file: OpenFile, offset: u64, target: SeekTarget) -> Result<Answer, Code> {
+        let node = self.with(|state| state.files.node_of(file))?;
+        self.flush_if_dirty(node, Stability::Visible).await?;
+        self.validate(node).await?;
+        let mut from = offset;
+        for _ in 0..PAGES_MAX {
+            match self.with(|state| state.seek_step(node, from, target)) {
+                Step::Found(at) => return Ok(Answer::Place(Some(at))),
+                Step::Nowhere => return Ok(Answer::Place(None)),
+                Step::Unknown(at) => {
+                    from = at;
+                    self.ask_extents(node, at).await?;
+                }
+            }
+        }
+        Err(Code::Io)
+    }
+}
+
+impl State {
+    fn seek_step(&mut self, node: NodeId, from: u64, target: SeekTarget) -> Step {
+        let Some(file) = self.files.files.get(&node) else { return Step::Nowhere };
+        let (version, size) = (file.attributes.version, file.attributes.size);
+        if from >= size {
+            return Step::Nowhere;
+        }
+        let Some(map) = self.files.extents.get(&node).filter(|map| version <= map.version()) else {
+            return Step::Unknown(from);
+        };
+        let known = map.first_unknown(from..size).unwrap_or(size);
+        let mut parts = map.parts(from..known);
+        match target {
+            SeekTarget::Data => match parts.next() {
+                Some(part) => Step::Found(part.file_offset),
+                None if known < size => Step::Unknown(known),
+                None => Step::Nowhere,
+            },
+            SeekTarget::Hole => {
+                let mut end = from;
+                for part in parts {
+                    if part.file_offset > end {
+                        break;
+                    }
+                    end = super::extents::end_of(&part);
+                }
+                // Where the last known bytes end and nothing more is known, there may be more.
+                if end < known || known == size { Step::Found(end.min(size)) } else { Step::Unknown(known) }
+            }
+        }
+    }
+}
