@@ -53,6 +53,7 @@ struct CachedNode {
     held: Option<Held>,
     /// Whether the lease is the right to open the file.
     may_open: bool,
+    extended: bool,
 }
 
 /// A directory that may be used now.
@@ -79,6 +80,8 @@ pub(crate) struct Seen {
     pub until: Option<Mono>,
     /// Whether the file may be opened without asking until then.
     pub may_open: bool,
+    /// Whether it has extended attributes.
+    pub extended: bool,
 }
 
 /// See the module.
@@ -120,8 +123,8 @@ impl Cache {
     pub fn node(&mut self, node: NodeId, now: Mono) -> Option<Seen> {
         let cached = self.nodes.get(&node)?;
         let until = Held::live(cached.held, now)?;
-        let CachedNode { handle, attributes, may_open, .. } = *cached;
-        Some(Seen { node: handle, attributes, until: Some(until), may_open })
+        let CachedNode { handle, attributes, may_open, extended, .. } = *cached;
+        Some(Seen { node: handle, attributes, until: Some(until), may_open, extended })
     }
 
     /// Until when a file may be opened without asking. Does not count as a use.
@@ -234,8 +237,8 @@ impl State {
         self.files.observe(node.node, &view.attributes, stamp.sent);
         let held = self.lease(LeaseKey::File(node.node), node.home, view.lease, stamp);
         if held.is_some() {
-            let cached =
-                CachedNode { handle: node, attributes: view.attributes, held, may_open: view.may_open };
+            let NodeView { attributes, may_open, extended, .. } = *view;
+            let cached = CachedNode { handle: node, attributes, held, may_open, extended };
             let evicted = self.cache.nodes.insert(node.node, cached);
             if let Some((node, cached)) = evicted
                 && Held::kernel_may_have(cached.held, self.now.mono)
@@ -244,7 +247,8 @@ impl State {
             }
         }
         let until = held.map(|held| held.until);
-        Seen { node, attributes: view.attributes, until, may_open: view.may_open }
+        let NodeView { attributes, may_open, extended, .. } = *view;
+        Seen { node, attributes, until, may_open, extended }
     }
 
     /// Takes what a reply says of a directory.

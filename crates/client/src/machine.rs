@@ -163,6 +163,11 @@ impl Hub {
             Operation::List { directory, who, after, count_max } => {
                 self.list(directory, &who, after, count_max).await
             }
+            Operation::Xattr { node, file_type, who, name } => self.xattr(node, file_type, &who, name).await,
+            Operation::Xattrs { node, file_type, who } => self.xattrs(node, file_type, &who).await,
+            Operation::SetXattr { node, file_type, who, name, change } => {
+                self.set_xattr(node, file_type, &who, name, change).await
+            }
             Operation::Statfs => self.statfs().await,
             Operation::Open { node, who, read, write, truncate } => {
                 self.open_file(node, &who, Wish { read, write, truncate }).await

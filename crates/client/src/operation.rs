@@ -1,7 +1,7 @@
 //! What programs (the mount, the session API, the simulator, benchmarks) ask of the client machine, and what it answers.
 
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView};
-use bearing_types::{Attributes, Cookie, Credentials, FileType, Mode, Name};
+use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, XattrChange};
+use bearing_types::{Attributes, Cookie, Credentials, FileType, Mode, Name, XattrName};
 use std::time::Duration;
 
 /// Identifies an operation under way. Chosen by the caller, unique among those under way.
@@ -215,6 +215,39 @@ pub enum Operation {
     SyncAll,
     /// Space and entries.
     Statfs,
+    /// The value of an extended attribute.
+    Xattr {
+        /// The node.
+        node: Handle,
+        /// The kind of node.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+    },
+    /// The names of all extended attributes that the asker may know of.
+    Xattrs {
+        /// The node.
+        node: Handle,
+        /// The kind of node.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// Sets or removes an extended attribute.
+    SetXattr {
+        /// The node.
+        node: Handle,
+        /// The kind of node.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+        /// What to do with it.
+        change: XattrChange,
+    },
     /// Flushes everything and ends the session.
     End,
 }
@@ -272,4 +305,6 @@ pub enum Answer {
     Place(Option<u64>),
     /// Space.
     Statfs(StatfsView),
+    /// The value of an extended attribute, or the names of all, each with a NUL behind it.
+    Xattr(Vec<u8>),
 }

@@ -11,7 +11,7 @@ use crate::task::{Promise, promise};
 use crate::timer::Timer;
 use bearing_lookup::Located;
 use bearing_proto::Message;
-use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply, Request};
+use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply, Request, XattrChange};
 use bearing_types::{Block, Code, Epoch, Mono, Position, Sequence, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -465,6 +465,13 @@ fn transport_of(call: &Call) -> Transport {
         Call::Create { new, who, .. } => {
             new.target.len() > DATAGRAM_TARGET_BYTES_MAX || who.groups.len() > DATAGRAM_ITEMS_MAX
         }
+        Call::SetXattr { who, change, .. } => {
+            let bytes = match change {
+                XattrChange::Set { value, .. } => value.len(),
+                XattrChange::Remove => 0,
+            };
+            bytes > DATAGRAM_TARGET_BYTES_MAX || who.groups.len() > DATAGRAM_ITEMS_MAX
+        }
         Call::Lookup { who, .. }
         | Call::MakeDirectory { who, .. }
         | Call::Unlink { who, .. }
@@ -472,6 +479,8 @@ fn transport_of(call: &Call) -> Transport {
         | Call::Link { who, .. }
         | Call::Rename { who, .. }
         | Call::SetAttributes { who, .. }
+        | Call::Xattr { who, .. }
+        | Call::Xattrs { who, .. }
         | Call::Open { who, .. } => who.groups.len() > DATAGRAM_ITEMS_MAX,
         Call::OpenSession
         | Call::RenewSession

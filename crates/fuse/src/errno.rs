@@ -25,6 +25,7 @@ pub fn number(code: Code) -> i32 {
         // A program can do nothing about a session that ended or a signature that does not fit: to it the disk is broken.
         Code::Io | Code::SessionEnded | Code::Unauthenticated => libc::EIO,
         Code::Interrupted => libc::EINTR,
+        Code::NoData => libc::ENODATA,
     }
 }
 
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Code; 20] = [
+    const ALL: [Code; 21] = [
         Code::NotFound,
         Code::Exists,
         Code::NotDirectory,
@@ -59,6 +60,7 @@ mod tests {
         Code::SessionEnded,
         Code::Unauthenticated,
         Code::Interrupted,
+        Code::NoData,
     ];
 
     #[test]

@@ -1,6 +1,7 @@
 //! The kernel's requests, one method each: unpack, run, pack the reply. Nothing else happens here.
 //!
-//! Not answered, so that the kernel does it itself or says "not supported" from then on: extended attributes, copy_file_range, poll, ioctl. Interrupts are not seen: the library drops them.
+//! Not answered, so that the kernel does it itself or says "not supported" from then on: copy_file_range, poll, ioctl.
+//! Interrupts are not seen: the library drops them.
 
 use crate::attributes::{Kept, file_attr, time_change, unknown_directory};
 use crate::bridge::{Bridge, Told};
@@ -10,6 +11,7 @@ use crate::files::WriteWish;
 use crate::gate::{Gate, Trust};
 use crate::groups::Groups;
 use crate::options::Locks;
+use crate::xattrs::{Fitted, fit};
 use bearing_mount::{AttributeChange, Found};
 use bearing_types::{Gid, Mode, Outcome, Uid};
 use fuser::{
@@ -120,6 +122,15 @@ fn reply_empty(result: Outcome<()>, reply: ReplyEmpty) {
 fn reply_data(result: Outcome<Vec<u8>>, reply: ReplyData) {
     match result {
         Ok(bytes) => reply.data(&bytes),
+        Err(code) => reply.error(errno(code)),
+    }
+}
+
+fn reply_xattr(result: Outcome<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match result.map(|bytes| fit(bytes, size)) {
+        Ok(Fitted::Size(length)) => reply.size(length),
+        Ok(Fitted::Bytes(bytes)) => reply.data(&bytes),
+        Ok(Fitted::TooSmall) => reply.error(Errno::ERANGE),
         Err(code) => reply.error(errno(code)),
     }
 }
@@ -481,30 +492,30 @@ impl Filesystem for Requests {
         }
     }
 
-    // ENOSYS makes the kernel answer these itself from then on, with EOPNOTSUPP: it would otherwise ask before every write.
     fn setxattr(
         &self,
-        _request: &Request,
-        _number: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
-        _flags: i32,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::ENOSYS);
+        let who = self.groups.credentials(request);
+        reply_empty(self.bridge.set_xattr(number, name, value, flags, who), reply);
     }
 
-    fn getxattr(&self, _request: &Request, _number: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        reply_xattr(self.bridge.xattr(number, name, self.groups.credentials(request)), size, reply);
     }
 
-    fn listxattr(&self, _request: &Request, _number: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(self.bridge.xattrs(number, self.groups.credentials(request)), size, reply);
     }
 
-    fn removexattr(&self, _request: &Request, _number: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.bridge.remove_xattr(number, name, self.groups.credentials(request)), reply);
     }
 
     fn getlk(

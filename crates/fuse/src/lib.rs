@@ -22,6 +22,7 @@ mod live;
 mod mounted;
 mod options;
 mod point;
+mod xattrs;
 
 pub use errno::number as error_number;
 pub use mounted::{MountError, Mounted, Unmounter, mount_blocking, spawn};

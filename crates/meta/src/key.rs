@@ -47,6 +47,8 @@ pub enum Key {
     Delegation(NodeId),
     /// The move token (only in the tablet at position 0): locked by the transaction that moves a directory.
     MoveToken,
+    /// Extended attributes of a node at home here: 0 names them all and their numbers, under which their values are.
+    Xattr(NodeId, u16),
 }
 
 macro_rules! tags {
@@ -58,6 +60,7 @@ macro_rules! tags {
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
     REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
+    XATTR = 19,
 }
 
 impl Key {
@@ -93,6 +96,10 @@ impl Key {
             Key::NextId => bytes.push(NEXT_ID),
             Key::MoveToken => bytes.push(MOVE_TOKEN),
             Key::Delegation(directory) => put(&mut bytes, DELEGATION, &[directory.0]),
+            Key::Xattr(node, number) => {
+                put(&mut bytes, XATTR, &[node.0]);
+                bytes.extend_from_slice(&number.to_be_bytes());
+            }
         }
         bytes
     }
@@ -129,6 +136,7 @@ impl Key {
             NEXT_ID => Key::NextId,
             MOVE_TOKEN => Key::MoveToken,
             DELEGATION => Key::Delegation(NodeId(fields.u64()?)),
+            XATTR => Key::Xattr(NodeId(fields.u64()?), u16::from_be_bytes(fields.take()?)),
             _ => return None,
         };
         fields.0.is_empty().then_some(key)
@@ -199,6 +207,7 @@ mod tests {
             transaction.prop_map(Key::Decision),
             (any::<u64>(), any::<u8>())
                 .prop_map(|(index, place)| Key::Outbox(ItemId { index: LogIndex(index), place })),
+            (any::<u64>(), any::<u16>()).prop_map(|(node, number)| Key::Xattr(NodeId(node), number)),
             Just(Key::NextId),
         ]
     }

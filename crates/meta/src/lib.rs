@@ -39,6 +39,7 @@ mod tablet;
 mod upkeep;
 mod view;
 mod works;
+mod xattrs;
 
 pub use config::Config;
 pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};

@@ -5,6 +5,7 @@ use crate::record::{
     DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
 };
 use crate::view::{Decide, Draft, Stop, View};
+use crate::xattrs;
 use bearing_placement::Seat;
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};
@@ -233,8 +234,7 @@ pub(crate) fn drop_link_here(
     holders.extend(open);
     holders.retain(|_| node.attributes.file_type == FileType::Regular);
     if holders.is_empty() {
-        reap(view, handle.node, node);
-        return Ok(());
+        return reap(view, handle.node, node);
     }
     for session in holders {
         view.put(Key::Orphan(handle.node, session), Record::Mark(changed));
@@ -271,13 +271,15 @@ pub(crate) fn touch_here(view: &mut View, handle: Handle, changed: Wall) -> Deci
 pub(crate) const REAPER: SessionId = SessionId(0);
 
 /// Nobody can reach the node any more. What has content is marked, and let go page by page in the background, so that unlinking costs the same whatever the size.
-pub(crate) fn reap(view: &mut View, node: NodeId, record: NodeRecord) {
+pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Decide<()> {
+    xattrs::remove_all(view, node, &mut record)?;
     if record.attributes.space == 0 {
         view.delete(Key::Node(node));
-        return;
+        return Ok(());
     }
     view.put(Key::Orphan(node, REAPER), Record::Mark(view.time()));
     view.put_node(node, record);
+    Ok(())
 }
 
 /// Attributes of a new node.
@@ -329,7 +331,8 @@ pub(crate) fn make_directory_node(
         modified_set: Wall(i64::MIN),
         access_version: Version(0),
     };
-    let record = NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) };
+    let content = NodeContent::Directory(content);
+    let record = NodeRecord { home: seat.home, attributes, content, xattrs: false };
     view.put_node(seat.node, record.clone());
     record
 }
@@ -381,7 +384,7 @@ pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord)
     let lease = if all_here { view.lease(LeaseKey::Content(node)) } else { LeaseMs(0) };
     let body = grant_body(view, record)?;
     Ok(DirectoryView {
-        node: NodeView { node: record.handle(node), attributes, lease, may_open: false },
+        node: directory_node_view(node, record, attributes, lease),
         parent: directory.parent,
         grant: Grant::sign(body, view.keys.grants()),
         access_lease,
@@ -404,13 +407,24 @@ pub(crate) fn grant_body(view: &View, record: &NodeRecord) -> Decide<GrantBody> 
     })
 }
 
+/// A directory's node with its merged attributes.
+pub(crate) fn directory_node_view(
+    node: NodeId,
+    record: &NodeRecord,
+    attributes: Attributes,
+    lease: LeaseMs,
+) -> NodeView {
+    NodeView { node: record.handle(node), attributes, lease, may_open: false, extended: record.xattrs }
+}
+
 /// A node that is no directory as its home shows it.
 pub(crate) fn node_view(view: &mut View, node: NodeId, record: &NodeRecord) -> NodeView {
     let (lease, may_open) = match record.attributes.file_type {
         FileType::Regular => view.file_lease(node),
         _ => (view.lease(LeaseKey::File(node)), false),
     };
-    NodeView { node: record.handle(node), attributes: record.attributes, lease, may_open }
+    let attributes = record.attributes;
+    NodeView { node: record.handle(node), attributes, lease, may_open, extended: record.xattrs }
 }
 
 /// A name with as much of its node as is at home here.

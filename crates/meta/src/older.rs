@@ -2,12 +2,13 @@
 //! could ask for such a reply speaks a protocol that is refused by now, so only the place of the reply is read.
 
 use crate::record::{
-    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, NameRecord, NodeContent,
-    NodeRecord, OutboxRecord, PrepareRecord, Record, ReplyRecord,
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LoggedChange, NameRecord,
+    NodeContent, NodeRecord, OutboxRecord, PrepareRecord, Record, ReplyRecord,
 };
 use bearing_placement::Seat;
-use bearing_proto::client::{Body, Handle};
-use bearing_types::{Attributes, Block, NodeId, Position, Version, Wall};
+use bearing_proto::client::{Body, Handle, LeaseMs, NodeView};
+use bearing_proto::peer::Promise;
+use bearing_types::{Attributes, Block, FileType, NodeId, Position, Version, Wall};
 use serde::Deserialize;
 
 /// The version byte.
@@ -20,7 +21,7 @@ enum RecordV1 {
     Fragment(FragmentRecordV1),
     Extent(ExtentRecord),
     Chunk(Box<ChunkRecord>),
-    Prepare(Box<PrepareRecord>),
+    Prepare(Box<PrepareRecordV1>),
     Decision(Vec<Position>),
     Outbox(Box<OutboxRecord>),
     Inbox(Box<InboxRecord>),
@@ -61,6 +62,29 @@ struct FragmentRecordV1 {
     version: Version,
 }
 
+#[derive(Deserialize)]
+struct PrepareRecordV1 {
+    promise: PromiseV1,
+    locks: Vec<Vec<u8>>,
+    changes: Vec<LoggedChange>,
+}
+
+#[derive(Deserialize)]
+enum PromiseV1 {
+    Done,
+    Taken { node: Handle, file_type: FileType },
+    Fragments(Vec<Block>),
+    Linked(NodeViewV1),
+}
+
+#[derive(Deserialize)]
+struct NodeViewV1 {
+    node: Handle,
+    attributes: Attributes,
+    lease: LeaseMs,
+    may_open: bool,
+}
+
 /// The body that follows is not read.
 #[derive(Deserialize)]
 struct ReplyRecordV1 {
@@ -83,7 +107,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
         }
         RecordV1::Extent(record) => Record::Extent(record),
         RecordV1::Chunk(record) => Record::Chunk(record),
-        RecordV1::Prepare(record) => Record::Prepare(record),
+        RecordV1::Prepare(record) => Record::Prepare(Box::new(prepare(*record))),
         RecordV1::Decision(participants) => Record::Decision(participants),
         RecordV1::Outbox(record) => Record::Outbox(record),
         RecordV1::Inbox(record) => Record::Inbox(record),
@@ -93,6 +117,18 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
         RecordV1::NextId(next) => Record::NextId(next),
         RecordV1::Mark(made) => Record::Mark(made),
     })
+}
+
+fn prepare(record: PrepareRecordV1) -> PrepareRecord {
+    let promise = match record.promise {
+        PromiseV1::Done => Promise::Done,
+        PromiseV1::Taken { node, file_type } => Promise::Taken { node, file_type },
+        PromiseV1::Fragments(fragments) => Promise::Fragments(fragments),
+        PromiseV1::Linked(NodeViewV1 { node, attributes, lease, may_open }) => {
+            Promise::Linked(NodeView { node, attributes, lease, may_open, extended: false })
+        }
+    };
+    PrepareRecord { promise, locks: record.locks, changes: record.changes }
 }
 
 fn node(record: NodeRecordV1) -> NodeRecord {
@@ -112,7 +148,7 @@ fn node(record: NodeRecordV1) -> NodeRecord {
         NodeContentV1::Symlink(target) => NodeContent::Symlink(target),
         NodeContentV1::Special => NodeContent::Special,
     };
-    NodeRecord { home: record.home, attributes: record.attributes, content }
+    NodeRecord { home: record.home, attributes: record.attributes, content, xattrs: false }
 }
 
 #[cfg(test)]
@@ -120,7 +156,7 @@ mod tests {
     use super::*;
     use crate::record::RecordError;
     use bearing_placement::Scheme;
-    use bearing_types::{FileType, Gid, Mode, Uid};
+    use bearing_types::{Gid, Mode, Uid};
 
     fn bytes(hex: &str) -> Vec<u8> {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -145,7 +181,12 @@ mod tests {
     }
 
     fn node_with(content: NodeContent) -> Record {
-        Record::Node(Box::new(NodeRecord { home: Position(0), attributes: attributes(), content }))
+        Record::Node(Box::new(NodeRecord {
+            home: Position(0),
+            attributes: attributes(),
+            content,
+            xattrs: false,
+        }))
     }
 
     #[test]

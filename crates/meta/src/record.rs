@@ -10,7 +10,7 @@ use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::peer::{ItemId, Promise, Work};
 use bearing_types::{
     Access, Attributes, Block, Code, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
-    Version, Wall,
+    Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -51,6 +51,8 @@ pub struct NodeRecord {
     pub attributes: Attributes,
     /// What its kind needs.
     pub content: NodeContent,
+    /// Whether it has extended attributes.
+    pub xattrs: bool,
 }
 
 /// What a node of each kind needs.
@@ -197,6 +199,10 @@ pub enum Record {
     Mark(Wall),
     /// For [`Key::Delegation`]: to whom.
     Delegation(SessionId),
+    /// For [`Key::Xattr`] 0: the names, each with the number of its value.
+    XattrNames(Vec<(XattrName, u16)>),
+    /// For other [`Key::Xattr`]: a value.
+    Xattr(Vec<u8>),
 }
 
 /// One absolute change in a log record: encoded key, encoded record (`None` deletes).

@@ -369,7 +369,7 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
         modified_set: Wall(i64::MIN),
         access_version: Version(0),
     };
-    NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content) }
+    NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content), xattrs: false }
 }
 
 /// Puts a record that decides over duplicates, locks or deliveries where it belongs.

@@ -37,10 +37,10 @@ pub trait Caller: Send + Sync {
         }
     }
 
-    /// Runs an operation that answers with bytes: the content of a file or the target of a link.
+    /// Runs an operation that answers with bytes: the content of a file, the target of a link, or what is said of extended attributes.
     fn bytes(&self, operation: Operation) -> Outcome<Vec<u8>> {
         match self.call(operation)? {
-            Answer::Bytes(bytes) | Answer::Target(bytes) => Ok(bytes),
+            Answer::Bytes(bytes) | Answer::Target(bytes) | Answer::Xattr(bytes) => Ok(bytes),
             other => unexpected("bytes", &other),
         }
     }

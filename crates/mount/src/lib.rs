@@ -19,7 +19,9 @@ pub use bearing_client::{
     Answer, ClientConfig, Counters as ClientCounters, Found, Listed, Note, OpenFile, Operation, Remaining,
     SeekTarget,
 };
-pub use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, TimeChange};
+pub use bearing_proto::client::{
+    AttributeChange, Handle, NewNode, RenameMode, StatfsView, TimeChange, XattrChange, XattrMode,
+};
 pub use bearing_proto::keys::Key;
 pub use caller::{Caller, into_found};
 pub use config::MountConfig;

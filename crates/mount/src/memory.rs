@@ -374,6 +374,9 @@ impl State {
                     nodes_used: self.nodes.len() as u64,
                 }));
             }
+            Operation::Xattr { .. } => return Err(Code::NoData),
+            Operation::Xattrs { .. } => return Ok(Answer::Xattr(Vec::new())),
+            Operation::SetXattr { .. } => return Err(Code::Unsupported),
             // All is visible and as stable as it gets.
             _ => {}
         }

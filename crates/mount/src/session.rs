@@ -7,8 +7,8 @@ use crate::caller::Caller;
 pub use crate::path::{LastLink, PathError, Reason};
 use crate::path::{Walker, trim_slashes};
 use bearing_client::{Found, Listed, OpenFile, Operation};
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView};
-use bearing_types::{Code, Cookie, Credentials, FileType, Mode, Outcome};
+use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, XattrChange};
+use bearing_types::{Code, Cookie, Credentials, FileType, Mode, Outcome, XattrName};
 use std::sync::Arc;
 use std::vec;
 
@@ -91,6 +91,38 @@ impl Session {
             ahead: Vec::new().into_iter(),
             is_last: false,
         })
+    }
+
+    /// The value of an extended attribute.
+    pub fn xattr(&self, path: &[u8], name: &[u8]) -> Result<Vec<u8>, PathError> {
+        let ask = || {
+            let Found { node, attributes, .. } = self.walker().walk(path, LastLink::Follow)?;
+            let (who, name, file_type) = (self.who.clone(), XattrName::new(name)?, attributes.file_type);
+            Ok::<_, Reason>(self.caller.bytes(Operation::Xattr { node, file_type, who, name })?)
+        };
+        at("read an extended attribute of", path, ask())
+    }
+
+    /// The names of all extended attributes, in the order in which they came to be.
+    pub fn xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, PathError> {
+        let ask = || {
+            let Found { node, attributes, .. } = self.walker().walk(path, LastLink::Follow)?;
+            let (who, file_type) = (self.who.clone(), attributes.file_type);
+            let list = self.caller.bytes(Operation::Xattrs { node, file_type, who })?;
+            let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            Ok::<_, Reason>(names.map(<[u8]>::to_vec).collect())
+        };
+        at("list the extended attributes of", path, ask())
+    }
+
+    /// Sets or removes an extended attribute.
+    pub fn set_xattr(&self, path: &[u8], name: &[u8], change: XattrChange) -> Result<(), PathError> {
+        let set = || {
+            let Found { node, attributes, .. } = self.walker().walk(path, LastLink::Follow)?;
+            let (who, name, file_type) = (self.who.clone(), XattrName::new(name)?, attributes.file_type);
+            Ok::<_, Reason>(self.caller.done(Operation::SetXattr { node, file_type, who, name, change })?)
+        };
+        at("change an extended attribute of", path, set())
     }
 
     /// Makes a directory.

@@ -5,7 +5,7 @@ use crate::grant::{Capability, DataRight, Grant, WriteToken};
 use bearing_placement::{Assignment, Scheme};
 use bearing_types::{
     Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, MapVersion,
-    Mode, Name, NameHash, NameKey, NodeId, Position, Sequence, ServerId, Uid, Version, Wall,
+    Mode, Name, NameHash, NameKey, NodeId, Position, Sequence, ServerId, Uid, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -296,6 +296,58 @@ pub enum Call {
         /// The file is at least so long afterwards.
         size_min: u64,
     },
+    /// The value of an extended attribute, at the node's home.
+    Xattr {
+        /// The node.
+        node: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+    },
+    /// The names of all extended attributes that the asker may know of, at the node's home.
+    Xattrs {
+        /// The node.
+        node: Handle,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// Sets or removes an extended attribute, at the node's home.
+    SetXattr {
+        /// The node.
+        node: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+        /// What to do with it.
+        change: XattrChange,
+    },
+}
+
+/// What becomes of an extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrChange {
+    /// It goes.
+    Remove,
+    /// It gets a value.
+    Set {
+        /// The value.
+        value: Vec<u8>,
+        /// Whether it may or must be there before.
+        mode: XattrMode,
+    },
+}
+
+/// Whether an extended attribute that is set may or must be there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrMode {
+    /// All the same.
+    Any,
+    /// It must not be there (XATTR_CREATE).
+    Create,
+    /// It must be there (XATTR_REPLACE).
+    Replace,
 }
 
 /// What to create.
@@ -415,6 +467,8 @@ pub struct NodeView {
     /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be opened for reading without asking while the lease
     /// lasts.
     pub may_open: bool,
+    /// Whether it has extended attributes: if not, nobody needs to ask for one while the lease lasts.
+    pub extended: bool,
 }
 
 /// A directory as seen by its home.
@@ -582,6 +636,8 @@ pub enum Body {
     Delegation(Box<DelegationView>),
     /// Steps that were done.
     Steps(StepsDone),
+    /// The value of an extended attribute, or the names of all, each with a NUL behind it.
+    Xattr(Vec<u8>),
 }
 
 /// What is leased to a client, and recalled when it changes.
@@ -678,6 +734,8 @@ impl Call {
             | Call::RenewSession
             | Call::Extents { .. }
             | Call::Chunk { .. }
+            | Call::Xattr { .. }
+            | Call::Xattrs { .. }
             | Call::Statfs => false,
             Call::Open { truncate, .. } => *truncate,
             Call::OpenSession
@@ -695,7 +753,8 @@ impl Call {
             | Call::SealChunk { .. }
             | Call::Delegate { .. }
             | Call::Delegated { .. }
-            | Call::MakeHole { .. } => true,
+            | Call::MakeHole { .. }
+            | Call::SetXattr { .. } => true,
         }
     }
 }

@@ -339,6 +339,18 @@ impl Model {
                 ));
             }
         }
+        let (first, last) = (Key::Xattr(NodeId(0), 0), Key::Xattr(NodeId(u64::MAX), u16::MAX));
+        for (block, stored) in &self.stored {
+            for (key, _) in stored.range(first.encode()..=last.encode()) {
+                if let Some(Key::Xattr(node, number)) = Key::decode(key)
+                    && self.nodes.get(&node).is_none_or(|record| !record.xattrs)
+                {
+                    let what =
+                        format!("{node} has no extended attributes, but number {number} is left in {block}");
+                    broken.push((Promise::Settled, what));
+                }
+            }
+        }
         broken
     }
 

@@ -117,6 +117,7 @@ impl Meaning {
                 Mutation::Rename { .. } => "Rename",
                 Mutation::Link { .. } => "Link",
                 Mutation::SetAttributes { .. } => "SetAttributes",
+                Mutation::SetXattr { .. } => "SetXattr",
                 Mutation::Truncate { .. } => "Truncate",
                 Mutation::MakeHole { .. } => "MakeHole",
                 Mutation::Commit { .. } => "Commit",
@@ -126,6 +127,8 @@ impl Meaning {
                 Query::Attributes { .. } => "Attributes",
                 Query::List { .. } => "List",
                 Query::ReadLink { .. } => "ReadLink",
+                Query::Xattr { .. } => "Xattr",
+                Query::Xattrs { .. } => "Xattrs",
                 Query::Open { .. } => "Open",
                 Query::Content { .. } => "Content",
             },
@@ -293,6 +296,30 @@ fn single(action: &Action) -> Ask {
                 who: who.clone(),
             }),
             operation: Operation::Link { node, directory, name, who },
+        },
+        Action::Xattr { node, file_type, who, name } => Ask {
+            locks: Vec::new(),
+            meaning: Meaning::Question(Query::Xattr {
+                node: node.node,
+                who: who.clone(),
+                name: name.clone(),
+            }),
+            operation: Operation::Xattr { node, file_type, who, name },
+        },
+        Action::Xattrs { node, file_type, who } => Ask {
+            locks: Vec::new(),
+            meaning: Meaning::Question(Query::Xattrs { node: node.node, who: who.clone() }),
+            operation: Operation::Xattrs { node, file_type, who },
+        },
+        Action::SetXattr { node, file_type, who, name, change } => Ask {
+            locks: alone(node),
+            meaning: Meaning::Change(Mutation::SetXattr {
+                node: node.node,
+                who: who.clone(),
+                name: name.clone(),
+                change: change.clone(),
+            }),
+            operation: Operation::SetXattr { node, file_type, who, name, change },
         },
         Action::List { .. } | Action::File { .. } => unreachable!("they have programs of their own"),
     }

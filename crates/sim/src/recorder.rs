@@ -358,6 +358,9 @@ fn mutation_of(call: &Call) -> Option<Mutation> {
         Call::MakeHole { node, start, end, size_min, .. } => {
             Mutation::MakeHole { node: node.node, start, end, size_min }
         }
+        Call::SetXattr { node, who, name, change } => {
+            Mutation::SetXattr { node: node.node, who, name, change }
+        }
         Call::Open { node, who, read, truncate: true, .. } => {
             Mutation::Truncate { node: node.node, who, read }
         }

@@ -122,8 +122,13 @@ fn count(world: &mut World, meaning: &Meaning, result: &Result<Answer, Code>) {
     }
 }
 
-fn seen_of(answer: &Answer) -> Seen {
+fn seen_of(query: Option<&Query>, answer: &Answer) -> Seen {
     match answer {
+        Answer::Xattr(list) if matches!(query, Some(Query::Xattrs { .. })) => {
+            let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            Seen::Names(names.map(<[u8]>::to_vec).collect())
+        }
+        Answer::Xattr(value) => Seen::Value(value.clone()),
         Answer::Found(found) | Answer::Opened(_, found) => Seen::Node(view_of(found)),
         Answer::Target(target) => Seen::Target(target.clone()),
         Answer::Bytes(bytes) => Seen::Bytes(bytes.clone()),
@@ -145,7 +150,11 @@ fn record(
     asked: Asked,
     result: &Result<Answer, Code>,
 ) {
-    let told: Outcome<Seen> = result.as_ref().map(seen_of).map_err(|code| *code);
+    let query = match &asked.meaning {
+        Meaning::Question(query) => Some(query),
+        Meaning::Change(_) | Meaning::Part => None,
+    };
+    let told: Outcome<Seen> = result.as_ref().map(|answer| seen_of(query, answer)).map_err(|code| *code);
     match (asked.meaning, asked.entry) {
         (_, Some(entry)) => recorder.end(world, entry, told),
         (Meaning::Question(query), None) => {
@@ -196,6 +205,9 @@ fn learn(client: &mut ClientHost, action: &Action, result: &Result<Answer, Code>
             Action::Attributes { node, .. }
             | Action::SetAttributes { node, .. }
             | Action::ReadLink { node }
+            | Action::Xattr { node, .. }
+            | Action::Xattrs { node, .. }
+            | Action::SetXattr { node, .. }
             | Action::Link { node, .. }
             | Action::File { node, .. },
             Err(Code::Stale | Code::NotFound),

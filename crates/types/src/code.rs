@@ -49,6 +49,8 @@ pub enum Code {
     Unauthenticated,
     /// The call was interrupted (EINTR).
     Interrupted,
+    /// The node has no such extended attribute (ENODATA).
+    NoData,
 }
 
 impl Code {
@@ -75,6 +77,7 @@ impl Code {
             Code::SessionEnded => "the client's session has ended",
             Code::Unauthenticated => "not authenticated: the secret or signature is wrong",
             Code::Interrupted => "interrupted",
+            Code::NoData => "no such attribute",
         }
     }
 }

@@ -9,6 +9,7 @@ mod id;
 mod name;
 mod ring;
 mod time;
+mod xattr;
 
 pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, Uid};
 pub use code::{Code, Outcome};
@@ -19,3 +20,4 @@ pub use id::{
 pub use name::{Cookie, Name, NameHash, NameKey};
 pub use ring::{Arc, Block, Position};
 pub use time::{Mono, Now, Wall};
+pub use xattr::{XattrName, XattrSpace, xattr_list};

@@ -1,7 +1,7 @@
 //! What a generator wants done. Directories and files are named by the handles that earlier answers gave.
 
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode};
-use bearing_types::{Credentials, FileType, Mode, Name};
+use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, XattrChange};
+use bearing_types::{Credentials, FileType, Mode, Name, XattrName};
 
 /// One thing to do. A `File` is a small program of its own; all others are one operation each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,39 @@ pub enum Action {
         who: Credentials,
         /// Entries in one part.
         count_max: u32,
+    },
+    /// Read an extended attribute.
+    Xattr {
+        /// The node.
+        node: Handle,
+        /// Its kind.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+    },
+    /// List extended attributes.
+    Xattrs {
+        /// The node.
+        node: Handle,
+        /// Its kind.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+    },
+    /// Set or remove an extended attribute.
+    SetXattr {
+        /// The node.
+        node: Handle,
+        /// Its kind.
+        file_type: FileType,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+        /// What to do with it.
+        change: XattrChange,
     },
     /// Open a file, do the steps, flush and close it.
     File {

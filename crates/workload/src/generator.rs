@@ -5,8 +5,10 @@
 
 use crate::action::{Action, FileSteps};
 use crate::{Record, Seeded, Zipf};
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, TimeChange};
-use bearing_types::{Credentials, FileType, Gid, Mode, Name, NodeId, Uid, Wall};
+use bearing_proto::client::{
+    AttributeChange, Handle, NewNode, RenameMode, TimeChange, XattrChange, XattrMode,
+};
+use bearing_types::{Credentials, FileType, Gid, Mode, Name, NodeId, Uid, Wall, XattrName};
 
 /// Which subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +46,8 @@ pub struct Weights {
     pub list: u32,
     /// Open, read, write, close.
     pub file: u32,
+    /// Read, list, set or remove extended attributes.
+    pub xattr: u32,
 }
 
 impl Weights {
@@ -61,6 +65,7 @@ impl Weights {
         read_link: 2,
         list: 6,
         file: 14,
+        xattr: 7,
     };
 }
 
@@ -237,6 +242,7 @@ impl Generator {
             w.read_link,
             w.list,
             w.file,
+            w.xattr,
         ];
         match self.rng.weighted(&weights) {
             0 => self.lookup(area),
@@ -250,6 +256,7 @@ impl Generator {
             8 => self.link(area),
             9 => self.read_link(area),
             10 => self.list(area),
+            12 => self.xattr(area),
             _ => self.file(area),
         }
     }
@@ -405,6 +412,29 @@ impl Generator {
             Some(known) => Action::ReadLink { node: known.node },
             None => self.create(area),
         }
+    }
+
+    /// Few names on few nodes, so that they meet.
+    fn xattr(&mut self, area: Area) -> Action {
+        let known = self.known(area, |_| true).expect("the root of an area is always known");
+        let (node, file_type, who) = (known.node, known.file_type, self.who());
+        let names: [&[u8]; 5] = [b"user.a", b"user.b", b"user.a", b"trusted.t", b"security.s"];
+        let name = *self.rng.pick(&names).expect("there are names");
+        let name = XattrName::new(name).expect("a plain name");
+        let change = match self.rng.below(10) {
+            0..3 => return Action::Xattr { node, file_type, who, name },
+            3 => return Action::Xattrs { node, file_type, who },
+            4 => XattrChange::Remove,
+            at => {
+                let modes = [XattrMode::Any, XattrMode::Create, XattrMode::Replace];
+                let mode = if at > 7 { modes[at as usize - 7] } else { XattrMode::Any };
+                // Now and then more than a datagram takes.
+                let length = if self.rng.chance(1, 10) { 9_000 } else { self.rng.below(30) };
+                let mark = self.rng.next().to_le_bytes();
+                XattrChange::Set { value: mark.into_iter().cycle().take(length as usize).collect(), mode }
+            }
+        };
+        Action::SetXattr { node, file_type, who, name, change }
     }
 
     fn list(&mut self, area: Area) -> Action {
@@ -580,7 +610,7 @@ mod tests {
     fn every_kind_of_action_comes_within_a_few_hundred() {
         let kinds: BTreeSet<_> =
             run(4, 600).iter().map(|action| format!("{action:?}")[..6].to_owned()).collect();
-        assert_eq!(kinds.len(), 12, "{kinds:?}");
+        assert_eq!(kinds.len(), 15, "{kinds:?}");
     }
 
     #[test]

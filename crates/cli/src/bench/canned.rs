@@ -84,6 +84,6 @@ fn stat_body() -> Body {
         version: Version(1),
     };
     let lease = LeaseMs(300);
-    let attributes = Some(NodeView { node, attributes, lease, may_open: true });
+    let attributes = Some(NodeView { node, attributes, lease, may_open: true, extended: false });
     Body::Entry(EntryView { node, file_type: FileType::Regular, lease, attributes, directory: None }, None)
 }

@@ -117,7 +117,13 @@ impl State {
 
     /// Opens a file that this client just made.
     pub fn open_created(&mut self, found: &Found, token: Option<WriteToken>) -> OpenFile {
-        let seen = Seen { node: found.node, attributes: found.attributes, until: None, may_open: false };
+        let seen = Seen {
+            node: found.node,
+            attributes: found.attributes,
+            until: None,
+            may_open: false,
+            extended: false,
+        };
         let wish = Wish { read: true, write: true, truncate: false };
         if found.attributes.size == 0 {
             self.files.extents.insert(found.node.node, ExtentMap::empty(found.attributes.version));

@@ -78,9 +78,13 @@ impl State {
     pub(super) fn take_node_body(&mut self, answered: Answered) -> Result<Found, Code> {
         let seen = match answered.body {
             // Without a grant there is nothing to keep of a directory.
-            Body::Node(view) if view.attributes.is_directory() => {
-                Seen { node: view.node, attributes: view.attributes, until: None, may_open: false }
-            }
+            Body::Node(view) if view.attributes.is_directory() => Seen {
+                node: view.node,
+                attributes: view.attributes,
+                until: None,
+                may_open: false,
+                extended: view.extended,
+            },
             Body::Node(view) => self.take_node(&view, &answered.stamp),
             Body::Directory(view) => {
                 let directory = self.take_directory(*view, &answered.stamp);

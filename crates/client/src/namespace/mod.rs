@@ -12,6 +12,7 @@ mod lookup;
 pub(crate) mod rename;
 mod statfs;
 mod unlink;
+mod xattrs;
 
 use crate::cache::{Directory, Seen};
 use crate::hub::State;
@@ -127,7 +128,8 @@ impl State {
         let until =
             directory.access_until.map(|access| access.min(content)).filter(|until| *until > self.now.mono);
         let attributes: Attributes = directory.view.node.attributes;
-        Seen { node: directory.view.node.node, attributes, until, may_open: false }
+        let extended = directory.view.node.extended;
+        Seen { node: directory.view.node.node, attributes, until, may_open: false, extended }
     }
 }
 

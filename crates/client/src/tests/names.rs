@@ -4,6 +4,7 @@ use super::world::*;
 use crate::*;
 use bearing_proto::client::{Body, Call, EntryView, LeaseMs, ListedEntry, NewNode};
 use bearing_types::*;
+use std::time::Duration;
 
 fn listed(text: &str, ordinal: u16) -> ListedEntry {
     ListedEntry {
@@ -187,4 +188,41 @@ fn a_name_that_is_not_there_is_not_asked_to_go() {
         world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
     world.refuse_one(Code::NotFound);
     assert_eq!(world.result(ticket), Err(Code::NotFound));
+}
+
+#[test]
+fn that_a_node_has_no_attributes_is_known_as_long_as_its_lease_lasts() {
+    let mut world = with_root_cached();
+    let node = file(5, "a");
+    let ticket = world.start(lookup("a"));
+    world.answer_one(entry(node, 1000));
+    world.found(ticket);
+    let other = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
+    let who = other.clone();
+    let xattr = move |node, file_type, attribute: &str| {
+        let name = XattrName::new(attribute.as_bytes()).unwrap();
+        Operation::Xattr { node, file_type, who: who.clone(), name }
+    };
+    // 0755: others may read, so they may know that there is nothing.
+    for (node, file_type) in [(node, FileType::Regular), (root(), FileType::Directory)] {
+        let ticket = world.start(xattr(node, file_type, "user.a"));
+        assert_eq!(world.result(ticket), Err(Code::NoData));
+        let ticket = world.start(Operation::Xattrs { node, file_type, who: other.clone() });
+        assert_eq!(world.result(ticket), Ok(Answer::Xattr(vec![])));
+    }
+    world.pass(Duration::from_secs(2));
+    let ticket = world.start(xattr(node, FileType::Regular, "user.a"));
+    let request = world.answer_one(Body::Xattr(b"v".to_vec()));
+    assert!(matches!(request.call, Call::Xattr { .. }));
+    assert_eq!(world.result(ticket), Ok(Answer::Xattr(b"v".to_vec())));
+    // A closed file does not even tell that.
+    let ticket = world.start(Operation::Attributes { node, file_type: FileType::Regular });
+    let mut view = file_view(node, 2, 1000);
+    view.attributes.mode = Mode::new(0o700);
+    world.answer_one(Body::Node(view));
+    world.found(ticket);
+    let ticket = world.start(xattr(node, FileType::Regular, "user.a"));
+    assert_eq!(world.result(ticket), Err(Code::Access));
+    let ticket = world.start(xattr(node, FileType::Regular, "security.a"));
+    assert_eq!(world.result(ticket), Err(Code::NoData));
 }

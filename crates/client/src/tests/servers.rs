@@ -299,6 +299,7 @@ impl Servers {
             attributes: record.attributes,
             lease: LeaseMs(self.lease),
             may_open: true,
+            extended: false,
         })
     }
 

@@ -234,7 +234,7 @@ pub fn directory_view(seat: Seat, lease: u32) -> DirectoryView {
         expires: Wall(i64::MAX),
     };
     DirectoryView {
-        node: NodeView { node, attributes, lease: LeaseMs(lease), may_open: false },
+        node: NodeView { node, attributes, lease: LeaseMs(lease), may_open: false, extended: false },
         parent: root(),
         grant: Grant::sign(body, &Key::new([9; 32])),
         access_lease: LeaseMs(lease),
@@ -256,6 +256,7 @@ pub fn file_view(node: Handle, version: u64, lease: u32) -> NodeView {
         attributes: attributes(FileType::Regular, version),
         lease: LeaseMs(lease),
         may_open: true,
+        extended: false,
     }
 }
 

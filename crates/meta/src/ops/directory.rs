@@ -4,7 +4,7 @@ use crate::namespace;
 use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
-use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs, NodeView};
+use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_types::{Code, FilesystemId};
 
 pub(super) fn root(view: &mut View, filesystem: FilesystemId) -> Decide<Body> {
@@ -26,7 +26,7 @@ pub(super) fn attributes(view: &mut View, handle: Handle) -> Decide<Body> {
     if let NodeContent::Directory(_) = record.content {
         let (attributes, all_here) = namespace::directory_attributes(view, handle.node, &record)?;
         let lease = if all_here { view.lease(LeaseKey::Content(handle.node)) } else { LeaseMs(0) };
-        return Ok(Body::Node(NodeView { node: handle, attributes, lease, may_open: false }));
+        return Ok(Body::Node(namespace::directory_node_view(handle.node, &record, attributes, lease)));
     }
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
 }

@@ -31,7 +31,7 @@ pub(crate) fn decide(
         file_type: FileType::Directory,
         lease: LeaseMs(0),
         // Said here, because its home may have lost it again to somebody else by the time that it is asked.
-        attributes: Some(NodeView { node, attributes, lease: LeaseMs(0), may_open: false }),
+        attributes: Some(NodeView { node, attributes, lease: LeaseMs(0), may_open: false, extended: false }),
         directory: None,
     };
     Ok(Body::Entry(shown, None))

@@ -20,6 +20,7 @@ mod rename;
 mod session;
 mod set_attributes;
 mod unlink;
+mod xattr;
 
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
@@ -68,6 +69,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Release { node } => release::decide(view, *node),
         Call::OpenChunk { avoid } => chunk::open(view, avoid),
         Call::Chunk { chunk } => chunk::show(view, *chunk),
+        Call::Xattr { node, who, name } => xattr::get(view, *node, who, name),
+        Call::Xattrs { node, who } => xattr::list(view, *node, who),
+        Call::SetXattr { node, who, name, change } => xattr::set(view, *node, who, name, change),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
         Call::Delegate { directory } => delegate::decide(view, *directory),
         Call::Delegated { steps, ids, ids_wanted, returned } => {

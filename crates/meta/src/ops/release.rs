@@ -30,9 +30,8 @@ pub(crate) fn forget_holder(view: &mut View, node: NodeId, session: SessionId) -
     }
     match view.node(node)? {
         Some(record) if record.attributes.links == 0 => namespace::reap(view, node, record),
-        Some(_) | None => {}
+        Some(_) | None => Ok(()),
     }
-    Ok(())
 }
 
 /// The session said, when asked, that it has the node open no more: it lets go of it, unless it was given it again meanwhile.

@@ -4,7 +4,7 @@ use crate::extents;
 use crate::namespace;
 use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
-use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, NodeView, TimeChange};
+use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, TimeChange};
 use bearing_proto::grant::WriteToken;
 use bearing_proto::peer::Part;
 use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, Uid, Wall};
@@ -56,6 +56,24 @@ pub(super) fn set(
         directory.modified_set = now;
     }
     record.touch(now);
+    let grants = if record.access() == access_before { Grants::Stay } else { Grants::Age };
+    conclude(view, handle, record, grants)
+}
+
+/// Whether a change of a directory makes the grants from before it too old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grants {
+    Stay,
+    Age,
+}
+
+/// Writes a changed node back and shows it.
+pub(super) fn conclude(
+    view: &mut View,
+    handle: Handle,
+    mut record: NodeRecord,
+    grants: Grants,
+) -> Decide<Body> {
     if !record.attributes.is_directory() {
         view.put_node(handle.node, record.clone());
         view.changes(LeaseKey::File(handle.node));
@@ -64,12 +82,12 @@ pub(super) fn set(
     // Before grants are aged: a fragment that is prepared for that answers no question until it is decided.
     let (attributes, all_here) = namespace::directory_attributes(view, handle.node, &record)?;
     view.changes(LeaseKey::Content(handle.node));
-    if record.access() != access_before {
+    if grants == Grants::Age {
         age_grants(view, handle, &mut record)?;
     }
-    view.put_node(handle.node, record);
+    view.put_node(handle.node, record.clone());
     let lease = if all_here { view.lease(LeaseKey::Content(handle.node)) } else { LeaseMs(0) };
-    Ok(Body::Node(NodeView { node: handle, attributes, lease, may_open: false }))
+    Ok(Body::Node(namespace::directory_node_view(handle.node, &record, attributes, lease)))
 }
 
 /// Whoever changes entries of a directory shows a grant with its mode, owner and group. With these the grant's version changes, here and in every

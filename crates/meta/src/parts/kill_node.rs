@@ -2,18 +2,20 @@
 
 use crate::key::Key;
 use crate::view::{Decide, Stop, View};
+use crate::xattrs;
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
 use bearing_types::Code;
 
 pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Promise> {
-    let record = view.node_at(handle)?;
+    let mut record = view.node_at(handle)?;
     let content = record.directory()?;
     if content.parent == handle {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
     let fragments = content.fragments.clone();
     view.lock(Key::Node(handle.node))?;
+    xattrs::remove_all(view, handle.node, &mut record)?;
     view.delete(Key::Node(handle.node));
     view.changes(LeaseKey::Access(handle.node));
     view.changes(LeaseKey::Content(handle.node));

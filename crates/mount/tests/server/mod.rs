@@ -279,7 +279,7 @@ fn node(node: u64, file_type: FileType) -> NodeView {
         version: Version(1),
     };
     let node = Handle { node: NodeId(node), home: Position(0) };
-    NodeView { node, attributes, lease: LeaseMs(600_000), may_open: true }
+    NodeView { node, attributes, lease: LeaseMs(600_000), may_open: true, extended: false }
 }
 
 fn entry(name: &Name) -> EntryView {

@@ -160,9 +160,11 @@ impl Reader<'_> {
         };
         let gone = |point| {
             let node = match query {
-                Query::Attributes { node, .. } | Query::Open { node, .. } | Query::ReadLink { node } => {
-                    Some(*node)
-                }
+                Query::Attributes { node, .. }
+                | Query::Open { node, .. }
+                | Query::ReadLink { node }
+                | Query::Xattr { node, .. }
+                | Query::Xattrs { node, .. } => Some(*node),
                 _ => None,
             };
             code.is_some_and(says_gone) && node.is_some_and(|node| is_gone(&self.timeline.at(point), node))
@@ -356,6 +358,7 @@ fn difference(expected: &[u8], seen: &[u8]) -> String {
 fn subject(mutation: &Mutation) -> Option<NodeId> {
     match mutation {
         Mutation::SetAttributes { node, .. }
+        | Mutation::SetXattr { node, .. }
         | Mutation::Truncate { node, .. }
         | Mutation::Link { node, .. }
         | Mutation::MakeHole { node, .. }

@@ -236,6 +236,7 @@ fn concerned(mutation: &Mutation) -> Vec<NodeId> {
         Mutation::Rename { source, target, .. } => vec![*source, *target],
         Mutation::Link { node, directory, .. } => vec![*node, *directory],
         Mutation::SetAttributes { node, .. }
+        | Mutation::SetXattr { node, .. }
         | Mutation::Truncate { node, .. }
         | Mutation::MakeHole { node, .. }
         | Mutation::Commit { node, .. } => {

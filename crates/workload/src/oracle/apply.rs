@@ -1,8 +1,8 @@
 //! The oracle's present state, and what changes do to it.
 
 use super::{Mutation, Node, Piece, State, View};
-use bearing_proto::client::{AttributeChange, CommitMode, RenameMode};
-use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
+use bearing_proto::client::{AttributeChange, CommitMode, RenameMode, XattrChange};
+use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid, XattrName};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +48,9 @@ impl Oracle {
 
     fn directory_node(access: Access, parent: NodeId) -> Node {
         let content = Arc::new(Vec::new());
-        Node { file_type: FileType::Directory, access, links: 2, parent: Some(parent), entries: 0, content }
+        let file_type = FileType::Directory;
+        let xattrs = BTreeMap::new();
+        Node { file_type, access, links: 2, parent: Some(parent), entries: 0, content, xattrs }
     }
 
     /// The entries of a directory.
@@ -93,6 +95,7 @@ impl Oracle {
             Mutation::MakeHole { node, start, end, size_min } => {
                 self.make_hole(*node, *start..*end, *size_min)
             }
+            Mutation::SetXattr { node, name, change, .. } => self.set_xattr(*node, name, change),
             Mutation::Commit { node, pieces, size_min, mode } => self.commit(*node, pieces, *size_min, *mode),
         }
     }
@@ -133,7 +136,8 @@ impl Oracle {
                 let access = access_of_new(parent, who, new.mode, new.file_type);
                 let content = Arc::new(new.target.clone());
                 let file_type = new.file_type;
-                let node = Node { file_type, access, links: 1, parent: None, entries: 0, content };
+                let xattrs = BTreeMap::new();
+                let node = Node { file_type, access, links: 1, parent: None, entries: 0, content, xattrs };
                 self.insert(*directory, name, id, node)
             }
             Mutation::MakeDirectory { directory, name, who, mode } => {
@@ -247,6 +251,15 @@ impl Oracle {
         if let Some(size) = change.size {
             self.resize(node, size);
         }
+        Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
+    }
+
+    fn set_xattr(&mut self, node: NodeId, name: &XattrName, change: &XattrChange) -> Touched {
+        let xattrs = &mut self.known(node).xattrs;
+        match change {
+            XattrChange::Remove => xattrs.remove(name),
+            XattrChange::Set { value, .. } => xattrs.insert(name.clone(), value.clone()),
+        };
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }
 

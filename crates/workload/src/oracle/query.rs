@@ -1,7 +1,7 @@
 //! What questions deserve as answers. Listings and content have rules of their own (see the checker).
 
-use super::{Query, Seen, State};
-use bearing_types::{Code, Credentials, FileType, NodeId, Outcome, Permission};
+use super::{Node, Query, Seen, State};
+use bearing_types::{Code, Credentials, FileType, NodeId, Outcome, Permission, Uid, XattrName, XattrSpace};
 
 /// What a question deserves: of `structure` what exists, of `access` who may. Unlinked nodes answer as if they were there: whether they
 /// must is the checker's business. A listing's answer is empty here.
@@ -32,6 +32,26 @@ pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outco
             }
             Ok(Seen::Target(known.content.to_vec()))
         }
+        Query::Xattr { node, who, name } => {
+            let known = structure.node(*node).ok_or(Code::Stale)?;
+            let who_may = access.node(*node).unwrap_or(known);
+            let root = who.uid == Uid(0);
+            match name.space() {
+                XattrSpace::User if !bears_user_attributes(known) => return Err(Code::NoData),
+                XattrSpace::User if !who_may.access.allows(who, Permission::READ, known.file_type) => {
+                    return Err(Code::Access);
+                }
+                XattrSpace::Trusted if !root => return Err(Code::NoData),
+                XattrSpace::User | XattrSpace::Trusted | XattrSpace::Security => {}
+            }
+            known.xattrs.get(name).cloned().map(Seen::Value).ok_or(Code::NoData)
+        }
+        Query::Xattrs { node, who } => {
+            let known = structure.node(*node).ok_or(Code::Stale)?;
+            let shows = |name: &&XattrName| name.space() != XattrSpace::Trusted || who.uid == Uid(0);
+            let names = known.xattrs.keys().filter(shows).map(|name| name.as_bytes().to_vec());
+            Ok(Seen::Names(names.collect()))
+        }
         Query::Open { node, who, read, write } => {
             let known = structure.node(*node).ok_or(Code::Stale)?;
             if known.is_directory() && *write {
@@ -47,6 +67,10 @@ pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outco
             Ok(Seen::Bytes(known.content.to_vec()))
         }
     }
+}
+
+fn bears_user_attributes(node: &Node) -> bool {
+    matches!(node.file_type, FileType::Regular | FileType::Directory)
 }
 
 fn check_directory(

@@ -12,6 +12,7 @@
 //! exchange       as rename, but: no target ENOENT, either within the other EINVAL, both as for removal, neither is replaced
 //! link           directory as above, EEXIST, write EACCES, a directory EPERM, unlinked ENOENT
 //! setattr        gone ESTALE, size: EISDIR, EINVAL, write EACCES; touch EACCES; owner, group, mode, times EPERM
+//! setxattr       gone ESTALE, as `user`: kind, sticky EPERM, write EACCES, else not root EPERM; then EEXIST, ENODATA
 //! open O_TRUNC   gone ESTALE, EISDIR, EINVAL, write EACCES
 //! ```
 //!
@@ -19,8 +20,10 @@
 //! a permission that a grant carried could still hold.
 
 use super::{Mutation, Node, State};
-use bearing_proto::client::{AttributeChange, RenameMode, TimeChange};
-use bearing_types::{Code, Credentials, FileType, Mode, Name, NodeId, Permission, Uid};
+use bearing_proto::client::{AttributeChange, RenameMode, TimeChange, XattrChange, XattrMode};
+use bearing_types::{
+    Code, Credentials, FileType, Mode, Name, NodeId, Permission, Uid, XattrName, XattrSpace,
+};
 
 /// Which code is asked for when several apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ pub fn refusals(structure: &dyn State, access: &dyn State, mutation: &Mutation) 
         Mutation::SetAttributes { node, who, change, through_file } => {
             rules.set_attributes(*node, who, change, *through_file)
         }
+        Mutation::SetXattr { node, who, name, change } => rules.set_xattr(*node, who, name, change),
         Mutation::Truncate { node, who, read } => rules.truncate(*node, who, *read),
         Mutation::MakeHole { node, .. } | Mutation::Commit { node, .. } => rules.commit(*node),
     };
@@ -234,6 +238,31 @@ impl Rules<'_> {
         let odd = !matches!(node.file_type, FileType::Directory | FileType::Regular);
         push_if(codes, odd, Code::InvalidArgument);
         push_if(codes, !through_file && !self.may(id, who, Permission::WRITE), Code::Access);
+    }
+
+    fn set_xattr(&self, id: NodeId, who: &Credentials, name: &XattrName, change: &XattrChange) -> Found {
+        let mut codes = Vec::new();
+        let Some(node) = self.structure.node(id) else { return stop(codes, Code::Stale) };
+        let access = self.access.node(id).map_or(node.access, |known| known.access);
+        let root = who.uid == Uid(0);
+        if name.space() == XattrSpace::User {
+            let bears = matches!(node.file_type, FileType::Regular | FileType::Directory);
+            let sticky = node.is_directory() && access.mode.has(Mode::STICKY);
+            push_if(&mut codes, !bears, Code::NotPermitted);
+            push_if(&mut codes, sticky && !root && who.uid != access.uid, Code::NotPermitted);
+            push_if(&mut codes, !self.may(id, who, Permission::WRITE), Code::Access);
+        } else {
+            push_if(&mut codes, !root, Code::NotPermitted);
+        }
+        let exists = node.xattrs.contains_key(name);
+        let (must, must_not) = match change {
+            XattrChange::Remove | XattrChange::Set { mode: XattrMode::Replace, .. } => (true, false),
+            XattrChange::Set { mode: XattrMode::Create, .. } => (false, true),
+            XattrChange::Set { mode: XattrMode::Any, .. } => (false, false),
+        };
+        push_if(&mut codes, must_not && exists, Code::Exists);
+        push_if(&mut codes, must && !exists, Code::NoData);
+        Ok(codes)
     }
 
     fn truncate(&self, id: NodeId, who: &Credentials, read: bool) -> Found {

@@ -1,8 +1,9 @@
 //! What the oracle is told and asked, and what it says.
 
 use crate::history::OwnWrites;
-use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
-use bearing_types::{Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
+use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode, XattrChange};
+use bearing_types::{Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, Uid, XattrName};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -121,6 +122,17 @@ pub enum Mutation {
         /// The file is at least so long afterwards.
         size_min: u64,
     },
+    /// Sets or removes an extended attribute.
+    SetXattr {
+        /// The node.
+        node: NodeId,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+        /// What to do with it.
+        change: XattrChange,
+    },
     /// Makes written bytes part of a file.
     Commit {
         /// The file.
@@ -164,6 +176,22 @@ pub enum Query {
     ReadLink {
         /// The link.
         node: NodeId,
+    },
+    /// The value of an extended attribute.
+    Xattr {
+        /// The node.
+        node: NodeId,
+        /// Who asks.
+        who: Credentials,
+        /// The attribute.
+        name: XattrName,
+    },
+    /// The names of all extended attributes that the asker may know of.
+    Xattrs {
+        /// The node.
+        node: NodeId,
+        /// Who asks.
+        who: Credentials,
     },
     /// Whether a file may be opened (without cutting it).
     Open {
@@ -234,6 +262,10 @@ pub enum Seen {
     Listing(Vec<(Name, NodeId, FileType)>),
     /// The target of a symbolic link.
     Target(Vec<u8>),
+    /// The value of an extended attribute.
+    Value(Vec<u8>),
+    /// Names of extended attributes.
+    Names(BTreeSet<Vec<u8>>),
     /// Content.
     Bytes(Vec<u8>),
 }
@@ -253,6 +285,8 @@ pub struct Node {
     pub entries: u64,
     /// A file's bytes, or a symbolic link's target.
     pub content: Arc<Vec<u8>>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<XattrName, Vec<u8>>,
 }
 
 impl Node {

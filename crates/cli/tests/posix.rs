@@ -1,0 +1,153 @@
+//! What Linux promises programs of names and attributes, on two mounts of one cluster.
+//!
+//! These tests need root and /dev/fuse; without them they say so and pass.
+
+mod common;
+
+use common::{TestCluster, bearing};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Two mounts of one cluster, unmounted at the end.
+struct TwoMounts {
+    cluster: TestCluster,
+    second: PathBuf,
+}
+
+impl TwoMounts {
+    /// `None`, said aloud, on a machine that cannot mount.
+    fn new(name: &str) -> Option<TwoMounts> {
+        let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        if let Err(error) = device {
+            eprintln!("skipped: /dev/fuse cannot be opened ({error})");
+            return None;
+        }
+        let cluster = TestCluster::mounted(name);
+        let second = cluster.root().join("second");
+        fs::create_dir(&second).unwrap();
+        bearing(&["mount", &cluster.dir(), second.to_str().expect("plain names")]).ok();
+        Some(TwoMounts { cluster, second })
+    }
+
+    /// The same path under both.
+    fn both(&self, path: &str) -> [PathBuf; 2] {
+        [self.cluster.mnt().join(path), self.second.join(path)]
+    }
+}
+
+impl Drop for TwoMounts {
+    fn drop(&mut self) {
+        bearing(&["umount", self.second.to_str().expect("plain names")]);
+    }
+}
+
+fn text(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("no NUL in a path")
+}
+
+/// The error number of a call that gave -1, or what it gave.
+fn told(result: isize) -> Result<usize, i32> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error().raw_os_error().expect("a call failed"))
+}
+
+fn rename(from: &Path, to: &Path, flags: u32) -> Result<usize, i32> {
+    let (from, to) = (text(from), text(to));
+    // SAFETY: both are texts with a NUL at their end, and live until the call is over.
+    let result =
+        unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) };
+    told(result as isize)
+}
+
+fn set(path: &Path, name: &str, value: &[u8], flags: i32) -> Result<usize, i32> {
+    let (path, name) = (text(path), CString::new(name).unwrap());
+    // SAFETY: path and name are texts with a NUL at their end, the value is as long as is said.
+    let result =
+        unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags) };
+    told(result as isize)
+}
+
+fn get(path: &Path, name: &str, room: usize) -> Result<Vec<u8>, i32> {
+    let (path, name, mut value) = (text(path), CString::new(name).unwrap(), vec![0u8; room]);
+    // SAFETY: path and name are texts with a NUL at their end, the room is as large as is said.
+    let result =
+        unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    let length = told(result)?;
+    value.truncate(length);
+    Ok(value)
+}
+
+fn list(path: &Path) -> Result<String, i32> {
+    let (path, mut names) = (text(path), vec![0u8; 70_000]);
+    // SAFETY: the path is a text with a NUL at its end, the room is as large as is said.
+    let result = unsafe { libc::listxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
+    names.truncate(told(result)?);
+    Ok(String::from_utf8(names).unwrap().replace('\0', " "))
+}
+
+fn remove(path: &Path, name: &str) -> Result<usize, i32> {
+    let (path, name) = (text(path), CString::new(name).unwrap());
+    // SAFETY: both are texts with a NUL at their end.
+    told(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) } as isize)
+}
+
+#[test]
+fn two_names_change_places_and_both_mounts_see_it() {
+    let Some(mounts) = TwoMounts::new("exchange") else { return };
+    let ([a, a2], [b, b2]) = (mounts.both("a"), mounts.both("d/b"));
+    fs::create_dir_all(b.join("inner")).unwrap();
+    fs::write(&a, "file").unwrap();
+    assert!(a2.is_file() && b2.join("inner").is_dir());
+    rename(&a, &b, libc::RENAME_EXCHANGE).unwrap();
+    for (was_file, was_directory) in [(&a, &b), (&a2, &b2)] {
+        assert!(was_file.join("inner").is_dir());
+        assert_eq!(fs::read(was_directory).unwrap(), b"file");
+    }
+    rename(&b2, &a2, libc::RENAME_EXCHANGE).unwrap();
+    assert!(a.is_file() && b.join("inner").is_dir());
+    assert_eq!(rename(&a, &a.with_file_name("none"), libc::RENAME_EXCHANGE), Err(libc::ENOENT));
+    assert_eq!(rename(&a, &b, libc::RENAME_NOREPLACE), Err(libc::EEXIST));
+    assert_eq!(rename(&a, &a.with_file_name("c"), libc::RENAME_WHITEOUT), Err(libc::EINVAL));
+    let within = b.join("inner");
+    assert_eq!(rename(b.parent().unwrap(), &within, libc::RENAME_EXCHANGE), Err(libc::EINVAL));
+}
+
+#[test]
+fn extended_attributes_are_those_of_linux_and_both_mounts_see_them() {
+    let Some(mounts) = TwoMounts::new("xattrs") else { return };
+    for name in ["file", "directory"] {
+        let [here, there] = mounts.both(name);
+        if name == "file" {
+            fs::write(&here, "x").unwrap();
+        } else {
+            fs::create_dir(&here).unwrap();
+        }
+        assert_eq!((get(&there, "user.a", 10), list(&there)), (Err(libc::ENODATA), Ok(String::new())));
+        let before = fs::metadata(&there).unwrap();
+        set(&here, "user.a", b"hello", libc::XATTR_CREATE).unwrap();
+        assert_eq!(get(&there, "user.a", 10).unwrap(), b"hello");
+        let after = fs::metadata(&there).unwrap();
+        assert!((after.ctime(), after.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
+        assert_eq!(get(&there, "user.a", 4), Err(libc::ERANGE));
+        assert_eq!(set(&there, "user.a", b"", libc::XATTR_CREATE), Err(libc::EEXIST));
+        assert_eq!(set(&there, "user.b", b"", libc::XATTR_REPLACE), Err(libc::ENODATA));
+        let long = vec![0xa5; 65_536];
+        set(&there, "trusted.long", &long, 0).unwrap();
+        assert_eq!(get(&here, "trusted.long", 65_536).unwrap(), long);
+        assert_eq!(set(&here, "user.a", &[&long[..], b"x"].concat(), 0), Err(libc::E2BIG));
+        assert_eq!(set(&here, "other.a", b"", 0), Err(libc::EOPNOTSUPP));
+        assert_eq!(set(&here, &format!("user.{}", "x".repeat(251)), b"", 0), Err(libc::ERANGE));
+        set(&here, &format!("user.{}", "x".repeat(250)), b"", 0).unwrap();
+        remove(&here, "user.a").unwrap();
+        assert_eq!(remove(&there, "user.a"), Err(libc::ENODATA));
+        assert_eq!(list(&there).unwrap(), format!("trusted.long user.{} ", "x".repeat(250)));
+    }
+    let [link, _] = mounts.both("fifo");
+    // SAFETY: the path is a text with a NUL at its end.
+    told(unsafe { libc::mkfifo(text(&link).as_ptr(), 0o666) } as isize).unwrap();
+    assert_eq!(set(&link, "user.a", b"", 0), Err(libc::EPERM));
+    set(&link, "trusted.a", b"", 0).unwrap();
+}

@@ -1,0 +1,74 @@
+//! Extended attributes. Values are not cached; that a node has none is known as long as its attributes are, so most questions are answered here.
+
+use super::{home, node_keys, unexpected};
+use crate::hub::{Hub, State};
+use crate::operation::Answer;
+use bearing_proto::client::{Body, Call, Handle, XattrChange};
+use bearing_types::{Attributes, Code, Credentials, FileType, Permission, XattrName, XattrSpace};
+
+impl Hub {
+    pub(crate) async fn xattr(
+        &self,
+        node: Handle,
+        file_type: FileType,
+        who: &Credentials,
+        name: XattrName,
+    ) -> Result<Answer, Code> {
+        if let Some(attributes) = self.with(|state| state.without_xattrs(node, file_type)) {
+            let bears = matches!(file_type, FileType::Regular | FileType::Directory);
+            let asks = name.space() == XattrSpace::User && bears;
+            let may = !asks || attributes.access().allows(who, Permission::READ, file_type);
+            return Err(if may { Code::NoData } else { Code::Access });
+        }
+        self.ask_xattr(node, Call::Xattr { node, who: who.clone(), name }).await
+    }
+
+    pub(crate) async fn xattrs(
+        &self,
+        node: Handle,
+        file_type: FileType,
+        who: &Credentials,
+    ) -> Result<Answer, Code> {
+        if self.with(|state| state.without_xattrs(node, file_type)).is_some() {
+            return Ok(Answer::Xattr(Vec::new()));
+        }
+        self.ask_xattr(node, Call::Xattrs { node, who: who.clone() }).await
+    }
+
+    async fn ask_xattr(&self, node: Handle, call: Call) -> Result<Answer, Code> {
+        let answered = self.call(home(node), call).await?;
+        self.with(|state| match answered.body {
+            Body::Xattr(bytes) => Ok(Answer::Xattr(bytes)),
+            _ => Err(unexpected(state)),
+        })
+    }
+
+    pub(crate) async fn set_xattr(
+        &self,
+        node: Handle,
+        file_type: FileType,
+        who: &Credentials,
+        name: XattrName,
+        change: XattrChange,
+    ) -> Result<Answer, Code> {
+        let keys = node_keys(node.node, file_type == FileType::Directory);
+        let call = Call::SetXattr { node, who: who.clone(), name, change };
+        let taken = |state: &mut State, answered| state.take_node_body(answered);
+        self.change(keys, home(node), call, taken).await??;
+        Ok(Answer::Done)
+    }
+}
+
+impl State {
+    /// The attributes of a node of which a lease says that it has no extended ones.
+    fn without_xattrs(&mut self, node: Handle, file_type: FileType) -> Option<Attributes> {
+        let now = self.now.mono;
+        if file_type == FileType::Directory {
+            let cached = self.cache.directory(node.node, now).filter(|cached| cached.content_until.is_some());
+            let seen = cached.map(|cached| cached.view.node).filter(|seen| !seen.extended);
+            return seen.map(|seen| seen.attributes);
+        }
+        let seen = self.cache.node(node.node, now).filter(|seen| !seen.extended);
+        seen.map(|seen| seen.attributes)
+    }
+}
