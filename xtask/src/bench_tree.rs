@@ -6,11 +6,13 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+
+use crate::stage::{Servers, Stage, mounted_below, ran, said};
 
 /// Where Debian's package has the example.
 const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
@@ -63,21 +65,14 @@ struct Row {
     fields: Vec<String>,
 }
 
-/// The machine's part in this: directories, mounts, the cluster. Taken down with the value.
-struct Stage {
-    directory: PathBuf,
-    program: PathBuf,
-}
-
 /// Runs the measurement.
 pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
     let program = match &args.program {
         Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
         None => release_build(root)?,
     };
-    let stage = Stage { directory: root.join("target/bench-tree"), program };
-    stage.clear()?;
-    let subjects = stage.set(args)?;
+    let stage = Stage::new(root.join("target/bench-tree"), program)?;
+    let subjects = set(&stage, args)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => root.join("bench/runs").join(format!("{}-tree.csv", said("date", &["-u", "+%F"])?)),
@@ -87,7 +82,7 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
         for turn in 0..subjects.len() {
             let subject = &subjects[(turn + repetition as usize) % subjects.len()];
             println!("bench-tree: repetition {repetition} of {}: {}", args.repetitions, subject.name);
-            let text = stage.measure(root, subject, args)?;
+            let text = measure(&stage, root, subject, args)?;
             if head.is_empty() {
                 head = heading(&text, args);
             }
@@ -111,117 +106,55 @@ fn release_build(root: &Path) -> Result<PathBuf> {
     Ok(target.join("release/bearing"))
 }
 
-impl Stage {
-    /// Builds and mounts what is measured on.
-    fn set(&self, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
-        for directory in ["ext4", "source", "passthrough-1", "passthrough-2", "bearing-1", "bearing-2"] {
-            let directory = self.directory.join(directory);
-            std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
-        }
-        let place = |name: &str| self.directory.join(name);
-        let passthrough = self.build_passthrough()?;
-        for point in [place("passthrough-1"), place("passthrough-2")] {
-            let mut mount = Command::new(&passthrough);
-            mount.arg("-o").arg(format!("source={},timeout=1", place("source").display())).arg(&point);
-            ran(&mut mount)?;
-            let deadline = Instant::now() + MOUNT_DEADLINE;
-            while !is_mounted(&point)? {
-                if Instant::now() > deadline {
-                    bail!("passthrough_ll did not mount {} within {MOUNT_DEADLINE:?}", point.display());
-                }
-                std::thread::sleep(Duration::from_millis(20));
+/// Builds and mounts what is measured on.
+fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
+    let local = stage.make("local")?;
+    let source = stage.make("source")?;
+    let passthrough = build_passthrough(stage)?;
+    let points = [stage.make("passthrough-1")?, stage.make("passthrough-2")?];
+    for point in &points {
+        let mut mount = Command::new(&passthrough);
+        ran(mount.arg("-o").arg(format!("source={},timeout=1", source.display())).arg(point))?;
+        let deadline = Instant::now() + MOUNT_DEADLINE;
+        while mounted_below(point)?.is_empty() {
+            if Instant::now() > deadline {
+                bail!("passthrough_ll did not mount {} within {MOUNT_DEADLINE:?}", point.display());
             }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        let count = |flag: &str, number: u32| [flag.to_owned(), number.to_string()];
-        let mut up = Command::new(&self.program);
-        up.args(["up", "--detach", "--dir"]).arg(place("cluster"));
-        up.args(count("--metadata", args.metadata)).args(count("--data", args.data));
-        up.args(count("--data-copies", args.data_copies)).arg("--mount").arg(place("bearing-1"));
-        ran(&mut up)?;
-        ran(Command::new(&self.program).arg("mount").arg(place("cluster")).arg(place("bearing-2")))?;
-        let twice = |name: &'static str| -> Subject {
-            let [path, also] = [1, 2].map(|number| place(&format!("{name}-{number}")));
-            Subject { name, path, also: Some(also) }
-        };
-        Ok(vec![Subject { name: "local", path: place("ext4"), also: None }, twice(CEILING), twice("bearing")])
     }
-
-    fn build_passthrough(&self) -> Result<PathBuf> {
-        if !Path::new(SOURCE).exists() {
-            bail!("{SOURCE} is missing; install it: apt-get install libfuse3-dev");
-        }
-        let built = self.directory.join("passthrough_ll");
-        let flags = said("pkg-config", &["--cflags", "--libs", "fuse3"])?;
-        let mut compile = Command::new("gcc");
-        compile.args(["-O2", "-Wall", SOURCE, "-o"]).arg(&built).args(flags.split_whitespace());
-        ran(&mut compile)?;
-        Ok(built)
-    }
-
-    fn measure(&self, root: &Path, subject: &Subject, args: &BenchTreeArgs) -> Result<String> {
-        let csv = self.directory.join("one.csv");
-        let mut bench = Command::new(&self.program);
-        bench.args(["bench", "tree"]).arg(&subject.path).current_dir(root);
-        if let Some(also) = &subject.also {
-            bench.arg("--also").arg(also);
-        }
-        bench.args(["--repetitions", "1", "--name", subject.name]).arg("--csv").arg(&csv).args(&args.more);
-        ran(&mut bench)?;
-        std::fs::read_to_string(&csv).with_context(|| format!("read {}", csv.display()))
-    }
-
-    /// Takes down what this run, or one before it, set up.
-    fn clear(&self) -> Result<()> {
-        for point in ["bearing-2", "passthrough-1", "passthrough-2"] {
-            let point = self.directory.join(point);
-            if is_mounted(&point)? {
-                ran(Command::new("fusermount3").arg("-u").arg(&point))?;
-            }
-        }
-        let cluster = self.directory.join("cluster");
-        if cluster.exists() {
-            ran(Command::new(&self.program).args(["down", "--dir"]).arg(&cluster))?;
-        }
-        if self.directory.exists() {
-            std::fs::remove_dir_all(&self.directory)
-                .with_context(|| format!("remove {}", self.directory.display()))?;
-        }
-        Ok(())
-    }
+    let servers = Servers { metadata: args.metadata, data: args.data, data_copies: args.data_copies };
+    let bearing = stage.start(servers, "")?;
+    let twice = |name, [path, also]: [PathBuf; 2]| Subject { name, path, also: Some(also) };
+    Ok(vec![
+        Subject { name: "local", path: local, also: None },
+        twice(CEILING, points),
+        twice("bearing", bearing),
+    ])
 }
 
-impl Drop for Stage {
-    fn drop(&mut self) {
-        if let Err(error) = self.clear() {
-            eprintln!("bench-tree: {error:#}; the next run tries again to clear it away");
-        }
+fn build_passthrough(stage: &Stage) -> Result<PathBuf> {
+    if !Path::new(SOURCE).exists() {
+        bail!("{SOURCE} is missing; install it: apt-get install libfuse3-dev");
     }
+    let built = stage.directory.join("passthrough_ll");
+    let flags = said("pkg-config", &["--cflags", "--libs", "fuse3"])?;
+    let mut compile = Command::new("gcc");
+    compile.args(["-O2", SOURCE, "-o"]).arg(&built).args(flags.split_whitespace());
+    ran(&mut compile)?;
+    Ok(built)
 }
 
-/// Whether something is mounted at a directory.
-fn is_mounted(point: &Path) -> Result<bool> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
-    Ok(table.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == point)))
-}
-
-/// Runs a program to its end.
-fn ran(command: &mut Command) -> Result<()> {
-    let name = command.get_program().display().to_string();
-    let status = command.stdin(Stdio::null()).status().with_context(|| format!("start {name}"))?;
-    if !status.success() {
-        bail!("{name} ended with {status}");
+fn measure(stage: &Stage, root: &Path, subject: &Subject, args: &BenchTreeArgs) -> Result<String> {
+    let csv = stage.directory.join("one.csv");
+    let mut bench = Command::new(&stage.program);
+    bench.args(["bench", "tree"]).arg(&subject.path).current_dir(root);
+    if let Some(also) = &subject.also {
+        bench.arg("--also").arg(also);
     }
-    Ok(())
-}
-
-/// What a program prints.
-fn said(program: &str, arguments: &[&str]) -> Result<String> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| format!("start {program}"))?;
-    if !output.status.success() {
-        bail!("{program} ended with {}", output.status);
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    bench.args(["--repetitions", "1", "--name", subject.name]).arg("--csv").arg(&csv).args(&args.more);
+    ran(&mut bench)?;
+    std::fs::read_to_string(&csv).with_context(|| format!("read {}", csv.display()))
 }
 
 /// The comments that hold for all of the run, from those of its first part.

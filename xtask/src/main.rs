@@ -7,6 +7,8 @@ mod bench_tree;
 mod ci;
 mod demo;
 mod sim;
+mod soak;
+mod stage;
 mod tidy;
 
 use std::path::PathBuf;
@@ -32,6 +34,8 @@ enum Action {
     Sim(sim::SimArgs),
     /// Measure files and directories on the local disk, libfuse's passthrough and Bearing, in turns
     BenchTree(bench_tree::BenchTreeArgs),
+    /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng, rsync
+    Soak(soak::SoakArgs),
     /// Start a cluster on this machine, mount it at ./mnt, fill it, verify it, leave it running
     Demo,
     /// Stop what `demo` started and unmount it
@@ -55,6 +59,7 @@ fn run(args: &Args) -> Result<()> {
         Action::Ci => ci::run(&root),
         Action::Sim(sim) => sim::run(&root, sim),
         Action::BenchTree(bench) => bench_tree::run(&root, bench),
+        Action::Soak(soak) => soak::run(&root, soak),
         Action::Demo => demo::up(&root),
         Action::Down => demo::down(&root),
     }

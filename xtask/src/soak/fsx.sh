@@ -1,0 +1,37 @@
+# fsx (cargo install fsx) with every operation it has. Alternating: the name that it opens is a link that leads to one mount or the other, ever in
+# turn; what close-to-open promises is what its close and open ask for.
+PATH=$PATH:$HOME/.cargo/bin
+command -v fsx >/dev/null || { echo "fsx is missing; install it: cargo install fsx --version 0.3.2"; exit 1; }
+cat > fsx.toml <<'TOML'
+flen = 262144
+[opsize]
+max = 65536
+[weights]
+close_open = 5
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 5
+invalidate = 3
+fsync = 1
+fdatasync = 1
+posix_fallocate = 3
+punch_hole = 5
+sendfile = 3
+posix_fadvise = 2
+copy_file_range = 5
+TOML
+fsx -q -f fsx.toml -N "$OPERATIONS" -S "$SEED" -P . "$M1/fsx"
+ln -s "$M1/turns" turns
+(
+    while sleep 0.003; do
+        for mount in "$M2" "$M1"; do
+            ln -s "$mount/turns" turns.new && mv -T turns.new turns
+        done
+    done
+) &
+turning=$!
+trap 'kill $turning' EXIT
+sed -i 's/^close_open = .*/close_open = 30/' fsx.toml
+fsx -q -f fsx.toml -N "$OPERATIONS" -S "$SEED" -P . turns

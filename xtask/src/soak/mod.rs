@@ -1,0 +1,131 @@
+//! `cargo xtask soak`: programs of other people on a mounted cluster, for as long as is asked for.
+//!
+//! Each is a shell script (`xtask/src/soak/*.sh`) that gets its two mounts and its limits in the environment, ends with 0 if all is well, and says what it
+//! needs when that is not installed. A cluster is made for each, mounted twice, and checked with `bearing check --read` in the end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+
+use crate::stage::{Servers, Stage, ran};
+
+/// What to run.
+#[derive(Args, Clone, Debug)]
+pub struct SoakArgs {
+    /// What to run [default: all]
+    #[arg(value_enum)]
+    what: Vec<Soak>,
+    /// The program to run it on [default: a build of this tree]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Operations of fsx, on one mount and again alternating between two
+    #[arg(long, default_value_t = 1_000_000)]
+    operations: u64,
+    /// Seconds of stress-ng, over all its stressors; and of fio, each way
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Where random choices begin
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// A program, or a few that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Soak {
+    /// fsx: random operations on one file, compared with an array; on one mount, and alternating between two
+    Fsx,
+    /// git: clone, fsck, repack, looked at from the other mount
+    Git,
+    /// SQLite: with a rollback journal and with WAL, killed in between
+    Sqlite,
+    /// fio --verify: random writes, direct and mapped too
+    Fio,
+    /// stress-ng: its filesystem stressors one after the other
+    Stress,
+    /// rsync -a twice: the second moves nothing
+    Rsync,
+}
+
+impl Soak {
+    fn script(self) -> &'static str {
+        match self {
+            Soak::Fsx => include_str!("fsx.sh"),
+            Soak::Git => include_str!("git.sh"),
+            Soak::Sqlite => include_str!("sqlite.sh"),
+            Soak::Fio => include_str!("fio.sh"),
+            Soak::Stress => include_str!("stress.sh"),
+            Soak::Rsync => include_str!("rsync.sh"),
+        }
+    }
+
+    /// How the mounts are made. SQLite wants locks; on one mount local ones will do.
+    fn options(self) -> &'static str {
+        match self {
+            Soak::Sqlite | Soak::Stress => "locks=local",
+            Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync => "",
+        }
+    }
+}
+
+/// Runs what is asked for, and fails if any of it does.
+pub fn run(root: &Path, args: &SoakArgs) -> Result<()> {
+    let program = match &args.program {
+        Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
+        None => build(root)?,
+    };
+    let all = Soak::value_variants();
+    let chosen = if args.what.is_empty() { all } else { &args.what };
+    let mut failed = Vec::new();
+    for soak in chosen {
+        let name = soak.to_possible_value().expect("none is hidden").get_name().to_owned();
+        println!("soak: {name} ...");
+        let began = Instant::now();
+        match run_one(root, &program, *soak, args) {
+            Ok(()) => println!("soak: {name}: fine, {} s", began.elapsed().as_secs()),
+            Err(error) => {
+                println!("soak: {name}: FAILED after {} s: {error:#}", began.elapsed().as_secs());
+                failed.push(name);
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn build(root: &Path) -> Result<PathBuf> {
+    ran(Command::new(crate::cargo()).args(["build", "--quiet", "-p", "bearing-cli"]).current_dir(root))?;
+    let ours = std::env::current_exe().context("find this program's own path")?;
+    Ok(ours.with_file_name("bearing"))
+}
+
+fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<()> {
+    let stage = Stage::new(root.join("target/soak"), program.to_owned())?;
+    let points = stage.start(Servers { metadata: 2, data: 2, data_copies: 2 }, soak.options())?;
+    let work = stage.make("work")?;
+    let mut script = Command::new("bash");
+    script.args(["-euo", "pipefail", "-c", soak.script()]).current_dir(&work).stdin(Stdio::null());
+    script.env("ROOT", root).env("M1", &points[0]).env("M2", &points[1]);
+    script.env("OPERATIONS", args.operations.to_string()).env("SEED", args.seed.to_string());
+    script.env("SECONDS_MAX", args.seconds.to_string());
+    ran(&mut script)?;
+    let cluster = stage.directory.join("cluster");
+    ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&cluster))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_is_one_that_bash_can_read() {
+        for soak in Soak::value_variants() {
+            let read = Command::new("bash").args(["-n", "-c", soak.script()]).status();
+            assert!(read.expect("bash is there").success(), "{soak:?}");
+        }
+    }
+}
