@@ -1,7 +1,7 @@
 //! The command line: commands, flags and their help.
 
 use bearing_placement::Scheme;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Bearing: a distributed filesystem that always knows where things are.
@@ -71,7 +71,23 @@ Examples:
   bearing fs put notes.txt /notes.txt
   bearing fs cat /notes.txt
   bearing fs stat /notes.txt --json
-  tar c src | bearing fs put - /src.tar";
+  tar c src | bearing fs put - /src.tar
+  bearing fs put -r ./src /src
+  bearing fs cp -r /src /copy && bearing fs mv /copy /old
+  bearing fs find /src --name '*.rs' --larger 10000
+  bearing fs rm -r /old
+
+Exit codes: 0 done, 1 refused (such as: not found), 2 wrong usage, 3 the cluster cannot be reached.";
+
+const FIND_EXAMPLES: &str = "\
+Examples:
+  bearing fs find / --name '*.log' --larger 1000000
+  bearing fs find /home --kind directory --depth 1";
+
+const CHMOD_EXAMPLES: &str = "\
+Examples:
+  bearing fs chmod 640 /notes.txt
+  bearing fs chmod -r u=rwX,go=rX /shared";
 
 /// Where a cluster on this machine lies.
 #[derive(Args, Clone, Debug)]
@@ -202,27 +218,126 @@ pub enum FsCommand {
         /// The file or directory
         path: String,
     },
-    /// Make a directory
-    Mkdir {
-        /// The new directory
+    /// Show a directory with all below it
+    Tree {
+        /// The directory
+        #[arg(default_value = "/")]
         path: String,
-        /// Make its parents too, and do not mind if it exists
+        /// At most so many levels
+        #[arg(long, value_name = "N")]
+        depth: Option<u32>,
+    },
+    /// Print the paths of what fits
+    #[command(after_help = FIND_EXAMPLES)]
+    Find(FindFlags),
+    /// Count files and bytes of a directory, with all below it
+    Du {
+        /// The directory
+        #[arg(default_value = "/")]
+        path: String,
+        /// Only the sum
+        #[arg(short, long)]
+        summary: bool,
+    },
+    /// Make directories
+    Mkdir {
+        /// The new directories
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+        /// Make their parents too, and do not mind if they exist
         #[arg(short, long)]
         parents: bool,
     },
-    /// Store a local file
+    /// Move or rename; into TARGET if that is a directory
+    Mv {
+        /// What to move
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<String>,
+        /// Where to
+        target: String,
+        /// Refuse if the new name exists
+        #[arg(short, long)]
+        no_replace: bool,
+    },
+    /// Copy within the cluster; into TARGET if that is a directory. Holes stay holes
+    Cp {
+        /// What to copy
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<String>,
+        /// Where to
+        target: String,
+        /// Directories too, with all below them
+        #[arg(short, long)]
+        recursive: bool,
+        /// Keep owner, group and times
+        #[arg(short, long)]
+        preserve: bool,
+    },
+    /// Remove
+    Rm {
+        /// What to remove
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+        /// Directories too, with all below them
+        #[arg(short, long)]
+        recursive: bool,
+        /// Do not mind if it is not there
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Give a file a further name, or make a symbolic link
+    Ln {
+        /// What the name leads to
+        target: String,
+        /// The new name, or a directory for it
+        name: String,
+        /// Make a symbolic link; TARGET is kept as it is written
+        #[arg(short, long)]
+        symbolic: bool,
+    },
+    /// Change permission bits
+    #[command(after_help = CHMOD_EXAMPLES)]
+    Chmod {
+        /// As for chmod(1): 644, u+x, go-w, a+rX
+        #[arg(allow_hyphen_values = true)]
+        mode: String,
+        /// Of what
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+        /// And of all below
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Change owner and group
+    Chown {
+        /// USER, USER:GROUP or :GROUP; numbers, or names of this machine
+        owner: String,
+        /// Of what
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+        /// And of all below
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Store a local file; into TARGET if that is a directory
     Put {
         /// The local file, or - for standard input
         source: PathBuf,
         /// The file in the cluster; replaced if it exists
         target: String,
+        /// A directory, with all below it
+        #[arg(short, long)]
+        recursive: bool,
     },
-    /// Fetch a file
+    /// Fetch a file; into TARGET if that is a directory. Holes stay holes
     Get {
         /// The file in the cluster
         source: String,
         /// The local file; replaced if it exists
         target: PathBuf,
+        /// A directory, with all below it
+        #[arg(short, long)]
+        recursive: bool,
     },
     /// Print files
     Cat {
@@ -230,6 +345,44 @@ pub enum FsCommand {
         #[arg(required = true)]
         paths: Vec<String>,
     },
+}
+
+/// `fs find`.
+#[derive(Args, Debug)]
+pub struct FindFlags {
+    /// Where to begin
+    #[arg(default_value = "/")]
+    pub path: String,
+    /// Names that fit a pattern: * is anything, ? is any byte
+    #[arg(long, value_name = "PATTERN")]
+    pub name: Option<String>,
+    /// Only of this kind
+    #[arg(long, value_enum)]
+    pub kind: Option<Kind>,
+    /// Only files with more bytes
+    #[arg(long, value_name = "BYTES")]
+    pub larger: Option<u64>,
+    /// Only files with fewer bytes
+    #[arg(long, value_name = "BYTES")]
+    pub smaller: Option<u64>,
+    /// At most so many levels
+    #[arg(long, value_name = "N")]
+    pub depth: Option<u32>,
+}
+
+/// A kind of node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
 }
 
 /// `check`.

@@ -285,6 +285,11 @@ fn holes_are_made_found_and_cost_nothing_up_to_8_tib_and_beyond() {
     allocate(&file, 0, far, 1 << 40).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 10 << 40);
     assert!(file.metadata().unwrap().blocks() * 512 < 100_000);
+    // A copy has the same holes: else this would take for ever.
+    cluster.run(&["fs", "cp", "/sparse", "/copy"]).ok();
+    let copy = fs::File::open(cluster.mnt().join("copy")).unwrap();
+    assert_eq!((copy.metadata().unwrap().len(), seek(&copy, 20_000, libc::SEEK_DATA)), (10 << 40, Ok(far)));
+    assert_eq!(seek(&copy, 0, libc::SEEK_HOLE), Ok(2_000));
     assert!(cluster.run(&["check"]).ok().contains("0 problems"));
 }
 

@@ -6,7 +6,7 @@
 use crate::caller::Caller;
 pub use crate::path::{LastLink, PathError, Reason};
 use crate::path::{Walker, trim_slashes};
-use bearing_client::{Found, Listed, OpenFile, Operation};
+use bearing_client::{Found, Listed, OpenFile, Operation, SeekTarget};
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, XattrChange};
 use bearing_types::{Code, Cookie, Credentials, FileType, Mode, Outcome, XattrName};
 use std::sync::Arc;
@@ -402,6 +402,18 @@ impl File {
     fn write(&self, offset: Option<u64>, bytes: &[u8]) -> Result<u32, PathError> {
         let write = Operation::Write { file: self.open(), offset, bytes: bytes.to_vec() };
         at("write", &self.path, self.caller.written(write))
+    }
+
+    /// Where stored bytes or a hole begin, at an offset or after it; `None`: not before the end.
+    pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, PathError> {
+        let seek = Operation::Seek { file: self.open(), offset, target };
+        at("look for bytes in", &self.path, self.caller.place(seek))
+    }
+
+    /// Makes the file at least so long; what is added is a hole.
+    pub fn make_longer(&self, size_min: u64) -> Result<(), PathError> {
+        let longer = Operation::MakeHole { file: self.open(), start: 0, end: 0, size_min };
+        at("lengthen", &self.path, self.caller.done(longer))
     }
 
     /// Makes what was written visible to later opens.

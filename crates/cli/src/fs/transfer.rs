@@ -1,0 +1,380 @@
+//! What moves bytes: put, get, cat, cp; of trees too.
+
+use super::progress::Progress;
+use super::walk::{Event, Order, walk};
+use super::{absolute, into, joined, masked};
+use crate::failure::Usage;
+use crate::names::shown;
+use anyhow::{Context, Result, bail};
+use bearing_mount::session::{File, LastLink, OpenMode, PathError, Reason, Session};
+use bearing_mount::{AttributeChange, SeekTarget, TimeChange};
+use bearing_types::{Attributes, Code, FileType, Mode, Wall};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes copied at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// Whether directories are copied with all that is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// A directory is refused.
+    One,
+    /// All below it too.
+    Tree,
+}
+
+/// What was copied.
+#[derive(Default)]
+struct Copied {
+    entries: u64,
+    bytes: u64,
+}
+
+impl Copied {
+    fn tell(&self, target: &str, as_json: bool) {
+        if as_json {
+            println!("{}", json!({ "path": target, "entries": self.entries, "bytes": self.bytes }));
+        }
+    }
+}
+
+/// `put`.
+pub fn put(session: &Session, source: &Path, target: &str, depth: Depth, as_json: bool) -> Result<()> {
+    let mut copied = Copied::default();
+    if source == Path::new("-") {
+        let progress = Progress::bytes(target, None, as_json);
+        put_file(session, &mut io::stdin(), absolute(target)?, masked(0o666), &progress, &mut copied)?;
+    } else {
+        let total = fs::metadata(source).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
+        let progress = Progress::bytes(target, total, as_json);
+        let target = into(session, absolute(target)?, source.file_name().map(OsStr::as_bytes))?;
+        put_tree(session, source, &target, depth, &progress, &mut copied)?;
+    }
+    session.sync()?;
+    copied.tell(target, as_json);
+    Ok(())
+}
+
+fn put_tree(
+    session: &Session,
+    source: &Path,
+    target: &[u8],
+    depth: Depth,
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<()> {
+    // A link that is named is followed, links in a tree are copied.
+    for entry in walkdir::WalkDir::new(source).follow_root_links(true) {
+        let entry = entry.with_context(|| format!("walk {}", source.display()))?;
+        let below = entry.path().strip_prefix(source).unwrap_or(entry.path());
+        let target = if below.as_os_str().is_empty() {
+            target.to_vec()
+        } else {
+            joined(target, below.as_os_str().as_bytes())
+        };
+        let metadata = fs::metadata(entry.path()).or_else(|_| fs::symlink_metadata(entry.path()));
+        let metadata = metadata.with_context(|| format!("look at {}", entry.path().display()))?;
+        progress.say(&shown(&target));
+        if entry.file_type().is_symlink() && entry.depth() > 0 {
+            let link = fs::read_link(entry.path())?;
+            session.make_link(&target, link.as_os_str().as_bytes())?;
+        } else if metadata.is_dir() {
+            if depth == Depth::One {
+                bail!(Usage(format!("{} is a directory; add -r", source.display())));
+            }
+            make_if_missing(session, &target, masked(metadata.mode()))?;
+        } else if metadata.is_file() {
+            let mut input =
+                fs::File::open(entry.path()).with_context(|| format!("open {}", entry.path().display()))?;
+            put_file(session, &mut input, &target, masked(metadata.mode()), progress, copied)?;
+            continue;
+        } else {
+            eprintln!("bearing: {} is left out: no file, directory or link", entry.path().display());
+            continue;
+        }
+        copied.entries += 1;
+    }
+    Ok(())
+}
+
+fn put_file(
+    session: &Session,
+    input: &mut dyn Read,
+    target: &[u8],
+    mode: Mode,
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<()> {
+    let file = session.open(target, OpenMode::Replace(mode))?;
+    let mut buffer = vec![0; PART_BYTES];
+    let mut offset = 0;
+    loop {
+        let length = input.read(&mut buffer).with_context(|| format!("store {}", shown(target)))?;
+        if length == 0 {
+            break;
+        }
+        file.write_at(offset, &buffer[..length])?;
+        offset += length as u64;
+        progress.add(length as u64);
+    }
+    file.close()?;
+    copied.entries += 1;
+    copied.bytes += offset;
+    Ok(())
+}
+
+fn make_if_missing(session: &Session, path: &[u8], mode: Mode) -> Result<()> {
+    match session.make_directory(path, mode) {
+        Err(PathError { reason: Reason::Refused(Code::Exists), .. })
+            if session.find(path, LastLink::Follow)?.attributes.is_directory() =>
+        {
+            Ok(())
+        }
+        other => Ok(other.map(drop)?),
+    }
+}
+
+/// `get`.
+pub fn get(session: &Session, source: &str, target: &Path, depth: Depth, as_json: bool) -> Result<()> {
+    let start = absolute(source)?;
+    let found = session.find(start, LastLink::Follow)?;
+    let mut copied = Copied::default();
+    let to = local_target(start, target);
+    if found.attributes.is_directory() {
+        if depth == Depth::One {
+            bail!(Usage(format!("{source} is a directory; add -r")));
+        }
+        get_tree(session, start, &to, &Progress::bytes(source, None, as_json), &mut copied)?;
+    } else {
+        let progress = Progress::bytes(source, Some(found.attributes.size), as_json);
+        get_file(session, start, &to, found.attributes.mode, &progress, &mut copied)?;
+    }
+    copied.tell(&to.display().to_string(), as_json);
+    Ok(())
+}
+
+/// Into a directory that is there, under the name that the source has.
+fn local_target(source: &[u8], target: &Path) -> PathBuf {
+    let name = source.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
+    match name {
+        Some(name) if target.is_dir() => target.join(OsStr::from_bytes(name)),
+        _ => target.to_owned(),
+    }
+}
+
+fn get_tree(
+    session: &Session,
+    source: &[u8],
+    target: &Path,
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<()> {
+    let start = source.len() - source.iter().rev().take_while(|byte| **byte == b'/').count();
+    walk(session, source, Order::AsListed, None, |event| {
+        let Event::Enter(entry) = event else { return Ok(()) };
+        let below = entry.path[start..].strip_prefix(b"/").unwrap_or(&entry.path[start..]);
+        let to = if below.is_empty() { target.to_owned() } else { target.join(OsStr::from_bytes(below)) };
+        progress.say(&shown(&entry.path));
+        match entry.file_type {
+            FileType::Directory => match fs::create_dir(&to) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && to.is_dir() => {}
+                other => other.with_context(|| format!("make {}", to.display()))?,
+            },
+            FileType::Symlink => {
+                let link = session.read_link(&entry.path)?;
+                std::os::unix::fs::symlink(OsStr::from_bytes(&link), &to)
+                    .with_context(|| format!("make the link {}", to.display()))?;
+            }
+            FileType::Regular => {
+                let mode = entry.attributes(session)?.mode;
+                return get_file(session, &entry.path, &to, mode, progress, copied);
+            }
+            _ => {
+                eprintln!("bearing: {} is left out: no file, directory or link", shown(&entry.path));
+                return Ok(());
+            }
+        }
+        copied.entries += 1;
+        Ok(())
+    })
+}
+
+fn get_file(
+    session: &Session,
+    source: &[u8],
+    target: &Path,
+    mode: Mode,
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<()> {
+    let file = session.open(source, OpenMode::Read)?;
+    let mut output = fs::File::create(target).with_context(|| format!("create {}", target.display()))?;
+    let size = copy_stored(&file, |offset, part| {
+        output.seek(SeekFrom::Start(offset))?;
+        output.write_all(part)?;
+        progress.add(part.len() as u64);
+        Ok(())
+    })
+    .with_context(|| format!("fetch {}", shown(source)))?;
+    output.set_len(size).with_context(|| format!("write {}", target.display()))?;
+    output.set_permissions(fs::Permissions::from_mode(masked(mode.bits()).bits()))?;
+    file.close()?;
+    copied.entries += 1;
+    copied.bytes += size;
+    Ok(())
+}
+
+/// Hands on what is stored of a file, by offset; holes are left out. Gives the file's size.
+fn copy_stored(file: &File, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+    let mut end = 0;
+    while let Some(start) = file.seek(end, SeekTarget::Data)? {
+        end = file.seek(start, SeekTarget::Hole)?.unwrap_or(start);
+        let mut offset = start;
+        while offset < end {
+            let part = file.read_at(offset, (end - offset).min(PART_BYTES as u64) as u32)?;
+            if part.is_empty() {
+                // It was cut meanwhile.
+                return Ok(offset);
+            }
+            take(offset, &part)?;
+            offset += part.len() as u64;
+        }
+    }
+    Ok(file.found().attributes.size.max(end))
+}
+
+/// `cat`.
+pub fn cat(session: &Session, paths: &[String]) -> Result<()> {
+    let mut output = io::stdout().lock();
+    for path in paths {
+        let file = session.open(absolute(path)?, OpenMode::Read)?;
+        let mut offset = 0;
+        loop {
+            let part = file.read_at(offset, PART_BYTES as u32).with_context(|| format!("print {path}"))?;
+            if part.is_empty() {
+                break;
+            }
+            output.write_all(&part)?;
+            offset += part.len() as u64;
+        }
+        file.close()?;
+    }
+    Ok(output.flush()?)
+}
+
+/// How much of a node a copy keeps besides its content and permission bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    Content,
+    /// Owner, group and times too.
+    All,
+}
+
+/// `cp`.
+pub fn copy(
+    session: &Session,
+    sources: &[String],
+    target: &str,
+    (depth, keep): (Depth, Keep),
+    as_json: bool,
+) -> Result<()> {
+    let progress = Progress::bytes(target, None, as_json);
+    let mut copied = Copied::default();
+    super::need_directory(session, sources.len(), absolute(target)?)?;
+    for source in sources {
+        let from = absolute(source)?;
+        let name = from.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
+        let to = into(session, absolute(target)?, name)?;
+        copy_tree(session, from, &to, (depth, keep), &progress, &mut copied)?;
+    }
+    session.sync()?;
+    copied.tell(target, as_json);
+    Ok(())
+}
+
+fn copy_tree(
+    session: &Session,
+    source: &[u8],
+    target: &[u8],
+    (depth, keep): (Depth, Keep),
+    progress: &Progress,
+    copied: &mut Copied,
+) -> Result<()> {
+    let start = source.len() - source.iter().rev().take_while(|byte| **byte == b'/').count();
+    let inside = [&source[..start], b"/"].concat();
+    if target == &source[..start] || target.starts_with(&inside) {
+        bail!(Usage(format!("{} cannot be copied into itself", shown(source))));
+    }
+    walk(session, source, Order::AsListed, None, |event| {
+        let (entry, is_left) = match event {
+            Event::Enter(entry) => (entry, false),
+            Event::Leave(entry) => (entry, true),
+        };
+        let to = [target, &entry.path[start..]].concat();
+        let attributes = entry.attributes(session)?;
+        progress.say(&shown(&entry.path));
+        if is_left {
+            // What was put in changed its times.
+            return keep_attributes(session, &to, &attributes, keep);
+        }
+        match entry.file_type {
+            FileType::Directory if depth == Depth::One => {
+                bail!(Usage(format!("{} is a directory; add -r", shown(source))))
+            }
+            FileType::Directory => make_if_missing(session, &to, masked(attributes.mode.bits()))?,
+            FileType::Symlink => drop(session.make_link(&to, &session.read_link(&entry.path)?)?),
+            FileType::Regular => {
+                let from = session.open(&entry.path, OpenMode::Read)?;
+                let file = session.open(&to, OpenMode::Replace(masked(attributes.mode.bits())))?;
+                let size = copy_stored(&from, |offset, part| {
+                    progress.add(part.len() as u64);
+                    Ok(file.write_at(offset, part)?)
+                })?;
+                // What ends in a hole is not longer by what was written.
+                file.make_longer(size)?;
+                file.close()?;
+                from.close()?;
+                copied.bytes += size;
+            }
+            _ => {
+                eprintln!("bearing: {} is left out: no file, directory or link", shown(&entry.path));
+                return Ok(());
+            }
+        }
+        copied.entries += 1;
+        if entry.file_type == FileType::Directory {
+            return Ok(());
+        }
+        keep_attributes(session, &to, &attributes, keep)
+    })
+}
+
+fn keep_attributes(session: &Session, path: &[u8], attributes: &Attributes, keep: Keep) -> Result<()> {
+    if keep == Keep::Content {
+        return Ok(());
+    }
+    let is_link = attributes.file_type == FileType::Symlink;
+    let owner = AttributeChange {
+        uid: Some(attributes.uid),
+        gid: Some(attributes.gid),
+        ..AttributeChange::default()
+    };
+    session.set_attributes(path, LastLink::Keep, owner)?;
+    let to = |time: Wall| Some(TimeChange::To(time));
+    // After the owner: a change of owner takes set-user-id away.
+    let rest = AttributeChange {
+        mode: (!is_link).then_some(attributes.mode),
+        accessed: to(attributes.accessed),
+        modified: to(attributes.modified),
+        ..AttributeChange::default()
+    };
+    session.set_attributes(path, LastLink::Keep, rest)?;
+    Ok(())
+}
