@@ -160,12 +160,12 @@ fn measure(stage: &Stage, root: &Path, subject: &Subject, args: &BenchTreeArgs) 
 /// The comments that hold for all of the run, from those of its first part.
 fn heading(text: &str, args: &BenchTreeArgs) -> String {
     let mut head = format!(
-        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {} -- {}\n",
+        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {} --{}\n",
         args.repetitions,
         args.metadata,
         args.data,
         args.data_copies,
-        args.more.join(" ")
+        args.more.iter().map(|word| format!(" {word}")).collect::<String>()
     );
     let kept = ["# date", "# commit", "# machine", "# caches", "# sizes"];
     for line in text.lines().filter(|line| kept.iter().any(|kept| line.starts_with(kept))) {
