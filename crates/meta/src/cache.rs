@@ -4,9 +4,10 @@
 //! Invariant: a record leaves the overlay only when the store has confirmed its apply. Store commands run in order, so whatever was read
 //! before that is delivered before the confirmation, while the overlay still corrects it.
 
+use crate::file_extents::{FileExtents, Known};
 use crate::key::Key;
 use crate::record::Record;
-use bearing_types::LogIndex;
+use bearing_types::{LogIndex, NodeId};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::RangeInclusive;
@@ -27,6 +28,7 @@ pub struct Cache {
     young: Map,
     old: Map,
     generation_entries_max: usize,
+    extents: FileExtents,
 }
 
 type Map = HashMap<Key, Option<Record>, BuildHasherDefault<KeyHasher>>;
@@ -39,6 +41,7 @@ impl Cache {
             young: Map::default(),
             old: Map::default(),
             generation_entries_max: (entries_max / 2).max(512),
+            extents: FileExtents::default(),
         }
     }
 
@@ -76,9 +79,20 @@ impl Cache {
         for key in keys {
             if self.overlay.get(&key).is_some_and(|slot| slot.index <= up_to) {
                 let slot = self.overlay.remove(&key).expect("seen just now");
+                self.extents.applied(&key, slot.record.as_ref());
                 self.insert_clean(key, slot.record);
             }
         }
+    }
+
+    /// Takes what the store said of a range.
+    pub fn range_loaded(&mut self, keys: &RangeInclusive<Key>, count_max: usize, pairs: &[(Key, Record)]) {
+        self.extents.range_loaded(keys, count_max, pairs);
+    }
+
+    /// What the store holds of a file's extents, without the overlay; `None` if it must be asked.
+    pub fn extents(&mut self, node: NodeId) -> Option<&Known> {
+        self.extents.get(node)
     }
 
     /// The overlay's part of a range of keys, deletions included.
@@ -144,7 +158,6 @@ impl Hasher for KeyHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::NodeId;
     use bearing_types::Wall;
 
     fn mark(time: i64) -> Option<Record> {

@@ -25,17 +25,16 @@ pub(crate) fn overlapping(
     }
     // No extent is longer than a frame, so none that starts earlier reaches `start`.
     let mut from = start.saturating_sub(u64::from(PAYLOAD_BYTES_MAX));
+    let overlaps = |(offset, extent): &(u64, ExtentRecord)| offset + u64::from(extent.length) > start;
+    if let Some(pairs) = view.extents_held(node, from..=end - 1)? {
+        return Ok(pairs.into_iter().map(extent).filter(overlaps).take(count_max).collect());
+    }
     let mut found = BTreeMap::new();
     loop {
         let keys = Key::Extent(node, from)..=Key::Extent(node, end - 1);
         let pairs = view.range(keys.clone(), count_max)?;
         let (full, last) = (view.range_was_full(&keys, count_max), pairs.last().map(|(key, _)| *key));
-        found.extend(
-            pairs
-                .into_iter()
-                .map(extent)
-                .filter(|(offset, extent)| offset + u64::from(extent.length) > start),
-        );
+        found.extend(pairs.into_iter().map(extent).filter(overlaps));
         // A page may hold extents that end before `start` and nothing else: then what is asked for lies on the next.
         match last {
             Some(Key::Extent(_, offset)) if full && found.len() < count_max && offset < end - 1 => {

@@ -182,6 +182,7 @@ impl MetaServer {
             }
         }
         for (slot, pairs) in job.context.ranges.iter_mut().zip(decoded) {
+            tablet.cache.range_loaded(&slot.keys, slot.count_max, &pairs);
             slot.pairs = Some(pairs);
         }
         self.ready.push_back(id);

@@ -4,11 +4,12 @@
 use crate::cache::Cache;
 use crate::config::Config;
 use crate::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
+use crate::file_extents::{self, EXTENTS_MAX, Known};
 use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
 use crate::opens::OpenTable;
 use crate::parts;
-use crate::record::{ChunkRecord, FragmentRecord, NameRecord, NodeRecord, Record};
+use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, NameRecord, NodeRecord, Record};
 use crate::tablet::LockedBy;
 use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
 use bearing_proto::data::DataCall;
@@ -264,13 +265,50 @@ impl<'a> View<'a> {
         // Beyond the last pair of a full read the store was not asked, so nothing can be said there.
         let full = stored.len() >= count_max;
         let last = stored.last().map(|(key, _)| *key).filter(|_| full).unwrap_or(*keys.end());
+        let stored = stored.clone();
+        self.overlaid(stored, *keys.start()..=last)
+    }
+
+    /// The extents of a file that begin in a range of offsets, if the file has so few that all are held or are to be; `None`: ask for the range.
+    pub fn extents_held(
+        &mut self,
+        node: NodeId,
+        offsets: RangeInclusive<u64>,
+    ) -> Decide<Option<Vec<(Key, Record)>>> {
+        let keys = Key::Extent(node, *offsets.start())..=Key::Extent(node, *offsets.end());
+        let stored = match self.cache.extents(node) {
+            Some(Known::TooMany) => return Ok(None),
+            Some(Known::All(extents)) => {
+                let pair = |(offset, extent): (&u64, &ExtentRecord)| {
+                    (Key::Extent(node, *offset), Record::Extent(*extent))
+                };
+                extents.range(offsets).map(pair).collect()
+            }
+            None => {
+                let whole = file_extents::whole(node);
+                let pairs = self.range(whole.clone(), EXTENTS_MAX)?;
+                if self.range_was_full(&whole, EXTENTS_MAX) {
+                    return Ok(None);
+                }
+                return Ok(Some(pairs.into_iter().filter(|(key, _)| keys.contains(key)).collect()));
+            }
+        };
+        self.overlaid(stored, keys).map(Some)
+    }
+
+    /// What the store holds of a range, as it is with all that was logged since.
+    fn overlaid(
+        &mut self,
+        stored: Vec<(Key, Record)>,
+        keys: RangeInclusive<Key>,
+    ) -> Decide<Vec<(Key, Record)>> {
         let others = |(key, _): &(&Key, &LockedBy)| self.locked_by_others(key);
-        if let Some((key, _)) = self.locked.range(*keys.start()..=last).find(others) {
+        if let Some((key, _)) = self.locked.range(keys.clone()).find(others) {
             return Err(Stop::Locked(*key));
         }
-        let mut merged: BTreeMap<Key, Record> = stored.iter().cloned().collect();
+        let mut merged: BTreeMap<Key, Record> = stored.into_iter().collect();
         let mut read_index = self.read_index;
-        for (key, slot) in self.cache.overlay(*keys.start()..=last) {
+        for (key, slot) in self.cache.overlay(keys.clone()) {
             read_index = read_index.max(slot.index);
             match &slot.record {
                 Some(record) => merged.insert(*key, record.clone()),
@@ -278,7 +316,7 @@ impl<'a> View<'a> {
             };
         }
         self.read_index = read_index;
-        for (key, record) in self.batch.range(*keys.start()..=last) {
+        for (key, record) in self.batch.range(keys) {
             match record {
                 Some(record) => merged.insert(*key, record.clone()),
                 None => merged.remove(key),
