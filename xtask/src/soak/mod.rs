@@ -47,6 +47,8 @@ enum Soak {
     Stress,
     /// rsync -a twice: the second moves nothing
     Rsync,
+    /// pjdfstest: as root on the mount and beside it on the local disk; none fails, no more are skipped
+    Pjdfstest,
 }
 
 impl Soak {
@@ -58,6 +60,7 @@ impl Soak {
             Soak::Fio => include_str!("fio.sh"),
             Soak::Stress => include_str!("stress.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
+            Soak::Pjdfstest => include_str!("pjdfstest.sh"),
         }
     }
 
@@ -65,7 +68,7 @@ impl Soak {
     fn options(self) -> &'static str {
         match self {
             Soak::Sqlite | Soak::Stress => "locks=local",
-            Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync => "",
+            Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync | Soak::Pjdfstest => "",
         }
     }
 }
