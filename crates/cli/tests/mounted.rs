@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{TestCluster, bearing, kill, shell, wait_for};
+use common::{TestCluster, bearing, can_mount, kill, shell, wait_for};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -13,15 +13,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Whether this machine can mount; says so if not.
-fn can_mount() -> bool {
-    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    if let Err(error) = &device {
-        eprintln!("skipped: /dev/fuse cannot be opened ({error})");
-    }
-    device.is_ok()
-}
 
 fn shown(path: &Path) -> &str {
     path.to_str().expect("plain names")
@@ -211,9 +202,7 @@ fn bench_tree_sees_through_a_second_mount_all_that_it_did_through_the_first() {
         return;
     }
     let cluster = TestCluster::mounted("bench");
-    let second = cluster.root().join("second");
-    fs::create_dir(&second).unwrap();
-    bearing(&["mount", &cluster.dir(), shown(&second)]).ok();
+    let second = cluster.mount_again();
     let mnt = cluster.mnt();
     let flags =
         ["bench", "tree", shown(&mnt), "--also", shown(&second), "--files", "40", "--small-files", "60"];

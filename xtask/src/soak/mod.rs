@@ -45,6 +45,8 @@ enum Soak {
     Fio,
     /// stress-ng: its filesystem stressors one after the other
     Stress,
+    /// cargo build and test of a small crate, and again after a change
+    Cargo,
     /// rsync -a twice: the second moves nothing
     Rsync,
     /// pjdfstest: as root on the mount and beside it on the local disk; none fails, no more are skipped
@@ -59,6 +61,7 @@ impl Soak {
             Soak::Sqlite => include_str!("sqlite.sh"),
             Soak::Fio => include_str!("fio.sh"),
             Soak::Stress => include_str!("stress.sh"),
+            Soak::Cargo => include_str!("cargo.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
         }
@@ -67,7 +70,7 @@ impl Soak {
     /// How the mounts are made. SQLite wants locks; on one mount local ones will do.
     fn options(self) -> &'static str {
         match self {
-            Soak::Sqlite | Soak::Stress => "locks=local",
+            Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync | Soak::Pjdfstest => "",
         }
     }

@@ -78,6 +78,15 @@ pub fn wait_for(what: &str, patience: Duration, mut condition: impl FnMut() -> b
     }
 }
 
+/// Whether this machine can mount; says so if not.
+pub fn can_mount() -> bool {
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &device {
+        eprintln!("skipped: /dev/fuse cannot be opened ({error})");
+    }
+    device.is_ok()
+}
+
 /// A directory for a cluster and its mount.
 pub struct TestCluster {
     root: PathBuf,
@@ -99,6 +108,14 @@ impl TestCluster {
         let cluster = TestCluster::new(name);
         cluster.up(&["--mount", cluster.mnt().to_str().expect("plain names")]).ok();
         cluster
+    }
+
+    /// Mounts it at a further point, which the test unmounts.
+    pub fn mount_again(&self) -> PathBuf {
+        let point = self.root.join("second");
+        fs::create_dir(&point).expect("a mount point");
+        bearing(&["mount", &self.dir(), point.to_str().expect("plain names")]).ok();
+        point
     }
 
     /// A small cluster without a mount.
