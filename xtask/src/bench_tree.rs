@@ -42,14 +42,18 @@ pub struct BenchTreeArgs {
     /// Copies of data
     #[arg(long, default_value_t = 1)]
     data_copies: u32,
+    /// A further filesystem, mounted already, perhaps twice: NAME=EMPTY-DIRECTORY[=THE-SAME-THROUGH-ANOTHER-MOUNT]
+    #[arg(long, value_name = "NAME=PATH[=PATH2]", value_parser = beside)]
+    beside: Vec<Subject>,
     /// Handed on to `bearing bench tree`, such as: -- --files 1000 --only files
     #[arg(last = true)]
     more: Vec<String>,
 }
 
 /// One filesystem to measure on.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Subject {
-    name: &'static str,
+    name: String,
     path: PathBuf,
     also: Option<PathBuf>,
 }
@@ -72,7 +76,8 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
         None => release_build(root)?,
     };
     let stage = Stage::new(root.join("target/bench-tree"), program)?;
-    let subjects = set(&stage, args)?;
+    let mut subjects = set(&stage, args)?;
+    subjects.extend(args.beside.iter().cloned());
     let out = match &args.out {
         Some(out) => out.clone(),
         None => root.join("bench/runs").join(format!("{}-tree.csv", said("date", &["-u", "+%F"])?)),
@@ -125,9 +130,10 @@ fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
     }
     let servers = Servers { metadata: args.metadata, data: args.data, data_copies: args.data_copies };
     let bearing = stage.start(servers, "")?;
-    let twice = |name, [path, also]: [PathBuf; 2]| Subject { name, path, also: Some(also) };
+    let twice =
+        |name: &str, [path, also]: [PathBuf; 2]| Subject { name: name.to_owned(), path, also: Some(also) };
     Ok(vec![
-        Subject { name: "local", path: local, also: None },
+        Subject { name: "local".to_owned(), path: local, also: None },
         twice(CEILING, points),
         twice("bearing", bearing),
     ])
@@ -152,19 +158,35 @@ fn measure(stage: &Stage, root: &Path, subject: &Subject, args: &BenchTreeArgs) 
     if let Some(also) = &subject.also {
         bench.arg("--also").arg(also);
     }
-    bench.args(["--repetitions", "1", "--name", subject.name]).arg("--csv").arg(&csv).args(&args.more);
+    bench.args(["--repetitions", "1", "--name", &subject.name]).arg("--csv").arg(&csv).args(&args.more);
     ran(&mut bench)?;
     std::fs::read_to_string(&csv).with_context(|| format!("read {}", csv.display()))
+}
+
+/// What `--beside` says.
+fn beside(text: &str) -> std::result::Result<Subject, String> {
+    let fields: Vec<&str> = text.split('=').collect();
+    let subject = |name: &str, path: &str, also: Option<&str>| Subject {
+        name: name.to_owned(),
+        path: PathBuf::from(path),
+        also: also.map(PathBuf::from),
+    };
+    match fields[..] {
+        [name, path] if !name.contains(',') => Ok(subject(name, path, None)),
+        [name, path, also] if !name.contains(',') => Ok(subject(name, path, Some(also))),
+        _ => Err("write it like moosefs=/mnt/a/empty=/mnt/b/empty".to_owned()),
+    }
 }
 
 /// The comments that hold for all of the run, from those of its first part.
 fn heading(text: &str, args: &BenchTreeArgs) -> String {
     let mut head = format!(
-        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {} --{}\n",
+        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {}{} --{}\n",
         args.repetitions,
         args.metadata,
         args.data,
         args.data_copies,
+        args.beside.iter().map(|subject| format!(" --beside {}=..", subject.name)).collect::<String>(),
         args.more.iter().map(|word| format!(" {word}")).collect::<String>()
     );
     let kept = ["# date", "# commit", "# machine", "# caches", "# sizes"];
@@ -214,6 +236,10 @@ fn ratios(rows: &[Row]) -> String {
             keys.push(key);
         }
     }
+    let mut subjects: Vec<&str> = rows.iter().map(|row| row.subject.as_str()).collect();
+    subjects.sort_unstable();
+    subjects.dedup();
+    subjects.retain(|subject| *subject != CEILING);
     for (phase, processes) in keys {
         let median = |subject: &str| {
             let mut seconds: Vec<f64> = rows
@@ -229,7 +255,7 @@ fn ratios(rows: &[Row]) -> String {
         let Some(ceiling) = median(CEILING) else { continue };
         write!(text, "{phase:<14} x{processes}: {CEILING} {ceiling:.3} s")
             .expect("a string takes everything");
-        for subject in ["bearing", "local"] {
+        for subject in &subjects {
             if let Some(seconds) = median(subject) {
                 write!(text, ", {subject} {seconds:.3} s = {:.2}", ceiling / seconds)
                     .expect("a string takes everything");
@@ -279,6 +305,14 @@ mod tests {
         }
         let text = ratios(&rows);
         assert!(text.contains("bearing 2.000 s = 0.50"), "{text}");
+    }
+
+    #[test]
+    fn a_further_filesystem_has_a_name_a_path_and_perhaps_another() {
+        let also = |text| beside(text).map(|subject| (subject.name, subject.also.is_some()));
+        assert_eq!(also("a=/b"), Ok(("a".to_owned(), false)));
+        assert_eq!(also("a=/b=/c"), Ok(("a".to_owned(), true)));
+        assert!(also("a").is_err() && also("a=b=c=d").is_err() && also("a,b=/c").is_err());
     }
 
     #[test]
