@@ -84,6 +84,13 @@ Examples:
   bearing fs find / --name '*.log' --larger 1000000
   bearing fs find /home --kind directory --depth 1";
 
+const XATTR_EXAMPLES: &str = "\
+Examples:
+  bearing fs xattr /notes.txt                       all, with their values
+  bearing fs xattr /notes.txt user.origin           this one's value, byte by byte
+  bearing fs xattr /notes.txt user.origin scanner   set it
+  bearing fs xattr -x /notes.txt user.origin        remove it";
+
 const CHMOD_EXAMPLES: &str = "\
 Examples:
   bearing fs chmod 640 /notes.txt
@@ -318,6 +325,19 @@ pub enum FsCommand {
         /// And of all below
         #[arg(short, long)]
         recursive: bool,
+    },
+    /// Show, set or remove extended attributes
+    #[command(after_help = XATTR_EXAMPLES)]
+    Xattr {
+        /// Of what
+        path: String,
+        /// Only this one
+        name: Option<String>,
+        /// Set it to this
+        value: Option<String>,
+        /// Remove it
+        #[arg(short = 'x', long)]
+        remove: bool,
     },
     /// Store a local file; into TARGET if that is a directory
     Put {

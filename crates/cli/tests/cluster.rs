@@ -403,6 +403,13 @@ fn fs_does_with_trees_what_people_expect() {
     run("chown -r 7:8 /x").ok();
     assert_eq!(mode("/x/copy/a/link"), ("0777".to_owned(), Some(7), Some(8)));
 
+    run("xattr /x/one.txt user.origin scanner").ok();
+    assert_eq!(run("xattr /x/one.txt").ok(), "user.origin=scanner\n");
+    assert_eq!(run("xattr /x/one.txt user.origin").ok(), "scanner");
+    run("xattr --remove /x/one.txt user.origin").ok();
+    assert_eq!(run("xattr /x/one.txt").ok(), "");
+    assert!(run("xattr --remove /x/one.txt").refused(2).contains("name of the attribute"));
+
     assert!(run("rm /x").refused(2).contains("add -r"));
     assert!(run("rm -r /").refused(2).contains("cannot be removed"));
     // The first error is the answer, the others are told too, and what can be done is done.

@@ -6,6 +6,7 @@ mod progress;
 mod show;
 mod transfer;
 mod walk;
+mod xattr;
 
 use crate::args::{Fs, FsCommand};
 use crate::connect;
@@ -48,6 +49,9 @@ fn carry_out(session: &Session, command: &FsCommand, as_json: bool) -> Result<()
         }
         FsCommand::Chown { owner, paths, recursive } => {
             change::change_owner(session, owner, paths, reach(recursive), as_json)
+        }
+        FsCommand::Xattr { path, name, value, remove } => {
+            xattr::run(session, path, (name.as_deref(), value.as_deref()), *remove, as_json)
         }
         FsCommand::Cp { sources, target, recursive, preserve } => {
             let keep = if *preserve { Keep::All } else { Keep::Content };

@@ -1,0 +1,55 @@
+//! Extended attributes: listing, reading, setting, removing.
+
+use super::absolute;
+use crate::failure::Usage;
+use crate::names::shown;
+use anyhow::{Result, bail};
+use bearing_mount::session::Session;
+use bearing_mount::{XattrChange, XattrMode};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// `xattr`.
+pub fn run(
+    session: &Session,
+    path: &str,
+    (name, value): (Option<&str>, Option<&str>),
+    remove: bool,
+    as_json: bool,
+) -> Result<()> {
+    let target = absolute(path)?;
+    let change = |name: &str, change| Ok(session.set_xattr(target, name.as_bytes(), change)?);
+    match (name, value, remove) {
+        (Some(name), None, true) => change(name, XattrChange::Remove),
+        (_, _, true) => bail!(Usage("to remove, give the path and the name of the attribute".to_owned())),
+        (Some(name), Some(value), false) => {
+            let value = value.as_bytes().to_vec();
+            change(name, XattrChange::Set { value, mode: XattrMode::Any })
+        }
+        (Some(name), None, false) => {
+            let value = session.xattr(target, name.as_bytes())?;
+            if as_json {
+                println!("{}", json!({ "name": name, "value": shown(&value) }));
+                return Ok(());
+            }
+            Ok(io::stdout().write_all(&value)?)
+        }
+        (None, _, false) => list(session, target, as_json),
+    }
+}
+
+fn list(session: &Session, path: &[u8], as_json: bool) -> Result<()> {
+    let mut values: Vec<Value> = Vec::new();
+    for name in session.xattrs(path)? {
+        let value = session.xattr(path, &name)?;
+        if as_json {
+            values.push(json!({ "name": shown(&name), "value": shown(&value) }));
+        } else {
+            println!("{}={}", shown(&name), shown(&value));
+        }
+    }
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&values)?);
+    }
+    Ok(())
+}
