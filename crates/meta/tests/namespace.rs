@@ -114,7 +114,7 @@ fn what_a_client_did_not_mean_is_not_removed() {
             assert_eq!(cluster.call(ALICE, position(&root, at), call.clone()), Err(Code::Stale), "{call:?}");
         }
         for (call, at) in [(rename(a, Some(b)), "b"), (rmdir(d), "d")] {
-            assert_eq!(cluster.call(ALICE, position(&root, at), call), Ok(Body::Done));
+            cluster.call(ALICE, position(&root, at), call).unwrap();
         }
     });
 }

@@ -2,9 +2,10 @@
 
 use super::{Grants, node_keys};
 use crate::cache::{Directory, Named};
+use crate::event::Invalidation;
 use crate::hub::Hub;
 use crate::operation::Answer;
-use bearing_proto::client::{Call, Handle, LeaseKey, RenameMode};
+use bearing_proto::client::{Body, Call, Handle, LeaseKey, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Name};
 
 /// A name in a directory.
@@ -47,12 +48,20 @@ impl Hub {
                 // Nothing goes by an exchange.
                 keep_open: mode != RenameMode::Exchange && self.keep_open(replaced),
             };
-            let moving = self.change(keys, to.position(target.name), call, |state, _| {
+            let moving = self.change(keys, to.position(target.name), call, |state, answered| {
+                if let Body::Entry(view, _) = answered.body {
+                    state.take_entry(&to, target.name, view, &answered.stamp);
+                }
                 let exchanged = replaced.filter(|_| mode == RenameMode::Exchange);
                 for (named, place) in [(Some(moved), target), (exchanged, source)] {
-                    if let Some(named) = named.filter(|named| named.file_type != FileType::Directory) {
-                        state.cache.note_name(named.node.node, place.directory.node, place.name);
+                    let Some(named) = named else { continue };
+                    let directory = place.directory.node;
+                    if named.file_type != FileType::Directory {
+                        state.cache.note_name(named.node.node, directory, place.name);
                     }
+                    // It would serve it for as long as it was told of the other name, which nobody leases us any more.
+                    let name = place.name.clone();
+                    state.invalidate(vec![Invalidation::Entry { directory, name }]);
                 }
             });
             match moving.await {

@@ -56,7 +56,11 @@ pub(super) fn decide(
     view.require(to.position())?;
     view.admit(from_grant, who, Permission::CHANGE_ENTRIES)?;
     view.admit(to_grant, who, Permission::CHANGE_ENTRIES)?;
-    change(view, from, to, who, mode, known)
+    change(view, from, to, who, mode, known)?;
+    // A kernel keeps under the new name what it knew of the old one: so the new name is leased with the answer.
+    let (directory, hash) = (to.directory().node, to.hash());
+    let entry = namespace::find_existing(view, directory, hash, to.name)?.entry;
+    Ok(Body::Entry(namespace::entry_view(view, directory, hash, &entry)?, None))
 }
 
 /// Moves the name from the one end to the other, or lets both change places. The new name is here, and who asks may change entries at both ends.
