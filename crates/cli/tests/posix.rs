@@ -4,13 +4,16 @@
 
 mod common;
 
+use bearing_types::{Acl, Gid, Named, Uid};
 use common::{TestCluster, bearing};
 use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Two mounts of one cluster, unmounted at the end.
 struct TwoMounts {
@@ -111,6 +114,10 @@ fn two_names_change_places_and_both_mounts_see_it() {
     assert_eq!(rename(&a, &a.with_file_name("none"), libc::RENAME_EXCHANGE), Err(libc::ENOENT));
     assert_eq!(rename(&a, &b, libc::RENAME_NOREPLACE), Err(libc::EEXIST));
     assert_eq!(rename(&a, &a.with_file_name("c"), libc::RENAME_WHITEOUT), Err(libc::EINVAL));
+    fs::rename(&a, a.with_file_name("moved")).unwrap();
+    assert!(a2.with_file_name("moved").is_file());
+    fs::remove_file(a2.with_file_name("moved")).unwrap();
+    assert!(!a.with_file_name("moved").exists(), "a kernel does not go by what it knew of the old name");
     let within = b.join("inner");
     assert_eq!(rename(b.parent().unwrap(), &within, libc::RENAME_EXCHANGE), Err(libc::EINVAL));
 }
@@ -150,4 +157,58 @@ fn extended_attributes_are_those_of_linux_and_both_mounts_see_them() {
     told(unsafe { libc::mkfifo(text(&link).as_ptr(), 0o666) } as isize).unwrap();
     assert_eq!(set(&link, "user.a", b"", 0), Err(libc::EPERM));
     set(&link, "trusted.a", b"", 0).unwrap();
+}
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// Whether a shell of this user can do it.
+fn can(uid: u32, script: &str) -> bool {
+    let mut shell = Command::new("bash");
+    shell.args(["-euc", script]).uid(uid).gid(uid).output().expect("bash is there").status.success()
+}
+
+#[test]
+fn access_control_lists_decide_in_the_kernel_and_at_the_servers_alike() {
+    let Some(mounts) = TwoMounts::new("acls") else { return };
+    let [directory, there] = mounts.both("d");
+    fs::create_dir(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    let named = Named { users: vec![(Uid(4001), 7)], group: 0, groups: vec![(Gid(4002), 5)] };
+    let acl = Acl { owner: 7, other: 0, named, mask: Some(7) };
+    let make = |name: &str| format!("umask 077; : > {}/{name}", there.display());
+    let read = |name: &str| format!("cat {}/{name}", there.display());
+    assert!(!can(4001, &make("early")));
+    set(&directory, ACCESS, &acl.encode(), 0).unwrap();
+    set(&directory, DEFAULT, &acl.encode(), 0).unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().mode() & 0o7777, 0o770);
+    assert_eq!(get(&there, ACCESS, 200).unwrap(), acl.encode());
+    assert_eq!(get(&there, DEFAULT, 200).unwrap(), acl.encode());
+    // One user may write, a group may look, nobody else may do anything.
+    assert!(can(4001, &make("made")) && !can(4002, &make("refused")) && !can(4003, &make("refused")));
+    assert!(can(4002, &format!("ls {}", there.display())) && !can(4003, &format!("ls {}", there.display())));
+    // The default list stands for the umask.
+    let made = directory.join("made");
+    assert_eq!(fs::metadata(&made).unwrap().mode() & 0o7777, 0o660);
+    assert_eq!(get(&made, ACCESS, 200).unwrap(), Acl { owner: 6, mask: Some(6), ..acl.clone() }.encode());
+    assert!(can(4002, &read("made")) && !can(4003, &read("made")));
+    // The mask is the group's part of the mode, whichever mount says so.
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!can(4002, &read("made")) && can(4001, &read("made")), "it is 4001's own");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(!can(4001, &make("late")) && !can(4002, &format!("ls {}", there.display())));
+    remove(&directory, ACCESS).unwrap();
+    remove(&directory, DEFAULT).unwrap();
+    assert_eq!(list(&there).unwrap(), "");
+    // Elsewhere the umask counts.
+    let [plain, _] = mounts.both("plain");
+    let script = format!("umask 027; : > {}; mkdir {}.d", plain.display(), plain.display());
+    assert!(can(0, &script));
+    let modes =
+        [plain.clone(), plain.with_extension("d")].map(|path| fs::metadata(path).unwrap().mode() & 0o7777);
+    assert_eq!(modes, [0o640, 0o750]);
+    assert_eq!(set(&plain, DEFAULT, &acl.encode(), 0), Err(libc::EACCES));
+    // A version that nobody knows, and an entry that is cut short.
+    assert_eq!(set(&plain, ACCESS, b"nonsense", 0), Err(libc::EOPNOTSUPP));
+    assert_eq!(set(&plain, ACCESS, &acl.encode()[..11], 0), Err(libc::EINVAL));
 }

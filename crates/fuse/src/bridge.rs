@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::gate::Trust;
 use crate::inodes::{Inode, Inodes};
 use bearing_mount::{AttributeChange, Caller, Found, Handle, NewNode, Operation, RenameMode};
-use bearing_types::{Code, Credentials, FileType, Mode, Name, Outcome};
+use bearing_types::{Code, Credentials, FileType, Mode, Name, Outcome, XattrName, XattrSpace};
 use fuser::{INodeNo, RenameFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -96,6 +96,20 @@ impl Bridge {
         let Inode { handle: node, file_type } = self.inode(number)?;
         let file = file.and_then(|file| self.files.writable(file));
         self.caller.found(Operation::SetAttributes { node, file_type, who, change, file })
+    }
+
+    /// The mode that something new is asked for with. The umask counts unless the directory has a default access control list.
+    pub fn masked(&self, parent: INodeNo, mode: u32, umask: u32, who: &Credentials) -> Outcome<u32> {
+        let umask = umask & 0o777;
+        let list = XattrName::of_list(XattrSpace::DefaultList).filter(|_| mode & umask != 0);
+        let Some(name) = list else { return Ok(mode) };
+        let (node, who) = (self.handle(parent)?, who.clone());
+        // Mostly answered from what is known of the directory.
+        match self.caller.bytes(Operation::Xattr { node, file_type: FileType::Directory, who, name }) {
+            Ok(_) => Ok(mode),
+            Err(Code::NoData) => Ok(mode & !umask),
+            Err(code) => Err(code),
+        }
     }
 
     /// Makes a file or special file without opening it.
@@ -262,6 +276,15 @@ mod tests {
         let (caller, bridge) = bridge(vec![Ok(Answer::Found(found(1, FileType::Directory)))]);
         bridge.set_attributes(INodeNo::ROOT, AttributeChange::default(), None, Credentials::ROOT).unwrap();
         assert!(matches!(caller.asked()[..], [Operation::Attributes { .. }]));
+    }
+
+    #[test]
+    fn the_umask_counts_unless_a_default_list_stands_for_it_and_is_not_asked_about_in_vain() {
+        let (caller, bridge) = bridge(vec![Err(Code::NoData), Ok(Answer::Xattr(vec![1])), Err(Code::Stale)]);
+        let masked = |mode| bridge.masked(INodeNo::ROOT, mode, 0o022, &Credentials::ROOT);
+        assert_eq!(masked(0o644), Ok(0o644));
+        assert!(caller.asked().is_empty());
+        assert_eq!((masked(0o666), masked(0o666), masked(0o666)), (Ok(0o644), Ok(0o666), Err(Code::Stale)));
     }
 
     #[test]

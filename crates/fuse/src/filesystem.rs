@@ -40,12 +40,15 @@ const NAME_BYTES_MAX: u32 = 255;
 
 /// What the kernel may do, beyond what the library asks for by itself (asynchronous reads, large writes). Not asked for: the writeback cache,
 /// because bytes would wait in the kernel where no recall finds them.
-const CAPABILITIES: [InitFlags; 5] = [
+const CAPABILITIES: [InitFlags; 7] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO),
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    // Access control lists are asked for and judged, and the umask is left to us: where a default list is, it does not count.
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
 ];
 /// With these the kernel sends us locks instead of keeping them to itself.
 const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
@@ -135,11 +138,6 @@ fn reply_xattr(result: Outcome<Vec<u8>>, size: u32, reply: ReplyXattr) {
     }
 }
 
-/// The kernel has applied the umask already, unless it was asked not to; doing it again changes nothing.
-fn masked(mode: u32, umask: u32) -> u32 {
-    mode & !(umask & 0o777)
-}
-
 impl Filesystem for Requests {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let locks: &[InitFlags] = if self.locks == Locks::Refused { &LOCK_CAPABILITIES } else { &[] };
@@ -213,8 +211,11 @@ impl Filesystem for Requests {
         reply: ReplyEntry,
     ) {
         let who = self.groups.credentials(request);
-        let mode = masked(mode, umask);
-        self.tell_entry(|bridge| bridge.make_node(parent, name, mode, device, who), reply);
+        let make = |bridge: &Bridge| {
+            let mode = bridge.masked(parent, mode, umask, &who)?;
+            bridge.make_node(parent, name, mode, device, who)
+        };
+        self.tell_entry(make, reply);
     }
 
     fn mkdir(
@@ -226,8 +227,12 @@ impl Filesystem for Requests {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (mode, who) = (Mode::new(masked(mode, umask)), self.groups.credentials(request));
-        self.tell_entry(|bridge| bridge.make_directory(parent, name, mode, who), reply);
+        let who = self.groups.credentials(request);
+        let make = |bridge: &Bridge| {
+            let mode = Mode::new(bridge.masked(parent, mode, umask, &who)?);
+            bridge.make_directory(parent, name, mode, who)
+        };
+        self.tell_entry(make, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -280,9 +285,11 @@ impl Filesystem for Requests {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (mode, who) = (Mode::new(masked(mode, umask)), self.groups.credentials(request));
+        let who = self.groups.credentials(request);
         let turn = self.gate.enter();
-        match self.bridge.create_open(parent, name, mode, OpenFlags(flags), who) {
+        let mode = self.bridge.masked(parent, mode, umask, &who).map(Mode::new);
+        let open = |mode| self.bridge.create_open(parent, name, mode, OpenFlags(flags), who);
+        match mode.and_then(open) {
             Ok((told, opened)) => turn.tell(|trust| {
                 let (ttl, attr) = (told.kept(trust).both(), file_attr(told.number, &told.found.attributes));
                 reply.created(&ttl, &attr, GENERATION, FileHandle(opened.file), opened.flags);

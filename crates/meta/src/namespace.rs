@@ -11,8 +11,8 @@ use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs,
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
 use bearing_types::{
-    Access, AclHash, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, QuotaId, SessionId,
-    Uid, Version, Wall,
+    Access, Acls, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, QuotaId, SessionId, Uid,
+    Version, Wall,
 };
 
 /// What one entry adds to its directory's size, in bytes.
@@ -302,15 +302,29 @@ pub(crate) fn new_attributes(view: &View, file_type: FileType, access: Access) -
     }
 }
 
+/// A directory that is about to be made.
+pub(crate) struct NewDirectory<'a> {
+    pub seat: Seat,
+    pub parent: Handle,
+    pub name: &'a Name,
+    pub access: Access,
+    pub acls: &'a Acls,
+}
+
+/// The permission bits and lists of something new. A default list of its directory decides, with the bits that were asked for as the most it may give; links to
+/// paths have no lists.
+pub(crate) fn inherit(parent: &Acls, mode: Mode, file_type: FileType) -> (Mode, Acls) {
+    let Some(default) = parent.default.as_ref().filter(|_| file_type != FileType::Symlink) else {
+        return (mode, Acls::default());
+    };
+    let (mode, access) = default.inherited(mode);
+    let default = (file_type == FileType::Directory).then(|| default.clone());
+    (mode, Acls { access, default })
+}
+
 /// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
-pub(crate) fn make_directory_node(
-    view: &mut View,
-    seat: Seat,
-    parent: Handle,
-    name: &[u8],
-    access: Access,
-    born: Wall,
-) -> NodeRecord {
+pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall) -> NodeRecord {
+    let NewDirectory { seat, parent, name, access, acls } = new;
     let mut fragments = Vec::new();
     if view.tablet.covers(seat.name_block) {
         fragments.push(view.tablet);
@@ -326,13 +340,14 @@ pub(crate) fn make_directory_node(
     let content = DirectoryContent {
         seat,
         parent,
-        name: name.to_vec(),
+        name: name.as_bytes().to_vec(),
         fragments,
         modified_set: Wall(i64::MIN),
         access_version: Version(0),
     };
     let content = NodeContent::Directory(content);
-    let record = NodeRecord { home: seat.home, attributes, content, xattrs: false };
+    let acls = Box::new(acls.clone());
+    let record = NodeRecord { home: seat.home, attributes, content, xattrs: false, acls };
     view.put_node(seat.node, record.clone());
     record
 }
@@ -401,7 +416,7 @@ pub(crate) fn grant_body(view: &View, record: &NodeRecord) -> Decide<GrantBody> 
         seat: directory.seat,
         access: record.access(),
         access_version: directory.access_version,
-        acl: AclHash(0),
+        acl: record.acls.hash(),
         quota: QuotaId(0),
         expires: view.now.wall.after(view.config.grant_life),
     })
@@ -414,7 +429,7 @@ pub(crate) fn directory_node_view(
     attributes: Attributes,
     lease: LeaseMs,
 ) -> NodeView {
-    NodeView { node: record.handle(node), attributes, lease, may_open: false, extended: record.xattrs }
+    NodeView { node: record.handle(node), attributes, lease, may_open: false, extended: record.is_extended() }
 }
 
 /// A node that is no directory as its home shows it.
@@ -424,7 +439,7 @@ pub(crate) fn node_view(view: &mut View, node: NodeId, record: &NodeRecord) -> N
         _ => (view.lease(LeaseKey::File(node)), false),
     };
     let attributes = record.attributes;
-    NodeView { node: record.handle(node), attributes, lease, may_open, extended: record.xattrs }
+    NodeView { node: record.handle(node), attributes, lease, may_open, extended: record.is_extended() }
 }
 
 /// A name with as much of its node as is at home here.

@@ -6,9 +6,11 @@ use crate::record::{
     NodeContent, NodeRecord, OutboxRecord, PrepareRecord, Record, ReplyRecord,
 };
 use bearing_placement::Seat;
-use bearing_proto::client::{Body, Handle, LeaseMs, NodeView};
-use bearing_proto::peer::Promise;
-use bearing_types::{Attributes, Block, FileType, NodeId, Position, Version, Wall};
+use bearing_proto::client::{Body, ChunkRef, Handle, LeaseMs, NodeView};
+use bearing_proto::peer::{Promise, Work};
+use bearing_types::{
+    Access, Attributes, Block, FileType, Name, NodeId, Position, Sequence, SessionId, Version, Wall,
+};
 use serde::Deserialize;
 
 /// The version byte.
@@ -23,7 +25,7 @@ enum RecordV1 {
     Chunk(Box<ChunkRecord>),
     Prepare(Box<PrepareRecordV1>),
     Decision(Vec<Position>),
-    Outbox(Box<OutboxRecord>),
+    Outbox(Box<OutboxRecordV1>),
     Inbox(Box<InboxRecord>),
     Reply(ReplyRecordV1),
     NextId(NodeId),
@@ -70,6 +72,21 @@ struct PrepareRecordV1 {
 }
 
 #[derive(Deserialize)]
+struct OutboxRecordV1 {
+    to: Position,
+    work: WorkV1,
+    waiter: Option<(SessionId, Sequence)>,
+    locks: Vec<Vec<u8>>,
+}
+
+#[derive(Deserialize)]
+enum WorkV1 {
+    MakeDirectory { seat: Seat, parent: Handle, name: Name, access: Access, born: Wall },
+    DropLink { node: Handle, open: Vec<SessionId>, changed: Wall },
+    ReleaseSpace { chunk: ChunkRef, bytes: u64 },
+}
+
+#[derive(Deserialize)]
 enum PromiseV1 {
     Done,
     Taken { node: Handle, file_type: FileType },
@@ -109,7 +126,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
         RecordV1::Chunk(record) => Record::Chunk(record),
         RecordV1::Prepare(record) => Record::Prepare(Box::new(prepare(*record))),
         RecordV1::Decision(participants) => Record::Decision(participants),
-        RecordV1::Outbox(record) => Record::Outbox(record),
+        RecordV1::Outbox(record) => Record::Outbox(Box::new(outbox(*record))),
         RecordV1::Inbox(record) => Record::Inbox(record),
         RecordV1::Reply(ReplyRecordV1 { position }) => {
             Record::Reply(Box::new(ReplyRecord { position, body: Body::Done }))
@@ -117,6 +134,17 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
         RecordV1::NextId(next) => Record::NextId(next),
         RecordV1::Mark(made) => Record::Mark(made),
     })
+}
+
+fn outbox(record: OutboxRecordV1) -> OutboxRecord {
+    let work = match record.work {
+        WorkV1::MakeDirectory { seat, parent, name, access, born } => {
+            Work::MakeDirectory { seat, parent, name, access, acls: Box::default(), born }
+        }
+        WorkV1::DropLink { node, open, changed } => Work::DropLink { node, open, changed },
+        WorkV1::ReleaseSpace { chunk, bytes } => Work::ReleaseSpace { chunk, bytes },
+    };
+    OutboxRecord { to: record.to, work, waiter: record.waiter, locks: record.locks }
 }
 
 fn prepare(record: PrepareRecordV1) -> PrepareRecord {
@@ -148,7 +176,13 @@ fn node(record: NodeRecordV1) -> NodeRecord {
         NodeContentV1::Symlink(target) => NodeContent::Symlink(target),
         NodeContentV1::Special => NodeContent::Special,
     };
-    NodeRecord { home: record.home, attributes: record.attributes, content, xattrs: false }
+    NodeRecord {
+        home: record.home,
+        attributes: record.attributes,
+        content,
+        xattrs: false,
+        acls: Box::default(),
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +220,7 @@ mod tests {
             attributes: attributes(),
             content,
             xattrs: false,
+            acls: Box::default(),
         }))
     }
 

@@ -27,6 +27,15 @@ pub(crate) fn decide(view: &mut View, question: &Question) -> Decide<Told> {
                 modified: Wall(i64::MIN),
             })))
         }
+        Question::Acls { directory, hash } => {
+            let record = match view.node_at(*directory) {
+                Err(Stop::Refuse(Code::Stale)) => return Err(Stop::Refuse(Code::NotFound)),
+                other => other?,
+            };
+            // Of a grant from before or, with a tablet that moved, from after: a new one says what counts now.
+            let same = record.acls.hash() == *hash;
+            if same { Ok(Told::Acls(record.acls)) } else { Err(Stop::Refuse(Code::Unauthenticated)) }
+        }
         Question::Ids { count } => take_ids(view, *count),
         Question::Session { session } => session_alive(view, *session),
         Question::Owner { node } => {

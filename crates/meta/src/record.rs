@@ -9,8 +9,8 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::peer::{ItemId, Promise, Work};
 use bearing_types::{
-    Access, Attributes, Block, Code, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
-    Version, Wall, XattrName,
+    Access, Acls, Attributes, Block, Code, Credentials, Epoch, FileType, Name, NodeId, Permission, Position,
+    Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -53,6 +53,8 @@ pub struct NodeRecord {
     pub content: NodeContent,
     /// Whether it has extended attributes.
     pub xattrs: bool,
+    /// Its access control lists.
+    pub acls: Box<Acls>,
 }
 
 /// What a node of each kind needs.
@@ -331,6 +333,17 @@ impl NodeRecord {
     /// Mode, owner and group.
     pub fn access(&self) -> Access {
         self.attributes.access()
+    }
+
+    /// Whether permission bits and access control list allow a wish.
+    pub fn allows(&self, who: &Credentials, wish: Permission) -> bool {
+        let named = self.acls.access.as_ref();
+        self.access().allows_with(named, who, wish, self.attributes.file_type)
+    }
+
+    /// Whether it has extended attributes or access control lists, so that whoever wants to know has to ask.
+    pub fn is_extended(&self) -> bool {
+        self.xattrs || !self.acls.is_empty()
     }
 }
 

@@ -369,7 +369,13 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
         modified_set: Wall(i64::MIN),
         access_version: Version(0),
     };
-    NodeRecord { home: seat.home, attributes, content: NodeContent::Directory(content), xattrs: false }
+    NodeRecord {
+        home: seat.home,
+        attributes,
+        content: NodeContent::Directory(content),
+        xattrs: false,
+        acls: Box::default(),
+    }
 }
 
 /// Puts a record that decides over duplicates, locks or deliveries where it belongs.

@@ -17,8 +17,8 @@ use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{Part, Promise, Question, Told, Work};
 use bearing_types::{
-    Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, NodeIdRange, Now, Permission, Position,
-    Sequence, ServerId, SessionId, Wall,
+    AclHash, Acls, Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, NodeIdRange, Now,
+    Permission, Position, Sequence, ServerId, SessionId, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -385,7 +385,12 @@ impl<'a> View<'a> {
     // --- permission ---
 
     /// Whether a grant is ours, is the asker's, has not expired, and allows the wish.
-    pub fn admit(&self, grant: &'a Grant, who: &Credentials, wish: Permission) -> Decide<&'a GrantBody> {
+    pub fn admit<'g>(
+        &mut self,
+        grant: &'g Grant,
+        who: &Credentials,
+        wish: Permission,
+    ) -> Decide<&'g GrantBody> {
         let body = &grant.body;
         // A grant of another session, or an expired one, is treated alike: the client has to ask the directory's home again.
         let mine = self.session == Some(body.session);
@@ -398,9 +403,28 @@ impl<'a> View<'a> {
     }
 
     /// Whether a directory allows the wish.
-    pub fn permit(&self, directory: &GrantBody, who: &Credentials, wish: Permission) -> Decide<()> {
-        let allowed = directory.access.allows(who, wish, FileType::Directory);
+    pub fn permit(&mut self, directory: &GrantBody, who: &Credentials, wish: Permission) -> Decide<()> {
+        let acls = self.acls(directory)?;
+        let allowed = directory.access.allows_with(acls.access.as_ref(), who, wish, FileType::Directory);
         if allowed { Ok(()) } else { Err(Stop::Refuse(Code::Access)) }
+    }
+
+    /// The access control lists of a directory. A grant only says whether there are some, and which: its home has them.
+    pub fn acls(&mut self, directory: &GrantBody) -> Decide<Acls> {
+        if directory.acl == AclHash(0) {
+            return Ok(Acls::default());
+        }
+        let home = directory.seat.home;
+        let handle = Handle { node: directory.seat.node, home };
+        match self.ask(home, Question::Acls { directory: handle, hash: directory.acl })? {
+            Told::Acls(acls) => Ok(*acls),
+            _ => Err(Stop::Later),
+        }
+    }
+
+    /// A directory's own node changes in a way that whoever it is delegated to would not see: it is given back first.
+    pub fn end_delegation(&self, directory: NodeId) -> Decide<()> {
+        if self.delegations.contains_key(&directory) { Err(Stop::Delegated(directory)) } else { Ok(()) }
     }
 
     // --- delegations ---

@@ -1,7 +1,7 @@
 //! Queued items, executed where they arrive. They cannot be refused.
 
 use crate::key::Key;
-use crate::namespace;
+use crate::namespace::{self, NewDirectory};
 use crate::record::Record;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::ChunkRef;
@@ -11,9 +11,10 @@ use bearing_types::Code;
 /// Decides an item.
 pub(crate) fn decide(view: &mut View, work: &Work) -> Decide<()> {
     match work {
-        Work::MakeDirectory { seat, parent, name, access, born } => {
+        Work::MakeDirectory { seat, parent, name, access, acls, born } => {
             view.require(seat.home)?;
-            namespace::make_directory_node(view, *seat, *parent, name.as_bytes(), *access, *born);
+            let made = NewDirectory { seat: *seat, parent: *parent, name, access: *access, acls };
+            namespace::make_directory_node(view, made, *born);
             Ok(())
         }
         Work::DropLink { node, open, changed } => {

@@ -3,8 +3,8 @@
 use crate::client::{ChunkRef, Handle, NodeView};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, Block, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId, Position,
-    SessionId, TransactionId, Uid, Version, Wall,
+    Access, AclHash, Acls, Block, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId,
+    Position, SessionId, TransactionId, Uid, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +145,8 @@ pub enum Work {
         name: Name,
         /// Mode, owner and group.
         access: Access,
+        /// Access control lists.
+        acls: Box<Acls>,
         /// When.
         born: Wall,
     },
@@ -321,6 +323,13 @@ pub enum Question {
         /// The session.
         session: SessionId,
     },
+    /// The access control lists of a directory, if they are those that a grant speaks of.
+    Acls {
+        /// The directory.
+        directory: Handle,
+        /// What the grant says of them.
+        hash: AclHash,
+    },
     /// The owner of a node and its kind, for the sticky rule.
     Owner {
         /// The node.
@@ -359,6 +368,8 @@ pub enum Told {
         /// The group.
         gid: Gid,
     },
+    /// The lists that were asked for.
+    Acls(Box<Acls>),
     /// No such thing.
     Refused(bearing_types::Code),
     /// Ask again a little later.

@@ -139,6 +139,11 @@ impl Permission {
     pub fn from_bits(bits: u8) -> Permission {
         Permission(bits & 7)
     }
+
+    /// The bits.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
 }
 
 /// What decides over access to a node: mode, owner and group.

@@ -3,6 +3,7 @@
 //! Invariants: every id and unit is its own type; nothing here does I/O, reads a clock or draws a
 //! random number. This crate must not know any other room.
 
+mod acl;
 mod attributes;
 mod code;
 mod id;
@@ -11,6 +12,7 @@ mod ring;
 mod time;
 mod xattr;
 
+pub use acl::{Acl, Acls, Named, Rights};
 pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, Uid};
 pub use code::{Code, Outcome};
 pub use id::{

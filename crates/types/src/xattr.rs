@@ -17,6 +17,10 @@ pub enum XattrSpace {
     Trusted,
     /// The kernel's security modules: root sets them, anybody sees them.
     Security,
+    /// The access control list of a node: the owner sets it, anybody sees it.
+    AccessList,
+    /// The one that what is made in a directory begins with.
+    DefaultList,
 }
 
 impl XattrName {
@@ -27,6 +31,12 @@ impl XattrName {
     /// The longest list of all names of a node, in bytes: each name and a NUL.
     pub const LIST_BYTES_MAX: usize = 65_536;
 
+    /// Access control lists have one name each.
+    const LISTS: [(&[u8], XattrSpace); 2] = [
+        (b"system.posix_acl_access", XattrSpace::AccessList),
+        (b"system.posix_acl_default", XattrSpace::DefaultList),
+    ];
+
     const SPACES: [(&[u8], XattrSpace); 3] = [
         (b"user.", XattrSpace::User),
         (b"trusted.", XattrSpace::Trusted),
@@ -36,6 +46,9 @@ impl XattrName {
     /// Checks and takes a name. [`Code::Unsupported`] outside the known namespaces, [`Code::InvalidArgument`] for one that is nothing but a
     /// namespace, too long, or holds a NUL.
     pub fn new(bytes: &[u8]) -> Result<XattrName, Code> {
+        if XattrName::list_of(bytes).is_some() {
+            return Ok(XattrName(bytes.into()));
+        }
         let (prefix, _) = XattrName::space_of(bytes).ok_or(Code::Unsupported)?;
         if bytes.len() == prefix.len() || bytes.len() > XattrName::BYTES_MAX || bytes.contains(&0) {
             return Err(Code::InvalidArgument);
@@ -47,9 +60,20 @@ impl XattrName {
         XattrName::SPACES.into_iter().find(|(prefix, _)| bytes.starts_with(prefix))
     }
 
+    fn list_of(bytes: &[u8]) -> Option<XattrSpace> {
+        XattrName::LISTS.into_iter().find(|(name, _)| bytes == *name).map(|(_, space)| space)
+    }
+
+    /// The name of an access control list.
+    pub fn of_list(space: XattrSpace) -> Option<XattrName> {
+        let (name, _) = XattrName::LISTS.into_iter().find(|(_, other)| *other == space)?;
+        Some(XattrName(name.into()))
+    }
+
     /// Whom it is for.
     pub fn space(&self) -> XattrSpace {
-        XattrName::space_of(&self.0).expect("checked when it was made").1
+        let in_space = || XattrName::space_of(&self.0).map(|(_, space)| space);
+        XattrName::list_of(&self.0).or_else(in_space).expect("checked when it was made")
     }
 
     /// The bytes of the name.
@@ -94,7 +118,11 @@ mod tests {
         ] {
             assert_eq!(XattrName::new(name.as_bytes()).unwrap().space(), space);
         }
-        for name in ["", "user", "other.a", "system.sockprotoname"] {
+        for space in [XattrSpace::AccessList, XattrSpace::DefaultList] {
+            let name = XattrName::of_list(space).unwrap();
+            assert_eq!((XattrName::new(name.as_bytes()).as_ref(), name.space()), (Ok(&name), space));
+        }
+        for name in ["", "user", "other.a", "system.posix_acl"] {
             assert_eq!(XattrName::new(name.as_bytes()), Err(Code::Unsupported), "{name}");
         }
         for name in ["user.", "user.a\0b"] {

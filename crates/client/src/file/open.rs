@@ -9,7 +9,7 @@ use crate::request::Answered;
 use crate::task::Gate;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::WriteToken;
-use bearing_types::{Code, Credentials, FileType, Mono, NodeId, Permission};
+use bearing_types::{Code, Credentials, FileType, Mono, NodeId, Permission, Uid};
 use std::collections::BTreeMap;
 
 /// How a file is opened.
@@ -73,13 +73,15 @@ impl Hub {
         }
         self.with(|state| {
             let seen = state.cache.node(node.node, state.now.mono)?;
+            // Lists are judged by servers; they say nothing of the owner and of root.
+            let listed = seen.extended && who.uid != Uid(0) && who.uid != seen.attributes.uid;
             let regular = seen.attributes.file_type == FileType::Regular;
             let allowed = seen.attributes.access().allows(who, Permission::READ, FileType::Regular);
             let lasts =
                 seen.until.is_some_and(|until| until.since(state.now.mono) >= state.config.local_open_min);
             // An unlinked file is kept for those who have it open, and for nobody else.
             let unlinked = seen.attributes.links == 0 && !state.files.files.contains_key(&node.node);
-            if !regular || !allowed || !lasts || unlinked || !seen.may_open {
+            if listed || !regular || !allowed || !lasts || unlinked || !seen.may_open {
                 return None;
             }
             state.counters.local_opens += 1;

@@ -5,7 +5,7 @@ use crate::cache::{Directory, Named};
 use crate::hub::Hub;
 use crate::operation::{Answer, Found};
 use bearing_proto::client::{Body, Call, EntryView, Handle};
-use bearing_types::{AclHash, Code, Credentials, FileType, Name, NodeId, Permission};
+use bearing_types::{Code, Credentials, FileType, Name, NodeId, Permission};
 
 impl Hub {
     pub(crate) async fn lookup(
@@ -58,7 +58,7 @@ impl Hub {
     /// A leased name, if who asks may search the directory. Access control lists are only judged by servers.
     fn cached_name(&self, parent: &Directory, name: &Name, who: &Credentials) -> Result<Option<Named>, Code> {
         let grant = &parent.view.grant.body;
-        if grant.acl != AclHash(0) {
+        if grant.acl.has_access() {
             return Ok(None);
         }
         let hash = parent.hash(name);

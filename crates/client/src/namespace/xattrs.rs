@@ -4,7 +4,7 @@ use super::{home, node_keys, unexpected};
 use crate::hub::{Hub, State};
 use crate::operation::Answer;
 use bearing_proto::client::{Body, Call, Handle, XattrChange};
-use bearing_types::{Attributes, Code, Credentials, FileType, Permission, XattrName, XattrSpace};
+use bearing_types::{AclHash, Attributes, Code, Credentials, FileType, Permission, XattrName, XattrSpace};
 
 impl Hub {
     pub(crate) async fn xattr(
@@ -14,6 +14,10 @@ impl Hub {
         who: &Credentials,
         name: XattrName,
     ) -> Result<Answer, Code> {
+        let is_list = matches!(name.space(), XattrSpace::AccessList | XattrSpace::DefaultList);
+        if is_list && self.with(|state| state.has_no_lists(node)) {
+            return Err(Code::NoData);
+        }
         if let Some(attributes) = self.with(|state| state.without_xattrs(node, file_type)) {
             let bears = matches!(file_type, FileType::Regular | FileType::Directory);
             let asks = name.space() == XattrSpace::User && bears;
@@ -60,6 +64,12 @@ impl Hub {
 }
 
 impl State {
+    /// Whether a lease says that a directory has no access control lists: a grant speaks of them.
+    fn has_no_lists(&mut self, node: Handle) -> bool {
+        let cached = self.cache.directory(node.node, self.now.mono);
+        cached.is_some_and(|cached| cached.view.grant.body.acl == AclHash(0))
+    }
+
     /// The attributes of a node of which a lease says that it has no extended ones.
     fn without_xattrs(&mut self, node: Handle, file_type: FileType) -> Option<Attributes> {
         let now = self.now.mono;

@@ -50,12 +50,14 @@ pub(super) fn make(
     };
     let fragment = namespace::fragment_for_insert(view, grant)?;
 
+    let acls = view.acls(grant)?;
     let id = view.new_id()?;
-    let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(grant, who) };
+    let (mode, acls) = namespace::inherit(&acls, new.mode, new.file_type);
+    let access = Access { mode, uid: who.uid, gid: group_of_new(grant, who) };
     let mut attributes = namespace::new_attributes(view, new.file_type, access);
     attributes.device = new.device;
     attributes.size = new.target.len() as u64;
-    let node = NodeRecord { home: position, attributes, content, xattrs: false };
+    let node = NodeRecord { home: position, attributes, content, xattrs: false, acls: Box::new(acls) };
     let entry = NameEntry { name: name.clone(), node: node.handle(id), file_type: new.file_type };
     view.put_node(id, node);
     namespace::insert(view, vacancy, entry.clone());

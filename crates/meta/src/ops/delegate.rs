@@ -18,7 +18,9 @@ pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
     let held = view.delegations.get(&handle.node).is_some_and(|holder| *holder != session);
     // Two who take turns get nothing: it would come and go with every change.
     let resting = !view.leases.may_delegate(handle.node, session, view.now.mono);
-    if elsewhere || held || resting || !view.tablet.covers(directory.seat.name_block) {
+    // Who holds it decides alone, and knows permission bits only.
+    let listed = !record.acls.is_empty();
+    if elsewhere || held || resting || listed || !view.tablet.covers(directory.seat.name_block) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
     let entries = list::all(view, handle.node, view.config.delegated_entries_max)?;

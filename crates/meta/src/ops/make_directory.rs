@@ -1,6 +1,6 @@
 //! A new directory. Its node lies at the start of its own span: often in another tablet, then made by the queue while the name counts as prepared.
 
-use crate::namespace;
+use crate::namespace::{self, NewDirectory};
 use crate::ops::create::group_of_new;
 use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
@@ -31,6 +31,7 @@ pub(crate) fn decide(
         file_type: FileType::Directory,
         lease: LeaseMs(0),
         // Said here, because its home may have lost it again to somebody else by the time that it is asked.
+        // Not leased, so whether it has lists is asked of its home.
         attributes: Some(NodeView { node, attributes, lease: LeaseMs(0), may_open: false, extended: false }),
         directory: None,
     };
@@ -53,9 +54,11 @@ pub(super) fn make(
     };
     let fragment = namespace::fragment_for_insert(view, grant)?;
 
+    let acls = view.acls(grant)?;
     let id = view.new_id()?;
     let seat = grant.seat.child(id, hash);
     let inherited = grant.access.mode.bits() & u32::from(Mode::SETGID);
+    let (mode, acls) = namespace::inherit(&acls, mode, FileType::Directory);
     let access =
         Access { mode: Mode::new(mode.bits() | inherited), uid: who.uid, gid: group_of_new(grant, who) };
     let node = Handle { node: id, home: seat.home };
@@ -64,9 +67,11 @@ pub(super) fn make(
     namespace::count(view, parent.node, fragment, 1, 1);
     let born = view.time();
     if view.tablet.contains(seat.home) {
-        namespace::make_directory_node(view, seat, parent, name.as_bytes(), access, born);
+        let new = NewDirectory { seat, parent, name, access, acls: &acls };
+        namespace::make_directory_node(view, new, born);
     } else {
-        let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, born };
+        let acls = Box::new(acls);
+        let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, acls, born };
         view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
     }
     Ok((entry, access))

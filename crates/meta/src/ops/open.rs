@@ -8,7 +8,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::WriteToken;
-use bearing_types::{Code, Credentials, FileType, NodeId, Permission};
+use bearing_types::{Code, Credentials, NodeId, Permission};
 
 #[derive(Clone, Copy)]
 pub(super) struct Wish {
@@ -28,7 +28,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: W
         // Kept for those who have it open, and for nobody else.
         return Err(Stop::Refuse(Code::Stale));
     }
-    let allows = |permission| record.access().allows(who, permission, FileType::Regular);
+    let allows = |permission| record.allows(who, permission);
     // A program may be executed without being readable: the kernel asks to read it then.
     let reads = !wish.read || allows(Permission::READ) || allows(Permission::SEARCH);
     let writes = !(wish.write || wish.truncate) || allows(Permission::WRITE);

@@ -118,7 +118,7 @@ fn check_times(
         return Err(Code::NotPermitted);
     }
     // A truncate sets the modification time along with the size, which has its own check.
-    let writes = record.access().allows(who, Permission::WRITE, record.attributes.file_type);
+    let writes = record.allows(who, Permission::WRITE);
     if writes || change.size.is_some() { Ok(()) } else { Err(Code::Access) }
 }
 
@@ -161,7 +161,7 @@ fn check_writable(record: &NodeRecord, who: &Credentials, open: bool) -> Decide<
         NodeContent::Directory(_) => return Err(Stop::Refuse(Code::IsDirectory)),
         NodeContent::Symlink(_) | NodeContent::Special => return Err(Stop::Refuse(Code::InvalidArgument)),
     }
-    if open || record.access().allows(who, Permission::WRITE, FileType::Regular) {
+    if open || record.allows(who, Permission::WRITE) {
         return Ok(());
     }
     Err(Stop::Refuse(Code::Access))

@@ -1,24 +1,41 @@
 //! Extended attributes: read, listed, set. Linux's rules of who may (xattr(7)): `user` needs the permission bits of a file or directory, and in a
-//! sticky directory to own it; `trusted` is for root alone; `security` is set by root and read by all.
+//! sticky directory to own it; `trusted` is for root alone; `security` is set by root and read by all. Access control lists come the same way, but live in the
+//! node's own record, where every permission check sees them.
 
 use super::set_attributes;
 use crate::record::NodeRecord;
-use crate::view::{Decide, View};
+use crate::view::{Decide, Stop, View};
 use crate::xattrs;
 use bearing_proto::client::{Body, Handle, XattrChange};
-use bearing_types::{Code, Credentials, FileType, Mode, Permission, Uid, XattrName, XattrSpace, xattr_list};
+use bearing_types::{
+    Acl, Code, Credentials, FileType, Mode, Permission, Uid, XattrName, XattrSpace, xattr_list,
+};
 
 pub(super) fn get(view: &mut View, handle: Handle, who: &Credentials, name: &XattrName) -> Decide<Body> {
     let record = view.node_at(handle)?;
-    check_read(&record, who, name.space())?;
-    Ok(Body::Xattr(xattrs::value(view, handle.node, &record, name)?))
+    let mode = record.attributes.mode;
+    let value = match name.space() {
+        XattrSpace::AccessList => record.acls.access.as_ref().map(|named| Acl::of(mode, named).encode()),
+        XattrSpace::DefaultList => record.acls.default.as_ref().map(Acl::encode),
+        XattrSpace::User | XattrSpace::Trusted | XattrSpace::Security => {
+            check_read(&record, who, name.space())?;
+            Some(xattrs::value(view, handle.node, &record, name)?)
+        }
+    };
+    Ok(Body::Xattr(value.ok_or(Code::NoData)?))
 }
 
 pub(super) fn list(view: &mut View, handle: Handle, who: &Credentials) -> Decide<Body> {
     let record = view.node_at(handle)?;
     let names = xattrs::names(view, handle.node, &record)?;
     let known = names.iter().map(|(name, _)| name).filter(|name| shows(who, name.space()));
-    Ok(Body::Xattr(xattr_list(known)))
+    let lists = [
+        (XattrSpace::AccessList, record.acls.access.is_some()),
+        (XattrSpace::DefaultList, record.acls.default.is_some()),
+    ];
+    let lists = lists.into_iter().filter(|(_, is_there)| *is_there);
+    let lists: Vec<XattrName> = lists.filter_map(|(space, _)| XattrName::of_list(space)).collect();
+    Ok(Body::Xattr(xattr_list(lists.iter().chain(known))))
 }
 
 pub(super) fn set(
@@ -29,10 +46,55 @@ pub(super) fn set(
     change: &XattrChange,
 ) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
+    if matches!(name.space(), XattrSpace::AccessList | XattrSpace::DefaultList) {
+        return set_list(view, handle, record, who, name.space(), change);
+    }
     check_write(&record, who, name, change)?;
     xattrs::change(view, handle.node, &mut record, name, change)?;
     record.touch(view.time());
     set_attributes::conclude(view, handle, record, set_attributes::Grants::Stay)
+}
+
+/// Sets or removes an access control list. With a directory's list its access version grows, as with a chmod: grants from before are good for no change.
+fn set_list(
+    view: &mut View,
+    handle: Handle,
+    mut record: NodeRecord,
+    who: &Credentials,
+    space: XattrSpace,
+    change: &XattrChange,
+) -> Decide<Body> {
+    let attributes = &mut record.attributes;
+    let (root, is_directory) = (who.uid == Uid(0), attributes.is_directory());
+    if attributes.file_type == FileType::Symlink {
+        return Err(Stop::Refuse(Code::Unsupported));
+    }
+    if !root && who.uid != attributes.uid {
+        return Err(Stop::Refuse(Code::NotPermitted));
+    }
+    let list = match change {
+        XattrChange::Remove => None,
+        XattrChange::Set { value, .. } => Acl::decode(value)?,
+    };
+    match (space, list) {
+        (XattrSpace::AccessList, Some(list)) => {
+            let (mode, named) = list.split(attributes.mode);
+            // As with chmod: nobody makes programs run for a group that is not his.
+            let foreign_group = !root && !who.in_group(attributes.gid);
+            attributes.mode = if foreign_group { mode.without(Mode::SETGID) } else { mode };
+            record.acls.access = named;
+        }
+        // What the mask allowed to the group class stays, as on Linux.
+        (XattrSpace::AccessList, None) => drop(record.acls.access.take().ok_or(Code::NoData)?),
+        (_, Some(_)) if !is_directory => return Err(Stop::Refuse(Code::Access)),
+        (_, Some(list)) => record.acls.default = Some(list),
+        (_, None) => drop(record.acls.default.take().ok_or(Code::NoData)?),
+    }
+    if is_directory {
+        view.end_delegation(handle.node)?;
+    }
+    record.touch(view.time());
+    set_attributes::conclude(view, handle, record, set_attributes::Grants::Age)
 }
 
 fn shows(who: &Credentials, space: XattrSpace) -> bool {
@@ -45,7 +107,7 @@ fn bears_user_attributes(record: &NodeRecord) -> bool {
 
 fn check_read(record: &NodeRecord, who: &Credentials, space: XattrSpace) -> Result<(), Code> {
     match space {
-        XattrSpace::Security => Ok(()),
+        XattrSpace::Security | XattrSpace::AccessList | XattrSpace::DefaultList => Ok(()),
         XattrSpace::Trusted if shows(who, space) => Ok(()),
         XattrSpace::Trusted => Err(Code::NoData),
         XattrSpace::User if !bears_user_attributes(record) => Err(Code::NoData),
@@ -80,5 +142,5 @@ fn check_write(
 }
 
 fn allows(record: &NodeRecord, who: &Credentials, wish: Permission) -> bool {
-    record.access().allows(who, wish, record.attributes.file_type)
+    record.allows(who, wish)
 }

@@ -5,7 +5,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
-use bearing_types::{Code, Credentials, FileType, Name, Permission, Wall};
+use bearing_types::{Code, Credentials, Name, Permission, Wall};
 
 pub(super) fn decide(
     view: &mut View,
@@ -16,12 +16,12 @@ pub(super) fn decide(
     changed: Wall,
 ) -> Decide<Promise> {
     let mut record = view.node_at(handle)?;
-    let access = record.access();
+    let may_write = record.allows(who, Permission::WRITE);
     let NodeContent::Directory(content) = &mut record.content else {
         return Err(Stop::Refuse(Code::NotDirectory));
     };
     let moves = content.parent != parent;
-    if moves && !access.allows(who, Permission::WRITE, FileType::Directory) {
+    if moves && !may_write {
         return Err(Stop::Refuse(Code::Access));
     }
     content.parent = parent;

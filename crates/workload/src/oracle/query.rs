@@ -42,7 +42,11 @@ pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outco
                     return Err(Code::Access);
                 }
                 XattrSpace::Trusted if !root => return Err(Code::NoData),
-                XattrSpace::User | XattrSpace::Trusted | XattrSpace::Security => {}
+                XattrSpace::User
+                | XattrSpace::Trusted
+                | XattrSpace::Security
+                | XattrSpace::AccessList
+                | XattrSpace::DefaultList => {}
             }
             known.xattrs.get(name).cloned().map(Seen::Value).ok_or(Code::NoData)
         }
