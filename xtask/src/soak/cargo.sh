@@ -1,12 +1,14 @@
-# A small crate of this project, built on the mount, and built again after a change.
+# A small crate, built on the mount, and built again after a change.
 command -v cargo >/dev/null || { echo "cargo is missing; install Rust with rustup"; exit 1; }
-cargo new --quiet --lib --vcs none "$M1/crate"
-cd "$M1/crate"
+mkdir -p "$M1/small/src"
+cd "$M1/small"
+# A workspace of its own: the mount lies below the project's.
+printf '[package]\nname = "small"\nedition = "2024"\n\n[workspace]\n' > Cargo.toml
 for number in $(seq 1 20); do
     echo "pub mod part_$number;" >> src/lib.rs
     echo "pub fn sum(values: &[u64]) -> u64 { values.iter().map(|value| value * $number).sum() }" > "src/part_$number.rs"
 done
-export CARGO_TARGET_DIR="$M1/crate/target"
+export CARGO_TARGET_DIR="$M1/small/target"
 cargo build --quiet --offline
 cargo test --quiet --offline
 [ -z "$(cargo build --offline 2>&1 | grep Compiling)" ]
