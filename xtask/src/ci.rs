@@ -175,6 +175,7 @@ fn simulate(root: &Path) -> Result<()> {
         ops: 2000,
         mutant: None,
         mutants: false,
+        delegations: false,
         jobs: 0,
     };
     sim::build(root)?;

@@ -3,7 +3,7 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `[--seeds N] --from S --ops K --jobs J [--mutant NAME | --mutants]`, all integers decimal;
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--delegations] [--mutant NAME | --mutants]`, all integers decimal;
 //! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with `--mutants`: if every planted bug
 //!   was caught, and the same seeds without any bug kept every promise);
 //! - a failure prints the seed, the step and the command that runs that seed again;
@@ -38,6 +38,9 @@ pub struct SimArgs {
     /// Plant every bug in turn until a checker catches it, print how many seeds that took, then run the same seeds without
     #[arg(long, conflicts_with = "mutant")]
     pub mutants: bool,
+    /// Clients ask for delegated directories
+    #[arg(long)]
+    pub delegations: bool,
     /// How many runs at the same time (0: one per core)
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
@@ -92,6 +95,9 @@ fn flags(args: &SimArgs) -> Vec<String> {
     for (name, value) in args.seeds.map(|seeds| ("--seeds", seeds)).into_iter().chain(numbers) {
         flags.extend([name.to_owned(), value.to_string()]);
     }
+    if args.delegations {
+        flags.push("--delegations".to_owned());
+    }
     if args.mutants {
         flags.push("--mutants".to_owned());
     }
@@ -124,6 +130,7 @@ mod tests {
             ops: 10,
             mutant: Some("late-reply".to_owned()),
             mutants: false,
+            delegations: false,
             jobs: 2,
         };
         assert_eq!(flags(&one).join(" "), "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");

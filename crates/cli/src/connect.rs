@@ -58,7 +58,12 @@ fn read_key(path: &Path) -> Result<Key> {
 
 /// Connects.
 pub fn connect(cluster: &str, secret: Option<&Path>) -> Result<Arc<Mount>> {
-    match Mount::connect(&config(cluster, secret)?) {
+    connect_as(&config(cluster, secret)?)
+}
+
+/// The same with another configuration.
+pub fn connect_as(config: &MountConfig) -> Result<Arc<Mount>> {
+    match Mount::connect(config) {
         Ok(mount) => Ok(Arc::new(mount)),
         Err(error @ ConnectError::Unreachable { .. }) => Err(Unreachable(error.to_string()).into()),
         Err(error) => Err(error).context("connect to the cluster"),

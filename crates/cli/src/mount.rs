@@ -50,7 +50,9 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
         None => Ok(()),
     };
     report(Phase::Starting)?;
-    let mount = connect::connect(&flags.cluster, flags.secret.as_deref())?;
+    let mut config = connect::config(&flags.cluster, flags.secret.as_deref())?;
+    config.delegates = options.delegates;
+    let mount = connect::connect_as(&config)?;
     let mut reported = Ok(());
     mount_blocking(mount.clone(), point, options, |_| {
         unmount_on_signals(mount.clone(), point.to_owned());

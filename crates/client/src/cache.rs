@@ -254,6 +254,10 @@ impl State {
     /// Takes what a reply says of a directory.
     pub fn take_directory(&mut self, view: DirectoryView, stamp: &Stamp) -> Directory {
         let handle = view.node.node;
+        // What is delegated to us its home knows less of than we.
+        if let Some(ours) = self.local_directory(handle.node) {
+            return ours;
+        }
         let signed = self.signature_lives(view.grant.body.expires);
         let access_lease = if signed { view.access_lease } else { LeaseMs(0) };
         let access = self.lease(LeaseKey::Access(handle.node), handle.home, access_lease, stamp);

@@ -36,6 +36,10 @@ pub struct ClientConfig {
     pub lease_margin: Duration,
     /// Clocks of servers and this client may differ by so much: grants and capabilities are used no longer than this before their end.
     pub skew_max: Duration,
+    /// Whether to ask for directories that only this client changes, to decide in them without asking.
+    pub delegates: bool,
+    /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
+    pub tells_steps: bool,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
     pub directory_lateness: Duration,
     /// How long the size and extents of an open file may be used when another client may be writing it.
@@ -100,6 +104,8 @@ impl ClientConfig {
             local_open_min: Duration::from_millis(100),
             lease_margin: Duration::from_millis(5),
             skew_max: Duration::from_millis(250),
+            delegates: false,
+            tells_steps: false,
             directory_lateness: Duration::from_secs(1),
             file_lateness: Duration::from_secs(1),
             directories_max: 32 << 10,

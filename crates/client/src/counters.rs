@@ -3,6 +3,12 @@
 /// Plain sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Directories that were delegated to us.
+    pub delegations: u64,
+    /// Changes that were decided here.
+    pub steps: u64,
+    /// Batches of them that were done.
+    pub batches: u64,
     /// Operations that began.
     pub operations: u64,
     /// Requests to metadata servers, each counted once.

@@ -2,6 +2,7 @@
 
 use crate::operation::{Answer, Operation, Ticket};
 use bearing_proto::client::ServerEntry;
+use bearing_proto::delegation::Step;
 use bearing_proto::envelope::{Message, Refusal};
 use bearing_types::{Code, MapVersion, Name, NodeId, ServerId};
 use std::time::Duration;
@@ -82,6 +83,8 @@ pub enum Command {
     },
     /// Servers and their addresses, learnt with a map. Replaces all given before.
     Servers(Vec<ServerEntry>),
+    /// A change was decided here, in a directory that is delegated to us; told only if [`crate::ClientConfig::tells_steps`].
+    Decided(Box<Step>),
     /// Something worth telling people.
     Note(Note),
 }
@@ -118,6 +121,8 @@ pub enum Note {
     ReplicaPassedOver(ServerId),
     /// Buffered writes to this file could not be stored and are lost; the file's next flush, sync or close says so.
     WritesLost(NodeId, Code),
+    /// So many changes that were decided here in delegated directories were not done in time and are lost; whoever asks for stability is told.
+    StepsLost(u64),
     /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that was done.
     Step(&'static str),
 }

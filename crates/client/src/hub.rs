@@ -6,6 +6,7 @@
 use crate::cache::Cache;
 use crate::config::ClientConfig;
 use crate::counters::Counters;
+use crate::delegation::Delegations;
 use crate::event::{Command, Note};
 use crate::file::Files;
 use crate::file::chunk::Chunks;
@@ -19,8 +20,8 @@ use crate::session::Session;
 use crate::task::{Awaited, Task, promise};
 use crate::timer::Timers;
 use bearing_proto::client::LeaseMs;
-use bearing_types::{Mono, Now, Wall};
-use std::collections::VecDeque;
+use bearing_types::{Block, Mono, NodeId, Now, Position, Wall};
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -43,6 +44,13 @@ pub(crate) struct State {
     pub recalls: Recalls,
     pub files: Files,
     pub chunks: Chunks,
+    pub delegations: Delegations,
+    /// Tablets whose steps begin to be sent.
+    pub new_senders: Vec<(Block, u64)>,
+    /// Tablets whose owners have to be told that something was given up.
+    pub new_fences: Vec<(Block, Position, u64, Vec<NodeId>)>,
+    /// Tablets whose delegations are renewed.
+    pub renewed_tablets: BTreeSet<Block>,
     pub counters: Counters,
 }
 
@@ -63,6 +71,10 @@ impl State {
             recalls: Recalls::default(),
             files: Files::new(&config),
             chunks: Chunks::new(&config),
+            delegations: Delegations::default(),
+            new_senders: Vec::new(),
+            new_fences: Vec::new(),
+            renewed_tablets: BTreeSet::new(),
             counters: Counters::default(),
             config,
         }
@@ -84,6 +96,11 @@ impl State {
     /// See [`crate::Note::Step`].
     pub fn step(&mut self, name: &'static str) {
         self.out.push(Command::Note(Note::Step(name)));
+    }
+
+    /// Whether something is to be begun.
+    pub fn has_new_tasks(&self) -> bool {
+        !self.new_tasks.is_empty() || !self.new_senders.is_empty() || !self.new_fences.is_empty()
     }
 
     /// Runs a task beside all others.

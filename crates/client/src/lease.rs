@@ -89,6 +89,11 @@ impl Leases {
         self.recall_keys(keys);
     }
 
+    /// Whether a change of a key is on its way.
+    pub fn is_changing(&self, key: LeaseKey) -> bool {
+        self.changing.contains_key(&key)
+    }
+
     /// Whether a reply may give a lease on a key that lies at `position`.
     pub fn may_take(&self, key: LeaseKey, position: Position, stamp: &Stamp) -> bool {
         let allowed = u32::from(stamp.own_change);

@@ -14,6 +14,7 @@ mod bounded;
 mod cache;
 mod config;
 mod counters;
+mod delegation;
 mod event;
 mod file;
 mod hub;

@@ -79,7 +79,18 @@ impl Client {
             while let Some(renew) = self.hub.with(State::begin_renewal) {
                 self.tasks.add(Box::pin(self.hub.clone().renew_lease(renew)));
             }
-            if self.tasks.poll_one() || self.hub.with(|state| !state.new_tasks.is_empty()) {
+            while let Some((from, answer, directory)) = self.hub.with(State::begin_call_back) {
+                self.tasks.add(Box::pin(self.hub.clone().called_back(from, answer, directory)));
+            }
+            for (tablet, position, incarnation, returned) in
+                self.hub.with(|state| std::mem::take(&mut state.new_fences))
+            {
+                self.tasks.add(Box::pin(self.hub.clone().fence(tablet, position, incarnation, returned)));
+            }
+            for (tablet, incarnation) in self.hub.with(|state| std::mem::take(&mut state.new_senders)) {
+                self.tasks.add(Box::pin(self.hub.clone().send_steps(tablet, incarnation)));
+            }
+            if self.tasks.poll_one() || self.hub.with(|state| state.has_new_tasks()) {
                 continue;
             }
             self.hub.with(State::send_requests);
@@ -182,6 +193,10 @@ impl Hub {
             Operation::Flush { file } => self.flush_open(file, Stability::Visible).await,
             Operation::Sync { file } => self.flush_open(file, Stability::Stable).await,
             Operation::SyncAll => self.sync_all().await.map(|()| Answer::Done),
+            Operation::SyncNames => {
+                let sync = self.sync_begins();
+                self.flush_all_steps().await.and(self.sync_ends(sync)).map(|()| Answer::Done)
+            }
             Operation::End => self.end().await,
         }
     }
@@ -192,7 +207,14 @@ impl Hub {
         stability: Stability,
     ) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.node_of(file))?;
-        self.flush(node, stability).await.map(|()| Answer::Done)
+        if stability == Stability::Visible {
+            return self.flush(node, stability).await.map(|()| Answer::Done);
+        }
+        let sync = self.sync_begins();
+        let flushed = self.flush(node, stability).await;
+        // The names that lead to it too, and what was decided before.
+        let done = self.flush_all_steps().await;
+        flushed.and(done).and(self.sync_ends(sync)).map(|()| Answer::Done)
     }
 
     async fn end(&self) -> Result<Answer, Code> {

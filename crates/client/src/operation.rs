@@ -211,8 +211,10 @@ pub enum Operation {
         /// The file.
         file: OpenFile,
     },
-    /// Makes all writes of this client stable.
+    /// Makes all writes of this client stable, and all that it decided by itself.
     SyncAll,
+    /// Makes all that it decided by itself stable: names and attributes (what fsync(2) of a directory needs).
+    SyncNames,
     /// Space and entries.
     Statfs,
     /// The value of an extended attribute.

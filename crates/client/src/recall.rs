@@ -7,6 +7,7 @@
 
 use crate::event::{Command, Invalidation, Target, Transport};
 use crate::hub::State;
+use crate::task::{Awaited, Promise, promise};
 use bearing_proto::Message;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
 use bearing_types::{Block, Epoch, NodeId};
@@ -18,6 +19,11 @@ pub(crate) struct Recalls {
     waiting: BTreeMap<(Block, Epoch, u64), Waiting>,
     invalidating: BTreeSet<u64>,
     issued: u64,
+    /// Who waits for one of them.
+    told: BTreeMap<u64, Promise<()>>,
+    /// Directories that are being given back because they were called back.
+    called_back: BTreeSet<(Block, Epoch, u64)>,
+    new_call_backs: Vec<(Target, Recalled, NodeId)>,
 }
 
 struct Waiting {
@@ -45,6 +51,9 @@ impl State {
             return;
         }
         let Recall { tablet, epoch, number, .. } = recall;
+        if let Some(directory) = delegation_in(&recall) {
+            return self.take_call_back(from, recall, directory);
+        }
         let finished_below = self.requests.finished_below();
         let open = self.drop_recalled(&recall);
         self.step("recalled, not answered");
@@ -52,6 +61,37 @@ impl State {
         let waiting = Waiting { to: from, answer, after: self.recalls.issued };
         self.recalls.waiting.insert(identity, waiting);
         self.answer_recalls();
+    }
+
+    /// Somebody else wants a directory that is delegated to us. Such recalls come alone, one for each directory.
+    fn take_call_back(&mut self, from: Target, recall: Recall, directory: NodeId) {
+        let Recall { tablet, epoch, number, keys } = recall;
+        let identity = (tablet, epoch, number);
+        self.leases.recall_keys(&keys);
+        if self.recalls.called_back.insert(identity) {
+            let finished_below = self.requests.finished_below();
+            let answer = Recalled { tablet, epoch, number, finished_below, open: Vec::new() };
+            self.recalls.new_call_backs.push((from, answer, directory));
+        }
+    }
+
+    /// The next directory to give back.
+    pub fn begin_call_back(&mut self) -> Option<(Target, Recalled, NodeId)> {
+        self.recalls.new_call_backs.pop()
+    }
+
+    /// A directory that was called back is given back.
+    pub fn call_back_over(&mut self, answer: &Recalled) {
+        self.recalls.called_back.remove(&(answer.tablet, answer.epoch, answer.number));
+    }
+
+    /// Has the kernel forget something, and says when it has. Earlier invalidations may be under way yet: they may wait for the very operation that waits
+    /// for this one.
+    pub fn invalidate_and_tell(&mut self, what: Vec<Invalidation>) -> Awaited<()> {
+        let (promise, awaited) = promise();
+        self.invalidate(what);
+        self.recalls.told.insert(self.recalls.issued, promise);
+        awaited
     }
 
     /// A server asks which files are open.
@@ -143,6 +183,9 @@ impl State {
     /// The kernel has forgotten.
     pub fn invalidated(&mut self, number: u64) {
         self.recalls.invalidating.remove(&number);
+        if let Some(promise) = self.recalls.told.remove(&number) {
+            promise.keep(());
+        }
         self.answer_recalls();
     }
 
@@ -167,4 +210,9 @@ impl State {
             self.step("recall answered");
         }
     }
+}
+
+/// The delegated directory that a recall names.
+fn delegation_in(recall: &Recall) -> Option<NodeId> {
+    recall.keys.iter().find_map(|key| if let LeaseKey::Delegation(node) = key { Some(*node) } else { None })
 }

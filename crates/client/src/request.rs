@@ -88,6 +88,13 @@ impl Requests {
         self.outstanding.values().filter_map(|request| request.first_sent).map(|(_, mark)| mark).min()
     }
 
+    /// A number for a change that is no request of its own.
+    pub fn take_number(&mut self) -> Sequence {
+        let number = self.next;
+        self.next = number.next();
+        number
+    }
+
     /// All requests below this one are finished: their replies were taken, or never will be.
     pub fn finished_below(&self) -> Sequence {
         self.outstanding.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
@@ -97,6 +104,12 @@ impl Requests {
 impl Hub {
     /// Asks the owner of a position.
     pub async fn call(&self, position: Position, call: Call) -> Result<Answered, Code> {
+        self.past_fence(position).await;
+        self.call_past_fence(position, call).await
+    }
+
+    /// The same for what ends the waiting of all others.
+    pub async fn call_past_fence(&self, position: Position, call: Call) -> Result<Answered, Code> {
         self.ask(Whom::Owner, position, call).await
     }
 
@@ -115,6 +128,17 @@ impl Hub {
         call: Call,
         take: impl FnOnce(&mut State, Answered) -> R,
     ) -> Result<R, Code> {
+        // A directory may have become ours since the operation found that it is not.
+        let held = |state: &mut State| {
+            keys.iter().find_map(|key| match key {
+                LeaseKey::Content(directory) => state.delegations.is_ours(*directory).then_some(*directory),
+                _ => None,
+            })
+        };
+        while let Some(directory) = self.with(held) {
+            // Boxed, because what is written out on the way is a change too, of files alone.
+            Box::pin(self.suspend(directory)).await;
+        }
         self.with(|state| {
             state.cache.forget(&keys);
             state.leases.begin_change(&keys);
@@ -432,8 +456,8 @@ impl State {
 
     fn go_by_stream(&mut self, sequence: Sequence) {
         let Some(request) = self.requests.outstanding.get_mut(&sequence) else { return };
+        // It was told before, and goes by stream already: the network brought that answer twice.
         if request.transport == Transport::Stream {
-            self.finish_request(sequence, Err(Code::Io));
             return;
         }
         request.transport = Transport::Stream;

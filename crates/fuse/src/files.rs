@@ -218,6 +218,11 @@ impl Bridge {
         self.settle(&file, Operation::Sync { file: file.file })
     }
 
+    /// Makes all names and attributes that this mount decided by itself stable.
+    pub fn sync_names(&self) -> Outcome<()> {
+        self.caller.done(Operation::SyncNames)
+    }
+
     /// Makes all that was written through this mount stable.
     pub fn sync_all(&self) -> Outcome<()> {
         self.caller.done(Operation::SyncAll)

@@ -479,11 +479,11 @@ impl Filesystem for Requests {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        // Every change of a directory was stable before it was answered. Linux passes syncfs on to no FUSE server of our kind, so the root, which has
+        // Changes of a directory are stable but for those that were decided here because it is delegated. Linux passes syncfs on to no FUSE server of our kind, so the root, which has
         // nothing else to be synced, stands for all that was written through this mount.
         match number {
             INodeNo::ROOT => reply_empty(self.bridge.sync_all(), reply),
-            _ => reply.ok(),
+            _ => reply_empty(self.bridge.sync_names(), reply),
         }
     }
 

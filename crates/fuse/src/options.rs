@@ -66,6 +66,8 @@ pub struct Options {
     pub set_user_id: Trusted,
     /// Device nodes.
     pub devices: Trusted,
+    /// Whether to ask for directories that only this mount changes, and decide in them without asking.
+    pub delegates: bool,
     /// Threads that take requests from the kernel: so many operations are under way at the same time.
     pub threads: usize,
 }
@@ -76,7 +78,7 @@ pub enum OptionError {
     /// Nobody knows it.
     #[error(
         "mount option `{0}` is not known; there are: rw, ro, allow_other, owner_only, locks=refused, locks=local, nonempty, suid, \
-         nosuid, dev, nodev, threads=N"
+         nosuid, dev, nodev, delegate, nodelegate, threads=N"
     )]
     Unknown(String),
     /// Its value makes no sense.
@@ -97,6 +99,7 @@ impl Options {
             occupied: Occupied::Refuse,
             set_user_id: Trusted::No,
             devices: Trusted::No,
+            delegates: false,
             // A thread waits while its operation is under way, so there are more than cores.
             threads: (4 * cores).clamp(8, 32),
         }
@@ -123,6 +126,8 @@ impl Options {
             "nosuid" => self.set_user_id = Trusted::No,
             "dev" => self.devices = Trusted::Yes,
             "nodev" => self.devices = Trusted::No,
+            "delegate" => self.delegates = true,
+            "nodelegate" => self.delegates = false,
             other => match other.strip_prefix("threads=") {
                 Some(threads) => self.threads = parse_threads(threads)?,
                 None => return Err(OptionError::Unknown(other.to_owned())),
@@ -168,6 +173,7 @@ impl fmt::Display for Options {
             either(self.locks == Locks::Refused, "locks=refused", "locks=local"),
             either(self.set_user_id == Trusted::Yes, "suid", "nosuid"),
             either(self.devices == Trusted::Yes, "dev", "nodev"),
+            either(self.delegates, "delegate", "nodelegate"),
         ];
         let hides = either(self.occupied == Occupied::Hide, ",nonempty", "");
         write!(f, "{}{hides},threads={}", words.join(","), self.threads)

@@ -33,8 +33,8 @@ pub(crate) struct Context {
     pub ranges: Vec<RangeSlot>,
     /// Ids drawn for new nodes and chunks.
     pub ids: Vec<NodeId>,
-    /// The first of the ids lent to the client.
-    pub lent: Option<NodeId>,
+    /// The ids lent to the client: the first, and how many.
+    pub lent: Option<(NodeId, u32)>,
 }
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use crate::event::{Command, Note};
 use crate::job::JobWork;
 use crate::key::Key;
 use crate::machine::MetaServer;
-use crate::record::Record;
+use crate::record::{Holder, Record};
 use crate::view::{Decide, View};
 use bearing_proto::client::{Call, LeaseKey};
 use bearing_types::{NodeId, Now, Position, SessionId};
@@ -18,7 +18,7 @@ impl MetaServer {
     /// Somebody looks into a directory that is delegated to somebody else.
     pub(crate) fn call_back(&mut self, now: Now, start: Position, directory: NodeId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let Some(holder) = tablet.delegations.get(&directory).copied() else { return };
+        let Some(holder) = tablet.delegations.get(&directory).map(|holder| holder.session) else { return };
         let holders = tablet.leases.holders(&[LeaseKey::Delegation(directory)], None, now.mono);
         let holds: BTreeMap<_, _> = holders.into_iter().filter(|(session, _)| *session == holder).collect();
         if !holds.is_empty() {
@@ -43,9 +43,9 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         for (key, record) in batch {
             match (key, record) {
-                (Key::Delegation(directory), Some(Record::Delegation(session))) => {
-                    tablet.delegations.insert(*directory, *session);
-                    tablet.leases.delegate(*directory, *session, now.mono, &self.config);
+                (Key::Delegation(directory), Some(Record::Delegation(holder))) => {
+                    tablet.delegations.insert(*directory, *holder);
+                    tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegated")));
                 }
                 (Key::Delegation(directory), None) => {
@@ -60,8 +60,11 @@ impl MetaServer {
 
     /// Steps renew all delegations that their session has in the tablet.
     pub(crate) fn renew_delegations(&mut self, now: Now, start: Position, session: SessionId, call: &Call) {
-        let (Call::Delegated { .. }, Some(tablet)) = (call, self.tablets.get_mut(&start)) else { return };
-        let held = tablet.delegations.iter().filter(|(_, holder)| **holder == session);
+        let (Call::Delegated { incarnation, .. }, Some(tablet)) = (call, self.tablets.get_mut(&start)) else {
+            return;
+        };
+        let mine = Holder { session, incarnation: *incarnation };
+        let held = tablet.delegations.iter().filter(|(_, holder)| **holder == mine);
         for (directory, _) in held {
             tablet.leases.delegate(*directory, session, now.mono, &self.config);
         }
@@ -70,7 +73,7 @@ impl MetaServer {
 
 /// A delegation whose holder is silent, or gone, is over.
 pub(crate) fn end(view: &mut View, directory: NodeId, session: SessionId) -> Decide<()> {
-    if view.delegations.get(&directory) == Some(&session) {
+    if view.delegations.get(&directory).is_some_and(|holder| holder.session == session) {
         view.delete(Key::Delegation(directory));
     }
     Ok(())

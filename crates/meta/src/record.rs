@@ -197,6 +197,15 @@ pub struct ReplyRecord {
     pub body: Body,
 }
 
+/// To whom a directory is delegated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The session.
+    pub session: SessionId,
+    /// What it was asked for with; steps of another incarnation are refused.
+    pub incarnation: u64,
+}
+
 /// Any record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
@@ -224,8 +233,8 @@ pub enum Record {
     NextId(NodeId),
     /// For marks that say all with their key and the time they were made: dead, orphan, session, ended, holder.
     Mark(Wall),
-    /// For [`Key::Delegation`]: to whom.
-    Delegation(SessionId),
+    /// For [`Key::Delegation`].
+    Delegation(Holder),
     /// For [`Key::Xattr`] 0: the names, each with the number of its value.
     XattrNames(Vec<(XattrName, u16)>),
     /// For other [`Key::Xattr`]: a value.

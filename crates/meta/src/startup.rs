@@ -427,10 +427,10 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         (Key::Inbox(source), Record::Inbox(record)) => {
             tablet.inbox.insert(source, *record);
         }
-        (Key::Delegation(directory), Record::Delegation(session)) => {
-            tablet.delegations.insert(directory, session);
-            tablet.leases.delegate(directory, session, now.mono, config);
-            tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
+        (Key::Delegation(directory), Record::Delegation(holder)) => {
+            tablet.delegations.insert(directory, holder);
+            tablet.leases.delegate(directory, holder.session, now.mono, config);
+            tablet.sessions.entry(holder.session).or_default().heard.get_or_insert(now.mono);
         }
         _ => {}
     }

@@ -9,7 +9,7 @@ use crate::job::JobId;
 use crate::key::Key;
 use crate::lease::LeaseTable;
 use crate::opens::OpenTable;
-use crate::record::{InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
+use crate::record::{Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
 use crate::tend::Tending;
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
@@ -139,7 +139,7 @@ pub(crate) struct Tablet {
     pub live: BTreeSet<u64>,
     pub reaping: BTreeSet<NodeId>,
     /// Delegated directories, and to whom: the same as the records say.
-    pub delegations: BTreeMap<NodeId, SessionId>,
+    pub delegations: BTreeMap<NodeId, Holder>,
     pub collector: Collector,
     pub tending: Tending,
     /// Replies that the client has: they go with the next record.

@@ -9,12 +9,13 @@ use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
 use crate::opens::OpenTable;
 use crate::parts;
-use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, NameRecord, NodeRecord, Record};
+use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
 use crate::tablet::LockedBy;
 use crate::tend::{Health, Surroundings};
 use bearing_lookup::ClientMap;
 use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
 use bearing_proto::data::DataCall;
+use bearing_proto::delegation::LentIds;
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{Part, Promise, Question, Told, Work};
@@ -83,7 +84,7 @@ pub(crate) struct View<'a> {
     pub(crate) leases: &'a LeaseTable,
     pub(crate) opens: &'a OpenTable,
     /// Delegated directories, and to whom.
-    pub(crate) delegations: &'a BTreeMap<NodeId, SessionId>,
+    pub(crate) delegations: &'a BTreeMap<NodeId, Holder>,
     pub(crate) ids: &'a mut NodeIdRange,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
@@ -433,22 +434,22 @@ impl<'a> View<'a> {
     /// Entries of a directory are read or changed. If it is delegated to another session than the one that asks, that has to give it back first.
     pub fn look_into(&self, directory: NodeId) -> Decide<()> {
         match self.delegations.get(&directory) {
-            Some(holder) if Some(*holder) != self.session => Err(Stop::Delegated(directory)),
+            Some(holder) if Some(holder.session) != self.session => Err(Stop::Delegated(directory)),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Whether a directory is delegated to the asking session, or will be with this decision.
-    pub fn is_delegated_to_asker(&self, directory: NodeId) -> bool {
+    /// Whether a directory is delegated so, or will be with this decision.
+    pub fn is_delegated(&self, directory: NodeId, holder: Holder) -> bool {
         match self.batch.get(&Key::Delegation(directory)) {
-            Some(now) => now.is_some(),
-            None => self.session.is_some() && self.delegations.get(&directory).copied() == self.session,
+            Some(now) => *now == Some(Record::Delegation(holder)),
+            None => self.delegations.get(&directory) == Some(&holder),
         }
     }
 
     /// The directories of this tablet that are delegated to a session.
     pub fn delegated_to(&self, session: SessionId) -> Vec<NodeId> {
-        let held = self.delegations.iter().filter(|(_, holder)| **holder == session);
+        let held = self.delegations.iter().filter(|(_, holder)| holder.session == session);
         held.map(|(directory, _)| *directory).collect()
     }
 
@@ -460,13 +461,13 @@ impl<'a> View<'a> {
     }
 
     /// Ids for a client to give out. Runs of the same operation lend the same ones.
-    pub fn lend_ids(&mut self, count: u32) -> Decide<NodeId> {
-        if let Some(first) = self.context.lent {
-            return Ok(first);
-        }
-        let first = self.ids.take_many(count).ok_or(Stop::Later)?;
-        self.context.lent = Some(first);
-        Ok(first)
+    pub fn lend_ids(&mut self, session: SessionId) -> Decide<LentIds> {
+        let lent = match self.context.lent {
+            Some(lent) => lent,
+            None => self.ids.take_some(self.config.ids_lent).ok_or(Stop::Later)?,
+        };
+        self.context.lent = Some(lent);
+        Ok(LentIds::sign(lent.0, lent.1, session, self.keys.grants()))
     }
 
     // --- leases ---

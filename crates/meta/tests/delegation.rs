@@ -23,7 +23,7 @@ fn with_directory() -> (Cluster, Handle) {
 }
 
 fn delegate(cluster: &mut Cluster, session: bearing_types::SessionId, directory: Handle) -> DelegationView {
-    match cluster.call(session, directory.home, Call::Delegate { directory }).unwrap() {
+    match cluster.call(session, directory.home, Call::Delegate { directory, incarnation: 1 }).unwrap() {
         Body::Delegation(view) => *view,
         other => panic!("{other:?}"),
     }
@@ -43,7 +43,7 @@ fn batch(cluster: &Cluster, changes: Vec<Change>, ids: LentIds, returned: Vec<No
     let at = cluster.now.wall;
     let step = |(place, change)| Step { sequence: Sequence(1_000_000 + place as u64), at, change };
     let steps = changes.into_iter().enumerate().map(step).collect();
-    Call::Delegated { steps, ids: vec![ids], ids_wanted: 0, returned }
+    Call::Delegated { steps, ids: vec![ids], ids_wanted: 0, returned, incarnation: 1 }
 }
 
 fn send(cluster: &mut Cluster, directory: Handle, call: Call) -> Result<StepsDone, Code> {
@@ -92,7 +92,7 @@ fn whoever_looks_into_a_delegated_directory_waits_for_what_was_decided_in_it() {
     let steps = vec![create(directory, "f", ids.first), create(directory, "g", NodeId(ids.first.0 + 1))];
     let sent = batch(&cluster, steps, ids, vec![]);
     let done = send(&mut cluster, directory, sent).unwrap();
-    assert_eq!(done.steps.iter().map(|(_, made)| made.is_some()).collect::<Vec<_>>(), [true, true]);
+    assert_eq!(done.steps.iter().map(|step| step.made.is_some()).collect::<Vec<_>>(), [true, true]);
     assert!(waits(look(&mut cluster, directory, "f")));
     assert!(was_called_back(&cluster, directory));
     assert!(waits(look(&mut cluster, directory, "nothing")), "nor is it told what is not there");
@@ -201,14 +201,24 @@ fn a_directory_made_in_a_delegated_one_is_delegated_from_birth_and_not_any_more_
 }
 
 #[test]
+fn steps_that_a_client_gave_up_are_refused_though_the_directory_is_its_again() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
+    let again = Call::Delegate { directory, incarnation: 2 };
+    cluster.call(ALICE, directory.home, again).unwrap();
+    assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
+}
+
+#[test]
 fn two_who_change_a_directory_in_turn_do_not_get_it_delegated() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
-    let refused = cluster.call(BOB, directory.home, Call::Delegate { directory });
+    let refused = cluster.call(BOB, directory.home, Call::Delegate { directory, incarnation: 1 });
     assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
     let sent = batch(&cluster, vec![], ids, vec![directory.node]);
     send(&mut cluster, directory, sent).unwrap();
-    let soon = cluster.call(BOB, directory.home, Call::Delegate { directory });
+    let soon = cluster.call(BOB, directory.home, Call::Delegate { directory, incarnation: 1 });
     assert_eq!(soon.map(|_| ()), Err(Code::Unsupported), "it rests for a moment");
     cluster.pass(Duration::from_secs(2));
     delegate(&mut cluster, BOB, directory);
@@ -220,7 +230,7 @@ fn a_directory_that_lies_in_several_tablets_is_not_delegated() {
     cluster.open_session(ALICE);
     let root = cluster.root(ALICE).grant;
     let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-    let refused = cluster.call(ALICE, directory.home, Call::Delegate { directory });
+    let refused = cluster.call(ALICE, directory.home, Call::Delegate { directory, incarnation: 1 });
     assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
 }
 
@@ -241,7 +251,13 @@ fn a_step_that_says_it_was_decided_in_the_future_is_of_now() {
     let change = create(directory, "f", ids.first);
     let at = Wall(i64::MAX);
     let steps = vec![Step { sequence: Sequence(1_000_000), at, change }];
-    let call = Call::Delegated { steps, ids: vec![ids], ids_wanted: 0, returned: vec![directory.node] };
+    let call = Call::Delegated {
+        steps,
+        ids: vec![ids],
+        ids_wanted: 0,
+        returned: vec![directory.node],
+        incarnation: 1,
+    };
     send(&mut cluster, directory, call).unwrap();
     let view = cluster.directory(BOB, directory).unwrap();
     assert!(view.node.attributes.modified <= cluster.now.wall);

@@ -18,6 +18,8 @@ pub struct MountConfig {
     pub connect_wait: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
     pub directory_lateness: Duration,
+    /// Whether to ask for directories that only this client changes, and decide in them without asking.
+    pub delegates: bool,
 }
 
 impl MountConfig {
@@ -29,6 +31,7 @@ impl MountConfig {
             filesystem: FilesystemId(1),
             connect_wait: Duration::from_secs(10),
             directory_lateness: Duration::from_secs(1),
+            delegates: false,
         }
     }
 }

@@ -105,6 +105,8 @@ impl Core {
                 Command::Finish(ticket, result) => self.finish(ticket, result),
                 Command::Invalidate { number, what } => self.invalidate(Job { number, what }),
                 Command::Servers(servers) => post.set_servers(servers),
+                // Asked for by simulations only.
+                Command::Decided(_) => {}
                 Command::Note(note) => self.note(note),
             }
         }

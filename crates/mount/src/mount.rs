@@ -141,6 +141,7 @@ impl Mount {
         let session = SessionId(random_u64());
         let client = ClientConfig {
             directory_lateness: config.directory_lateness,
+            delegates: config.delegates,
             ..ClientConfig::standard(session, config.filesystem)
         };
         Mount::connect_as(config, client)

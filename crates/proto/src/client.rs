@@ -271,6 +271,8 @@ pub enum Call {
     Delegate {
         /// The directory.
         directory: Handle,
+        /// Chosen by the client, anew whenever it lost what was lent to it: steps that it gave up are told by it from those that it sends now.
+        incarnation: u64,
     },
     /// What was decided in delegated directories of one tablet, in order; done whole or not at all. Without steps it only renews.
     Delegated {
@@ -282,6 +284,8 @@ pub enum Call {
         ids_wanted: u32,
         /// These directories are given back after the steps.
         returned: Vec<NodeId>,
+        /// What the directories were asked for with.
+        incarnation: u64,
     },
     /// Makes a range of a file a hole and lets its bytes go, in one step.
     MakeHole {

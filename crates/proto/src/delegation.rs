@@ -4,6 +4,7 @@
 use crate::client::{
     AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, ListedEntry, NewNode, RenameMode,
 };
+use crate::grant::WriteToken;
 use crate::keys::{Key, Mac};
 use bearing_types::{Credentials, Mode, Name, NodeId, Sequence, SessionId, Wall};
 use serde::{Deserialize, Serialize};
@@ -170,11 +171,22 @@ pub struct DelegationView {
     pub now: Wall,
 }
 
+/// A step that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepDone {
+    /// Its number.
+    pub sequence: Sequence,
+    /// The node that it made.
+    pub made: Option<NodeId>,
+    /// The right to write that, if it is a file.
+    pub token: Option<WriteToken>,
+}
+
 /// What became of a batch of steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepsDone {
-    /// The steps, each with the node that it made.
-    pub steps: Vec<(Sequence, Option<NodeId>)>,
+    /// The steps.
+    pub steps: Vec<StepDone>,
     /// How long all delegations of this tablet may be used, from when this was asked for.
     pub lease: LeaseMs,
     /// Further ids, if some were wanted.

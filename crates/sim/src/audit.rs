@@ -156,13 +156,16 @@ impl Audit {
             entry_bytes: Some(ENTRY_BYTES),
             law: Law::Posix,
         };
-        let witness: Vec<_> = sim
+        let mut witness: Vec<_> = sim
             .ledger
             .witness
             .iter()
             .filter(|event| !sim.recorder.is_beside(event.request))
             .cloned()
             .collect();
+        for what in sim.recorder.settle(&mut witness) {
+            sim.ledger.blame(&sim.world, Promise::SyncedIsKept, what);
+        }
         if let Some(node) = sim.about {
             tell_about(&sim.recorder.history, &witness, node);
         }

@@ -62,6 +62,7 @@ pub struct ClientHost {
     session: SessionId,
     post: Post,
     planted: Planted,
+    delegations: bool,
     /// What the client itself draws.
     pub rng: Seeded,
     /// What it does next.
@@ -80,6 +81,7 @@ pub struct ClientHost {
     finished: VecDeque<(Ticket, Result<Answer, Code>)>,
     /// The session is over, or something else makes a new start necessary.
     pub restart_wanted: bool,
+    has_begun: bool,
     /// Where it may die.
     pub crash_points: CrashPoints,
     /// It wants to die now, and why.
@@ -88,7 +90,7 @@ pub struct ClientHost {
 
 impl ClientHost {
     /// A host that is down.
-    pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted) -> ClientHost {
+    pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted, delegations: bool) -> ClientHost {
         assert!(matches!(hosts.role(host), Role::Client(_)), "{host:?} is no client");
         let workers =
             (0..WORKERS).map(|_| Worker { program: Program::Idle, parked: false, busy: false }).collect();
@@ -99,6 +101,7 @@ impl ClientHost {
             session: SessionId(0),
             post: Post::new(host, Sender::Nobody),
             planted,
+            delegations,
             rng,
             generator: None,
             workers,
@@ -111,6 +114,7 @@ impl ClientHost {
             written: BTreeMap::new(),
             finished: VecDeque::new(),
             restart_wanted: false,
+            has_begun: false,
             crash_points: CrashPoints::default(),
             dying: None,
         }
@@ -127,6 +131,11 @@ impl ClientHost {
         config.chunk_bytes_max = 64 << 10;
         config.extents_page = 4;
         config.mutant = self.planted.client;
+        // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
+        let prepares =
+            !std::mem::replace(&mut self.has_begun, true) && self.hosts.role(self.host) == Role::Client(0);
+        config.delegates = self.delegations && self.rng.chance(3, 4) && !prepares;
+        config.tells_steps = true;
         self.machine = Some(Client::new(config, self.rng.next()));
         self.step(world, recorder, Event::Tick);
         let life = world.life(self.host);
@@ -150,7 +159,7 @@ impl ClientHost {
         for worker in &mut self.workers {
             *worker = Worker { program: Program::Idle, parked: false, busy: false };
         }
-        recorder.client_died(self.host);
+        recorder.client_died(world, self.host);
     }
 
     /// Lets workers draw from these directories and logs.
@@ -329,6 +338,13 @@ impl ClientHost {
         recorder.told(self.host, result.as_ref().err().copied());
         let asked = self.asked.remove(&ticket).expect("operations finish once");
         self.kernel.unlock(&asked.locks);
+        let syncs = matches!(
+            asked.what,
+            Operation::Sync { .. } | Operation::SyncAll | Operation::SyncNames | Operation::End
+        );
+        if syncs {
+            recorder.synced(self.session, asked.invoked, result.is_ok());
+        }
         match asked.worker {
             None => self.finished.push_back((ticket, result)),
             Some(worker) => {
@@ -435,6 +451,10 @@ impl ClientHost {
                 let life = world.life(self.host);
                 world.after(delay, Happening::Done(self.host, life, number));
             }
+            Command::Decided(step) => {
+                world.counts.add("client: changes decided in delegated directories");
+                recorder.decided(world, self.host, self.session, &step);
+            }
             Command::Servers(_) => {}
             Command::Note(note) => self.note(world, note),
         }
@@ -479,6 +499,7 @@ impl ClientHost {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
             }
+            Note::StepsLost(count) => world.counts.add_many("client: decided changes lost", count),
             Note::WritesLost(node, _) => {
                 world.counts.add("client: buffered writes lost");
                 worker::writes_lost(self, node);

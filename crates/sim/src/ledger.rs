@@ -156,6 +156,20 @@ impl Ledger {
             .collect();
         for (key, record) in changes {
             match (key, record) {
+                (Key::Reply(session, _), Some(Record::Reply(reply)))
+                    if matches!(reply.body, Body::Steps(_)) =>
+                {
+                    let Body::Steps(done) = &reply.body else { unreachable!("seen just now") };
+                    for step in &done.steps {
+                        let request = RequestId { session: *session, sequence: step.sequence };
+                        let kind = WitnessKind::Committed { created: step.made, link_owed: false };
+                        self.witness.push(WitnessEvent { at, request, kind });
+                        if !self.committed.insert(request) {
+                            let what = format!("{request:?}, a step, was committed a second time");
+                            self.blame(world, Promise::CommittedOnce, what);
+                        }
+                    }
+                }
                 (Key::Reply(session, sequence), Some(Record::Reply(reply))) => {
                     let request = RequestId { session: *session, sequence: *sequence };
                     let created = created_by(&reply.body);

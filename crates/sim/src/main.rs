@@ -37,6 +37,9 @@ struct Arguments {
     /// No faults
     #[arg(long)]
     calm: bool,
+    /// Clients ask for delegated directories
+    #[arg(long)]
+    delegations: bool,
     /// Tell everything that happens (one seed)
     #[arg(long)]
     tell: bool,
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         scheme: arguments.scheme,
         planted,
         calm: arguments.calm,
+        delegations: arguments.delegations,
         told: arguments.tell,
         about: arguments.about,
     };

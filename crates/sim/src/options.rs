@@ -13,6 +13,8 @@ pub struct Options {
     pub planted: Planted,
     /// No faults at all, to look at the rest.
     pub calm: bool,
+    /// Clients ask for delegations in three of four sessions.
+    pub delegations: bool,
     /// Tell on the terminal what happens.
     pub told: bool,
     /// Tell at the end all that the history and the witness say of this node.
@@ -27,6 +29,7 @@ impl Options {
             scheme: None,
             planted: Planted::default(),
             calm: false,
+            delegations: false,
             told: false,
             about: None,
         }

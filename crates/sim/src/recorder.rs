@@ -8,11 +8,12 @@ use crate::network::HostId;
 use crate::world::World;
 use bearing_proto::client::{Answer, Body, Call, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
+use bearing_proto::delegation::{Change, Step};
 use bearing_proto::frame::FrameHeader;
 use bearing_types::{ChunkId, Code, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
     Append, ClientId, Entry, Event, History, Mutation, MutationOutcome, Piece, Query, RequestId, Seen, View,
-    WriteOpen,
+    WitnessEvent, WriteOpen,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,6 +29,14 @@ struct Frame {
 enum DataAsked {
     Append(ChunkId, Rc<Vec<u8>>, u64),
     Sync(ChunkId, Vec<u64>),
+}
+
+/// A change that a client decided by itself.
+#[derive(Clone, Copy)]
+struct Decided {
+    host: HostId,
+    at: Mono,
+    entry: usize,
 }
 
 /// See the module.
@@ -51,6 +60,12 @@ pub struct Recorder {
     beside: BTreeSet<RequestId>,
     /// The last commit of a client to a file that went well: when it was sent, and when it was answered.
     committed: BTreeMap<(HostId, NodeId), (Mono, Mono)>,
+    /// What clients decided by themselves in delegated directories: who, when, and which entry.
+    decided: BTreeMap<RequestId, Decided>,
+    /// When clients died, or ended their sessions.
+    deaths: BTreeMap<HostId, Vec<Mono>>,
+    /// Syncs in the order in which they were answered: when they began, and whether they went well.
+    synced: Vec<(SessionId, Mono, bool)>,
     frames: BTreeMap<(ChunkId, u64), Frame>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
     /// Frames where there was another one before.
@@ -94,7 +109,8 @@ impl Recorder {
     }
 
     /// The client died: nobody will ever be told.
-    pub fn client_died(&mut self, host: HostId) {
+    pub fn client_died(&mut self, world: &World, host: HostId) {
+        self.deaths.entry(host).or_default().push(world.true_mono());
         self.under_way.retain(|_, of| *of != host);
     }
 
@@ -161,6 +177,11 @@ impl Recorder {
             self.beside.insert(id);
             return;
         };
+        self.assign(host, id, asked);
+    }
+
+    /// Finds the operation that wants a change. Gives its entry.
+    fn assign(&mut self, host: HostId, id: RequestId, asked: Mutation) -> Option<usize> {
         let Recorder { under_way, history, .. } = self;
         let mine = under_way.iter().filter(|(_, of)| **of == host).map(|(index, _)| *index);
         let mut matching = mine.filter(|index| match &history.entries[*index].event {
@@ -173,9 +194,95 @@ impl Recorder {
                     *mutation = asked;
                     requests.push(id);
                 }
+                Some(index)
             }
-            None => self.complain(format!("{host:?} asks for {asked:?}, which no operation of it wants")),
+            None => {
+                self.complain(format!("{host:?} asks for {asked:?}, which no operation of it wants"));
+                None
+            }
         }
+    }
+
+    /// A client decides a change by itself, in a directory that is delegated to it.
+    pub fn decided(&mut self, world: &World, host: HostId, session: SessionId, step: &Step) {
+        let id = RequestId { session, sequence: step.sequence };
+        if !self.known.insert(id) {
+            return self.complain(format!("{host:?} decides two changes under the number {id:?}"));
+        }
+        let at = world.true_mono();
+        let entry = if let Change::Commit { node, extents, size_min, mode } = &step.change {
+            let pieces = self.pieces_of(host, extents);
+            let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
+            let index = self.begin(world, host, commit);
+            if let Event::Mutation { requests, .. } = &mut self.history.entries[index].event {
+                requests.push(id);
+            }
+            self.committed.insert((host, node.node), (at, at));
+            self.end(world, index, Ok(Seen::Done));
+            Some(index)
+        } else {
+            match decided_mutation(&step.change) {
+                Some(asked) => self.assign(host, id, asked),
+                None => {
+                    self.beside.insert(id);
+                    None
+                }
+            }
+        };
+        if let Some(entry) = entry {
+            self.decided.insert(id, Decided { host, at, entry });
+        }
+    }
+
+    /// A sync of a client that began then is over: all that it had decided is stable, or it is told that something is lost.
+    pub fn synced(&mut self, session: SessionId, invoked: Mono, well: bool) {
+        self.synced.push((session, invoked, well));
+    }
+
+    /// Puts what clients decided by themselves where it belongs in the order: at the time at which it was decided. Nobody else can have looked in between: if
+    /// somebody did, the checker finds that. What was decided and never done is lost, as a client's unsynced changes may be when it dies or is cut off:
+    /// it is as if it had never been told, and what the client itself saw of it does not count. Gives what may not have been lost.
+    pub fn settle(&mut self, witness: &mut [WitnessEvent]) -> Vec<String> {
+        let mut undone = self.decided.clone();
+        for event in &mut *witness {
+            if let Some(decided) = undone.remove(&event.request) {
+                event.at = event.at.min(decided.at);
+            }
+        }
+        witness.sort_by_key(|event| event.at);
+        let mut broken = Vec::new();
+        let mut since: BTreeMap<SessionId, (HostId, Mono)> = BTreeMap::new();
+        for (id, decided) in &undone {
+            let later = |sync: &&(SessionId, Mono, bool)| sync.0 == id.session && sync.1 > decided.at;
+            if self.synced.iter().find(later).is_some_and(|(.., well)| *well) {
+                let entry = &self.history.entries[decided.entry];
+                broken.push(format!(
+                    "{id:?}, decided at {} us, was synced and is lost: {entry:?}",
+                    decided.at.0 / 1000
+                ));
+            }
+            let first = since.entry(id.session).or_insert((decided.host, decided.at));
+            first.1 = first.1.min(decided.at);
+            if let Event::Mutation { requests, outcome, .. } = &mut self.history.entries[decided.entry].event
+            {
+                requests.clear();
+                *outcome = MutationOutcome::Unknown;
+            }
+            self.history.entries[decided.entry].returned = None;
+        }
+        // Until the end of the session: it goes on with what its servers say, but from when is not seen here.
+        let ends: BTreeMap<HostId, Vec<Mono>> = self.deaths.clone();
+        for (host, from) in since.into_values() {
+            let until = ends.get(&host).and_then(|ends| ends.iter().find(|end| **end >= from).copied());
+            let inside = |entry: &Entry| {
+                let late = entry.returned.is_none_or(|returned| returned >= from);
+                entry.client == client_id(host) && late && until.is_none_or(|until| entry.invoked <= until)
+            };
+            for entry in self.history.entries.iter_mut().filter(|entry| inside(entry)) {
+                forget_answer(entry);
+            }
+        }
+        broken
     }
 
     /// The bytes that extents stand for.
@@ -318,6 +425,45 @@ impl Recorder {
         !frames.is_empty()
             && frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.stable))
     }
+}
+
+/// What an entry was told does not count.
+fn forget_answer(entry: &mut Entry) {
+    match &mut entry.event {
+        // Numbers of entries are kept elsewhere: it stays, and says nothing.
+        Event::Read { result, .. } => *result = Err(Code::Unreachable),
+        Event::Mutation { outcome, .. } => {
+            if let MutationOutcome::Told(_) = outcome {
+                *outcome = MutationOutcome::Unknown;
+                entry.returned = None;
+            }
+        }
+    }
+}
+
+/// What a step changes, as the oracle knows it.
+fn decided_mutation(change: &Change) -> Option<Mutation> {
+    Some(match change.clone() {
+        Change::Create { directory, who, name, new, .. } => {
+            Mutation::Create { directory: directory.node, name, who, new }
+        }
+        Change::MakeDirectory { directory, who, name, mode, .. } => {
+            Mutation::MakeDirectory { directory: directory.node, name, who, mode }
+        }
+        Change::Unlink { directory, who, name, .. } => {
+            Mutation::Unlink { directory: directory.node, name, who }
+        }
+        Change::RemoveDirectory { directory, who, name, .. } => {
+            Mutation::RemoveDirectory { directory: directory.node, name, who }
+        }
+        Change::Rename { source, source_name, target, target_name, who, mode, .. } => {
+            Mutation::Rename { source: source.node, source_name, target: target.node, target_name, who, mode }
+        }
+        Change::SetAttributes { node, who, change, open } => {
+            Mutation::SetAttributes { node: node.node, who, change, through_file: open }
+        }
+        Change::Commit { .. } | Change::Release { .. } => return None,
+    })
 }
 
 /// A host's name in the history.

@@ -110,12 +110,14 @@ impl Sim {
         let scheme = if rng.chance(1, 4) { Scheme::Hash } else { Scheme::AnglecutHashed };
         let registers =
             hosts.registers(options.scheme.unwrap_or(scheme), rng.between(2, 4) as u8, NameKey(rng.next()));
-        let planted = options.planted;
+        let (planted, delegations) = (options.planted, options.delegations);
         let metadata =
             hosts.metadata().map(|host| MetaHost::new(host, hosts, rng.fork(2), planted)).collect();
         let data = hosts.data().map(|host| DataHost::new(host, hosts, rng.fork(3))).collect();
-        let clients =
-            hosts.clients().map(|host| ClientHost::new(host, hosts, rng.fork(4), planted)).collect();
+        let clients = hosts
+            .clients()
+            .map(|host| ClientHost::new(host, hosts, rng.fork(4), planted, delegations))
+            .collect();
         Sim {
             world,
             ledger: Ledger::default(),

@@ -126,14 +126,15 @@ impl NodeIdRange {
         Some(id)
     }
 
-    /// Takes so many ids in a row and gives the first, or `None` when there are not so many left.
-    pub fn take_many(&mut self, count: u32) -> Option<NodeId> {
-        if self.left() < u64::from(count) {
+    /// Takes ids in a row, as many as are wanted or half of what is left. Gives the first and how many; `None` when there are too few to share.
+    pub fn take_some(&mut self, wanted: u32) -> Option<(NodeId, u32)> {
+        let count = u64::from(wanted).min(self.left() / 2) as u32;
+        if count == 0 {
             return None;
         }
         let first = self.next;
         self.next = NodeId(first.0 + u64::from(count));
-        Some(first)
+        Some((first, count))
     }
 
     /// How many ids are left.

@@ -9,7 +9,7 @@ use super::{Buffered, File, Stability};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
 use bearing_proto::client::{
-    Body, Call, ChunkRef, ChunkView, CommitMode, Extent, Handle, LeaseKey, NodeView,
+    Body, Call, ChunkRef, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView,
 };
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::frame::{self, FrameOwner};
@@ -135,6 +135,11 @@ impl Hub {
         let result = self.write_out(node, stability).await;
         let earlier = self.with(|state| state.files.files.get_mut(&node).and_then(|file| file.error.take()));
         result.and(earlier.map_or(Ok(()), Err))
+    }
+
+    /// The same for whoever does not wait for the result.
+    pub(crate) async fn write_behind(self, node: NodeId) {
+        self.flush_behind(node).await;
     }
 
     /// The same, if there is anything to write out.
@@ -368,17 +373,12 @@ impl Hub {
         let extents: Vec<Extent> = places.values().map(|(piece, placed)| extent_of(piece, placed)).collect();
         let extents_max = self.with(|state| state.config.commit_extents_max);
         for part in extents.chunks(extents_max) {
+            if self.with(|state| state.commit_ours(node, job, part)) {
+                continue;
+            }
             // Without a token the file was not opened for writing here, so nothing can be dirty.
             let token = job.token.ok_or(Code::InvalidArgument)?;
-            let first = match job.mode {
-                CommitMode::Put => 0,
-                CommitMode::Append => part.first().map_or(0, |extent| extent.file_offset),
-            };
-            let size_min = job.size_min.min(part.last().map_or(0, super::extents::end_of)) - first;
-            let mut extents = part.to_vec();
-            for extent in &mut extents {
-                extent.file_offset -= first;
-            }
+            let (extents, size_min) = relative(job, part);
             let call = Call::Commit {
                 node: job.handle,
                 token,
@@ -404,6 +404,7 @@ impl Hub {
 
     /// Makes every write of this client stable.
     pub(crate) async fn sync_all(&self) -> Result<(), Code> {
+        let sync = self.sync_begins();
         let nodes = self.with(|state| state.files.files.keys().copied().collect::<Vec<_>>());
         let mut work: Vec<Work<_>> = Vec::new();
         for node in nodes {
@@ -424,11 +425,23 @@ impl Hub {
         for chunk in left {
             self.sync_unless_gone(chunk).await?;
         }
-        failed.map_or(Ok(()), Err)
+        let done = self.flush_all_steps().await;
+        failed.map_or(done.and(self.sync_ends(sync)), Err)
     }
 }
 
 impl State {
+    /// The same for a file that was made under a delegation: decided here.
+    fn commit_ours(&mut self, node: NodeId, job: &Job, part: &[Extent]) -> bool {
+        let (extents, size_min) = relative(job, part);
+        let Some(attributes) = self.commit_here(node, &extents, size_min, job.mode) else { return false };
+        let view =
+            NodeView { node: job.handle, attributes, lease: LeaseMs(0), may_open: false, extended: false };
+        self.take_commit(job.mode, extents, size_min, &view);
+        self.files.observe(node, &attributes, self.now.mono);
+        true
+    }
+
     /// Extents of ours are the file's now. Only this commit changed it, so its length tells where appended ones went.
     fn take_commit(&mut self, mode: CommitMode, mut extents: Vec<Extent>, size_min: u64, view: &NodeView) {
         if mode == CommitMode::Append {
@@ -472,6 +485,17 @@ impl super::Files {
             file.appended += bytes;
         }
     }
+}
+
+/// A part of what is committed, and the length that the file has at least with it: counted from the file's end if it is appended.
+fn relative(job: &Job, part: &[Extent]) -> (Vec<Extent>, u64) {
+    let first = match job.mode {
+        CommitMode::Put => 0,
+        CommitMode::Append => part.first().map_or(0, |extent| extent.file_offset),
+    };
+    let size_min = job.size_min.min(part.last().map_or(0, super::extents::end_of)) - first;
+    let moved = |extent: &Extent| Extent { file_offset: extent.file_offset - first, ..*extent };
+    (part.iter().map(moved).collect(), size_min)
 }
 
 fn extent_of(piece: &Range<u64>, placed: &Placed) -> Extent {

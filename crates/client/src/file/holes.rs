@@ -30,6 +30,7 @@ impl Hub {
         let node = self.with(|state| state.files.opened(file, |open| open.write))?;
         // What was written before must not fill the hole when it is flushed later.
         self.flush_if_dirty(node, Stability::Visible).await?;
+        self.leave_to_home(node).await;
         let (handle, token) = self.with(|state| (state.files.handle(node), state.files.token(file)));
         let (handle, token) = handle.zip(token).ok_or(Code::InvalidArgument)?;
         let Range { start, end } = range;

@@ -31,6 +31,12 @@ impl Hub {
             // What we are letting go may be gone at any moment: the server shall decide after that, not in between.
             self.release(node).await;
         }
+        if !wish.truncate
+            && let Some(opened) = self.with(|state| state.open_here(node.node, who, wish.read, wish.write))
+        {
+            return opened;
+        }
+        self.publish_node(node.node).await;
         if let Some(answer) = self.open_locally(node, who, wish) {
             return Ok(answer);
         }
@@ -60,6 +66,9 @@ impl Hub {
 
     /// The server need not keep a node for us any more.
     async fn release(&self, node: Handle) {
+        if self.with(|state| state.release_here(node.node)) {
+            return;
+        }
         self.with(|state| *state.files.releasing.entry(node.node).or_default() += 1);
         // If this fails the node goes with the session.
         let _ = self.call(node.home, Call::Release { node }).await;
@@ -134,6 +143,12 @@ impl State {
         self.add_open(&seen, wish, token, validated)
     }
 
+    /// Opens a file that was made under a delegation.
+    pub fn open_ours(&mut self, seen: &Seen, read: bool, write: bool, token: Option<WriteToken>) -> OpenFile {
+        let wish = Wish { read, write, truncate: false };
+        self.add_open(seen, wish, token, self.now.mono)
+    }
+
     fn add_open(&mut self, seen: &Seen, wish: Wish, token: Option<WriteToken>, validated: Mono) -> OpenFile {
         let handle = seen.node;
         let number = OpenFile(self.files.next_open);
@@ -184,6 +199,39 @@ impl State {
 }
 
 impl super::Files {
+    /// A file that was made here is like any other: its home knows who may write it.
+    pub fn published(&mut self, node: NodeId, token: Option<WriteToken>, now: Mono) {
+        if let Some(file) = self.files.get_mut(&node) {
+            file.token = file.token.or(token);
+            file.validated = now;
+        }
+    }
+
+    /// A file that was made here was never made at its home: what was written to it is lost.
+    pub fn lose(&mut self, node: NodeId) {
+        self.extents.remove(&node);
+        if let Some(file) = self.files.get_mut(&node) {
+            file.error.get_or_insert(Code::Io);
+        }
+    }
+
+    /// A file is gone, and nothing of it is open.
+    pub fn forget(&mut self, node: NodeId) {
+        self.extents.remove(&node);
+        if let Some(file) = self.files.get_mut(&node) {
+            let dirty = std::mem::take(&mut file.dirty);
+            file.written_end = None;
+            self.buffered_bytes -= dirty.bytes();
+            self.made_room();
+        }
+        self.drop_unused(node);
+    }
+
+    /// Whether something of a file is buffered.
+    pub fn is_dirty(&self, node: NodeId) -> bool {
+        self.files.get(&node).is_some_and(File::is_dirty)
+    }
+
     /// A release was answered.
     fn released(&mut self, node: NodeId) {
         if let Some(count) = self.releasing.get_mut(&node) {

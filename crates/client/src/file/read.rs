@@ -104,7 +104,7 @@ impl Hub {
     /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.
     pub(super) async fn validate(&self, node: NodeId) -> Result<(), Code> {
         let stale = self.with(|state| {
-            let leased = state.cache.node(node, state.now.mono).is_some();
+            let leased = state.delegations.is_born(node) || state.cache.node(node, state.now.mono).is_some();
             let file = state.files.files.get(&node)?;
             let young = state.now.mono.since(file.validated) <= state.config.file_lateness
                 && file.validated > Mono::ZERO;
@@ -134,6 +134,8 @@ impl Hub {
             (handle, state.config.extents_page)
         });
         let handle = handle.ok_or(Code::InvalidArgument)?;
+        // Of what was decided here its home has to hear before it is asked.
+        self.publish_node(node).await;
         let call = Call::Extents { node: handle, offset, count_max };
         let answered = self.call(handle.home, call).await?;
         self.with(|state| match answered.body {

@@ -2,6 +2,7 @@
 
 use super::{home, node_keys, unexpected};
 use crate::cache::Seen;
+use crate::delegation::Local;
 use crate::file::Stability;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
@@ -21,6 +22,9 @@ impl Hub {
     /// Attributes of a node that is no directory.
     pub(super) async fn file_found(&self, node: Handle) -> Result<Found, Code> {
         let cached = self.with(|state| {
+            if let Some(seen) = state.born_seen(node.node) {
+                return Some(state.found(&seen, None));
+            }
             let seen = state.cache.node(node.node, state.now.mono)?;
             state.counters.attribute_hits += 1;
             Some(state.found(&seen, None))
@@ -50,6 +54,16 @@ impl Hub {
     ) -> Result<Answer, Code> {
         // What was written before must not undo the change of size or times when it is flushed later.
         self.flush_if_dirty(node.node, Stability::Visible).await?;
+        if file_type == FileType::Directory {
+            // Of a directory its home decides.
+            self.suspend(node.node).await;
+        } else if let Local::Done(done) =
+            self.with(|state| state.set_attributes_here(node.node, who, &change))
+        {
+            return done.map(Answer::Found);
+        } else {
+            self.publish_node(node.node).await;
+        }
         let token = self.with(|state| file.and_then(|file| state.files.token(file)));
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetAttributes { node, who: who.clone(), change, token };
@@ -65,6 +79,9 @@ impl Hub {
     }
 
     pub(crate) async fn read_link(&self, node: Handle) -> Result<Answer, Code> {
+        if let Some(target) = self.with(|state| state.link_here(node.node)) {
+            return Ok(Answer::Target(target));
+        }
         let answered = self.call(home(node), Call::ReadLink { node }).await?;
         self.with(|state| match answered.body {
             Body::Link(target) => Ok(Answer::Target(target)),

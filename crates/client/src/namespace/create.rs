@@ -2,7 +2,7 @@
 
 use super::{Grants, unexpected};
 use crate::cache::{Directory, Named};
-use crate::hub::Hub;
+use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found};
 use bearing_proto::client::{Body, Call, Handle, NewNode};
 use bearing_proto::grant::WriteToken;
@@ -20,6 +20,13 @@ impl Hub {
         open: bool,
     ) -> Result<Answer, Code> {
         let open = open && new.file_type == FileType::Regular;
+        let here = |state: &mut State, _| state.create_here(directory.node, name, who, &new, open);
+        if let Some(made) = self.decide_in(directory.node, here).await {
+            return made.map(|(found, file)| match file {
+                Some(file) => Answer::Opened(file, found),
+                None => Answer::Found(found),
+            });
+        }
         let make = |parent: &Directory| Call::Create {
             grant: parent.view.grant.clone(),
             who: who.clone(),
@@ -49,6 +56,10 @@ impl Hub {
         who: &Credentials,
         mode: Mode,
     ) -> Result<Answer, Code> {
+        let here = |state: &mut State, _| state.make_directory_here(directory.node, name, who, mode);
+        if let Some(made) = self.decide_in(directory.node, here).await {
+            return made.map(Answer::Found);
+        }
         let make = |parent: &Directory| Call::MakeDirectory {
             grant: parent.view.grant.clone(),
             who: who.clone(),
@@ -81,7 +92,10 @@ impl Hub {
             match made {
                 Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
                 Err(code) => return Err(code),
-                Ok(made) => return made,
+                Ok(made) => {
+                    self.consider_delegation(directory);
+                    return made;
+                }
             }
         }
     }

@@ -15,6 +15,9 @@ impl Hub {
         name: &Name,
         who: &Credentials,
     ) -> Result<Answer, Code> {
+        // The node is known by another name from now on.
+        self.suspend(directory.node).await;
+        self.publish_node(node.node).await;
         let mut grants = Grants::new();
         loop {
             let parent = self.directory(directory, grants.freshness).await?;

@@ -2,8 +2,9 @@
 
 use super::{Grants, node_keys};
 use crate::cache::{Directory, Named};
+use crate::delegation::End;
 use crate::event::Invalidation;
-use crate::hub::Hub;
+use crate::hub::{Hub, State};
 use crate::operation::Answer;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Name};
@@ -23,6 +24,18 @@ impl Hub {
         who: &Credentials,
         mode: RenameMode,
     ) -> Result<Answer, Code> {
+        let (from, to) = (source, target);
+        let ends = |place: Place<'_>| (place.directory, place.name.clone());
+        let ((from_directory, from_name), (to_directory, to_name)) = (ends(from), ends(to));
+        self.settled(to_directory.node).await;
+        let here = |state: &mut State, _| {
+            let from = End { directory: from_directory, name: &from_name };
+            state.rename_here(from, End { directory: to_directory, name: &to_name }, who, mode)
+        };
+        if let Some(moved) = self.decide_in(from_directory.node, here).await {
+            return moved.map(|()| Answer::Done);
+        }
+        self.suspend(to_directory.node).await;
         let mut grants = Grants::with_names();
         loop {
             let moved = self.target(source.directory, source.name, who).await?;
@@ -31,6 +44,11 @@ impl Hub {
                 Err(Code::NotFound) if mode != RenameMode::Exchange => None,
                 Err(code) => return Err(code),
             };
+            if source.directory != target.directory
+                && self.with(|state| state.delegations.is_lent(source.directory.node))
+            {
+                self.expose(moved.node.node).await;
+            }
             let from = self.directory(source.directory, grants.freshness).await?;
             let to = self.directory(target.directory, grants.freshness).await?;
             // Of one directory both grants have to be the same one.
@@ -69,7 +87,12 @@ impl Hub {
                     (source.directory.node, source.name),
                     (target.directory.node, target.name),
                 ]),
-                moved => return moved.map(|()| Answer::Done),
+                moved => {
+                    if moved.is_ok() && source.directory == target.directory {
+                        self.consider_delegation(source.directory);
+                    }
+                    return moved.map(|()| Answer::Done);
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Grants, node_keys};
 use crate::cache::{Directory, Named};
-use crate::hub::Hub;
+use crate::hub::{Hub, State};
 use crate::operation::Answer;
 use bearing_proto::client::{Call, Handle};
 use bearing_types::{Code, Credentials, FileType, Name};
@@ -40,13 +40,25 @@ impl Hub {
         name: &Name,
         who: &Credentials,
     ) -> Result<Answer, Code> {
+        let here = |state: &mut State, _| match removal {
+            Removal::Name => state.unlink_here(directory.node, name, who),
+            Removal::Directory => state.remove_directory_here(directory.node, name, who),
+        };
+        if let Some(removed) = self.decide_in(directory.node, here).await {
+            return removed.map(|()| Answer::Done);
+        }
         let mut grants = Grants::with_names();
         loop {
             let target = self.target(directory, name, who).await?;
             let parent = self.directory(directory, grants.freshness).await?;
             match self.remove_from(removal, &parent, name, who, target).await {
                 Err(code) if grants.again(code) => self.grant_refused(&[(directory.node, name)]),
-                removed => return removed.map(|()| Answer::Done),
+                removed => {
+                    if removed.is_ok() {
+                        self.consider_delegation(directory);
+                    }
+                    return removed.map(|()| Answer::Done);
+                }
             }
         }
     }

@@ -40,6 +40,7 @@ impl Hub {
     }
 
     async fn ask_xattr(&self, node: Handle, call: Call) -> Result<Answer, Code> {
+        self.leave_to_home(node.node).await;
         let answered = self.call(home(node), call).await?;
         self.with(|state| match answered.body {
             Body::Xattr(bytes) => Ok(Answer::Xattr(bytes)),
@@ -55,6 +56,7 @@ impl Hub {
         name: XattrName,
         change: XattrChange,
     ) -> Result<Answer, Code> {
+        self.leave_to_home(node.node).await;
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetXattr { node, who: who.clone(), name, change };
         let taken = |state: &mut State, answered| state.take_node_body(answered);
@@ -73,6 +75,13 @@ impl State {
     /// The attributes of a node of which a lease says that it has no extended ones.
     fn without_xattrs(&mut self, node: Handle, file_type: FileType) -> Option<Attributes> {
         let now = self.now.mono;
+        if let Some(seen) = self.born_seen(node.node) {
+            return Some(seen.attributes);
+        }
+        if let Some(ours) = self.local_directory(node.node) {
+            let seen = ours.view.node;
+            return (!seen.extended).then_some(seen.attributes);
+        }
         if file_type == FileType::Directory {
             let cached = self.cache.directory(node.node, now).filter(|cached| cached.content_until.is_some());
             let seen = cached.map(|cached| cached.view.node).filter(|seen| !seen.extended);

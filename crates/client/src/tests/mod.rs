@@ -2,6 +2,7 @@
 
 mod appends;
 mod chunks;
+mod delegation;
 mod files;
 mod leases;
 mod names;

@@ -85,7 +85,7 @@ impl World {
                     assert!(self.finished.insert(ticket, result).is_none(), "an operation ends once");
                 }
                 Command::Invalidate { number, what } => self.invalidations.push((number, what)),
-                Command::Servers(_) => {}
+                Command::Servers(_) | Command::Decided(_) => {}
                 Command::Note(note) => self.notes.push(note),
             }
         }

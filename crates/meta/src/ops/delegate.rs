@@ -4,18 +4,18 @@
 use crate::key::Key;
 use crate::namespace;
 use crate::ops::list;
-use crate::record::Record;
+use crate::record::{Holder, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
-use bearing_proto::delegation::{DelegationView, LentIds};
-use bearing_types::{Code, SessionId};
+use bearing_proto::delegation::DelegationView;
+use bearing_types::Code;
 
-pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
+pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decide<Body> {
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
     let record = view.node_at(handle)?;
     let directory = record.directory()?;
     let elsewhere = directory.fragments.iter().any(|block| !view.tablet.covers(*block));
-    let held = view.delegations.get(&handle.node).is_some_and(|holder| *holder != session);
+    let held = view.delegations.get(&handle.node).is_some_and(|holder| holder.session != session);
     // Two who take turns get nothing: it would come and go with every change.
     let resting = !view.leases.may_delegate(handle.node, session, view.now.mono);
     // Who holds it decides alone, and knows permission bits only.
@@ -25,15 +25,15 @@ pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
     }
     let entries = list::all(view, handle.node, view.config.delegated_entries_max)?;
     let entries = entries.ok_or(Stop::Refuse(Code::Unsupported))?;
-    let first = view.lend_ids(view.config.ids_lent)?;
-    view.put(Key::Delegation(handle.node), Record::Delegation(session));
+    let ids = view.lend_ids(session)?;
+    view.put(Key::Delegation(handle.node), Record::Delegation(Holder { session, incarnation }));
     view.changes(LeaseKey::Content(handle.node));
     let shown = namespace::directory_view(view, handle.node, &record)?;
     Ok(Body::Delegation(Box::new(DelegationView {
         view: shown,
         entries,
         lease: life(view),
-        ids: lend(view, first, session),
+        ids,
         now: view.now.wall,
     })))
 }
@@ -41,9 +41,4 @@ pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
 /// How long delegations may be used from now.
 pub(super) fn life(view: &View) -> LeaseMs {
     LeaseMs(view.config.delegation_life.as_millis() as u32)
-}
-
-/// Ids for a session.
-pub(super) fn lend(view: &View, first: bearing_types::NodeId, session: SessionId) -> LentIds {
-    LentIds::sign(first, view.config.ids_lent, session, view.keys.grants())
 }

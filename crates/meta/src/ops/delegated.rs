@@ -6,12 +6,12 @@ use super::{
 };
 use crate::key::Key;
 use crate::namespace;
-use crate::record::Record;
+use crate::record::{Holder, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
-use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
-use bearing_proto::grant::GrantBody;
-use bearing_types::{Code, Credentials, NodeId, Permission};
+use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone};
+use bearing_proto::grant::{GrantBody, WriteToken};
+use bearing_types::{Code, Credentials, FileType, NodeId, Permission};
 
 /// Steps in one batch: what one record of the log may hold.
 const STEPS_MAX: usize = 1024;
@@ -22,58 +22,64 @@ pub(super) fn decide(
     ids: &[LentIds],
     ids_wanted: u32,
     returned: &[NodeId],
+    incarnation: u64,
 ) -> Decide<Body> {
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
     if steps.len() > STEPS_MAX || !ids.iter().all(|lent| lent.verify(session, view.keys.grants())) {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
+    let mine = Holder { session, incarnation };
     let mut done = Vec::with_capacity(steps.len());
     for step in steps {
         view.decided_at(step.at);
-        done.push((step.sequence, take(view, ids, &step.change)?));
+        let made = take(view, mine, ids, &step.change)?;
+        let is_file =
+            matches!(&step.change, Change::Create { new, .. } if new.file_type == FileType::Regular);
+        let file = made.filter(|_| is_file);
+        if let Some(node) = file {
+            view.hand(node);
+        }
+        let token = file.map(|node| WriteToken::sign(node, session, view.keys.grants()));
+        done.push(StepDone { sequence: step.sequence, made, token });
     }
     for directory in returned {
-        if view.is_delegated_to_asker(*directory) {
+        if view.is_delegated(*directory, mine) {
             view.delete(Key::Delegation(*directory));
         }
     }
     let ids = match ids_wanted {
         0 => None,
-        _ => {
-            let first = view.lend_ids(view.config.ids_lent)?;
-            Some(delegate::lend(view, first, session))
-        }
+        _ => Some(view.lend_ids(session)?),
     };
     Ok(Body::Steps(StepsDone { steps: done, lease: delegate::life(view), ids }))
 }
 
 /// Does one step. Gives the node that it made.
-fn take(view: &mut View, ids: &[LentIds], change: &Change) -> Decide<Option<NodeId>> {
+fn take(view: &mut View, mine: Holder, ids: &[LentIds], change: &Change) -> Decide<Option<NodeId>> {
     match change {
         Change::Create { directory, who, name, new, node } => {
-            let grant = admit(view, *directory, who)?;
+            let grant = admit(view, mine, *directory, who)?;
             expect(view, ids, *node)?;
             create::make(view, &grant, who, name, new)?;
             Ok(Some(*node))
         }
         Change::MakeDirectory { directory, who, name, mode, node } => {
-            let grant = admit(view, *directory, who)?;
+            let grant = admit(view, mine, *directory, who)?;
             expect(view, ids, *node)?;
             let (entry, _) = make_directory::make(view, &grant, who, name, *mode)?;
             view.require(entry.node.home)?;
-            let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-            view.put(Key::Delegation(*node), Record::Delegation(session));
+            view.put(Key::Delegation(*node), Record::Delegation(mine));
             Ok(Some(*node))
         }
         Change::Unlink { directory, who, name, node, keep_open } => {
-            let grant = admit(view, *directory, who)?;
+            let grant = admit(view, mine, *directory, who)?;
             unlink::remove(view, &grant, who, name, *node, *keep_open)?;
             Ok(None)
         }
         Change::RemoveDirectory { directory, who, name, node } => {
-            let grant = admit(view, *directory, who)?;
+            let grant = admit(view, mine, *directory, who)?;
             remove_directory::remove(view, &grant, who, name, *node)?;
-            if view.is_delegated_to_asker(*node) {
+            if view.is_delegated(*node, mine) {
                 view.delete(Key::Delegation(*node));
             }
             Ok(None)
@@ -89,7 +95,7 @@ fn take(view: &mut View, ids: &[LentIds], change: &Change) -> Decide<Option<Node
             replaced,
             keep_open,
         } => {
-            let (from, to) = (admit(view, *source, who)?, admit(view, *target, who)?);
+            let (from, to) = (admit(view, mine, *source, who)?, admit(view, mine, *target, who)?);
             let from = rename::End { grant: &from, name: source_name };
             let to = rename::End { grant: &to, name: target_name };
             let known = rename::Known { moved: *moved, replaced: *replaced, keep_open: *keep_open };
@@ -114,8 +120,8 @@ fn take(view: &mut View, ids: &[LentIds], change: &Change) -> Decide<Option<Node
 }
 
 /// A directory as it is now, if it is the session's to change and the user may.
-fn admit(view: &mut View, directory: Handle, who: &Credentials) -> Decide<GrantBody> {
-    if !view.is_delegated_to_asker(directory.node) {
+fn admit(view: &mut View, mine: Holder, directory: Handle, who: &Credentials) -> Decide<GrantBody> {
+    if !view.is_delegated(directory.node, mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
     let record = view.node_at(directory)?;

@@ -74,9 +74,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Xattrs { node, who } => xattr::list(view, *node, who),
         Call::SetXattr { node, who, name, change } => xattr::set(view, *node, who, name, change),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
-        Call::Delegate { directory } => delegate::decide(view, *directory),
-        Call::Delegated { steps, ids, ids_wanted, returned } => {
-            delegated::decide(view, steps, ids, *ids_wanted, returned)
+        Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),
+        Call::Delegated { steps, ids, ids_wanted, returned, incarnation } => {
+            delegated::decide(view, steps, ids, *ids_wanted, returned, *incarnation)
         }
         Call::MakeHole { node, token, start, end, size_min } => {
             make_hole::decide(view, *node, *token, *start..*end, *size_min)

@@ -60,6 +60,8 @@ impl Reader<'_> {
         let window = self.timeline.window(entry.invoked, returned);
         let wrong = |(rule, message): (Rule, String)| Violation::of(rule, index, entry, message);
         match &entry.event {
+            // Nobody answered: that says nothing.
+            Event::Read { result: Err(Code::Unreachable), .. } => Ok(()),
             Event::Read { query, result } => self.read(entry, &window, query, result).map_err(wrong),
             Event::Mutation { mutation, outcome: MutationOutcome::Told(told), .. } if unmade => match told {
                 Err(code) => self.refusal(&window, mutation, *code).map_err(wrong),

@@ -1,0 +1,673 @@
+//! What is decided here: operations in delegated directories, on their entries and on nodes that were made in them. The rules are those of the servers, which
+//! decide every step again; whatever is not plain is left to them, while the directory is suspended.
+
+use super::Born;
+use super::image::{LocalDirectory, LocalEntry, Place};
+use crate::cache::{Directory, Seen};
+use crate::hub::{Hub, State};
+use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
+use crate::task::promise;
+use bearing_proto::client::{
+    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, NewNode, NodeView, RenameMode,
+    TimeChange,
+};
+use bearing_proto::delegation::Change;
+use bearing_proto::grant::Grant;
+use bearing_proto::keys::Mac;
+use bearing_types::{
+    Access, Attributes, Block, Code, Cookie, Credentials, FileType, Gid, Mode, Name, NameHash, NodeId,
+    Permission, Uid, Version, Wall,
+};
+
+/// The longest target of a symbolic link, in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
+/// Steps waiting to be done at which operations wait too.
+const QUEUED_MAX: usize = 16 << 10;
+
+/// What came of deciding something here.
+pub(crate) enum Local<T> {
+    /// It is decided.
+    Done(Result<T, Code>),
+    /// Its owner has to decide it.
+    Outside,
+    /// No ids are left for what would be made.
+    NeedIds,
+}
+
+/// A name that a rename concerns.
+#[derive(Clone, Copy)]
+pub(crate) struct End<'a> {
+    pub directory: Handle,
+    pub name: &'a Name,
+}
+
+impl Hub {
+    /// Decides something in a directory if that is ours. `None`: its owner is to be asked; then it is not ours any more.
+    pub(crate) async fn decide_in<T>(
+        &self,
+        directory: NodeId,
+        decide: impl Fn(&mut State, Block) -> Local<T>,
+    ) -> Option<Result<T, Code>> {
+        loop {
+            self.settled(directory).await;
+            let (tablet, local) = self.with(|state| {
+                let tablet = state.delegations.directories.get(&directory)?.tablet;
+                state.still_lent(tablet).then(|| (tablet, decide(state, tablet)))
+            })?;
+            match local {
+                Local::Done(result) => {
+                    self.hold_back(tablet).await;
+                    return Some(result);
+                }
+                Local::NeedIds => self.await_ids(tablet).await,
+                Local::Outside => {
+                    self.suspend(directory).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Steps are not decided much faster than they are done.
+    async fn hold_back(&self, tablet: Block) {
+        let full = |state: &mut State| {
+            state.delegations.tablets.get(&tablet).is_some_and(|lent| lent.queue.len() >= QUEUED_MAX)
+        };
+        if self.with(full) {
+            // If that fails, whoever asks for stability is told.
+            let _ = self.flush_steps(tablet).await;
+        }
+    }
+
+    async fn await_ids(&self, tablet: Block) {
+        let waiting = self.with(|state| {
+            let lent = state.delegations.tablets.get_mut(&tablet)?;
+            lent.ids_wanted = true;
+            let (promise, awaited) = promise();
+            lent.waiting_for_ids.push(promise);
+            if !lent.sending {
+                lent.sending = true;
+                state.new_senders.push((tablet, lent.incarnation));
+            }
+            Some(awaited)
+        });
+        if let Some(waiting) = waiting {
+            waiting.await;
+        }
+    }
+
+    /// What was decided here of a node is done at its home, which decides of it from now on: of a directory of ours for a while.
+    pub(crate) async fn leave_to_home(&self, node: NodeId) {
+        self.suspend(node).await;
+        self.publish_node(node).await;
+    }
+
+    /// A node that was made here is changed by its home from now on: it hears of all that was decided before.
+    pub(crate) async fn publish_node(&self, node: NodeId) {
+        let Some(tablet) = self.with(|state| state.delegations.born.get(&node).map(|born| born.tablet))
+        else {
+            return;
+        };
+        let _ = self.flush_steps(tablet).await;
+        self.with(|state| state.publish(node));
+        self.expose(node).await;
+    }
+}
+
+impl State {
+    /// How long the kernel may use what is ours.
+    fn ours_remaining(&self, tablet: Block, draining: bool) -> Remaining {
+        let until = self.delegations.tablets.get(&tablet).map(|lent| lent.until);
+        let left = until.map(|until| until.since(self.now.mono)).unwrap_or_default();
+        Remaining(if draining { Default::default() } else { left })
+    }
+
+    fn image(&mut self, directory: NodeId) -> &mut LocalDirectory {
+        self.delegations.directories.get_mut(&directory).expect("the caller has seen that it is ours")
+    }
+
+    /// A delegated directory as others of this machine see one.
+    pub(crate) fn local_directory(&self, directory: NodeId) -> Option<Directory> {
+        let image = self.delegations.directories.get(&directory)?;
+        let until = self.delegations.tablets.get(&image.tablet).map(|lent| lent.until);
+        let until = until.filter(|until| self.now.mono < *until)?;
+        let until = Some(until).filter(|_| !image.draining);
+        let node = NodeView {
+            node: image.handle,
+            attributes: image.attributes,
+            lease: LeaseMs(0),
+            may_open: false,
+            extended: image.extended,
+        };
+        let view = DirectoryView {
+            node,
+            parent: image.parent,
+            // Never shown to a server: a directory is suspended before one is asked about what is in it.
+            grant: Grant { body: image.body.clone(), mac: Mac([0; 16]) },
+            access_lease: LeaseMs(0),
+        };
+        Some(Directory { view, access_until: until, content_until: until })
+    }
+
+    /// A node that was made here.
+    pub(crate) fn born_seen(&self, node: NodeId) -> Option<Seen> {
+        let born = self.delegations.born.get(&node)?;
+        let until = self.delegations.tablets.get(&born.tablet).map(|lent| lent.until)?;
+        let until = Some(until).filter(|until| self.now.mono < *until);
+        Some(Seen { node: born.handle, attributes: born.attributes, until, may_open: true, extended: false })
+    }
+
+    /// What is at hand of an entry; `None`: its home has to be asked.
+    fn entry_found(&mut self, directory: NodeId, entry: &LocalEntry) -> Option<Found> {
+        let (tablet, draining) = {
+            let image = self.image(directory);
+            (image.tablet, image.draining)
+        };
+        let remaining = self.ours_remaining(tablet, draining);
+        let node = entry.node.node;
+        let attributes = match entry.file_type {
+            FileType::Directory => self.delegations.directories.get(&node)?.attributes,
+            _ => self.files.overlaid(node, self.delegations.born.get(&node)?.attributes),
+        };
+        Some(Found {
+            node: entry.node,
+            attributes,
+            name_remaining: remaining,
+            attributes_remaining: remaining,
+        })
+    }
+
+    /// What a name in a directory of ours leads to, and what is at hand of that.
+    pub(crate) fn lookup_here(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+    ) -> Local<(LocalEntry, Remaining, Option<Found>)> {
+        let image = self.image(directory);
+        if !image.body.access.allows(who, Permission::SEARCH, FileType::Directory) {
+            return Local::Done(Err(Code::Access));
+        }
+        let (tablet, draining) = (image.tablet, image.draining);
+        match image.place(name) {
+            Place::Taken(_, entry) => {
+                let found = self.entry_found(directory, &entry);
+                Local::Done(Ok((entry, self.ours_remaining(tablet, draining), found)))
+            }
+            Place::Free(_) => Local::Done(Err(Code::NotFound)),
+            Place::Crowded => Local::Outside,
+        }
+    }
+
+    pub(crate) fn list_here(
+        &mut self,
+        directory: NodeId,
+        who: &Credentials,
+        after: Cookie,
+        count_max: u32,
+    ) -> Local<Vec<Listed>> {
+        let image = self.image(directory);
+        if !image.body.access.allows(who, Permission::READ, FileType::Directory) {
+            return Local::Done(Err(Code::Access));
+        }
+        use std::ops::Bound::{Excluded, Unbounded};
+        let entries: Vec<(Cookie, LocalEntry)> = image
+            .entries
+            .range((Excluded(after), Unbounded))
+            .take(count_max as usize)
+            .map(|(cookie, entry)| (*cookie, entry.clone()))
+            .collect();
+        let listed = entries.into_iter().map(|(cookie, entry)| {
+            let attributes = match entry.file_type {
+                FileType::Directory => None,
+                _ => self.entry_found(directory, &entry).map(|found| found.attributes),
+            };
+            let LocalEntry { name, node, file_type } = entry;
+            Listed { cookie, name, node, file_type, attributes }
+        });
+        Local::Done(Ok(listed.collect()))
+    }
+
+    /// Where a new name goes, if who asks may make one.
+    fn free_place(&mut self, directory: NodeId, name: &Name, who: &Credentials) -> Result<Cookie, Local<()>> {
+        let image = self.image(directory);
+        if !image.body.access.allows(who, Permission::CHANGE_ENTRIES, FileType::Directory) {
+            return Err(Local::Done(Err(Code::Access)));
+        }
+        match image.place(name) {
+            Place::Free(cookie) => Ok(cookie),
+            Place::Taken(..) => Err(Local::Done(Err(Code::Exists))),
+            Place::Crowded => Err(Local::Outside),
+        }
+    }
+
+    /// Makes a file, link or special file.
+    pub(crate) fn create_here(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+        new: &NewNode,
+        open: bool,
+    ) -> Local<(Found, Option<OpenFile>)> {
+        let plain = match new.file_type {
+            FileType::Directory => false,
+            FileType::Symlink => !new.target.is_empty() && new.target.len() <= TARGET_BYTES_MAX,
+            _ => new.target.is_empty(),
+        };
+        if !plain {
+            return Local::Outside;
+        }
+        let cookie = match self.free_place(directory, name, who) {
+            Ok(cookie) => cookie,
+            Err(refused) => return refused.cast(),
+        };
+        let tablet = self.image(directory).tablet;
+        let Some(node) = self.take_lent_id(tablet) else { return Local::NeedIds };
+        let now = self.lent_now(tablet);
+        let image = self.image(directory);
+        let home = image.body.seat.position_of(NameHash::of(image.body.name_key, name));
+        let handle = Handle { node, home };
+        let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(image.body.access, who) };
+        let mut attributes = new_attributes(new.file_type, access, 1, now);
+        attributes.device = new.device;
+        attributes.size = new.target.len() as u64;
+        let entry = LocalEntry { name: name.clone(), node: handle, file_type: new.file_type };
+        image.insert(cookie, entry.clone(), now);
+        let parent = image.handle;
+        let born = Born { handle, attributes, target: new.target.clone(), tablet, token: None };
+        self.delegations.born.insert(node, born);
+        self.cache.note_name(node, directory, name);
+        let (who, name, new) = (who.clone(), name.clone(), new.clone());
+        self.queue_step(tablet, Change::Create { directory: parent, who, name, new, node });
+        let found = self.entry_found(directory, &entry).expect("it was made just now");
+        let file = open.then(|| self.open_created(&found, None));
+        Local::Done(Ok((found, file)))
+    }
+
+    pub(crate) fn make_directory_here(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+        mode: Mode,
+    ) -> Local<Found> {
+        let cookie = match self.free_place(directory, name, who) {
+            Ok(cookie) => cookie,
+            Err(refused) => return refused.cast(),
+        };
+        let image = self.image(directory);
+        let (tablet, body) = (image.tablet, image.body.clone());
+        let hash = NameHash::of(body.name_key, name);
+        // The seat of any child of this name, whatever its id will be, to see where it would lie.
+        let Some(node) = self.take_lent_id(tablet) else { return Local::NeedIds };
+        let seat = body.seat.child(node, hash);
+        if !tablet.contains(seat.home) || !tablet.covers(seat.name_block) {
+            return Local::Outside;
+        }
+        let now = self.lent_now(tablet);
+        let inherited = body.access.mode.bits() & u32::from(Mode::SETGID);
+        let mode_of_new = Mode::new(mode.bits() | inherited);
+        let access = Access { mode: mode_of_new, uid: who.uid, gid: group_of_new(body.access, who) };
+        let handle = Handle { node, home: seat.home };
+        let image = self.image(directory);
+        let entry = LocalEntry { name: name.clone(), node: handle, file_type: FileType::Directory };
+        image.insert(cookie, entry.clone(), now);
+        let parent = image.handle;
+        let made = LocalDirectory {
+            handle,
+            parent,
+            body: bearing_proto::grant::GrantBody { seat, access, access_version: Version(0), ..body },
+            attributes: new_attributes(FileType::Directory, access, 2, now),
+            extended: false,
+            entries: Default::default(),
+            tablet,
+            draining: false,
+        };
+        self.delegations.directories.insert(node, made);
+        let (who, name) = (who.clone(), name.clone());
+        self.queue_step(tablet, Change::MakeDirectory { directory: parent, who, name, mode, node });
+        Local::Done(Ok(self.entry_found(directory, &entry).expect("it was made just now")))
+    }
+
+    /// The entry that a name leads to, if who asks may take it away and it is ours alone.
+    fn removable(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+    ) -> Result<(Cookie, LocalEntry), Local<()>> {
+        let image = self.image(directory);
+        let access = image.body.access;
+        if !access.allows(who, Permission::CHANGE_ENTRIES, FileType::Directory) {
+            return Err(Local::Done(Err(Code::Access)));
+        }
+        let (cookie, entry) = match image.place(name) {
+            Place::Taken(cookie, entry) => (cookie, entry),
+            Place::Free(_) => return Err(Local::Done(Err(Code::NotFound))),
+            Place::Crowded => return Err(Local::Outside),
+        };
+        let node = entry.node.node;
+        let owner = match entry.file_type {
+            FileType::Directory => self.delegations.directories.get(&node).map(|image| image.attributes.uid),
+            _ => self.delegations.born.get(&node).map(|born| born.attributes.uid),
+        };
+        // What is older than the delegation may be leased, open or linked elsewhere.
+        let Some(owner) = owner else { return Err(Local::Outside) };
+        let free = !access.mode.has(Mode::STICKY) || [Uid(0), access.uid, owner].contains(&who.uid);
+        if free { Ok((cookie, entry)) } else { Err(Local::Done(Err(Code::NotPermitted))) }
+    }
+
+    pub(crate) fn unlink_here(&mut self, directory: NodeId, name: &Name, who: &Credentials) -> Local<()> {
+        let (cookie, entry) = match self.removable(directory, name, who) {
+            Ok(entry) => entry,
+            Err(refused) => return refused,
+        };
+        if entry.file_type == FileType::Directory {
+            return Local::Done(Err(Code::IsDirectory));
+        }
+        let node = entry.node.node;
+        let tablet = self.image(directory).tablet;
+        let now = self.lent_now(tablet);
+        let image = self.image(directory);
+        image.remove(cookie, now);
+        let parent = image.handle;
+        let keep_open = self.drop_born(node, now);
+        let (who, name) = (who.clone(), name.clone());
+        self.queue_step(tablet, Change::Unlink { directory: parent, who, name, node, keep_open });
+        Local::Done(Ok(()))
+    }
+
+    /// The only name of a node of ours is gone. Whether it is open.
+    fn drop_born(&mut self, node: NodeId, now: Wall) -> bool {
+        let keep_open = self.files.name_goes(node);
+        if keep_open {
+            let born = self.delegations.born.get_mut(&node).expect("only what is ours is taken away here");
+            born.attributes.links = 0;
+            touch(&mut born.attributes, now);
+        } else {
+            self.delegations.born.remove(&node);
+            self.files.forget(node);
+        }
+        keep_open
+    }
+
+    pub(crate) fn remove_directory_here(
+        &mut self,
+        directory: NodeId,
+        name: &Name,
+        who: &Credentials,
+    ) -> Local<()> {
+        let (cookie, entry) = match self.removable(directory, name, who) {
+            Ok(entry) => entry,
+            Err(refused) => return refused,
+        };
+        if entry.file_type != FileType::Directory {
+            return Local::Done(Err(Code::NotDirectory));
+        }
+        let node = entry.node.node;
+        if self.delegations.is_moving(node) {
+            return Local::Outside;
+        }
+        if !self.delegations.directories[&node].entries.is_empty() {
+            return Local::Done(Err(Code::NotEmpty));
+        }
+        let tablet = self.image(directory).tablet;
+        let now = self.lent_now(tablet);
+        self.delegations.directories.remove(&node);
+        let image = self.image(directory);
+        image.remove(cookie, now);
+        let parent = image.handle;
+        let (who, name) = (who.clone(), name.clone());
+        self.queue_step(tablet, Change::RemoveDirectory { directory: parent, who, name, node });
+        Local::Done(Ok(()))
+    }
+
+    /// Moves a name between directories of ours.
+    pub(crate) fn rename_here(
+        &mut self,
+        from: End,
+        to: End,
+        who: &Credentials,
+        mode: RenameMode,
+    ) -> Local<()> {
+        let (source, target) = (from.directory.node, to.directory.node);
+        let ours = |state: &State, node| {
+            let image = state.delegations.directories.get(&node)?;
+            (!state.delegations.is_moving(node)).then_some(image.tablet)
+        };
+        let (Some(tablet), Some(other)) = (ours(self, source), ours(self, target)) else {
+            return Local::Outside;
+        };
+        if tablet != other || mode == RenameMode::Exchange || (source, from.name) == (target, to.name) {
+            return Local::Outside;
+        }
+        let target_access = self.image(target).body.access;
+        if !target_access.allows(who, Permission::CHANGE_ENTRIES, FileType::Directory) {
+            return Local::Done(Err(Code::Access));
+        }
+        let (old_cookie, moved) = match self.removable(source, from.name, who) {
+            Ok(entry) => entry,
+            Err(refused) => return refused,
+        };
+        // A directory with another parent needs the move token.
+        if moved.file_type == FileType::Directory && source != target {
+            return Local::Outside;
+        }
+        let (new_cookie, replaced) = match self.image(target).place(to.name) {
+            Place::Crowded => return Local::Outside,
+            Place::Free(cookie) => (cookie, None),
+            Place::Taken(..) if mode == RenameMode::NoReplace => return Local::Done(Err(Code::Exists)),
+            Place::Taken(cookie, entry) => (cookie, Some(entry)),
+        };
+        if let Some(replaced) = &replaced {
+            let files = moved.file_type != FileType::Directory && replaced.file_type != FileType::Directory;
+            if !files || replaced.node == moved.node {
+                return Local::Outside;
+            }
+            match self.removable(target, to.name, who) {
+                Ok(_) => {}
+                Err(refused) => return refused,
+            }
+        }
+        let now = self.lent_now(tablet);
+        let mut keep_open = false;
+        if let Some(replaced) = &replaced {
+            keep_open = self.drop_born(replaced.node.node, now);
+            self.image(target).remove(new_cookie, now);
+        }
+        self.image(source).remove(old_cookie, now);
+        let entry = LocalEntry { name: to.name.clone(), ..moved.clone() };
+        self.image(target).insert(new_cookie, entry, now);
+        let node = moved.node.node;
+        match moved.file_type {
+            FileType::Directory => {
+                let attributes = &mut self.image(node).attributes;
+                attributes.changed = attributes.changed.max(now);
+            }
+            _ => {
+                let born = self.delegations.born.get_mut(&node).expect("only what is ours is moved here");
+                touch(&mut born.attributes, now);
+                self.cache.note_name(node, target, to.name);
+            }
+        }
+        let change = Change::Rename {
+            source: from.directory,
+            source_name: from.name.clone(),
+            target: to.directory,
+            target_name: to.name.clone(),
+            who: who.clone(),
+            mode,
+            moved: node,
+            replaced: replaced.map(|entry| entry.node.node),
+            keep_open,
+        };
+        self.queue_step(tablet, change);
+        Local::Done(Ok(()))
+    }
+
+    /// Changes attributes of a node that was made here, as its owner or root may.
+    pub(crate) fn set_attributes_here(
+        &mut self,
+        node: NodeId,
+        who: &Credentials,
+        change: &AttributeChange,
+    ) -> Local<Found> {
+        let Some(born) = self.delegations.born.get(&node) else { return Local::Outside };
+        let tablet = born.tablet;
+        if !self.still_lent(tablet) {
+            return Local::Outside;
+        }
+        let now = self.lent_now(tablet);
+        let Some(born) = self.delegations.born.get_mut(&node) else { return Local::Outside };
+        let root = who.uid == Uid(0);
+        let owns = root || who.uid == born.attributes.uid;
+        let chown = change.uid.is_some() || change.gid.is_some();
+        if !owns || change.size.is_some() || (chown && !root) || born.attributes.links == 0 {
+            return Local::Outside;
+        }
+        let attributes = &mut born.attributes;
+        if let Some(mode) = change.mode {
+            let foreign = !root && !who.in_group(attributes.gid);
+            attributes.mode = if foreign { mode.without(Mode::SETGID) } else { mode };
+        }
+        if chown {
+            attributes.uid = change.uid.unwrap_or(attributes.uid);
+            attributes.gid = change.gid.unwrap_or(attributes.gid);
+            let rights = if attributes.mode.has(0o010) { Mode::SETUID | Mode::SETGID } else { Mode::SETUID };
+            attributes.mode = attributes.mode.without(rights);
+        }
+        let changed = attributes.changed;
+        for (time, wish) in
+            [(&mut attributes.accessed, change.accessed), (&mut attributes.modified, change.modified)]
+        {
+            match wish {
+                None => {}
+                Some(TimeChange::Now) => *time = now.max(changed),
+                Some(TimeChange::To(to)) => *time = to,
+            }
+        }
+        touch(attributes, now);
+        let (handle, attributes) = (born.handle, *attributes);
+        self.files.observe(node, &attributes, self.now.mono);
+        let (who, change) = (who.clone(), *change);
+        self.queue_step(tablet, Change::SetAttributes { node: handle, who, change, open: false });
+        let seen = self.born_seen(node).expect("it was changed just now");
+        Local::Done(Ok(self.found(&seen, None)))
+    }
+
+    /// Makes written extents part of a file that was made here. Gives its attributes then.
+    pub(crate) fn commit_here(
+        &mut self,
+        node: NodeId,
+        extents: &[Extent],
+        size_min: u64,
+        mode: CommitMode,
+    ) -> Option<Attributes> {
+        let tablet = self.delegations.born.get(&node)?.tablet;
+        if !self.still_lent(tablet) {
+            return None;
+        }
+        let now = self.lent_now(tablet);
+        let born = self.delegations.born.get_mut(&node)?;
+        let attributes = &mut born.attributes;
+        let base = if mode == CommitMode::Append { attributes.size } else { 0 };
+        let end =
+            extents.iter().map(|extent| extent.file_offset + u64::from(extent.length)).max().unwrap_or(0);
+        attributes.size = attributes.size.max(base + size_min).max(base + end);
+        attributes.space += extents.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
+        attributes.modified = attributes.modified.max(now);
+        touch(attributes, now);
+        let (handle, attributes) = (born.handle, *attributes);
+        let step = Change::Commit { node: handle, extents: extents.to_vec(), size_min, mode };
+        self.queue_step(tablet, step);
+        Some(attributes)
+    }
+
+    /// Opens a file that was made here.
+    pub(crate) fn open_here(
+        &mut self,
+        node: NodeId,
+        who: &Credentials,
+        read: bool,
+        write: bool,
+    ) -> Option<Result<Answer, Code>> {
+        let born = self.delegations.born.get(&node)?;
+        let (tablet, token) = (born.tablet, born.token);
+        if !self.still_lent(tablet) {
+            return None;
+        }
+        let seen = self.born_seen(node)?;
+        if seen.attributes.file_type != FileType::Regular || seen.attributes.links == 0 {
+            return None;
+        }
+        let access = seen.attributes.access();
+        let may = |wish| access.allows(who, wish, FileType::Regular);
+        if (read && !may(Permission::READ)) || (write && !may(Permission::WRITE)) {
+            return Some(Err(Code::Access));
+        }
+        self.counters.local_opens += 1;
+        let found = self.found(&seen, None);
+        let file = self.open_ours(&seen, read, write, token);
+        Some(Ok(Answer::Opened(file, found)))
+    }
+
+    /// The target of a symbolic link that was made here.
+    pub(crate) fn link_here(&self, node: NodeId) -> Option<Vec<u8>> {
+        let born = self.delegations.born.get(&node)?;
+        (born.attributes.file_type == FileType::Symlink).then(|| born.target.clone())
+    }
+
+    /// A node of ours that its home was told is open is so no more: its home hears of that with the other steps. Whether it is ours.
+    pub(crate) fn release_here(&mut self, node: NodeId) -> bool {
+        let Some(born) = self.delegations.born.get(&node) else { return false };
+        let (handle, tablet, unlinked) = (born.handle, born.tablet, born.attributes.links == 0);
+        if unlinked {
+            self.delegations.born.remove(&node);
+            self.files.forget(node);
+        }
+        if self.still_lent(tablet) {
+            self.queue_step(tablet, Change::Release { node: handle });
+        }
+        true
+    }
+}
+
+impl<T> Local<T> {
+    /// The same refusal of something else.
+    fn cast<U>(self) -> Local<U> {
+        match self {
+            Local::Done(Err(code)) => Local::Done(Err(code)),
+            Local::Done(Ok(_)) => unreachable!("only refusals are passed on"),
+            Local::Outside => Local::Outside,
+            Local::NeedIds => Local::NeedIds,
+        }
+    }
+}
+
+fn group_of_new(directory: Access, who: &Credentials) -> Gid {
+    if directory.mode.has(Mode::SETGID) { directory.gid } else { who.gid }
+}
+
+fn touch(attributes: &mut Attributes, now: Wall) {
+    attributes.changed = attributes.changed.max(now);
+    attributes.version = attributes.version.next();
+}
+
+fn new_attributes(file_type: FileType, access: Access, links: u32, now: Wall) -> Attributes {
+    Attributes {
+        file_type,
+        mode: access.mode,
+        uid: access.uid,
+        gid: access.gid,
+        links,
+        size: 0,
+        space: 0,
+        device: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        born: now,
+        version: Version(1),
+    }
+}

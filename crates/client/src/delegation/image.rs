@@ -1,0 +1,98 @@
+//! A delegated directory as it is here.
+
+use bearing_proto::client::{DirectoryView, Handle, ListedEntry};
+use bearing_proto::grant::GrantBody;
+use bearing_types::{Attributes, Block, Cookie, FileType, Name, NameHash, Wall};
+use std::collections::BTreeMap;
+
+/// What one entry adds to its directory's size, in bytes: as servers count.
+const ENTRY_BYTES: u64 = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LocalDirectory {
+    pub handle: Handle,
+    pub parent: Handle,
+    pub body: GrantBody,
+    pub attributes: Attributes,
+    pub extended: bool,
+    pub entries: BTreeMap<Cookie, LocalEntry>,
+    pub tablet: Block,
+    /// It is about to be given back: the kernel may keep nothing of it.
+    pub draining: bool,
+}
+
+/// An entry.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalEntry {
+    pub name: Name,
+    pub node: Handle,
+    pub file_type: FileType,
+}
+
+/// What a name stands for.
+pub(crate) enum Place {
+    /// An entry, with its cookie.
+    Taken(Cookie, LocalEntry),
+    /// Nothing: it would go here.
+    Free(Cookie),
+    /// Other names have the same hash: its owner shall say.
+    Crowded,
+}
+
+impl LocalDirectory {
+    pub fn new(view: DirectoryView, entries: Vec<ListedEntry>, tablet: Block) -> LocalDirectory {
+        let kept = |entry: ListedEntry| {
+            let ListedEntry { cookie, name, node, file_type, .. } = entry;
+            (cookie, LocalEntry { name, node, file_type })
+        };
+        LocalDirectory {
+            handle: view.node.node,
+            parent: view.parent,
+            body: view.grant.body,
+            attributes: view.node.attributes,
+            extended: view.node.extended,
+            entries: entries.into_iter().map(kept).collect(),
+            tablet,
+            draining: false,
+        }
+    }
+
+    pub fn place(&self, name: &Name) -> Place {
+        let hash = NameHash::of(self.body.name_key, name);
+        let first = Cookie::new(hash, 1);
+        let mut same = self.entries.range(first..=Cookie::new(hash, Cookie::ORDINAL_MAX));
+        match (same.next(), same.next()) {
+            (None, _) => Place::Free(first),
+            (Some((cookie, entry)), None) if entry.name == *name && *cookie == first => {
+                Place::Taken(*cookie, entry.clone())
+            }
+            _ => Place::Crowded,
+        }
+    }
+
+    pub fn insert(&mut self, cookie: Cookie, entry: LocalEntry, now: Wall) {
+        if entry.file_type == FileType::Directory {
+            self.attributes.links += 1;
+        }
+        self.attributes.size += ENTRY_BYTES;
+        self.entries.insert(cookie, entry);
+        self.touch(now);
+    }
+
+    pub fn remove(&mut self, cookie: Cookie, now: Wall) {
+        if let Some(entry) = self.entries.remove(&cookie) {
+            if entry.file_type == FileType::Directory {
+                self.attributes.links -= 1;
+            }
+            self.attributes.size -= ENTRY_BYTES;
+        }
+        self.touch(now);
+    }
+
+    /// Its entries changed.
+    pub fn touch(&mut self, now: Wall) {
+        self.attributes.modified = self.attributes.modified.max(now);
+        self.attributes.changed = self.attributes.changed.max(now);
+    }
+}

@@ -1,0 +1,214 @@
+//! Directories that are delegated to this client: it decides in them by itself and sends what it decided as steps, in order and in batches.
+//!
+//! Invariants: a directory is here whole (all its entries) or not at all; a node *born* here is known to nobody else, and reached through a delegated directory
+//! only; all steps of a tablet are one queue, of which a prefix is stable at its owner; nothing is served past the end of the tablet's lease: what
+//! was not sent by then is lost, and told to whoever asks for stability. A directory is given back only when its steps are done, and while
+//! one is being asked for or given back, operations in it wait for servers, never for this client's kernel.
+
+mod decide;
+mod image;
+mod send;
+mod take;
+
+use crate::hub::{Hub, State};
+use crate::task::{Promise, promise};
+use bearing_proto::client::Handle;
+use bearing_proto::delegation::{Change, LentIds, Step};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{Attributes, Block, Code, Mono, NodeId, Sequence, Wall};
+use std::collections::{BTreeMap, VecDeque};
+
+pub(crate) use decide::{End, Local};
+pub(crate) use image::LocalDirectory;
+
+/// What is delegated.
+#[derive(Default)]
+pub(crate) struct Delegations {
+    tablets: BTreeMap<Block, Lent>,
+    directories: BTreeMap<NodeId, LocalDirectory>,
+    born: BTreeMap<NodeId, Born>,
+    /// Directories that are delegated to us, but their homes decide for now what happens in them: as they were here when that began. Their owner lets
+    /// nobody else in without calling them back, so the kernel may keep what it knows of them.
+    suspended: BTreeMap<NodeId, LocalDirectory>,
+    /// Directories that are asked for, suspended or given back, and who waits for that.
+    moving: BTreeMap<NodeId, Vec<Promise<()>>>,
+    /// Changes seen of directories that are not delegated, and when asking for them is worth it again.
+    worth: BTreeMap<NodeId, Worth>,
+    /// Counts incarnations of tablets.
+    incarnations: u64,
+    /// Tablets whose owner has not said yet that it takes no more of what we gave up, and who waits for that.
+    fenced: BTreeMap<Block, Vec<Promise<()>>>,
+    /// How often steps were lost, and how often that had been so when somebody was told last.
+    losses: u64,
+    losses_told: u64,
+}
+
+/// What one tablet lends.
+struct Lent {
+    /// Tells what is lent now from what was lost.
+    incarnation: u64,
+    /// A position in it.
+    position: bearing_types::Position,
+    until: Mono,
+    /// The owner's clock, and when it was read.
+    clock: (Wall, Mono),
+    ids: VecDeque<(LentIds, u32)>,
+    ids_wanted: bool,
+    queue: VecDeque<Step>,
+    /// The first so many of the queue are on their way.
+    on_way: usize,
+    /// Steps queued since the start, and steps done.
+    queued: u64,
+    done: u64,
+    sending: bool,
+    /// Directories to give back with the next batch.
+    returned: Vec<NodeId>,
+    waiting: Vec<(u64, Promise<Result<(), Code>>)>,
+    waiting_for_ids: Vec<Promise<()>>,
+}
+
+/// A node that was made here and is known to nobody else.
+#[derive(Debug)]
+struct Born {
+    handle: Handle,
+    attributes: Attributes,
+    target: Vec<u8>,
+    tablet: Block,
+    /// The right to write it where it is not ours alone any more.
+    token: Option<WriteToken>,
+}
+
+/// Whether to ask for a directory.
+#[derive(Clone, Copy, Debug)]
+struct Worth {
+    changes: u32,
+    not_before: Mono,
+}
+
+/// Directories whose changes are counted.
+const WORTH_MAX: usize = 4096;
+
+impl Delegations {
+    /// Whether a node was made here and nobody else knows of it.
+    pub fn is_born(&self, node: NodeId) -> bool {
+        self.born.contains_key(&node)
+    }
+
+    /// Whether a directory is ours.
+    pub fn holds(&self, directory: NodeId) -> bool {
+        self.directories.contains_key(&directory)
+    }
+
+    /// Whether a directory is ours, or about to be or not to be.
+    pub fn is_ours(&self, directory: NodeId) -> bool {
+        self.holds(directory) || self.is_moving(directory)
+    }
+
+    /// Whether its owner holds a directory for us, whoever decides in it.
+    pub fn is_lent(&self, directory: NodeId) -> bool {
+        self.holds(directory) || self.suspended.contains_key(&directory)
+    }
+
+    /// Whether something of a tablet is lent to us.
+    fn any_lent(&self, tablet: Block) -> bool {
+        let mut all = self.directories.values().chain(self.suspended.values());
+        all.any(|directory| directory.tablet == tablet)
+    }
+
+    /// The incarnation of a tablet: of what is lent there, or would be.
+    fn incarnation(&mut self, tablet: Option<Block>) -> u64 {
+        match tablet.and_then(|tablet| self.tablets.get(&tablet)) {
+            Some(lent) => lent.incarnation,
+            None => {
+                self.incarnations += 1;
+                self.incarnations
+            }
+        }
+    }
+
+    /// Whether that is still what is lent.
+    fn is_current(&self, tablet: Block, incarnation: u64) -> bool {
+        self.tablets.get(&tablet).is_some_and(|lent| lent.incarnation == incarnation)
+    }
+
+    fn is_moving(&self, directory: NodeId) -> bool {
+        self.moving.contains_key(&directory)
+    }
+
+    fn moved(&mut self, directory: NodeId) {
+        for promise in self.moving.remove(&directory).into_iter().flatten() {
+            promise.keep(());
+        }
+    }
+}
+
+impl Lent {
+    fn now(&self, now: Mono) -> Wall {
+        self.clock.0.after(now.since(self.clock.1))
+    }
+
+    fn take_id(&mut self) -> Option<NodeId> {
+        let (lent, used) = self.ids.iter_mut().find(|(lent, used)| *used < lent.count)?;
+        let id = NodeId(lent.first.0 + u64::from(*used));
+        *used += 1;
+        Some(id)
+    }
+
+    fn ids_left(&self) -> u32 {
+        self.ids.iter().map(|(lent, used)| lent.count - used).sum()
+    }
+}
+
+impl State {
+    /// Puts a step into the queue of its tablet. Gives what was decided when.
+    fn queue_step(&mut self, tablet: Block, change: Change) -> Sequence {
+        let sequence = self.requests.take_number();
+        let now = self.now.mono;
+        let lent = self.delegations.tablets.get_mut(&tablet).expect("steps are of lent tablets");
+        let at = lent.now(now);
+        let step = Step { sequence, at, change };
+        if self.config.tells_steps {
+            self.out.push(crate::event::Command::Decided(Box::new(step.clone())));
+        }
+        lent.queue.push_back(step);
+        lent.queued += 1;
+        if !lent.sending {
+            lent.sending = true;
+            self.new_senders.push((tablet, lent.incarnation));
+        }
+        self.counters.steps += 1;
+        sequence
+    }
+
+    /// The present by the clock of a tablet's owner.
+    fn lent_now(&self, tablet: Block) -> Wall {
+        self.delegations.tablets[&tablet].now(self.now.mono)
+    }
+
+    /// Whether a tablet's lease lasts. What is over is dropped.
+    fn still_lent(&mut self, tablet: Block) -> bool {
+        let lasts = self.delegations.tablets.get(&tablet).is_some_and(|lent| self.now.mono < lent.until);
+        if !lasts {
+            self.lose_tablet(tablet);
+        }
+        lasts
+    }
+}
+
+impl Hub {
+    /// Waits while a directory is asked for or given back.
+    pub(crate) async fn settled(&self, directory: NodeId) {
+        loop {
+            let waiting = self.with(|state| {
+                let waiting = state.delegations.moving.get_mut(&directory)?;
+                let (promise, awaited) = promise();
+                waiting.push(promise);
+                Some(awaited)
+            });
+            match waiting {
+                Some(waiting) => waiting.await,
+                None => return,
+            }
+        }
+    }
+}

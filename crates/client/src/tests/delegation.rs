@@ -1,0 +1,161 @@
+//! Directories that are delegated to the client: what is answered at once, what goes out when, and how they are given back and lost.
+
+use super::world::*;
+use crate::*;
+use bearing_proto::Message;
+use bearing_proto::client::{Body, Call, LeaseKey, LeaseMs, Request};
+use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepDone, StepsDone};
+use bearing_proto::keys::Key;
+use bearing_types::*;
+use std::time::Duration;
+
+fn delegating() -> World {
+    World::open_with(ClientConfig { delegates: true, ..config() })
+}
+
+fn make(text: &str) -> Operation {
+    let new = bearing_proto::client::NewNode {
+        file_type: FileType::Symlink,
+        mode: Mode::new(0o777),
+        device: 0,
+        target: b"x".to_vec(),
+    };
+    Operation::Create { directory: root(), name: name(text), who: Credentials::ROOT, new, open: false }
+}
+
+/// Two links are made in the root by its home; then the root is delegated.
+fn with_root() -> World {
+    let mut world = delegating();
+    world.start(make("a"));
+    world.answer_one(Body::Directory(Box::new(root_view(20_000))));
+    world.answer_one(entry(file(4, "a"), 0));
+    world.start(make("b"));
+    world.answer_one(entry(file(5, "b"), 0));
+    let asked = world.take_request();
+    let Call::Delegate { directory, .. } = asked.call else { panic!("{asked:?}") };
+    assert_eq!(directory, root());
+    let key = Key::new([9; 32]);
+    let lent = DelegationView {
+        view: root_view(0),
+        entries: Vec::new(),
+        lease: LeaseMs(10_000),
+        ids: LentIds::sign(NodeId(1000), 100, SESSION, &key),
+        now: Wall(5_000_000_000),
+    };
+    world.reply_done(&asked, Ok(Body::Delegation(Box::new(lent))));
+    assert!(world.sent.is_empty());
+    world
+}
+
+fn steps_of(request: &Request) -> (Vec<Step>, Vec<NodeId>) {
+    match &request.call {
+        Call::Delegated { steps, returned, .. } => (steps.clone(), returned.clone()),
+        other => panic!("steps were expected, not {other:?}"),
+    }
+}
+
+fn done(world: &mut World, request: &Request) {
+    let done = |step: &Step| StepDone { sequence: step.sequence, made: None, token: None };
+    let steps = steps_of(request).0.iter().map(done).collect();
+    world.reply_done(request, Ok(Body::Steps(StepsDone { steps, lease: LeaseMs(10_000), ids: None })));
+}
+
+fn created(step: &Step) -> &Name {
+    match &step.change {
+        Change::Create { name, .. } => name,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn in_a_delegated_directory_all_is_answered_at_once_and_goes_out_in_order_and_together() {
+    let mut world = with_root();
+    for text in ["c", "d", "e"] {
+        let ticket = world.start(make(text));
+        assert_eq!(world.found(ticket).attributes.born, Wall(5_000_000_000), "as its home tells time");
+    }
+    let ticket = world.start(make("d"));
+    assert_eq!(world.result(ticket), Err(Code::Exists));
+    let ticket = world.start(lookup("nothing"));
+    assert_eq!(world.result(ticket), Err(Code::NotFound));
+    let ticket =
+        world.start(Operation::Unlink { directory: root(), name: name("c"), who: Credentials::ROOT });
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    assert!(world.sent.is_empty(), "the first waits a moment for others");
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    let (steps, returned) = steps_of(&batch);
+    let names: Vec<_> = steps[..3].iter().map(created).cloned().collect();
+    assert_eq!(names, [name("c"), name("d"), name("e")]);
+    assert!(matches!(steps[3].change, Change::Unlink { .. }) && steps.len() == 4 && returned.is_empty());
+    world.start(make("f"));
+    world.pass(Duration::from_millis(50));
+    assert!(world.sent.is_empty(), "one batch at a time");
+    done(&mut world, &batch);
+    let next = world.take_request();
+    assert_eq!(steps_of(&next).0.iter().map(created).cloned().collect::<Vec<_>>(), [name("f")]);
+}
+
+#[test]
+fn a_sync_waits_until_all_that_was_decided_before_is_done() {
+    let mut world = with_root();
+    world.start(make("c"));
+    let sync = world.start(Operation::SyncNames);
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    assert!(!world.finished.contains_key(&sync));
+    done(&mut world, &batch);
+    assert_eq!(world.result(sync), Ok(Answer::Done));
+}
+
+#[test]
+fn a_call_back_is_answered_after_the_kernel_forgot_and_the_last_step_is_done() {
+    let mut world = with_root();
+    world.start(make("c"));
+    world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
+    let (number, forgotten) = world.invalidations.pop().unwrap();
+    let entry = Invalidation::Entry { directory: NodeId::ROOT, name: name("c") };
+    assert!(forgotten.contains(&entry), "{forgotten:?}");
+    let ticket = world.start(make("d"));
+    assert_eq!(
+        world.found(ticket).name_remaining,
+        Remaining(Duration::ZERO),
+        "goes on, and the kernel keeps nothing"
+    );
+    world.step(Event::Invalidated(number));
+    let waiting = world.start(make("e"));
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    assert_eq!(steps_of(&batch).0.len(), 2);
+    done(&mut world, &batch);
+    world.pass(Duration::from_millis(3));
+    let mut requests = world.sent.iter().map(|sent| sent.request().clone());
+    let returning = requests.find(|request| matches!(request.call, Call::Delegated { .. })).unwrap();
+    drop(requests);
+    world.sent.clear();
+    assert!(!world.finished.contains_key(&waiting), "its home decides it");
+    assert_eq!(steps_of(&returning), (vec![], vec![NodeId::ROOT]));
+    done(&mut world, &returning);
+    let told = |sent: &Sent| matches!(&sent.message, Message::Recalled(answer) if answer.number == 7);
+    assert!(world.sent.iter().any(told), "{:?}", world.sent);
+}
+
+#[test]
+fn what_is_not_done_when_the_lease_ends_is_lost_and_told_to_the_next_who_syncs() {
+    let mut world = with_root();
+    world.start(make("c"));
+    world.pass(Duration::from_millis(3));
+    world.sent.clear();
+    for _ in 0..200 {
+        world.pass(Duration::from_millis(100));
+    }
+    assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
+    let sync = world.start(Operation::SyncNames);
+    assert_eq!(world.result(sync), Err(Code::Io));
+    let sync = world.start(Operation::SyncNames);
+    assert_eq!(world.result(sync), Ok(Answer::Done), "told once");
+    world.sent.clear();
+    let ticket = world.start(lookup("c"));
+    world.pass(Duration::from_millis(10));
+    assert!(!world.finished.contains_key(&ticket), "nothing of it is served");
+}
