@@ -6,7 +6,6 @@ use crate::job::{Job, JobId};
 use crate::key::Key;
 use crate::startup::Startup;
 use crate::tablet::{Held, Tablet};
-use crate::tend::Health;
 use bearing_lookup::{ClientMap, Located};
 use bearing_placement::Assignment;
 use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
@@ -37,10 +36,6 @@ pub struct Counters {
     pub aborts: u64,
     /// Requests referred elsewhere.
     pub referrals: u64,
-    /// Bytes of chunks that were copied again.
-    pub copied_bytes: u64,
-    /// Chunks that were removed.
-    pub chunks_removed: u64,
 }
 
 /// See the module.
@@ -68,7 +63,8 @@ pub struct MetaServer {
     pub(crate) filesystem: Option<FilesystemRecord>,
     pub(crate) ids: NodeIdRange,
     pub(crate) ids_asked: bool,
-    pub(crate) health: Health,
+    pub(crate) data_space: BTreeMap<ServerId, DataServerState>,
+    pub(crate) data_servers: Vec<ServerId>,
     /// Messages of this server's tablets to each other.
     pub(crate) inward: VecDeque<PeerMessage>,
     pub(crate) failed: bool,
@@ -80,6 +76,15 @@ pub struct MetaServer {
     pub(crate) counters: Counters,
     #[cfg(feature = "mutants")]
     pub(crate) waiting_for_recall: Vec<JobId>,
+}
+
+/// What is known of a data server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DataServerState {
+    pub pinged: Option<Mono>,
+    pub answered: Option<Mono>,
+    pub used: u64,
+    pub free: u64,
 }
 
 impl MetaServer {
@@ -106,7 +111,8 @@ impl MetaServer {
             filesystem: None,
             ids: NodeIdRange::EMPTY,
             ids_asked: false,
-            health: Health::default(),
+            data_space: BTreeMap::new(),
+            data_servers: Vec::new(),
             inward: VecDeque::new(),
             failed: false,
             clock_off: false,

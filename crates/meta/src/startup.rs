@@ -329,14 +329,17 @@ impl MetaServer {
         }
     }
 
-    fn watch_data_servers(&mut self, now: Now) {
+    fn watch_data_servers(&mut self, _now: Now) {
         let data: BTreeSet<ServerId> = self
             .servers
             .iter()
             .filter(|entry| entry.kind == ServerKind::Data)
             .map(|entry| entry.server)
             .collect();
-        self.health.servers_are(now.mono, data);
+        self.data_space.retain(|server, _| data.contains(server));
+        for server in data {
+            self.data_space.entry(server).or_default();
+        }
     }
 }
 

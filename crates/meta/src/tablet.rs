@@ -10,7 +10,6 @@ use crate::key::Key;
 use crate::lease::LeaseTable;
 use crate::opens::OpenTable;
 use crate::record::{Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
-use crate::tend::Tending;
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
 use bearing_seams::LoggedRecord;
@@ -141,7 +140,6 @@ pub(crate) struct Tablet {
     /// Delegated directories, and to whom: the same as the records say.
     pub delegations: BTreeMap<NodeId, Holder>,
     pub collector: Collector,
-    pub tending: Tending,
     /// Replies that the client has: they go with the next record.
     pub stale_replies: Vec<Key>,
     pub next_index: LogIndex,
@@ -182,7 +180,6 @@ impl Tablet {
             reaping: BTreeSet::new(),
             delegations: BTreeMap::new(),
             collector: Collector::new(now),
-            tending: Tending::new(now),
             stale_replies: Vec::new(),
             next_index,
             committed: before,

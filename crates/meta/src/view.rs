@@ -11,8 +11,6 @@ use crate::opens::OpenTable;
 use crate::parts;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
 use crate::tablet::LockedBy;
-use crate::tend::{Health, Surroundings};
-use bearing_lookup::ClientMap;
 use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
 use bearing_proto::data::DataCall;
 use bearing_proto::delegation::LentIds;
@@ -51,6 +49,9 @@ impl From<Code> for Stop {
 
 pub(crate) type Decide<T> = Result<T, Stop>;
 
+/// Which data servers could take a chunk, best first.
+pub(crate) type DataServers = [ServerId];
+
 /// An item for the outbox.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -76,8 +77,7 @@ pub(crate) struct View<'a> {
     pub known: bool,
     /// The client has taken all replies below this one, if a client asks.
     pub finished_below: Sequence,
-    pub health: &'a Health,
-    pub map: &'a ClientMap,
+    pub data_servers: &'a DataServers,
     pub filesystem: &'a FilesystemRecord,
     pub(crate) cache: &'a mut Cache,
     pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         keys: &'a ServerKeys,
         tablet: &'a mut crate::tablet::Tablet,
         session: Option<SessionId>,
-        (health, map): (&'a Health, &'a ClientMap),
+        data_servers: &'a DataServers,
         filesystem: &'a FilesystemRecord,
         ids: &'a mut NodeIdRange,
         context: &'a mut Context,
@@ -134,8 +134,7 @@ impl<'a> View<'a> {
             session,
             known: false,
             finished_below: Sequence(0),
-            health,
-            map,
+            data_servers,
             filesystem,
             cache: &mut tablet.cache,
             locked: &mut tablet.locked,
@@ -583,12 +582,6 @@ impl<'a> View<'a> {
         }
         let mine =
             |slot: &&DataSlot| servers.contains(&slot.server) && slot.call == *call && slot.chunk == chunk;
-        slots.iter().filter(mine).map(|slot| slot.result.clone().ok_or(Stop::Need)).collect()
-    }
-
-    /// What decides over the needs of chunks.
-    pub fn surroundings(&self) -> Surroundings<'a> {
-        let copies = usize::from(self.filesystem.data_copies.max(1));
-        Surroundings { now: self.now.wall, config: self.config, health: self.health, copies }
+        slots.iter().filter(mine).map(|slot| slot.result.ok_or(Stop::Need)).collect()
     }
 }

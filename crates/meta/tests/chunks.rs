@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-const SPACE: Result<DataBody, DataError> =
-    Ok(DataBody::Space { used: 0, free: 1 << 30, damaged: Vec::new() });
+const SPACE: Result<DataBody, DataError> = Ok(DataBody::Space { used: 0, free: 1 << 30 });
 const HERE: Position = Position(0);
 
 fn cluster() -> Cluster {

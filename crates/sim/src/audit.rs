@@ -238,9 +238,7 @@ impl Audit {
             Err(Code::Io | Code::Unreachable) => {
                 let frames = sim.ledger.model.frames_of(node.node);
                 if sim.recorder.are_stable(&frames) {
-                    let gone = sim.gone_chunks(&frames);
-                    let what =
-                        format!("{} cannot be read, but all of it was synced; gone: {gone:?}", node.node);
+                    let what = format!("{} cannot be read, but all of it was synced", node.node);
                     sim.ledger.blame(&sim.world, Promise::SyncedIsKept, what);
                 }
                 sim.world.counts.add("audit: files with lost bytes");

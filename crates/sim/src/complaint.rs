@@ -44,10 +44,6 @@ pub enum Promise {
     Works,
     /// What was synced can be read.
     SyncedIsKept,
-    /// Space that nobody refers to any more comes back.
-    SpaceReturns,
-    /// Every sealed chunk has all its copies, and they are the same.
-    Copies,
     /// What a client sends is what its programs asked for.
     Wire,
     /// No machine stops because it does not know what to do.

@@ -16,7 +16,6 @@ mod digest;
 mod hunt;
 mod kernel;
 mod ledger;
-mod life;
 mod meta_host;
 mod model;
 mod nemesis;

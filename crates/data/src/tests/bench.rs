@@ -179,17 +179,13 @@ impl Bench {
     pub fn result(&mut self, from: Sender, call: DataCall, bytes: &[u8]) -> Result<DataBody, DataError> {
         let said = self.ask(from, 7, call, bytes);
         match answers(&said)[..] {
-            [(7, ref result)] => result.clone(),
+            [(7, result)] => result,
             _ => panic!("not one answer: {said:?}"),
         }
     }
 
     pub fn reply(&mut self, from: ServerId, id: u64, result: Result<DataBody, DataError>) -> Vec<Command> {
-        self.step(Event::Reply {
-            from: Sender::Server(from),
-            reply: DataReply { id, result },
-            attachment: Vec::new(),
-        })
+        self.step(Event::Reply { from: Sender::Server(from), reply: DataReply { id, result } })
     }
 
     pub fn advance(&mut self, by: Duration) -> Vec<Command> {
@@ -222,7 +218,7 @@ impl Bench {
 /// The answers among commands.
 pub(super) fn answers(commands: &[Command]) -> Vec<Answer> {
     let answer = |command: &Command| match command {
-        Command::Answer { reply, .. } => Some((reply.id, reply.result.clone())),
+        Command::Answer { reply, .. } => Some((reply.id, reply.result)),
         Command::Ask { .. } | Command::Log { .. } | Command::Note(_) => None,
     };
     commands.iter().filter_map(answer).collect()
