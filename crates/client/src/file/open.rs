@@ -188,7 +188,16 @@ impl State {
         let Some(file) = self.files.files.get_mut(&open.node) else { return (None, None) };
         file.opens -= 1;
         let error = file.error.take();
-        let release = (file.opens == 0 && file.release_due).then_some(file.handle);
+        let over = file.opens == 0 && file.release_due;
+        // It is being opened again: its home would let it go under that. Whoever closes it last tells.
+        let opening = self.files.opening.get_mut(&open.node).filter(|_| over);
+        let release = match opening {
+            Some(opening) => {
+                opening.release_due = true;
+                None
+            }
+            None => over.then_some(file.handle),
+        };
         if file.opens == 0 {
             file.release_due = false;
         }
