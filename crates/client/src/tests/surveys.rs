@@ -89,6 +89,26 @@ fn what_was_named_as_open_is_released_when_it_is_closed() {
 }
 
 #[test]
+fn a_close_releases_nothing_that_is_being_opened_again_and_the_last_close_does() {
+    let mut world = with_root_cached();
+    let first = open_one(&mut world, handle(0));
+    survey(&mut world, 1, &[100]);
+    assert_eq!(surveyed(&mut world).open, [NodeId(100)]);
+    world.sent.clear();
+    // For writing, so that the server is asked.
+    let Operation::Open { node, who, .. } = open(handle(0)) else { unreachable!() };
+    let again = world.start(Operation::Open { node, who, read: true, write: true, truncate: false });
+    let asked = world.take_request();
+    world.start(Operation::Close { file: first });
+    assert!(world.sent.is_empty(), "a release could cross the open: {:?}", world.sent);
+    world.reply_done(&asked, Ok(Body::Opened(file_view(handle(0), 1, 1000), None)));
+    let file = opened(&mut world, again);
+    world.sent.clear();
+    world.start(Operation::Close { file });
+    assert!(matches!(world.take_request().call, Call::Release { node } if node == handle(0)));
+}
+
+#[test]
 fn answers_tell_which_replies_were_taken_when_open_files_were_gathered() {
     let mut world = with_root_cached();
     let ticket = world.start(create());
