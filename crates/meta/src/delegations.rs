@@ -12,7 +12,7 @@ use crate::record::{Holder, Record};
 use crate::view::{Decide, View};
 use bearing_proto::client::{Call, LeaseKey};
 use bearing_types::{NodeId, Now, Position, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl MetaServer {
     /// Somebody looks into a directory that is delegated to somebody else.
@@ -41,10 +41,12 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let mut joined = BTreeSet::new();
         for (key, record) in batch {
             match (key, record) {
                 (Key::Delegation(directory), Some(Record::Delegation(holder))) => {
                     tablet.delegations.insert(*directory, *holder);
+                    joined.insert(*holder);
                     tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegated")));
                 }
@@ -55,6 +57,10 @@ impl MetaServer {
                 }
                 _ => {}
             }
+        }
+        // The holder counts one lease for all that it has in a tablet, from the last that it got.
+        for (directory, holder) in tablet.delegations.iter().filter(|(_, holder)| joined.contains(holder)) {
+            tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
         }
     }
 
@@ -71,10 +77,14 @@ impl MetaServer {
     }
 }
 
-/// A delegation whose holder is silent, or gone, is over.
+/// A delegation whose holder is silent, or gone, is over; and so is all that was lent with it: its holder keeps or loses a tablet as a whole, and some steps name
+/// no directory.
 pub(crate) fn end(view: &mut View, directory: NodeId, session: SessionId) -> Decide<()> {
-    if view.delegations.get(&directory).is_some_and(|holder| holder.session == session) {
-        view.delete(Key::Delegation(directory));
+    let held = view.delegations.get(&directory).copied();
+    if let Some(silent) = held.filter(|holder| holder.session == session) {
+        let all = view.delegations.iter().filter(|(_, holder)| **holder == silent);
+        let all: Vec<NodeId> = all.map(|(directory, _)| *directory).collect();
+        all.into_iter().for_each(|directory| view.delete(Key::Delegation(directory)));
     }
     Ok(())
 }

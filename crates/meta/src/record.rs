@@ -173,7 +173,7 @@ pub struct ReplyRecord {
 }
 
 /// To whom a directory is delegated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holder {
     /// The session.
     pub session: SessionId,

@@ -446,6 +446,11 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether any directory of this tablet is delegated so.
+    pub fn holds_any(&self, holder: Holder) -> bool {
+        self.delegations.values().any(|held| *held == holder)
+    }
+
     /// The directories of this tablet that are delegated to a session.
     pub fn delegated_to(&self, session: SessionId) -> Vec<NodeId> {
         let held = self.delegations.iter().filter(|(_, holder)| holder.session == session);

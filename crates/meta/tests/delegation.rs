@@ -4,7 +4,7 @@
 mod cluster;
 
 use bearing_placement::{Scheme, position_of_session};
-use bearing_proto::client::{Answer, Body, Call, Handle, LeaseKey, NewNode};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode};
 use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepsDone};
 use bearing_types::{Code, FileType, Mode, NodeId, Sequence, Wall};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
@@ -119,6 +119,26 @@ fn a_silent_holder_loses_what_it_did_not_send_and_is_refused_later() {
 }
 
 #[test]
+fn a_silent_holder_loses_all_that_was_lent_with_it_and_what_is_lent_later_renews_the_rest() {
+    let (mut cluster, directory) = with_directory();
+    let grant = cluster.root(ALICE).grant;
+    let mut others = (0..40).map(|number| cluster.mkdir(ALICE, &grant, &format!("e{number}")).unwrap());
+    let others: Vec<Handle> = others.by_ref().collect();
+    let beside = |other: &&Handle| cluster.owner(other.home) == cluster.owner(directory.home);
+    let other = *others.iter().find(beside).expect("one of many lies in the same tablet");
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    cluster.pass(Duration::from_secs(6));
+    delegate(&mut cluster, ALICE, other);
+    cluster.pass(Duration::from_secs(6));
+    assert!(waits(look(&mut cluster, directory, "f")), "its holder counts from the later one");
+    cluster.pass(Duration::from_secs(5));
+    look(&mut cluster, directory, "f");
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+    let late = batch(&cluster, vec![create(other, "f", ids.first)], ids, vec![]);
+    assert_eq!(send(&mut cluster, other, late).map(|_| ()), Err(Code::Stale));
+}
+
+#[test]
 fn a_batch_renews_and_an_empty_one_does_too() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
@@ -208,6 +228,27 @@ fn steps_that_a_client_gave_up_are_refused_though_the_directory_is_its_again() {
     let again = Call::Delegate { directory, incarnation: 2 };
     cluster.call(ALICE, directory.home, again).unwrap();
     assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
+}
+
+#[test]
+fn steps_that_name_no_directory_are_refused_too_once_their_client_gave_them_up() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let made = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
+    send(&mut cluster, directory, made).unwrap();
+    let hash = bearing_types::NameHash::of(cluster::NAME_KEY, &name("f"));
+    let home = cluster.seat_of(ALICE, directory).position_of(hash);
+    let file = Handle { node: ids.first, home };
+    let cut = AttributeChange { size: Some(700), ..AttributeChange::default() };
+    let change = Change::SetAttributes { node: file, who: root_user(), change: cut, open: true };
+    let late = batch(&cluster, vec![change], ids, vec![]);
+    let given_up = batch(&cluster, vec![], ids, vec![directory.node]);
+    send(&mut cluster, directory, given_up).unwrap();
+    assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
+    match cluster.call(BOB, home, Call::Attributes { node: file }).unwrap() {
+        Body::Node(view) => assert_eq!(view.attributes.size, 0),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -29,6 +29,10 @@ pub(super) fn decide(
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
     let mine = Holder { session, incarnation };
+    // Some steps name no directory. Without this, those of a batch that its client has given up would still be done when it comes late.
+    if !steps.is_empty() && !view.holds_any(mine) {
+        return Err(Stop::Refuse(Code::Stale));
+    }
     let mut done = Vec::with_capacity(steps.len());
     for step in steps {
         view.decided_at(step.at);
