@@ -104,13 +104,16 @@ impl Hub {
 
     /// A node that was made here is changed by its home from now on: it hears of all that was decided before.
     pub(crate) async fn publish_node(&self, node: NodeId) {
-        let Some(tablet) = self.with(|state| state.delegations.born.get(&node).map(|born| born.tablet))
-        else {
-            return;
-        };
-        let _ = self.flush_steps(tablet).await;
-        self.with(|state| state.publish(node));
-        self.expose(node).await;
+        // It may be decided of, even removed, while this waits: what is on its way would come to its home behind what the home decides.
+        while let Some(tablet) = self.with(|state| state.delegations.tablet_with_steps_of(node)) {
+            if self.flush_steps(tablet).await.is_err() {
+                break;
+            }
+        }
+        if self.with(|state| state.delegations.is_born(node)) {
+            self.with(|state| state.publish(node));
+            self.expose(node).await;
+        }
     }
 }
 

@@ -94,6 +94,22 @@ impl Delegations {
         self.born.contains_key(&node)
     }
 
+    /// A tablet that has not done all steps yet that name a node.
+    fn tablet_with_steps_of(&self, node: NodeId) -> Option<Block> {
+        let names = |step: &Step| match &step.change {
+            Change::Create { node: named, .. }
+            | Change::MakeDirectory { node: named, .. }
+            | Change::Unlink { node: named, .. }
+            | Change::RemoveDirectory { node: named, .. } => *named == node,
+            Change::Rename { moved, replaced, .. } => *moved == node || *replaced == Some(node),
+            Change::SetAttributes { node: named, .. }
+            | Change::Commit { node: named, .. }
+            | Change::Release { node: named } => named.node == node,
+        };
+        let mut tablets = self.tablets.iter();
+        tablets.find(|(_, lent)| lent.queue.iter().any(names)).map(|(tablet, _)| *tablet)
+    }
+
     /// Whether a directory is ours.
     pub fn holds(&self, directory: NodeId) -> bool {
         self.directories.contains_key(&directory)

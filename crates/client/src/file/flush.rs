@@ -353,8 +353,8 @@ impl Hub {
             if self.with(|state| state.commit_ours(node, job, part)) {
                 continue;
             }
-            // Without a token the file was not opened for writing here, so nothing can be dirty.
-            let token = job.token.ok_or(Code::InvalidArgument)?;
+            // What is dirty is open for writing; without a token it was made here, and lost before its home heard of it.
+            let token = job.token.ok_or(Code::Io)?;
             let (extents, size_min) = relative(job, part);
             let call = Call::Commit {
                 node: job.handle,

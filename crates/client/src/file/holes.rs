@@ -32,7 +32,9 @@ impl Hub {
         self.flush_if_dirty(node, Stability::Visible).await?;
         self.leave_to_home(node).await;
         let (handle, token) = self.with(|state| (state.files.handle(node), state.files.token(file)));
-        let (handle, token) = handle.zip(token).ok_or(Code::InvalidArgument)?;
+        let handle = handle.ok_or(Code::InvalidArgument)?;
+        // A file that was made here and lost before its home heard of it.
+        let token = token.ok_or(Code::Io)?;
         let Range { start, end } = range;
         let call = Call::MakeHole { node: handle, token, start, end, size_min };
         self.change(vec![LeaseKey::File(node)], handle.home, call, |state, answered| {
