@@ -25,6 +25,8 @@ enum Work {
     Tidy,
     /// The simulator twice, in two processes, with the same digest; then every planted bug is to be found.
     Simulate,
+    /// Short sequences of operations, cut at every sync boundary.
+    Crashes,
 }
 
 struct Part {
@@ -80,6 +82,7 @@ fn parts(root: &Path) -> Result<Vec<Part>> {
     ];
     if sim::exists(root) {
         parts.push(part("simulation", 480, vec![Work::Simulate]));
+        parts.push(part("crash cases", 240, vec![Work::Crashes]));
     }
     if !targets.mount.is_empty() {
         parts.push(part("mount tests", 480, vec![with_targets("test --workspace", &targets.mount)]));
@@ -151,6 +154,10 @@ fn run_work(root: &Path, work: &Work) -> Result<()> {
         Work::Run(words) => run_cargo(root, words),
         Work::Tidy => tidy::run(root),
         Work::Simulate => simulate(root),
+        Work::Crashes => {
+            let args = sim::SimArgs { seeds: None, crashes: Some(sim::CI_CRASHES), ..sim_args() };
+            simulate_once(root, &args).map(drop)
+        }
     }
 }
 
@@ -168,16 +175,22 @@ fn run_cargo(root: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn simulate(root: &Path) -> Result<()> {
-    let args = sim::SimArgs {
+fn sim_args() -> sim::SimArgs {
+    sim::SimArgs {
         seeds: Some(sim::CI_SEEDS),
         from: 0,
         ops: 2000,
         mutant: None,
         mutants: false,
+        crashes: None,
+        case: None,
         delegations: false,
         jobs: 0,
-    };
+    }
+}
+
+fn simulate(root: &Path) -> Result<()> {
+    let args = sim_args();
     sim::build(root)?;
     let first = simulate_once(root, &args)?;
     let second = simulate_once(root, &args)?;
@@ -269,6 +282,6 @@ mod tests {
         touch(root.path(), "crates/sim/src/main.rs");
         touch(root.path(), "crates/cli/tests/mount.rs");
         let names: Vec<_> = parts(root.path()).expect("finds them").iter().map(|p| p.name).collect();
-        assert_eq!(names[names.len() - 2..], ["simulation", "mount tests"]);
+        assert_eq!(names[names.len() - 3..], ["simulation", "crash cases", "mount tests"]);
     }
 }

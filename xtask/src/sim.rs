@@ -3,9 +3,10 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `[--seeds N] --from S --ops K --jobs J [--delegations] [--mutant NAME | --mutants]`, all integers decimal;
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--delegations] [--mutant NAME | --mutants | --crashes N]`, all integers decimal;
 //! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with `--mutants`: if every planted bug
 //!   was caught, and the same seeds without any bug kept every promise);
+//! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync boundaries, and ends with 0 if all promises were kept;
 //! - a failure prints the seed, the step and the command that runs that seed again;
 //! - it prints one line `digest <hex>` over all that happened in all seeds, equal in every process.
 
@@ -19,6 +20,8 @@ use clap::Args;
 const PROGRAM: &str = "bearing-sim";
 /// Seeds that `ci` runs.
 pub const CI_SEEDS: u64 = 200;
+/// Crash cases that `ci` runs.
+pub const CI_CRASHES: u64 = 12_000;
 
 /// What to simulate.
 #[derive(Args, Clone, Debug)]
@@ -38,6 +41,12 @@ pub struct SimArgs {
     /// Plant every bug in turn until a checker catches it, print how many seeds that took, then run the same seeds without
     #[arg(long, conflicts_with = "mutant")]
     pub mutants: bool,
+    /// Run at least so many crash cases instead: one or two operations, cut at every sync boundary that they meet
+    #[arg(long, conflicts_with = "mutants")]
+    pub crashes: Option<u64>,
+    /// Run one crash case again, by its name
+    #[arg(long)]
+    pub case: Option<String>,
     /// Clients ask for delegated directories
     #[arg(long)]
     pub delegations: bool,
@@ -101,6 +110,12 @@ fn flags(args: &SimArgs) -> Vec<String> {
     if args.mutants {
         flags.push("--mutants".to_owned());
     }
+    if let Some(crashes) = args.crashes {
+        flags.extend(["--crashes".to_owned(), crashes.to_string()]);
+    }
+    if let Some(case) = &args.case {
+        flags.extend(["--case".to_owned(), case.clone()]);
+    }
     if let Some(mutant) = &args.mutant {
         flags.extend(["--mutant".to_owned(), mutant.clone()]);
     }
@@ -130,11 +145,15 @@ mod tests {
             ops: 10,
             mutant: Some("late-reply".to_owned()),
             mutants: false,
+            crashes: None,
+            case: None,
             delegations: false,
             jobs: 2,
         };
         assert_eq!(flags(&one).join(" "), "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");
-        let all = SimArgs { seeds: None, mutant: None, mutants: true, ..one };
+        let all = SimArgs { seeds: None, mutant: None, mutants: true, ..one.clone() };
         assert_eq!(flags(&all).join(" "), "--from 7 --ops 10 --jobs 2 --mutants");
+        let crashes = SimArgs { mutants: false, crashes: Some(50), ..all };
+        assert_eq!(flags(&crashes).join(" "), "--from 7 --ops 10 --jobs 2 --crashes 50");
     }
 }

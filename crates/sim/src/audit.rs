@@ -84,6 +84,13 @@ impl Audit {
         true
     }
 
+    /// Makes one directory to work in. `None`: the cluster does not work.
+    pub fn prepare_one(&mut self, sim: &mut Sim, name: &str) -> Option<Handle> {
+        let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return None };
+        self.root = Some(root);
+        self.make(sim, root.node, name)
+    }
+
     fn make(&self, sim: &mut Sim, directory: Handle, name: &str) -> Option<Handle> {
         let name = Name::new(name.as_bytes()).expect("a plain name");
         let (who, mode) = (Credentials::ROOT, Mode::new(0o777));

@@ -13,7 +13,7 @@ use crate::recorder::Recorder;
 use crate::worker;
 use crate::world::{Happening, World};
 use bearing_client::{
-    Answer, Client, ClientConfig, Command, Event, Note, Operation, Target, Ticket, Transport,
+    Answer, Client, ClientConfig, Command, Event, Found, Note, Operation, Target, Ticket, Transport,
 };
 use bearing_proto::client::Handle;
 use bearing_proto::{Message, Sender};
@@ -63,6 +63,8 @@ pub struct ClientHost {
     post: Post,
     planted: Planted,
     delegations: bool,
+    /// It asks for delegations in every session.
+    pub always_delegates: bool,
     /// What the client itself draws.
     pub rng: Seeded,
     /// What it does next.
@@ -77,6 +79,8 @@ pub struct ClientHost {
     invalidating: BTreeMap<u64, Vec<bearing_client::Invalidation>>,
     /// When each node that this client wrote was last open for writing.
     pub written: BTreeMap<NodeId, Mono>,
+    /// What the last operation found or made.
+    pub last_found: Option<Found>,
     /// Finished operations of the simulator's own.
     finished: VecDeque<(Ticket, Result<Answer, Code>)>,
     /// The session is over, or something else makes a new start necessary.
@@ -102,6 +106,7 @@ impl ClientHost {
             post: Post::new(host, Sender::Nobody),
             planted,
             delegations,
+            always_delegates: false,
             rng,
             generator: None,
             workers,
@@ -112,6 +117,7 @@ impl ClientHost {
             wake_at: None,
             invalidating: BTreeMap::new(),
             written: BTreeMap::new(),
+            last_found: None,
             finished: VecDeque::new(),
             restart_wanted: false,
             has_begun: false,
@@ -134,7 +140,7 @@ impl ClientHost {
         // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
         let prepares =
             !std::mem::replace(&mut self.has_begun, true) && self.hosts.role(self.host) == Role::Client(0);
-        config.delegates = self.delegations && self.rng.chance(3, 4) && !prepares;
+        config.delegates = self.delegations && self.rng.chance(3, 4) && !prepares || self.always_delegates;
         config.tells_steps = true;
         self.machine = Some(Client::new(config, self.rng.next()));
         self.step(world, recorder, Event::Tick);
@@ -167,6 +173,14 @@ impl ClientHost {
         let rng = self.rng.fork(7);
         let generator = Generator::new(rng, GeneratorOptions::default(), private, shared);
         self.generator = Some(generator.with_logs(logs));
+    }
+
+    /// Has the first worker do this next.
+    pub fn perform(&mut self, world: &mut World, program: Program) {
+        self.last_found = None;
+        self.workers[0].program = program;
+        let life = world.life(self.host);
+        world.after(1_000, Happening::Go(self.host, life, 0));
     }
 
     /// Operations that should have been over long ago.
@@ -437,7 +451,10 @@ impl ClientHost {
         match command {
             Command::Send { to, transport, message, attachment } => {
                 match &message {
-                    Message::Request(request) => recorder.sent(world, self.host, self.session, request),
+                    Message::Request(request) => {
+                        world.tell(|| format!("{:?} asks {request:?}", self.host));
+                        recorder.sent(world, self.host, self.session, request);
+                    }
                     Message::Data(request) => recorder.data_sent(self.session, request, &attachment),
                     _ => {}
                 }

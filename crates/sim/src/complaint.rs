@@ -44,6 +44,8 @@ pub enum Promise {
     Works,
     /// What was synced can be read.
     SyncedIsKept,
+    /// What a flush said is well is part of the file, what a sync said is stable.
+    Flushed,
     /// What a client sends is what its programs asked for.
     Wire,
     /// No machine stops because it does not know what to do.

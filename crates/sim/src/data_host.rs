@@ -23,6 +23,8 @@ pub struct DataHost {
     log: MemChunkLog,
     post: Post,
     rng: Seeded,
+    /// What a crash loses.
+    faults: Option<Seeded>,
     lanes: BTreeMap<ChunkId, VecDeque<(Ticket, LogCommand)>>,
     jobs: BTreeMap<u64, (Ticket, LogCommand)>,
     next_job: u64,
@@ -50,6 +52,7 @@ impl DataHost {
             log: MemChunkLog::new(),
             post: Post::new(host, Sender::Server(server)),
             rng,
+            faults: None,
             lanes: BTreeMap::new(),
             jobs: BTreeMap::new(),
             next_job: 0,
@@ -81,8 +84,13 @@ impl DataHost {
         self.wake_at = None;
         self.fail_sync = false;
         self.dying = None;
-        let mut fault = crate::nemesis::crash_fault(&mut self.rng, world);
+        let mut fault = crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), world);
         self.log.crash(&mut fault);
+    }
+
+    /// What its crash loses is drawn from here from now on.
+    pub fn draw_faults_from(&mut self, rng: Seeded) {
+        self.faults = Some(rng);
     }
 
     /// Whether the disk takes no more bytes.
@@ -127,6 +135,7 @@ impl DataHost {
             world.counts.add("fault: data sync failed");
         }
         let event = command.run(ticket, &mut self.log);
+        self.meet_boundary(world, syncs(&command));
         if let Some(chunk) = lane_of(&command) {
             self.go_on(world, chunk);
         }
@@ -225,9 +234,17 @@ impl DataHost {
             LogCommand::Read { .. } | LogCommand::Space => self.rng.between(5_000, 400_000),
         };
         self.next_job += 1;
+        let syncs = syncs(&command);
         self.jobs.insert(self.next_job, (ticket, command));
         let life = world.life(self.host);
         world.after(delay, Happening::Done(self.host, life, self.next_job));
+        self.meet_boundary(world, syncs);
+    }
+
+    fn meet_boundary(&mut self, world: &mut World, syncs: bool) {
+        if syncs && world.boundaries.meet(self.host) {
+            self.dying = Some("a cut at a sync".into());
+        }
     }
 
     fn set_wake(&mut self, world: &mut World) {
@@ -251,6 +268,11 @@ fn lane_of(command: &LogCommand) -> Option<ChunkId> {
         | LogCommand::Remove { chunk } => Some(*chunk),
         LogCommand::Read { .. } | LogCommand::Space => None,
     }
+}
+
+/// Commands that make something stable.
+fn syncs(command: &LogCommand) -> bool {
+    matches!(command, LogCommand::Sync { .. } | LogCommand::Set { .. } | LogCommand::Create { .. })
 }
 
 fn name_of(note: &Note) -> &'static str {

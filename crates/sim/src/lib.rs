@@ -4,6 +4,8 @@
 //! machines is replaced or reached into, the simulator only plays their shell. Checks mention no bug: they state promises.
 
 mod audit;
+mod boundary;
+mod cases;
 mod client_host;
 mod clock;
 mod cluster;
@@ -28,6 +30,8 @@ mod sim;
 mod worker;
 mod world;
 
+pub use boundary::Cut;
+pub use cases::{BrokenCase, Case, Outcome, Sequence, Tally};
 pub use complaint::{Complaint, Promise};
 pub use counts::Counts;
 pub use hunt::{Hunt, Track};

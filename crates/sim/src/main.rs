@@ -1,7 +1,7 @@
 //! The simulator's program: runs seeds, says what broke and how to run it again.
 
 use bearing_placement::Scheme;
-use bearing_sim::{Counts, Hunt, Options, Planted, Report, Track, run_caught};
+use bearing_sim::{Case, Counts, Hunt, Options, Planted, Report, Sequence, Tally, Track, run_caught};
 use clap::Parser;
 use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
@@ -28,6 +28,12 @@ struct Arguments {
     /// Plant every bug in turn, from several starts, until a checker catches it; then run the same seeds without
     #[arg(long, conflicts_with = "mutant")]
     mutants: bool,
+    /// Run at least so many crash cases instead: short sequences, cut at every sync boundary
+    #[arg(long, conflicts_with = "mutants")]
+    crashes: Option<u64>,
+    /// Run the crash case of this name
+    #[arg(long)]
+    case: Option<String>,
     /// How many runs at the same time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -55,6 +61,10 @@ struct Arguments {
 const KINDS_FROM: usize = 200;
 /// Seeds that are run when nobody says how many.
 const SEEDS: u64 = 20;
+/// Sequences of two operations that are drawn at a time.
+const PAIRS: usize = 8;
+/// Cases that broke a promise and are told.
+const TOLD_CASES: usize = 20;
 /// The same for a planted bug, from each start.
 const HUNT_SEEDS: u64 = 40;
 
@@ -79,6 +89,12 @@ fn main() -> ExitCode {
     };
     if arguments.mutants {
         return hunt(&arguments, &options);
+    }
+    if let Some(name) = &arguments.case {
+        return one_case(name, &options);
+    }
+    if let Some(cases) = arguments.crashes {
+        return crash_cases(&arguments, cases, &options);
     }
     let seeds: Vec<u64> = (arguments.from..).take(arguments.seeds.unwrap_or(SEEDS) as usize).collect();
     let reports = side_by_side(arguments.jobs, &seeds, |seed| {
@@ -137,6 +153,46 @@ fn hunt(arguments: &Arguments, options: &Options) -> ExitCode {
         println!("not found from most starts: {}", missed.join(", "));
     }
     if broken.is_empty() && missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All sequences of one operation, then drawn ones of two until there are enough cases.
+fn crash_cases(arguments: &Arguments, cases: u64, options: &Options) -> ExitCode {
+    let (mut tally, mut done) = (Tally::default(), 0);
+    for pairs in (0..).step_by(PAIRS) {
+        let sequences = Sequence::all(pairs, arguments.from);
+        let tallies =
+            side_by_side(arguments.jobs, &sequences[done..], |sequence| Tally::of(sequence, options));
+        tallies.into_iter().for_each(|one| tally.absorb(one));
+        done = sequences.len();
+        if tally.cases() >= cases {
+            break;
+        }
+    }
+    println!("{tally}");
+    for broken in tally.broken().iter().take(TOLD_CASES) {
+        println!("{}", broken.case);
+        broken.complaints.iter().take(3).for_each(|what| println!("  {what}"));
+    }
+    if let Some(first) = tally.broken().first() {
+        println!("commit {}", commit());
+        println!("run it again: cargo xtask sim --case {}", first.case);
+    }
+    let missing = tally.missing();
+    missing.iter().for_each(|what| println!("never happened: {what}"));
+    println!("digest {:016x}", tally.digest());
+    if tally.broken().is_empty() && missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one_case(name: &str, options: &Options) -> ExitCode {
+    let Some(case) = Case::named(name) else {
+        eprintln!("no such crash case: {name}; they look like create+write-sync/inside/57/server@3");
+        return ExitCode::from(2);
+    };
+    let outcome = case.run_caught(options);
+    outcome.report.violations.iter().for_each(|what| println!("{what}"));
+    let (boundaries, broken) = (outcome.boundaries, outcome.report.violations.len());
+    println!("{case}: {boundaries} sync boundaries, {broken} complaints");
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn tell(arguments: &Arguments, report: &Report, seconds: f64) {

@@ -41,6 +41,8 @@ pub struct MetaHost {
     log: MemTabletLog,
     post: Post,
     rng: Seeded,
+    /// What a crash loses.
+    faults: Option<Seeded>,
     planted: Planted,
     limits: Limits,
     /// Sessions that this life of the server has heard from: only these it can reach.
@@ -98,6 +100,7 @@ impl MetaHost {
             post: Post::new(host, Sender::Server(server)),
             limits: Limits::draw(&mut rng),
             rng,
+            faults: None,
             planted,
             heard: BTreeSet::new(),
             gathered: Vec::new(),
@@ -159,7 +162,7 @@ impl MetaHost {
         self.dying = None;
         self.unapplied.clear();
         self.flushed = false;
-        let mut fault = crate::nemesis::crash_fault(&mut self.rng, world);
+        let mut fault = crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), world);
         self.log.crash(&mut fault);
         self.store.crash(&mut fault);
         let Some(syncing) = self.syncing.take() else { return };
@@ -170,6 +173,11 @@ impl MetaHost {
         for (_, record) in kept {
             ledger.commit(world, self.host, &record);
         }
+    }
+
+    /// What its crash loses is drawn from here from now on.
+    pub fn draw_faults_from(&mut self, rng: Seeded) {
+        self.faults = Some(rng);
     }
 
     /// Where the server's records can be looked at.
@@ -371,6 +379,7 @@ impl MetaHost {
         self.jobs.insert(self.next_job, Job::Sync);
         let life = world.life(self.host);
         world.after(usual * self.slowness, Happening::Done(self.host, life, self.next_job));
+        self.meet_boundary(world);
     }
 
     fn synced(&mut self, world: &mut World, ledger: &mut Ledger) {
@@ -396,7 +405,14 @@ impl MetaHost {
             self.dying = Some("a crash after a sync".into());
             return;
         }
+        self.meet_boundary(world);
         self.step(world, ledger, Event::Synced(last, Ok(())));
+    }
+
+    fn meet_boundary(&mut self, world: &mut World) {
+        if world.boundaries.meet(self.host) {
+            self.dying = Some("a cut at a sync".into());
+        }
     }
 
     /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is cut after the next append.

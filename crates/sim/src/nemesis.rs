@@ -94,6 +94,14 @@ impl Nemesis {
         }
     }
 
+    /// The same after a cut; now and then longer than a delegation lasts.
+    pub fn downtime_of_cut(&mut self) -> u64 {
+        match self.rng.below(8) {
+            0 => self.rng.between(10_500, 14_000) * MILLISECOND,
+            _ => self.rng.between(20, 900) * MILLISECOND,
+        }
+    }
+
     fn spell(&mut self) -> u64 {
         self.rng.between(50, 3_000) * MILLISECOND
     }

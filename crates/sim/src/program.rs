@@ -4,7 +4,7 @@ use crate::kernel::{Hold, Locks};
 use bearing_client::{Listed, OpenFile, Operation};
 use bearing_proto::client::{AttributeChange, Handle};
 use bearing_types::{Cookie, Credentials, FileType, Mono, Name, NodeId};
-use bearing_workload::{Action, FileSteps, Mutation, OwnWrites, Query};
+use bearing_workload::{Action, FileSteps, Mutation, OwnWrites, Piece, Query};
 use std::collections::VecDeque;
 
 /// See the module.
@@ -71,6 +71,8 @@ pub struct FileRun {
     pub file: Option<OpenFile>,
     /// What was written through it.
     pub own: OwnWrites,
+    /// What was written since a flush or sync was last told that all is well.
+    pub unsettled: Vec<Piece>,
     /// When each of the writes that are not flushed began.
     pub written: Vec<Mono>,
     /// Records that were written and whose flush was not answered: their numbers in the history.
@@ -164,6 +166,7 @@ impl Program {
                     since_opened: Vec::new(),
                     unflushed: Vec::new(),
                 },
+                unsettled: Vec::new(),
                 written: Vec::new(),
                 appending: Vec::new(),
                 writer: None,

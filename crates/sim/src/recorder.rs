@@ -5,15 +5,16 @@
 
 use crate::complaint::{Complaint, Promise};
 use crate::network::HostId;
+use crate::program::FileRun;
 use crate::world::World;
-use bearing_proto::client::{Answer, Body, Call, Extent, Reply, Request};
+use bearing_proto::client::{Answer, Body, Call, CommitMode, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
 use bearing_proto::delegation::{Change, Step};
 use bearing_proto::frame::FrameHeader;
 use bearing_types::{ChunkId, Code, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
     Append, ClientId, Entry, Event, History, Mutation, MutationOutcome, Piece, Query, RequestId, Seen, View,
-    WitnessEvent, WriteOpen,
+    WitnessEvent, WitnessKind, WriteOpen,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -67,6 +68,10 @@ pub struct Recorder {
     /// Syncs in the order in which they were answered: when they began, and whether they went well.
     synced: Vec<(SessionId, Mono, bool)>,
     frames: BTreeMap<(ChunkId, u64), Frame>,
+    /// The frames that a commit refers to, by its entry.
+    commit_frames: BTreeMap<usize, Vec<(ChunkId, u64)>>,
+    /// Commits that a sync said are stable: when, and whose.
+    stable_commits: Vec<(Mono, RequestId)>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
 }
 
@@ -158,6 +163,78 @@ impl Recorder {
         self.beside.contains(&request)
     }
 
+    /// A flush or a sync of a file was told that all is well: what was written is part of the file. After a sync it is also stable, at data servers now, and at the
+    /// file's home as the witness will say.
+    pub fn flushed(&mut self, world: &World, host: HostId, run: &FileRun, stable: bool) {
+        let mut left: BTreeMap<u64, u8> = BTreeMap::new();
+        for piece in &run.unsettled {
+            left.extend((piece.offset..).zip(piece.bytes.iter().copied()));
+        }
+        let opened = run.own.opened;
+        let mut complaints = Vec::new();
+        for (index, entry) in self.history.entries.iter().enumerate().rev() {
+            let Event::Mutation { mutation, requests, outcome } = &entry.event else { continue };
+            let Mutation::Commit { node, pieces, mode, .. } = mutation else { continue };
+            if entry.client != client_id(host) || *node != run.node.node {
+                continue;
+            }
+            if entry.invoked < opened {
+                break;
+            }
+            if !matches!(outcome, MutationOutcome::Told(Ok(_))) {
+                continue;
+            }
+            if *mode == CommitMode::Put {
+                for piece in pieces {
+                    for (offset, byte) in (piece.offset..).zip(&piece.bytes) {
+                        if left.get(&offset) == Some(byte) {
+                            left.remove(&offset);
+                        }
+                    }
+                }
+            }
+            if !stable {
+                continue;
+            }
+            let frames = self.commit_frames.get(&index).into_iter().flatten();
+            if let Some(frame) =
+                frames.clone().find(|frame| self.frames.get(frame).is_none_or(|kept| !kept.stable))
+            {
+                complaints.push(format!(
+                    "a sync of {node} by {host:?} says that all is well, but no server was asked to keep {frame:?}"
+                ));
+            }
+            self.stable_commits.extend(requests.last().map(|request| (world.true_mono(), *request)));
+        }
+        if let Some((offset, _)) = left.first_key_value() {
+            let count = left.len();
+            complaints.push(format!(
+                "a flush of {} by {host:?} says that all is well, but {count} written bytes from {offset} on are in no commit",
+                run.node.node
+            ));
+        }
+        for what in complaints {
+            self.complaints.push(Complaint { promise: Promise::Flushed, what });
+        }
+    }
+
+    /// Commits that were told as stable before they were.
+    fn check_stable_commits(&self, witness: &[WitnessEvent]) -> Vec<String> {
+        let committed: BTreeMap<RequestId, Mono> = witness
+            .iter()
+            .filter(|event| matches!(event.kind, WitnessKind::Committed { .. }))
+            .map(|event| (event.request, event.at))
+            .collect();
+        let early = |(told, request): &&(Mono, RequestId)| committed.get(request).is_none_or(|at| at > told);
+        let broken = self.stable_commits.iter().filter(early);
+        broken
+            .map(|(told, request)| {
+                let at = committed.get(request).map(|at| at.0 / 1000);
+                format!("{request:?} was told as stable at {} us, it was so at {at:?}", told.0 / 1000)
+            })
+            .collect()
+    }
+
     // --- at the wire ---
 
     /// A client sends a request.
@@ -169,7 +246,7 @@ impl Recorder {
         if let Call::Commit { node, extents, size_min, mode, .. } = &request.call {
             let pieces = self.pieces_of(host, extents);
             let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
-            return self.sent_commit(world, host, id, commit);
+            return self.sent_commit(world, host, id, commit, extents);
         }
         let Some(asked) = mutation_of(&request.call) else {
             self.beside.insert(id);
@@ -212,6 +289,7 @@ impl Recorder {
             let pieces = self.pieces_of(host, extents);
             let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
             let index = self.begin(world, host, commit);
+            self.note_frames(index, extents);
             if let Event::Mutation { requests, .. } = &mut self.history.entries[index].event {
                 requests.push(id);
             }
@@ -241,6 +319,7 @@ impl Recorder {
     /// somebody did, the checker finds that. What was decided and never done is lost, as a client's unsynced changes may be when it dies or is cut off:
     /// it is as if it had never been told, and what the client itself saw of it does not count. Gives what may not have been lost.
     pub fn settle(&mut self, witness: &mut [WitnessEvent]) -> Vec<String> {
+        let mut broken = self.check_stable_commits(witness);
         let mut undone = self.decided.clone();
         for event in &mut *witness {
             if let Some(decided) = undone.remove(&event.request) {
@@ -248,7 +327,6 @@ impl Recorder {
             }
         }
         witness.sort_by_key(|event| event.at);
-        let mut broken = Vec::new();
         let mut since: BTreeMap<SessionId, (HostId, Mono)> = BTreeMap::new();
         for (id, decided) in &undone {
             let later = |sync: &&(SessionId, Mono, bool)| sync.0 == id.session && sync.1 > decided.at;
@@ -298,8 +376,21 @@ impl Recorder {
         pieces
     }
 
-    fn sent_commit(&mut self, world: &World, host: HostId, id: RequestId, commit: Mutation) {
+    fn note_frames(&mut self, index: usize, extents: &[Extent]) {
+        let frames = extents.iter().map(|extent| (extent.chunk.chunk, extent.frame)).collect();
+        self.commit_frames.insert(index, frames);
+    }
+
+    fn sent_commit(
+        &mut self,
+        world: &World,
+        host: HostId,
+        id: RequestId,
+        commit: Mutation,
+        extents: &[Extent],
+    ) {
         let index = self.begin(world, host, commit);
+        self.note_frames(index, extents);
         if let Event::Mutation { requests, .. } = &mut self.history.entries[index].event {
             requests.push(id);
         }

@@ -1,6 +1,7 @@
 //! One run: boot, work under faults, heal, look at everything.
 
 use crate::audit::Audit;
+use crate::boundary::Cut;
 use crate::client_host::ClientHost;
 use crate::clock::{Instantly, MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts, Role};
@@ -87,19 +88,28 @@ pub fn run(seed: u64, options: &Options) -> Report {
 /// Runs a seed. One that panics has found a bug that asserts; it is reported like any broken promise.
 pub fn run_caught(seed: u64, options: &Options) -> Report {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, options)));
-    outcome.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        let what = format!("a machine panicked: {}", text.unwrap_or_default());
-        let violations = vec![Complaint { promise: Promise::NoPanic, what }];
-        Report { seed, hash: 0, violations, counts: Counts::default(), steps: 0, elapsed: 0 }
-    })
+    outcome.unwrap_or_else(|panic| panicked(seed, &*panic))
+}
+
+/// What is reported of a run that panicked.
+pub fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Report {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    let what = format!("a machine panicked: {}", text.unwrap_or_default());
+    let violations = vec![Complaint { promise: Promise::NoPanic, what }];
+    Report { seed, hash: 0, violations, counts: Counts::default(), steps: 0, elapsed: 0 }
 }
 
 impl Sim {
     fn new(seed: u64, options: &Options) -> Sim {
+        Sim::with_clients(seed, options, None)
+    }
+
+    /// A cluster, all of it down. `None`: as many clients as the seed says.
+    pub fn with_clients(seed: u64, options: &Options, clients: Option<u8>) -> Sim {
         let mut rng = Seeded::new(seed ^ 0x5eed);
-        let hosts = Hosts { clients: rng.between(3, 4) as u8 };
+        let drawn = rng.between(3, 4) as u8;
+        let hosts = Hosts { clients: clients.unwrap_or(drawn) };
         let mut world = World::new(rng.next(), hosts.count());
         world.told = options.told;
         let scheme = if rng.chance(1, 4) { Scheme::Hash } else { Scheme::AnglecutHashed };
@@ -131,7 +141,8 @@ impl Sim {
         }
     }
 
-    fn boot(&mut self) {
+    /// Starts everything.
+    pub fn boot(&mut self) {
         for host in self.hosts.all() {
             self.start(host);
         }
@@ -168,7 +179,7 @@ impl Sim {
     }
 
     /// All faults end, and what is under way comes to its end.
-    fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.end_faults();
         let end = self.world.now().0 + DRAIN_MAX;
         self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
@@ -267,8 +278,36 @@ impl Sim {
             Happening::Wake(..) | Happening::Done(..) | Happening::Go(..) | Happening::Replace(..) => {}
             Happening::Act(act) => self.act(act),
         }
+        if let Some((at, cut)) = self.world.boundaries.take_due() {
+            self.cut(at, cut);
+        }
         self.bury();
         self.judge_lost_reads();
+    }
+
+    /// From now on faults are drawn anew, and so is what crashes lose.
+    pub fn fork_faults(&mut self, seed: u64) {
+        let mut rng = Seeded::new(seed);
+        self.nemesis = Nemesis::new(rng.fork(1), self.hosts);
+        self.metadata.iter_mut().for_each(|host| host.draw_faults_from(rng.fork(2)));
+        self.data.iter_mut().for_each(|host| host.draw_faults_from(rng.fork(3)));
+    }
+
+    /// The cut of a crash case. One in eight is longer than a delegation lasts.
+    fn cut(&mut self, at: HostId, cut: Cut) {
+        self.world.counts.add(&format!("fault: cut of {cut}"));
+        let servers = || self.hosts.metadata().chain(self.hosts.data()).chain([COORDINATOR_HOST]);
+        let dying: Vec<HostId> = match cut {
+            Cut::Everything => self.hosts.all().collect(),
+            Cut::Servers => servers().collect(),
+            Cut::Server => vec![at],
+            Cut::Client => vec![self.clients[1].host],
+        };
+        let downtime = self.nemesis.downtime_of_cut();
+        for host in dying {
+            self.crash(host);
+            self.world.after(downtime, Happening::Act(Act::Start(host)));
+        }
     }
 
     /// Bytes that were synced are never lost; bytes that were not may be, when data servers crash.
@@ -564,7 +603,8 @@ impl Sim {
         different
     }
 
-    fn report(mut self, seed: u64) -> Report {
+    /// What came of it.
+    pub fn report(mut self, seed: u64) -> Report {
         for client in &self.clients {
             client.count(&mut self.world);
         }

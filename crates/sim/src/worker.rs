@@ -1,6 +1,7 @@
 //! What becomes of a worker's operations: into the history, into what the generator knows, and on with the program.
 
 use crate::client_host::{Asked, ClientHost};
+use crate::network::HostId;
 use crate::program::{FileRun, Listing, Meaning, Program, Stage};
 use crate::recorder::Recorder;
 use crate::world::World;
@@ -92,6 +93,9 @@ pub fn finished(
     result: Result<Answer, Code>,
 ) {
     count(world, &asked.meaning, &result);
+    if let Ok(Answer::Found(found) | Answer::Opened(_, found)) = &result {
+        client.last_found = Some(*found);
+    }
     let mut program = std::mem::replace(&mut client.workers[worker].program, Program::Idle);
     match &mut program {
         Program::Idle => unreachable!("an idle worker asks nothing"),
@@ -259,8 +263,12 @@ fn listed(
 }
 
 impl FileRun {
-    /// All records written so far are in the file. After a failure nobody knows which the answer is about.
-    fn acknowledge(&mut self, world: &World, recorder: &mut Recorder) {
+    /// All that was written so far is in the file, and after a sync for good. After a failure nobody knows which the answer is about.
+    fn acknowledge(&mut self, world: &World, recorder: &mut Recorder, host: HostId, stable: bool) {
+        if !self.doubtful {
+            recorder.flushed(world, host, self, stable);
+        }
+        self.unsettled.clear();
         if self.lost {
             recorder.complain(format!(
                 "writes to {} are lost, but a flush says that all is well",
@@ -297,7 +305,7 @@ fn file_goes_on(
                 world.counts.add("client: flush failed");
             }
             if result.is_ok() {
-                run.acknowledge(world, recorder);
+                run.acknowledge(world, recorder, client.host, false);
             }
             if let (Some(writer), true) = (run.writer.take(), result.is_ok()) {
                 recorder.write_closed(world, writer);
@@ -368,6 +376,7 @@ fn stepped(
             }
             let piece = bearing_workload::Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());
+            run.unsettled.push(piece.clone());
             run.own.unflushed.push(piece);
             // A write may have waited for an append of the same file: it is in the buffer when it is answered.
             run.written.push(now);
@@ -378,14 +387,15 @@ fn stepped(
             }
             world.counts.add("appends");
         }
-        (FileSteps::Flush | FileSteps::Sync, Ok(_)) => {
+        (step @ (FileSteps::Flush | FileSteps::Sync), Ok(_)) => {
             run.flushed(now);
-            run.acknowledge(world, recorder);
+            run.acknowledge(world, recorder, client.host, step == FileSteps::Sync);
         }
         (FileSteps::Resize { .. } | FileSteps::MakeHole { .. }, Ok(_)) => {
             run.own.cut = asked.entry;
             record(client, world, recorder, asked, &result);
             run.own.since_opened.clear();
+            run.unsettled.clear();
             run.flushed(now);
         }
         (FileSteps::Resize { .. } | FileSteps::MakeHole { .. }, Err(code)) => {

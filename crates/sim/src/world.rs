@@ -1,5 +1,6 @@
 //! What all hosts share: true time, the queue of what will happen, the network, the keys, and the counts.
 
+use crate::boundary::Boundaries;
 use crate::clock::{Clock, Instantly};
 use crate::cluster::Hosts;
 use crate::counts::Counts;
@@ -67,6 +68,8 @@ pub struct World {
     pub steps: u64,
     /// Whether to tell on the terminal what happens.
     pub told: bool,
+    /// Where disks sync.
+    pub boundaries: Boundaries,
 }
 
 impl World {
@@ -96,6 +99,7 @@ impl World {
             rng,
             steps: 0,
             told: false,
+            boundaries: Boundaries::default(),
         }
     }
 
