@@ -34,13 +34,13 @@ pub struct Cache {
 type Map = HashMap<Key, Option<Record>, BuildHasherDefault<KeyHasher>>;
 
 impl Cache {
-    /// A cache of at most about `entries_max` clean entries. At least 1,024 are kept, so that one operation's keys always fit.
+    /// A cache of at most about `entries_max` clean entries. At least 4,096 are kept, so that what one operation reads always fits: a batch of steps.
     pub fn new(entries_max: usize) -> Cache {
         Cache {
             overlay: BTreeMap::new(),
             young: Map::default(),
             old: Map::default(),
-            generation_entries_max: (entries_max / 2).max(512),
+            generation_entries_max: (entries_max / 2).max(2048),
             extents: FileExtents::default(),
         }
     }
@@ -185,7 +185,7 @@ mod tests {
             cache.loaded(Key::Node(NodeId(node)), None);
             assert!(cache.get(&Key::Node(NodeId(0))).is_some());
         }
-        assert!(cache.len() <= 1024);
+        assert!(cache.len() <= 4096);
         assert!(cache.get(&Key::Node(NodeId(1))).is_none());
     }
 }

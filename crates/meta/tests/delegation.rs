@@ -139,6 +139,20 @@ fn a_silent_holder_loses_all_that_was_lent_with_it_and_what_is_lent_later_renews
 }
 
 #[test]
+fn what_a_batch_reads_is_loaded_at_once() {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let (owner, ..) = cluster.owner(directory.home);
+    let before = cluster.hosts[&owner].machine.counters();
+    let steps = (0..100).map(|n| create(directory, &format!("f{n}"), NodeId(ids.first.0 + n))).collect();
+    let sent = batch(&cluster, steps, ids, vec![]);
+    send(&mut cluster, directory, sent).unwrap();
+    let after = cluster.hosts[&owner].machine.counters();
+    assert!(after.loads - before.loads <= 2, "{before:?} {after:?}");
+    assert!(after.runs - before.runs <= 4, "{before:?} {after:?}");
+}
+
+#[test]
 fn a_batch_renews_and_an_empty_one_does_too() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;

@@ -39,6 +39,10 @@ pub(crate) struct Core {
     refusal: Option<Refusal>,
     /// Whether a thread waits for the socket, or is about to.
     pub is_led: bool,
+    /// When it stops waiting by itself.
+    pub led_until: Option<Mono>,
+    /// How often a thread has waited for answers.
+    pub waits: u64,
     /// No operation can run any more.
     pub is_broken: bool,
     /// The threads of the mount shall end.
@@ -59,6 +63,8 @@ impl Core {
             notes: VecDeque::new(),
             refusal: None,
             is_led: false,
+            led_until: None,
+            waits: 0,
             is_broken: false,
             is_stopping: false,
         }
@@ -194,9 +200,10 @@ impl Core {
         !self.groups.is_empty()
     }
 
-    /// How many groups there have been.
-    pub fn groups_begun(&self) -> u64 {
-        self.next_group
+    /// Whether the machine wants to be stepped before the thread that waits for the socket would do so.
+    pub fn leader_sleeps_too_long(&self) -> bool {
+        let next = self.client.next_wake();
+        self.is_led && next.is_some_and(|next| self.led_until.is_none_or(|until| next < until))
     }
 
     /// If nobody waits for the socket, wakes a thread that waits for answers, so that it does.

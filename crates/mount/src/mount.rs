@@ -28,8 +28,8 @@ use std::time::Duration;
 
 /// No wait is longer, so that nothing depends on a wake that was missed.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// The background thread leads when no operation has begun for this time. Shorter, and it would take part in every operation of a program
-/// that does one after the other; longer, and a recall that comes just after an operation would wait.
+/// The background thread leads when no operation has waited for an answer for this time. Shorter, and it would take part in every operation of a
+/// program that does one after the other; longer, and a recall that comes just after an operation would wait.
 const IDLE: Duration = Duration::from_millis(2);
 
 /// Why no filesystem could be reached.
@@ -286,12 +286,17 @@ impl Shared {
             if core.is_answered(group) || until.is_some_and(|until| until <= self.clock.mono()) {
                 let answers = core.end(group);
                 core.call_a_leader();
+                let wakes = core.leader_sleeps_too_long();
                 drop(core);
                 self.deliver(letters);
+                if wakes {
+                    self.post.wake();
+                }
                 let counter = if has_led { &self.answered_by_asker } else { &self.answered_by_others };
                 counter.fetch_add(1, Ordering::Relaxed);
                 return answers;
             }
+            core.waits += 1;
             core.tick(self.clock.now(), &self.post, &mut letters);
             if !letters.is_empty() {
                 drop(core);
@@ -331,6 +336,7 @@ impl Shared {
     fn lead<'a>(&'a self, mut core: MutexGuard<'a, Core>, until: Option<Mono>) -> MutexGuard<'a, Core> {
         core.is_led = true;
         let wait = self.wait_until(core.next_wake(), until);
+        core.led_until = Some(self.clock.mono().after(wait));
         drop(core);
         let lead = Lead(self);
         let (events, received) = self.receive(wait);
@@ -401,7 +407,7 @@ impl Shared {
     /// Leads while nobody waits for an answer.
     fn run_background(&self) {
         let mut core = self.lock();
-        let mut begun = core.groups_begun();
+        let mut waits = core.waits;
         while !core.is_stopping {
             let mut letters = Vec::new();
             core.tick(self.clock.now(), &self.post, &mut letters);
@@ -411,8 +417,8 @@ impl Shared {
                 core = self.lock();
                 continue;
             }
-            let is_idle = begun == core.groups_begun() && !core.is_led && !core.is_waited_for();
-            begun = core.groups_begun();
+            let is_idle = waits == core.waits && !core.is_led && !core.is_waited_for();
+            waits = core.waits;
             if is_idle && !core.is_broken {
                 core = self.lead(core, None);
                 core.call_a_leader();

@@ -9,7 +9,7 @@ use bearing_types::{Block, Code, NodeId, Position};
 use std::time::Duration;
 
 /// Steps in one batch.
-const BATCH_MAX: usize = 512;
+const BATCH_MAX: usize = 256;
 /// How long the first step of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(2);
 /// Ids below which more are wanted.
