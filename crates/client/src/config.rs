@@ -80,6 +80,8 @@ pub struct ClientConfig {
     pub append_tries_max: u32,
     /// A data server that failed is avoided for this time.
     pub avoid_time: Duration,
+    /// Who waits for a lock asks again after this time, whatever it is told.
+    pub lock_poll: Duration,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -126,6 +128,7 @@ impl ClientConfig {
             data_timeout: Duration::from_secs(5),
             append_tries_max: 8,
             avoid_time: Duration::from_secs(10),
+            lock_poll: Duration::from_secs(1),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

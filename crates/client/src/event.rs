@@ -49,6 +49,8 @@ pub enum Event {
     Unreachable(ServerId),
     /// The kernel serves no more what [`Command::Invalidate`] of this number named.
     Invalidated(u64),
+    /// Whoever began an operation does not want to wait any more: if it waits for a lock, it ends with [`Code::Interrupted`]. Anything else goes on.
+    GiveUp(Ticket),
     /// The time that [`crate::Client::next_wake`] named has come.
     Tick,
 }

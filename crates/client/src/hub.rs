@@ -12,6 +12,7 @@ use crate::file::Files;
 use crate::file::chunk::Chunks;
 use crate::file::data_request::DataRequests;
 use crate::lease::Leases;
+use crate::locks::Locks;
 use crate::random::Random;
 use crate::recall::Recalls;
 use crate::request::Requests;
@@ -44,6 +45,7 @@ pub(crate) struct State {
     pub recalls: Recalls,
     pub files: Files,
     pub chunks: Chunks,
+    pub locks: Locks,
     pub delegations: Delegations,
     /// Tablets whose steps begin to be sent.
     pub new_senders: Vec<(Block, u64)>,
@@ -71,6 +73,7 @@ impl State {
             recalls: Recalls::default(),
             files: Files::new(&config),
             chunks: Chunks::new(&config),
+            locks: Locks::new(&config),
             delegations: Delegations::default(),
             new_senders: Vec::new(),
             new_fences: Vec::new(),

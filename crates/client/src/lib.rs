@@ -19,6 +19,7 @@ mod event;
 mod file;
 mod hub;
 mod lease;
+mod locks;
 mod machine;
 #[cfg(feature = "mutants")]
 mod mutant;

@@ -65,6 +65,7 @@ impl Client {
                 state.hurry_requests(server);
                 state.data_disconnected(server);
             }),
+            Event::GiveUp(ticket) => self.hub.with(|state| state.give_up(ticket)),
             Event::Invalidated(number) => self.hub.with(|state| state.invalidated(number)),
             Event::Tick => {}
         }
@@ -112,6 +113,7 @@ impl State {
                 Timer::Sleeper(sleeper) => self.timers.wake(sleeper),
                 Timer::Session(number) => self.session_wait_due(number),
                 Timer::Renewal(node) => self.renewal_due(node),
+                Timer::Lock(wait) => self.lock_due(wait),
             }
         }
     }
@@ -121,6 +123,7 @@ impl State {
             Message::Reply(reply) => self.take_reply(from, reply),
             Message::Recall(recall) => self.take_recall(from, recall),
             Message::Survey(survey) => self.take_survey(from, survey),
+            Message::LockFree(free) => self.take_lock_free(free),
             Message::DataReply(reply) => self.take_data_reply(reply, attachment),
             Message::Refused(refusal) => self.take_refusal(refusal),
             Message::Request(_)
@@ -139,13 +142,13 @@ impl Hub {
     async fn run(self, ticket: Ticket, operation: Operation) {
         self.with(|state| state.counters.operations += 1);
         let result = match self.session_open().await {
-            Ok(()) => self.carry_out(operation).await,
+            Ok(()) => self.carry_out(ticket, operation).await,
             Err(code) => Err(code),
         };
         self.with(|state| state.out.push(Command::Finish(ticket, result)));
     }
 
-    async fn carry_out(&self, operation: Operation) -> Result<Answer, Code> {
+    async fn carry_out(&self, ticket: Ticket, operation: Operation) -> Result<Answer, Code> {
         match operation {
             Operation::Root => self.root().await,
             Operation::Lookup { directory, name, who } => self.lookup(directory, &name, &who).await,
@@ -179,6 +182,9 @@ impl Hub {
             Operation::SetXattr { node, file_type, who, name, change } => {
                 self.set_xattr(node, file_type, &who, name, change).await
             }
+            Operation::Lock { node, lock, waits } => self.lock(ticket, node, lock, waits).await,
+            Operation::Unlock { node, owner, space, range } => self.unlock(node, owner, space, range).await,
+            Operation::TestLock { node, lock } => self.test_lock(node, lock).await,
             Operation::Statfs => self.statfs().await,
             Operation::Open { node, who, read, write, truncate } => {
                 self.open_file(node, &who, Wish { read, write, truncate }).await

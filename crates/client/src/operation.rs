@@ -1,7 +1,9 @@
 //! What programs (the mount, the session API, the simulator, benchmarks) ask of the client machine, and what it answers.
 
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, XattrChange};
-use bearing_types::{Attributes, Cookie, Credentials, FileType, Mode, Name, XattrName};
+use bearing_types::{
+    Attributes, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace, Mode, Name, XattrName,
+};
 use std::time::Duration;
 
 /// Identifies an operation under way. Chosen by the caller, unique among those under way.
@@ -250,6 +252,34 @@ pub enum Operation {
         /// What to do with it.
         change: XattrChange,
     },
+    /// Takes a lock on a file that is open. Ends with `Locked` if somebody else stands in the way, or waits; see [`crate::Event::GiveUp`]. What is read
+    /// afterwards is at least what others had written when they gave their locks back.
+    Lock {
+        /// The file.
+        node: Handle,
+        /// The lock.
+        lock: Lock,
+        /// Whether to wait for it.
+        waits: bool,
+    },
+    /// Gives a range back. What this client wrote is made visible before.
+    Unlock {
+        /// The file.
+        node: Handle,
+        /// Whose.
+        owner: LockOwner,
+        /// Which kind.
+        space: LockSpace,
+        /// The range.
+        range: LockRange,
+    },
+    /// Who stands in the way of a lock.
+    TestLock {
+        /// The file.
+        node: Handle,
+        /// The lock.
+        lock: Lock,
+    },
     /// Flushes everything and ends the session.
     End,
 }
@@ -309,4 +339,6 @@ pub enum Answer {
     Statfs(StatfsView),
     /// The value of an extended attribute, or the names of all, each with a NUL behind it.
     Xattr(Vec<u8>),
+    /// A lock that stands in the way; its process is 0 if it is another session's.
+    Lock(Option<Lock>),
 }

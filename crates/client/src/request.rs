@@ -518,6 +518,10 @@ fn transport_of(call: &Call) -> Transport {
         | Call::Chunk { .. }
         | Call::SealChunk { .. }
         | Call::MakeHole { .. }
+        | Call::Lock { .. }
+        | Call::Unlock { .. }
+        | Call::TestLock { .. }
+        | Call::StopWaiting { .. }
         | Call::Statfs => false,
     };
     if large { Transport::Stream } else { Transport::Datagram }

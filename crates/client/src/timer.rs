@@ -1,6 +1,7 @@
 //! When the machine wants to be stepped again, and why.
 
 use crate::task::{Awaited, Promise, promise};
+use bearing_proto::client::WaitId;
 use bearing_types::{Mono, NodeId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,8 @@ pub(crate) enum Timer {
     Session(u64),
     /// The lease of an open file.
     Renewal(NodeId),
+    /// A wait for a lock.
+    Lock(WaitId),
 }
 
 /// All times set.

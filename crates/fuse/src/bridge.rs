@@ -8,6 +8,7 @@ use crate::directories::Directories;
 use crate::files::Files;
 use crate::gate::Trust;
 use crate::inodes::{Inode, Inodes};
+use crate::locks::Lockers;
 use bearing_mount::{AttributeChange, Caller, Found, Handle, NewNode, Operation, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Mode, Name, Outcome, XattrName, XattrSpace};
 use fuser::{INodeNo, RenameFlags};
@@ -41,6 +42,8 @@ pub(crate) struct Bridge {
     pub files: Files,
     /// Open directories.
     pub directories: Directories,
+    /// Who may hold locks.
+    pub lockers: Lockers,
 }
 
 impl Bridge {
@@ -51,6 +54,7 @@ impl Bridge {
             inodes: Inodes::new(root),
             files: Files::default(),
             directories: Directories::default(),
+            lockers: Lockers::default(),
         }
     }
 

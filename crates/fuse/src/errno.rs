@@ -26,6 +26,10 @@ pub fn number(code: Code) -> i32 {
         Code::Io | Code::SessionEnded | Code::Unauthenticated => libc::EIO,
         Code::Interrupted => libc::EINTR,
         Code::NoData => libc::ENODATA,
+        Code::Locked => libc::EAGAIN,
+        Code::Deadlock => libc::EDEADLK,
+        Code::NoLocks => libc::ENOLCK,
+        Code::QuotaExceeded => libc::EDQUOT,
     }
 }
 
@@ -39,7 +43,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Code; 21] = [
+    const ALL: [Code; 25] = [
         Code::NotFound,
         Code::Exists,
         Code::NotDirectory,
@@ -61,6 +65,10 @@ mod tests {
         Code::Unauthenticated,
         Code::Interrupted,
         Code::NoData,
+        Code::Locked,
+        Code::Deadlock,
+        Code::NoLocks,
+        Code::QuotaExceeded,
     ];
 
     #[test]

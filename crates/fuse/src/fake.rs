@@ -88,6 +88,10 @@ impl Caller for FakeCaller {
         }
     }
 
+    fn call_while(&self, operation: Operation, _is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer> {
+        self.call(operation)
+    }
+
     fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>> {
         operations.into_iter().map(|operation| self.call(operation)).collect()
     }

@@ -97,7 +97,7 @@ impl Bridge {
         if has(flags, libc::O_APPEND) {
             answer |= FopenFlags::FOPEN_DIRECT_IO;
         }
-        if !writes(flags) {
+        if !writes(flags) && !self.lockers.wants_every_close() {
             answer |= FopenFlags::FOPEN_NOFLUSH;
         }
         let open = File { file, number, flags, is_dirty: AtomicBool::new(false) };
@@ -239,10 +239,11 @@ impl Bridge {
     /// The last user of a file handle is gone.
     pub fn release(&self, handle: u64) -> Outcome<()> {
         let flushed = self.flush(handle);
+        let unlocked = self.unlock_released(handle);
         let file = self.files.lock().remove(&handle).ok_or(Code::Stale)?;
         self.inodes.closed(file.number);
         let closed = self.caller.done(Operation::Close { file: file.file });
-        flushed.and(closed)
+        flushed.and(closed).and(unlocked)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernel's requests, one method each: unpack, run, pack the reply. Nothing else happens here.
 //!
 //! Not answered, so that the kernel does it itself or says "not supported" from then on: copy_file_range, poll, ioctl.
-//! Interrupts are not seen: the library drops them.
+//! Interrupts are not seen, the library drops them; for what may wait for long, locks, see [`crate::locks`].
 
 use crate::attributes::{Kept, file_attr, time_change, unknown_directory};
 use crate::bridge::{Bridge, Told};
@@ -10,10 +10,11 @@ use crate::errno::errno;
 use crate::files::WriteWish;
 use crate::gate::{Gate, Trust};
 use crate::groups::Groups;
+use crate::locks::{Asked, Signals, kind};
 use crate::options::Locks;
 use crate::xattrs::{Fitted, fit};
 use bearing_mount::{AttributeChange, Found};
-use bearing_types::{Gid, Mode, Outcome, Uid};
+use bearing_types::{Code, Gid, Mode, Outcome, Uid};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -24,6 +25,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 /// Node ids are never reused, so every number has one generation only.
@@ -55,7 +57,7 @@ const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlag
 
 /// A mounted filesystem.
 pub(crate) struct Requests {
-    bridge: Bridge,
+    bridge: Arc<Bridge>,
     gate: Arc<Gate>,
     groups: Groups,
     locks: Locks,
@@ -64,6 +66,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// Serves requests by a bridge. What is told passes the gate.
     pub fn new(bridge: Bridge, gate: Arc<Gate>, locks: Locks) -> Requests {
+        let bridge = Arc::new(bridge);
         Requests { bridge, gate, groups: Groups::default(), locks }
     }
 
@@ -140,7 +143,7 @@ fn reply_xattr(result: Outcome<Vec<u8>>, size: u32, reply: ReplyXattr) {
 
 impl Filesystem for Requests {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let locks: &[InitFlags] = if self.locks == Locks::Refused { &LOCK_CAPABILITIES } else { &[] };
+        let locks: &[InitFlags] = if self.locks == Locks::Local { &[] } else { &LOCK_CAPABILITIES };
         for capability in CAPABILITIES.iter().chain(locks) {
             if let Err(missing) = config.add_capabilities(*capability) {
                 tracing::debug!(?missing, "the kernel lacks a capability of FUSE; mounting without it");
@@ -333,12 +336,15 @@ impl Filesystem for Requests {
     fn flush(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         file: FileHandle,
-        _owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.bridge.flush(file.0), reply);
+        let flushed = self.bridge.flush(file.0);
+        // Whoever gets the lock next sees what was flushed.
+        let unlocked = self.bridge.closed_by(number, bearing_types::LockOwner(owner.0));
+        reply_empty(flushed.and(unlocked), reply);
     }
 
     fn release(
@@ -527,33 +533,81 @@ impl Filesystem for Requests {
 
     fn getlk(
         &self,
-        _request: &Request,
-        _number: INodeNo,
-        _file: FileHandle,
-        _owner: LockOwner,
-        _start: u64,
-        _end: u64,
-        _kind: i32,
-        _pid: u32,
+        request: &Request,
+        number: INodeNo,
+        file: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind_asked: i32,
+        pid: u32,
         reply: ReplyLock,
     ) {
-        reply.error(Errno::EOPNOTSUPP);
+        if self.locks == Locks::Refused {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let asked = asked(request, number, (file, owner), (start, end), kind_asked, pid);
+        match self.bridge.test_lock(&asked) {
+            Ok(Some(lock)) => reply.locked(lock.range.start, lock.range.last, kind(&lock), lock.pid),
+            Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
+            Err(code) => reply.error(errno(code)),
+        }
     }
 
     fn setlk(
         &self,
-        _request: &Request,
-        _number: INodeNo,
-        _file: FileHandle,
-        _owner: LockOwner,
-        _start: u64,
-        _end: u64,
+        request: &Request,
+        number: INodeNo,
+        file: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
         kind: i32,
-        _pid: u32,
-        _sleep: bool,
+        pid: u32,
+        sleep: bool,
         reply: ReplyEmpty,
     ) {
-        // Nobody holds a lock, so giving one up succeeds.
-        if kind == libc::F_UNLCK { reply.ok() } else { reply.error(Errno::EOPNOTSUPP) }
+        if self.locks == Locks::Refused {
+            // Nobody holds a lock, so giving one up succeeds.
+            return if kind == libc::F_UNLCK { reply.ok() } else { reply.error(Errno::EOPNOTSUPP) };
+        }
+        let asked = asked(request, number, (file, owner), (start, end), kind, pid);
+        match self.bridge.set_lock(&asked) {
+            Err(Code::Locked) if sleep => self.wait_for_lock(asked, reply),
+            result => reply_empty(result, reply),
+        }
     }
+}
+
+impl Requests {
+    /// Answers when the lock is free, or a signal came for the one who waits; see [`crate::locks`].
+    fn wait_for_lock(&self, asked: Asked, reply: ReplyEmpty) {
+        if let Err(code) = self.bridge.lockers.begin_waiting() {
+            return reply.error(errno(code));
+        }
+        let bridge = self.bridge.clone();
+        let mut signals = Signals::of(asked.thread);
+        // If there can be no thread, the reply is dropped, and the library answers with EIO.
+        let spawned = Builder::new().name("bearing-lock".to_owned()).spawn(move || {
+            let result = bridge.wait_for_lock(&asked, || signals.leave_it_waiting());
+            bridge.lockers.end_waiting();
+            reply_empty(result, reply);
+        });
+        if let Err(error) = spawned {
+            self.bridge.lockers.end_waiting();
+            tracing::warn!(%error, "no thread to wait for a lock; check the limit of processes (`ulimit -u`)");
+        }
+    }
+}
+
+fn asked(
+    request: &Request,
+    number: INodeNo,
+    (file, owner): (FileHandle, LockOwner),
+    (start, last): (u64, u64),
+    kind: i32,
+    pid: u32,
+) -> Asked {
+    let owner = bearing_types::LockOwner(owner.0);
+    Asked { number, file: file.0, owner, start, last, kind, pid, thread: request.pid() }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: no policy, the client machine decides what is cached, sent and retried. Permission is checked by the kernel with our attributes
 //! (`default_permissions`) and again by the servers. Names that do not exist are never remembered by the kernel, because nothing would
-//! recall that. Locks are not shared between clients (see [`Locks`]). This crate must not know messages, servers or the network.
+//! recall that. Locks are shared between clients unless the mount says otherwise (see [`Locks`]). This crate must not know messages, servers or the network.
 
 mod attributes;
 mod bridge;
@@ -19,6 +19,7 @@ mod kernel;
 mod listing;
 #[cfg(test)]
 mod live;
+mod locks;
 mod mounted;
 mod options;
 mod point;

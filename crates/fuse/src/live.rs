@@ -254,8 +254,30 @@ fn what_cannot_be_is_said_with_the_right_number() {
     // SAFETY: both names are strings with their zero bytes; no buffer is given.
     let size = unsafe { libc::getxattr(text.as_ptr(), c"user.a".as_ptr(), std::ptr::null_mut(), 0) };
     assert_eq!((size, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENODATA)));
-    let file = File::open(&path).unwrap();
-    assert_eq!(error(file.lock().map(drop)), libc::EOPNOTSUPP, "a lock would be a false promise");
+}
+
+#[test]
+fn a_lock_is_waited_for_in_turn_and_refused_where_the_mount_says_so() {
+    let live = live!(KEPT);
+    fs::write(live.path("f"), b"x").unwrap();
+    let [first, second] = [0; 2].map(|_| File::open(live.path("f")).unwrap());
+    first.lock().unwrap();
+    assert!(matches!(second.try_lock(), Err(fs::TryLockError::WouldBlock)));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.lock().unwrap());
+        first.unlock().unwrap();
+        waiting.join().unwrap();
+    });
+    assert!(matches!(first.try_lock(), Err(fs::TryLockError::WouldBlock)), "the other has it now");
+    drop(second);
+    first.lock().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().apply("locks=refused").unwrap();
+    let mounted = start(live.tree.clone(), directory.path(), &options, |_| {}).unwrap();
+    let file = File::open(directory.path().join("f")).unwrap();
+    assert_eq!(error(file.lock().map(drop)), libc::EOPNOTSUPP);
+    drop(file);
+    mounted.unmount().unwrap();
 }
 
 /// Changes the tree behind the kernel's back, like another client.
@@ -410,6 +432,10 @@ impl Caller for StuckTree {
             self.may_end.lock().unwrap().recv().unwrap();
         }
         self.tree.call(operation)
+    }
+
+    fn call_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer> {
+        self.tree.call_while(operation, is_wanted)
     }
 
     fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>> {

@@ -27,7 +27,9 @@ pub enum Users {
 /// What becomes of flock(2) and fcntl(2) locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locks {
-    /// EOPNOTSUPP: a lock that other clients do not see would be a false promise.
+    /// They hold among all mounts (`locks=shared`).
+    Shared,
+    /// EOPNOTSUPP (`locks=refused`).
     Refused,
     /// Locks hold among the processes of this machine only (`locks=local`).
     Local,
@@ -77,7 +79,7 @@ pub struct Options {
 pub enum OptionError {
     /// Nobody knows it.
     #[error(
-        "mount option `{0}` is not known; there are: rw, ro, allow_other, owner_only, locks=refused, locks=local, nonempty, suid, \
+        "mount option `{0}` is not known; there are: rw, ro, allow_other, owner_only, locks=shared, locks=local, locks=refused, nonempty, suid, \
          nosuid, dev, nodev, delegate, nodelegate, threads=N"
     )]
     Unknown(String),
@@ -87,7 +89,7 @@ pub enum OptionError {
 }
 
 impl Options {
-    /// What is right for most: everybody may use what root mounts, no false locks, nothing hidden.
+    /// What is right for most: everybody may use what root mounts, locks hold everywhere, nothing is hidden.
     pub fn new() -> Options {
         // SAFETY: geteuid takes nothing and cannot fail.
         let is_root = unsafe { libc::geteuid() } == 0;
@@ -95,7 +97,7 @@ impl Options {
         Options {
             writing: Writing::Allowed,
             users: if is_root { Users::Everyone } else { Users::Owner },
-            locks: Locks::Refused,
+            locks: Locks::Shared,
             occupied: Occupied::Refuse,
             set_user_id: Trusted::No,
             devices: Trusted::No,
@@ -119,6 +121,7 @@ impl Options {
             "ro" => self.writing = Writing::Refused,
             "allow_other" => self.users = Users::Everyone,
             "owner_only" => self.users = Users::Owner,
+            "locks=shared" => self.locks = Locks::Shared,
             "locks=refused" => self.locks = Locks::Refused,
             "locks=local" => self.locks = Locks::Local,
             "nonempty" => self.occupied = Occupied::Hide,
@@ -170,7 +173,11 @@ impl fmt::Display for Options {
         let words = [
             either(self.writing == Writing::Allowed, "rw", "ro"),
             either(self.users == Users::Everyone, "allow_other", "owner_only"),
-            either(self.locks == Locks::Refused, "locks=refused", "locks=local"),
+            match self.locks {
+                Locks::Shared => "locks=shared",
+                Locks::Refused => "locks=refused",
+                Locks::Local => "locks=local",
+            },
             either(self.set_user_id == Trusted::Yes, "suid", "nosuid"),
             either(self.devices == Trusted::Yes, "dev", "nodev"),
             either(self.delegates, "delegate", "nodelegate"),
@@ -224,7 +231,7 @@ mod tests {
         #[test]
         fn options_survive_being_written_and_read(
             words in proptest::collection::vec(
-                prop::sample::select(vec!["ro", "owner_only", "allow_other", "locks=local", "nonempty", "suid", "dev", "threads=9"]),
+                prop::sample::select(vec!["ro", "owner_only", "allow_other", "locks=local", "locks=refused", "locks=shared", "nonempty", "suid", "dev", "threads=9"]),
                 0..6,
             )
         ) {

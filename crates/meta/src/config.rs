@@ -71,6 +71,12 @@ pub struct Config {
     pub ended_kept: Duration,
     /// How often marks are looked through.
     pub collect_every: Duration,
+    /// A lock that became free is kept for so long for whoever waited for it and was told.
+    pub lock_kept: Duration,
+    /// Who waits for a lock and has not asked for so long is forgotten.
+    pub lock_wait_life: Duration,
+    /// The holder of a lock that others wait for is looked after when it was silent for so long.
+    pub lock_silence: Duration,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -112,6 +118,9 @@ impl Config {
             dead_kept: Duration::from_millis(300_500),
             ended_kept: Duration::from_secs(3600),
             collect_every: Duration::from_secs(10),
+            lock_kept: Duration::from_secs(1),
+            lock_wait_life: Duration::from_secs(5),
+            lock_silence: Duration::from_secs(10),
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -121,6 +130,14 @@ impl Config {
     pub(crate) fn takes_old_grants(&self) -> bool {
         #[cfg(feature = "mutants")]
         return self.mutant == Some(crate::mutant::Mutant::GrantAfterChmod);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether a lock is given whoever holds it: a planted bug, never otherwise.
+    pub(crate) fn skips_lock_check(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::LockTwice);
         #[cfg(not(feature = "mutants"))]
         return false;
     }

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
 use bearing_placement::Assignment;
-use bearing_proto::client::{Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
+use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
 use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
@@ -86,6 +86,8 @@ pub enum Command {
     Recall(SessionId, Recall),
     /// To a client.
     Survey(SessionId, Survey),
+    /// To a client.
+    LockFree(SessionId, LockFree),
     /// To another metadata server.
     Peer(ServerId, PeerMessage),
     /// To a data server.

@@ -49,6 +49,8 @@ pub enum Key {
     MoveToken,
     /// Extended attributes of a node at home here: 0 names them all and their numbers, under which their values are.
     Xattr(NodeId, u16),
+    /// The locks that are held on a file at home here.
+    Locks(NodeId),
 }
 
 macro_rules! tags {
@@ -60,7 +62,7 @@ macro_rules! tags {
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
     REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
-    XATTR = 19,
+    XATTR = 19, LOCKS = 20,
 }
 
 impl Key {
@@ -100,6 +102,7 @@ impl Key {
                 put(&mut bytes, XATTR, &[node.0]);
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
+            Key::Locks(node) => put(&mut bytes, LOCKS, &[node.0]),
         }
         bytes
     }
@@ -137,6 +140,7 @@ impl Key {
             MOVE_TOKEN => Key::MoveToken,
             DELEGATION => Key::Delegation(NodeId(fields.u64()?)),
             XATTR => Key::Xattr(NodeId(fields.u64()?), u16::from_be_bytes(fields.take()?)),
+            LOCKS => Key::Locks(NodeId(fields.u64()?)),
             _ => return None,
         };
         fields.0.is_empty().then_some(key)
@@ -144,8 +148,8 @@ impl Key {
 }
 
 /// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and deliveries.
-pub(crate) const RESIDENT_TAGS: [u8; 10] =
-    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION];
+pub(crate) const RESIDENT_TAGS: [u8; 11] =
+    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION, LOCKS];
 
 fn put(bytes: &mut Vec<u8>, tag: u8, fields: &[u64]) {
     bytes.push(tag);
@@ -208,6 +212,7 @@ mod tests {
             (any::<u64>(), any::<u8>())
                 .prop_map(|(index, place)| Key::Outbox(ItemId { index: LogIndex(index), place })),
             (any::<u64>(), any::<u16>()).prop_map(|(node, number)| Key::Xattr(NodeId(node), number)),
+            any::<u64>().prop_map(|node| Key::Locks(NodeId(node))),
             Just(Key::NextId),
         ]
     }

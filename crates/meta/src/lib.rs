@@ -21,6 +21,7 @@ mod job;
 mod key;
 mod lease;
 mod leasing;
+mod locks;
 mod machine;
 #[cfg(feature = "mutants")]
 mod mutant;

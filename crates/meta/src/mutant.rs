@@ -22,11 +22,13 @@ pub enum Mutant {
     RecallWhileHolding,
     /// A lease that ended unrenewed is taken for a file that was closed: the last unlink frees it under a client that was cut off for a while.
     ForgottenOpener,
+    /// A lock is given although somebody else holds one that conflicts.
+    LockTwice,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 8] = [
+    pub const ALL: [(&'static str, Mutant); 9] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -35,5 +37,6 @@ impl Mutant {
         ("reply-before-commit", Mutant::ReplyBeforeCommit),
         ("recall-while-holding", Mutant::RecallWhileHolding),
         ("forgotten-opener", Mutant::ForgottenOpener),
+        ("lock-twice", Mutant::LockTwice),
     ];
 }

@@ -1,6 +1,7 @@
 //! Names, fragments and nodes as operations handle them: what several operations share.
 
 use crate::key::Key;
+use crate::locks;
 use crate::record::{
     DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
 };
@@ -273,6 +274,7 @@ pub(crate) const REAPER: SessionId = SessionId(0);
 /// Nobody can reach the node any more. What has content is marked, and let go page by page in the background, so that unlinking costs the same whatever the size.
 pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Decide<()> {
     xattrs::remove_all(view, node, &mut record)?;
+    locks::forget(view, node);
     if record.attributes.space == 0 {
         view.delete(Key::Node(node));
         return Ok(());

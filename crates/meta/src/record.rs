@@ -9,8 +9,8 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::peer::{ItemId, Promise, Work};
 use bearing_types::{
-    Access, Acls, Attributes, Block, Code, Credentials, Epoch, FileType, Name, NodeId, Permission, Position,
-    Sequence, ServerId, SessionId, Version, Wall, XattrName,
+    Access, Acls, Attributes, Block, Code, Credentials, Epoch, FileLocks, FileType, Name, NodeId, Permission,
+    Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -214,6 +214,8 @@ pub enum Record {
     XattrNames(Vec<(XattrName, u16)>),
     /// For other [`Key::Xattr`]: a value.
     Xattr(Vec<u8>),
+    /// For [`Key::Locks`].
+    Locks(FileLocks),
 }
 
 /// One absolute change in a log record: encoded key, encoded record (`None` deletes).

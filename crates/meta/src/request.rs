@@ -148,13 +148,21 @@ impl MetaServer {
     }
 
     /// What calls on a session do to the tablet's memory of it.
-    pub(crate) fn note_session_calls(&mut self, now: Now, start: Position, session: SessionId, call: &Call) {
+    pub(crate) fn note_session_calls(
+        &mut self,
+        now: Now,
+        start: Position,
+        session: SessionId,
+        call: &Call,
+        out: &mut Vec<Command>,
+    ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         match call {
             Call::OpenSession | Call::RenewSession => {
                 tablet.registered.insert(session, now.mono);
             }
             Call::Release { node } => tablet.opens.closed(session, node.node, now.mono),
+            Call::StopWaiting { node, .. } => self.tell_waiters(now, start, vec![node.node], out),
             Call::CloseSession => {
                 tablet.registered.remove(&session);
                 tablet.ended.insert(session);

@@ -337,6 +337,7 @@ impl MetaServer {
         }
         self.note_orphans(now, start, &effects.batch, out);
         self.note_delegations(now, start, &effects.batch, out);
+        self.note_locks(now, start, &effects.batch, out);
         if commit {
             add_outbox_records(&job, first_item, &mut effects);
         }
@@ -451,7 +452,7 @@ impl MetaServer {
         let start = job.tablet;
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
-                self.note_session_calls(now, start, session, &request.call);
+                self.note_session_calls(now, start, session, &request.call, out);
                 self.renew_delegations(now, start, session, &request.call);
                 out.extend(step_of(&request.call).map(|name| Command::Note(Note::Step(name))));
                 // The end of a session takes its replies with it: this one is held by itself.

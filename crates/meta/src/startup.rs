@@ -430,6 +430,12 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         (Key::Inbox(source), Record::Inbox(record)) => {
             tablet.inbox.insert(source, *record);
         }
+        (Key::Locks(node), Record::Locks(locks)) => {
+            for held in locks.iter() {
+                tablet.sessions.entry(held.session).or_default().heard.get_or_insert(now.mono);
+            }
+            tablet.locks.note(node, Some(&locks));
+        }
         (Key::Delegation(directory), Record::Delegation(holder)) => {
             tablet.delegations.insert(directory, holder);
             tablet.leases.delegate(directory, holder.session, now.mono, config);

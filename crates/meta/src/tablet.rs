@@ -8,6 +8,7 @@ use crate::event::{AppendNumber, Command};
 use crate::job::JobId;
 use crate::key::Key;
 use crate::lease::LeaseTable;
+use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::record::{Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
 use bearing_proto::client::{Body, Reply};
@@ -139,6 +140,7 @@ pub(crate) struct Tablet {
     pub reaping: BTreeSet<NodeId>,
     /// Delegated directories, and to whom: the same as the records say.
     pub delegations: BTreeMap<NodeId, Holder>,
+    pub locks: LockTable,
     pub collector: Collector,
     /// Replies that the client has: they go with the next record.
     pub stale_replies: Vec<Key>,
@@ -179,6 +181,7 @@ impl Tablet {
             live: BTreeSet::new(),
             reaping: BTreeSet::new(),
             delegations: BTreeMap::new(),
+            locks: LockTable::default(),
             collector: Collector::new(now),
             stale_replies: Vec::new(),
             next_index,

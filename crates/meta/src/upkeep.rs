@@ -4,6 +4,7 @@ use crate::context::PartVote;
 use crate::event::Command;
 use crate::job::{JobId, JobWork};
 use crate::key::Key;
+use crate::locks;
 use crate::machine::{DataServerState, MetaServer};
 use crate::ops;
 use crate::record::Record;
@@ -51,6 +52,7 @@ impl MetaServer {
                 self.resend_tablet(now, start, out);
                 self.resume_reaping(now, start);
                 self.collect(now, start);
+                self.watch_locks(now, start, out);
             }
         }
     }
@@ -176,6 +178,7 @@ impl MetaServer {
             tablet.registered.remove(&session);
             tablet.holders.remove(&session);
             tablet.opens.forget_session(session);
+            tablet.locks.forget_session(session);
         }
     }
 
@@ -279,6 +282,7 @@ pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<()> {
     for (key, _) in replies {
         view.delete(key);
     }
+    locks::free_session(view, session)?;
     for directory in view.delegated_to(session) {
         view.delete(Key::Delegation(directory));
     }

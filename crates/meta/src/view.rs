@@ -7,6 +7,7 @@ use crate::context::{Context, DataResult, DataSlot, PartSlot, PartVote, Question
 use crate::file_extents::{self, EXTENTS_MAX, Known};
 use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
+use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::parts;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
@@ -85,6 +86,8 @@ pub(crate) struct View<'a> {
     pub(crate) opens: &'a OpenTable,
     /// Delegated directories, and to whom.
     pub(crate) delegations: &'a BTreeMap<NodeId, Holder>,
+    /// Who holds locks of files, and who waits for them.
+    pub(crate) waits: &'a mut LockTable,
     pub(crate) ids: &'a mut NodeIdRange,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
@@ -141,6 +144,7 @@ impl<'a> View<'a> {
             leases: &tablet.leases,
             opens: &tablet.opens,
             delegations: &tablet.delegations,
+            waits: &mut tablet.locks,
             ids,
             context,
             wanted: Vec::new(),

@@ -5,7 +5,7 @@
 
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
 use bearing_proto::client::StatfsView;
-use bearing_types::Outcome;
+use bearing_types::{Lock, Outcome};
 
 /// Runs operations and waits for their answers. Shared by all threads.
 pub trait Caller: Send + Sync {
@@ -15,6 +15,10 @@ pub trait Caller: Send + Sync {
     /// Runs several independent operations at the same time; the answers are in the order of the operations. Requests to one server
     /// share datagrams.
     fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>>;
+
+    /// Runs an operation that may wait for a lock. It is asked now and then whether the answer is still wanted; once it is not, the wait ends with
+    /// `Interrupted`, unless it has come to an end already.
+    fn call_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer>;
 
     /// Runs an operation that answers with nothing.
     fn done(&self, operation: Operation) -> Outcome<()> {
@@ -66,6 +70,14 @@ pub trait Caller: Send + Sync {
         match self.call(operation)? {
             Answer::Listed(entries) => Ok(entries),
             other => unexpected("entries", &other),
+        }
+    }
+
+    /// Runs an operation that answers with a lock that stands in the way.
+    fn lock_in_the_way(&self, operation: Operation) -> Outcome<Option<Lock>> {
+        match self.call(operation)? {
+            Answer::Lock(lock) => Ok(lock),
+            other => unexpected("a lock", &other),
         }
     }
 

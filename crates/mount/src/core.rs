@@ -190,6 +190,15 @@ impl Core {
         answers
     }
 
+    /// Nobody wants the answers of a group any more: what it waits for is given up.
+    pub fn give_up_waiting(&mut self, now: Now, group: GroupId, post: &Post, letters: &mut Vec<Letter>) {
+        let of = self.tickets.iter().filter(|(_, (of, _))| *of == group);
+        let tickets: Vec<Ticket> = of.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.step(now, Event::GiveUp(ticket), post, letters);
+        }
+    }
+
     /// What wakes the thread that waits for a group.
     pub fn bell(&self, group: GroupId) -> Option<Arc<Condvar>> {
         self.groups.get(&group).map(|group| group.bell.clone())

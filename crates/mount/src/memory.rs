@@ -5,8 +5,8 @@ use crate::caller::Caller;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Remaining};
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, TimeChange};
 use bearing_types::{
-    Attributes, Code, Cookie, Credentials, FileType, Gid, Mode, Name, NameHash, NameKey, NodeId, Outcome,
-    Permission, Position, Uid, Version, Wall,
+    Attributes, Code, Cookie, Credentials, FileLocks, FileType, Gid, HeldLock, Mode, Name, NameHash, NameKey,
+    NodeId, Outcome, Permission, Position, SessionId, Uid, Version, Wall,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -15,6 +15,8 @@ use std::time::Duration;
 const KEY: NameKey = NameKey(1);
 const ROOT: NodeId = NodeId::ROOT;
 const BYTES_TOTAL: u64 = 1 << 40;
+/// Who waits for a lock looks again after this.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub struct MemoryTree {
@@ -26,6 +28,7 @@ pub struct MemoryTree {
 struct State {
     nodes: BTreeMap<NodeId, Node>,
     open: BTreeMap<OpenFile, NodeId>,
+    locks: BTreeMap<NodeId, FileLocks>,
     next: u64,
     clock: i64,
 }
@@ -326,6 +329,16 @@ impl Caller for MemoryTree {
         self.found(state, node).map(Answer::Found)
     }
 
+    fn call_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer> {
+        loop {
+            match self.call(operation.clone()) {
+                Err(Code::Locked) if is_wanted() => std::thread::sleep(LOCK_PAUSE),
+                Err(Code::Locked) => return Err(Code::Interrupted),
+                answer => return answer,
+            }
+        }
+    }
+
     fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>> {
         operations.into_iter().map(|operation| self.call(operation)).collect()
     }
@@ -373,6 +386,22 @@ impl State {
                     bytes_free: BYTES_TOTAL / 2,
                     nodes_used: self.nodes.len() as u64,
                 }));
+            }
+            Operation::Lock { node, lock, .. } => {
+                let wish = HeldLock { session: SessionId(0), lock };
+                let locks = self.locks.entry(node.node).or_default();
+                if locks.conflicts(&wish).next().is_some() {
+                    return Err(Code::Locked);
+                }
+                locks.set(wish);
+            }
+            Operation::Unlock { node, owner, space, range } => {
+                self.locks.entry(node.node).or_default().clear(SessionId(0), owner, space, range);
+            }
+            Operation::TestLock { node, lock } => {
+                let wish = HeldLock { session: SessionId(0), lock };
+                let locks = self.locks.entry(node.node).or_default();
+                return Ok(Answer::Lock(locks.conflicts(&wish).next().map(|held| held.lock)));
             }
             Operation::Xattr { .. } => return Err(Code::NoData),
             Operation::Xattrs { .. } => return Ok(Answer::Xattr(Vec::new())),

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// No wait is longer, so that nothing depends on a wake that was missed.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Who waits for a lock looks so often whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The background thread leads when no operation has waited for an answer for this time. Shorter, and it would take part in every operation of a
 /// program that does one after the other; longer, and a recall that comes just after an operation would wait.
 const IDLE: Duration = Duration::from_millis(2);
@@ -250,6 +252,10 @@ impl Caller for Mount {
         self.call_all(vec![operation]).pop().expect("one operation has one answer")
     }
 
+    fn call_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer> {
+        self.shared.run_while(operation, is_wanted)
+    }
+
     fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>> {
         let answers = self.shared.run(operations, None);
         answers
@@ -308,6 +314,46 @@ impl Shared {
             } else {
                 has_led = true;
                 core = self.lead(core, until);
+            }
+        }
+    }
+
+    /// Runs an operation that may wait for long, and looks now and then whether its answer is wanted.
+    fn run_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer> {
+        let mut letters = Vec::new();
+        let mut core = self.lock();
+        let group = core.begin(self.clock.now(), vec![operation], &self.post, &mut letters);
+        let mut look = Some(self.clock.mono().after(LOOK_EVERY));
+        loop {
+            if core.is_answered(group) {
+                let answer = core.end(group).pop().flatten();
+                core.call_a_leader();
+                let wakes = core.leader_sleeps_too_long();
+                drop(core);
+                self.deliver(letters);
+                if wakes {
+                    self.post.wake();
+                }
+                return answer.expect("the group is answered");
+            }
+            core.waits += 1;
+            core.tick(self.clock.now(), &self.post, &mut letters);
+            if !letters.is_empty() {
+                drop(core);
+                self.deliver(std::mem::take(&mut letters));
+                core = self.lock();
+            } else if look.is_some_and(|look| look <= self.clock.mono()) {
+                drop(core);
+                let wanted = is_wanted();
+                core = self.lock();
+                look = wanted.then(|| self.clock.mono().after(LOOK_EVERY));
+                if !wanted {
+                    core.give_up_waiting(self.clock.now(), group, &self.post, &mut letters);
+                }
+            } else if core.is_led {
+                core = self.follow(core, group, look);
+            } else {
+                core = self.lead(core, look);
             }
         }
     }

@@ -4,11 +4,14 @@ use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
 use crate::grant::{Capability, DataRight, Grant, WriteToken};
 use bearing_placement::{Assignment, Scheme};
 use bearing_types::{
-    Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, MapVersion,
-    Mode, Name, NameHash, NameKey, NodeId, Position, Sequence, ServerId, Uid, Version, Wall, XattrName,
+    Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, HeldLock,
+    Lock, LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId, Position,
+    Sequence, ServerId, Uid, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+
+pub use crate::notice::{LeaseKey, LockFree, Recall, Recalled, Survey, Surveyed, WaitId};
 
 /// What finds a node whatever was renamed or unlinked: its id and the position at which it was born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -327,6 +330,41 @@ pub enum Call {
         /// What to do with it.
         change: XattrChange,
     },
+    /// Takes a lock, or changes what its owner has of the range, at the file's home.
+    Lock {
+        /// The file.
+        node: Handle,
+        /// The lock.
+        lock: Lock,
+        /// If somebody else stands in the way, the client waits: it keeps its place in the queue as long as it goes on asking, and is told when the
+        /// lock is free.
+        wait: Option<WaitId>,
+    },
+    /// Gives a range back, at the file's home.
+    Unlock {
+        /// The file.
+        node: Handle,
+        /// Whose.
+        owner: LockOwner,
+        /// Which kind.
+        space: LockSpace,
+        /// The range.
+        range: LockRange,
+    },
+    /// Who stands in the way of a lock, at the file's home.
+    TestLock {
+        /// The file.
+        node: Handle,
+        /// The lock.
+        lock: Lock,
+    },
+    /// The client waits no more, at the file's home.
+    StopWaiting {
+        /// The file.
+        node: Handle,
+        /// The wait.
+        wait: WaitId,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -642,78 +680,8 @@ pub enum Body {
     Steps(StepsDone),
     /// The value of an extended attribute, or the names of all, each with a NUL behind it.
     Xattr(Vec<u8>),
-}
-
-/// What is leased to a client, and recalled when it changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum LeaseKey {
-    /// A directory's access attributes and seat.
-    Access(NodeId),
-    /// What a name names.
-    Name(NodeId, NameHash),
-    /// A file's attributes and cached data.
-    File(NodeId),
-    /// A directory's content: its times and counts.
-    Content(NodeId),
-    /// A delegated directory: its entries, and what was made in it since.
-    Delegation(NodeId),
-}
-
-/// From a server to a client: stop using these, then say so.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recall {
-    /// The tablet that recalls.
-    pub tablet: Block,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// Identifies the recall within the epoch.
-    pub number: u64,
-    /// What is recalled; empty: everything of the tablet.
-    pub keys: Vec<LeaseKey>,
-}
-
-/// From a client to a server: neither the client nor its kernel serves from what was recalled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recalled {
-    /// The tablet that recalled.
-    pub tablet: Block,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The recall.
-    pub number: u64,
-    /// When `open` was gathered, the client had taken, or given up, the replies to all requests below this one: a file that it got by a later
-    /// one may be open although it is not named.
-    pub finished_below: Sequence,
-    /// Of the recalled files, those that the client has open: their nodes must outlive their last link.
-    pub open: Vec<NodeId>,
-}
-
-/// From a server to a client: which of these files are open? Nothing is dropped, and asking twice does no harm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Survey {
-    /// The tablet that asks.
-    pub tablet: Block,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// Identifies the survey within the epoch.
-    pub number: u64,
-    /// The files; empty: all files of the tablet.
-    pub nodes: Vec<NodeId>,
-}
-
-/// From a client to a server: these are open, and their release will be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surveyed {
-    /// The tablet that asked.
-    pub tablet: Block,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The survey.
-    pub number: u64,
-    /// As in [`Recalled`].
-    pub finished_below: Sequence,
-    /// Of the files asked for, those that the client has open.
-    pub open: Vec<NodeId>,
+    /// A lock that stands in the way.
+    Lock(Option<HeldLock>),
 }
 
 impl DataRight {
@@ -740,6 +708,9 @@ impl Call {
             | Call::Chunk { .. }
             | Call::Xattr { .. }
             | Call::Xattrs { .. }
+            | Call::TestLock { .. }
+            // Who waits is remembered by nobody but the owner of the moment.
+            | Call::StopWaiting { .. }
             | Call::Statfs => false,
             Call::Open { truncate, .. } => *truncate,
             Call::OpenSession
@@ -758,7 +729,9 @@ impl Call {
             | Call::Delegate { .. }
             | Call::Delegated { .. }
             | Call::MakeHole { .. }
-            | Call::SetXattr { .. } => true,
+            | Call::SetXattr { .. }
+            | Call::Lock { .. }
+            | Call::Unlock { .. } => true,
         }
     }
 }

@@ -68,6 +68,8 @@ pub enum Message {
     Survey(client::Survey),
     /// Client to metadata server.
     Surveyed(client::Surveyed),
+    /// Metadata server to client.
+    LockFree(client::LockFree),
 }
 
 /// Why a packet was not taken. Unsigned, so a hint only.

@@ -13,6 +13,7 @@ pub mod envelope;
 pub mod frame;
 pub mod grant;
 pub mod keys;
+pub mod notice;
 pub mod peer;
 
 pub use envelope::{Message, Packet, PacketError, Sender};

@@ -147,6 +147,7 @@ impl<L: TabletLog> TabletKeeper<L> {
             Command::Reply(session, reply) => post.to_session(session, &Message::Reply(reply), &[]),
             Command::Recall(session, recall) => post.to_session(session, &Message::Recall(recall), &[]),
             Command::Survey(session, survey) => post.to_session(session, &Message::Survey(survey), &[]),
+            Command::LockFree(session, free) => post.to_session(session, &Message::LockFree(free), &[]),
             Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), &[]),
             Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
             Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),

@@ -176,6 +176,7 @@ impl Audit {
         if let Some(node) = sim.about {
             tell_about(&sim.recorder.history, &witness, node);
         }
+        sim.recorder.sessions_ended(&sim.ledger.ended);
         let checked = check.run(&sim.recorder.history, &witness);
         sim.world.counts.add_many("answers checked", checked.answers);
         sim.world.counts.add_many("changes in the witness", witness.len() as u64);

@@ -183,6 +183,11 @@ impl ClientHost {
         world.after(1_000, Happening::Go(self.host, life, 0));
     }
 
+    /// Its session of the moment.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// Operations that should have been over long ago.
     pub fn overdue(
         &self,
@@ -308,7 +313,20 @@ impl ClientHost {
         let what = without_bytes(&ask.operation);
         let asked =
             Asked { worker: Some(worker), entry, meaning: ask.meaning, what, invoked, locks: ask.locks };
-        self.begin(world, recorder, ask.operation, asked);
+        let waits = matches!(ask.operation, Operation::Lock { waits: true, .. });
+        let ticket = self.begin(world, recorder, ask.operation, asked);
+        // Some lose patience; the others wait however long it takes.
+        if waits && self.rng.chance(1, 3) {
+            let (patience, life) = (self.rng.between(10, 5_000) * MILLISECOND, world.life(self.host));
+            world.after(patience, Happening::GiveUp(self.host, life, ticket.0));
+        }
+    }
+
+    /// Somebody has lost patience.
+    pub fn give_up(&mut self, world: &mut World, recorder: &mut Recorder, ticket: u64) {
+        if self.asked.contains_key(&Ticket(ticket)) {
+            self.step(world, recorder, Event::GiveUp(Ticket(ticket)));
+        }
     }
 
     fn is_under_way(&self, change: &bearing_workload::Mutation) -> bool {
@@ -317,6 +335,10 @@ impl ClientHost {
 
     fn has_open(&self, worker: usize) -> bool {
         matches!(&self.workers[worker].program, Program::File(run) if run.file.is_some())
+    }
+
+    fn has_locked(&self, worker: usize) -> bool {
+        matches!(&self.workers[worker].program, Program::File(run) if run.locked.is_some())
     }
 
     /// Whether some worker has a file open.
@@ -328,6 +350,8 @@ impl ClientHost {
     pub fn think(&mut self, world: &mut World, worker: usize) {
         let delay = match self.rng.below(20) {
             // A file is left open so long that others remove it, and that a client that is cut off loses its leases.
+            // Others wait for what is locked.
+            0..10 if self.has_locked(worker) => self.rng.between(1, 100),
             0..3 if self.has_open(worker) => self.rng.between(1_000, 12_000),
             0 => self.rng.between(200, 1500),
             1..6 => 0,

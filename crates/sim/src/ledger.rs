@@ -11,7 +11,7 @@ use bearing_meta::{Key, LogEntry, Record};
 use bearing_proto::client::Body;
 use bearing_proto::peer::{ItemId, Work};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, Epoch, LogIndex, Mono, NodeId, Position};
+use bearing_types::{Block, Epoch, LogIndex, Mono, NodeId, Position, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,8 @@ pub struct Ledger {
     pub model: Model,
     /// What was broken, with the time.
     pub complaints: Vec<Complaint>,
+    /// When sessions were over.
+    pub ended: BTreeMap<SessionId, Mono>,
     lines: BTreeMap<Block, Line>,
     committed: BTreeSet<RequestId>,
     /// Queued drops of links on their way: whose they are.
@@ -124,6 +126,11 @@ impl Ledger {
             }
         }
         self.bear_witness(world, record.tablet, &changes);
+        for (key, record) in &changes {
+            if let (Key::Ended(session), Some(_)) = (key, record) {
+                self.ended.entry(*session).or_insert(world.true_mono());
+            }
+        }
         for (promise, what) in self.model.apply(record.tablet, &entry.changes, changes) {
             self.blame(world, promise, what);
         }

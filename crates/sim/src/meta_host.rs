@@ -285,6 +285,11 @@ impl MetaHost {
                 let message = Message::Survey(survey);
                 self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
             }
+            Command::LockFree(session, free) => {
+                let Some(host) = self.reach(world, session) else { return };
+                let message = Message::LockFree(free);
+                self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
+            }
             Command::Peer(server, message) => self.send(world, server, &Message::Peer(message)),
             Command::Data(server, request) => self.send(world, server, &Message::Data(request)),
             Command::Ask(ask) => {

@@ -339,6 +339,16 @@ impl Model {
                 ));
             }
         }
+        let (first, last) = (Key::Locks(NodeId(0)), Key::Locks(NodeId(u64::MAX)));
+        for stored in self.stored.values() {
+            for (key, _) in stored.range(first.encode()..=last.encode()) {
+                if let Some(Key::Locks(node)) = Key::decode(key)
+                    && !self.nodes.contains_key(&node)
+                {
+                    broken.push((Promise::Settled, format!("{node} is gone, but locks of it are left")));
+                }
+            }
+        }
         let (first, last) = (Key::Xattr(NodeId(0), 0), Key::Xattr(NodeId(u64::MAX), u16::MAX));
         for (block, stored) in &self.stored {
             for (key, _) in stored.range(first.encode()..=last.encode()) {

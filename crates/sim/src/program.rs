@@ -3,7 +3,7 @@
 use crate::kernel::{Hold, Locks};
 use bearing_client::{Listed, OpenFile, Operation};
 use bearing_proto::client::{AttributeChange, Handle};
-use bearing_types::{Cookie, Credentials, FileType, Mono, Name, NodeId};
+use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, Name, NodeId};
 use bearing_workload::{Action, FileSteps, Mutation, OwnWrites, Piece, Query};
 use std::collections::VecDeque;
 
@@ -46,6 +46,8 @@ pub enum Stage {
     Steps,
     /// To be flushed.
     Flush,
+    /// To be unlocked.
+    Unlock,
     /// To be closed.
     Close,
 }
@@ -79,6 +81,8 @@ pub struct FileRun {
     pub appending: Vec<usize>,
     /// Its number among the files open for writing.
     pub writer: Option<usize>,
+    /// The lock that it may have, and its number in the history.
+    pub locked: Option<(Lock, usize)>,
     /// Buffered writes were lost, and no answer has said so yet.
     pub lost: bool,
     /// Something went wrong: what it holds is not known any more.
@@ -170,10 +174,20 @@ impl Program {
                 written: Vec::new(),
                 appending: Vec::new(),
                 writer: None,
+                locked: None,
                 lost: false,
                 doubtful: false,
             })),
             single => Program::Single(single),
+        }
+    }
+
+    /// Whoever runs it takes locks for itself.
+    pub fn lock_as(&mut self, owner: LockOwner) {
+        if let Program::File(run) = self
+            && let Some(FileSteps::Lock { lock, .. }) = run.steps.front_mut()
+        {
+            lock.owner = owner;
         }
     }
 
@@ -390,8 +404,13 @@ impl FileRun {
     pub fn step_over(&mut self) {
         self.steps.pop_front();
         if self.steps.is_empty() || self.doubtful {
-            self.stage = if self.write { Stage::Flush } else { Stage::Close };
+            self.stage = if self.write { Stage::Flush } else { self.after_flush() };
         }
+    }
+
+    /// What comes when all is flushed.
+    pub fn after_flush(&self) -> Stage {
+        if self.locked.is_some() { Stage::Unlock } else { Stage::Close }
     }
 
     /// Everything is flushed.
@@ -406,6 +425,10 @@ impl FileRun {
         match self.stage {
             Stage::Open => self.open(),
             Stage::Flush => part(Operation::Flush { file: self.open_file() }),
+            Stage::Unlock => {
+                let (Lock { owner, space, .. }, _) = self.locked.expect("it was locked");
+                part(Operation::Unlock { node: self.node, owner, space, range: LockRange::ALL })
+            }
             Stage::Close => part(Operation::Close { file: self.open_file() }),
             Stage::Steps => self.step(self.steps.front().expect("there is a step left")),
         }
@@ -439,6 +462,7 @@ impl FileRun {
                 part(Operation::Write { file, offset: Some(offset), bytes })
             }
             FileSteps::Append { bytes, .. } => part(Operation::Write { file, offset: None, bytes }),
+            FileSteps::Lock { lock, waits } => part(Operation::Lock { node: self.node, lock, waits }),
             FileSteps::Flush => part(Operation::Flush { file }),
             FileSteps::Sync => part(Operation::Sync { file }),
             FileSteps::Resize { size } => {

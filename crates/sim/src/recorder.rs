@@ -11,10 +11,10 @@ use bearing_proto::client::{Answer, Body, Call, CommitMode, Extent, Reply, Reque
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
 use bearing_proto::delegation::{Change, Step};
 use bearing_proto::frame::FrameHeader;
-use bearing_types::{ChunkId, Code, Mono, NodeId, Outcome, SessionId};
+use bearing_types::{ChunkId, Code, Lock, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
-    Append, ClientId, Entry, Event, History, Mutation, MutationOutcome, Piece, Query, RequestId, Seen, View,
-    WitnessEvent, WitnessKind, WriteOpen,
+    Append, ClientId, Entry, Event, History, LockHold, Mutation, MutationOutcome, Piece, Query, RequestId,
+    Seen, View, WitnessEvent, WitnessKind, WriteOpen,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -113,7 +113,12 @@ impl Recorder {
 
     /// The client died: nobody will ever be told.
     pub fn client_died(&mut self, world: &World, host: HostId) {
-        self.deaths.entry(host).or_default().push(world.true_mono());
+        let now = world.true_mono();
+        self.deaths.entry(host).or_default().push(now);
+        let locks = self.history.locks.iter_mut().filter(|hold| hold.client == client_id(host));
+        for hold in locks {
+            hold.until.get_or_insert(now);
+        }
         self.under_way.retain(|_, of| *of != host);
     }
 
@@ -156,6 +161,31 @@ impl Recorder {
     /// A flush of it was answered.
     pub fn appended(&mut self, world: &World, number: usize) {
         self.history.appends[number].acknowledged = Some(world.true_mono());
+    }
+
+    /// A lock is asked for. Gives its number.
+    pub fn locking(&mut self, host: HostId, session: SessionId, node: NodeId, lock: Lock) -> usize {
+        let client = client_id(host);
+        self.history.locks.push(LockHold { client, session, node, lock, got: None, until: None });
+        self.history.locks.len() - 1
+    }
+
+    /// The client was told that it has it.
+    pub fn locked(&mut self, world: &World, number: usize) {
+        self.history.locks[number].got = Some(world.true_mono());
+    }
+
+    /// It begins to give it back.
+    pub fn unlocking(&mut self, world: &World, number: usize) {
+        self.history.locks[number].until = Some(world.true_mono());
+    }
+
+    /// Sessions that were over at some time had nothing any more.
+    pub fn sessions_ended(&mut self, ended: &BTreeMap<SessionId, Mono>) {
+        for hold in &mut self.history.locks {
+            let until = [hold.until, ended.get(&hold.session).copied()];
+            hold.until = until.into_iter().flatten().min();
+        }
     }
 
     /// Whether the witness says something of this request that the history knows nothing of.

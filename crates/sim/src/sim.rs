@@ -271,11 +271,21 @@ impl Sim {
                     client.go(world, recorder, worker);
                 }
             }
+            Happening::GiveUp(host, life, ticket) if life == self.world.life(host) => {
+                let Sim { clients, world, recorder, .. } = self;
+                if let Some(client) = clients.iter_mut().find(|client| client.host == host) {
+                    client.give_up(world, recorder, ticket);
+                }
+            }
             Happening::Replace(host, life) if life == self.world.life(host) => {
                 self.crash(host);
                 self.start(host);
             }
-            Happening::Wake(..) | Happening::Done(..) | Happening::Go(..) | Happening::Replace(..) => {}
+            Happening::Wake(..)
+            | Happening::Done(..)
+            | Happening::Go(..)
+            | Happening::GiveUp(..)
+            | Happening::Replace(..) => {}
             Happening::Act(act) => self.act(act),
         }
         if let Some((at, cut)) = self.world.boundaries.take_due() {

@@ -7,7 +7,7 @@ use crate::recorder::Recorder;
 use crate::world::World;
 use bearing_client::{Answer, Found};
 use bearing_proto::client::RenameMode;
-use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
+use bearing_types::{Code, FileType, LockOwner, Mono, NodeId, Outcome};
 use bearing_workload::{Action, FileSteps, Query, Seen, View};
 
 /// How often an action is drawn anew because another worker of the client is at the same file.
@@ -20,7 +20,8 @@ pub fn draw(client: &mut ClientHost, recorder: &Recorder, worker: usize) -> bool
     }
     for _ in 0..DRAWS_MAX {
         let Some(generator) = &mut client.generator else { return false };
-        let program = Program::new(generator.next_action());
+        let mut program = Program::new(generator.next_action());
+        program.lock_as(LockOwner(worker as u64 + 1));
         if !collides(client, &program) {
             client.workers[worker].program = program;
             return true;
@@ -61,7 +62,7 @@ pub fn writes_lost(client: &mut ClientHost, node: NodeId) {
 
 /// An operation is about to begin.
 pub fn begun(client: &mut ClientHost, world: &World, recorder: &mut Recorder, worker: usize) {
-    let host = client.host;
+    let (host, session) = (client.host, client.session());
     match &mut client.workers[worker].program {
         Program::Listing(listing) => {
             listing.invoked.get_or_insert(world.true_mono());
@@ -73,7 +74,16 @@ pub fn begun(client: &mut ClientHost, world: &World, recorder: &mut Recorder, wo
                 run.writer = Some(recorder.write_opened(world, host, run.node.node));
             }
         }
+        Program::File(run) if run.stage == Stage::Unlock => {
+            if let Some((_, number)) = run.locked {
+                recorder.unlocking(world, number);
+            }
+        }
         Program::File(run) if run.stage == Stage::Steps => {
+            if let Some(FileSteps::Lock { lock, .. }) = run.steps.front() {
+                let number = recorder.locking(host, session, run.node.node, *lock);
+                run.locked = Some((*lock, number));
+            }
             if let Some(FileSteps::Append { record: Some(record), .. }) = run.steps.front() {
                 let number = recorder.append_begun(world, host, run.node.node, *record);
                 run.appending.push(number);
@@ -136,9 +146,12 @@ fn seen_of(query: Option<&Query>, answer: &Answer) -> Seen {
         Answer::Found(found) | Answer::Opened(_, found) => Seen::Node(view_of(found)),
         Answer::Target(target) => Seen::Target(target.clone()),
         Answer::Bytes(bytes) => Seen::Bytes(bytes.clone()),
-        Answer::Done | Answer::Listed(_) | Answer::Written(_) | Answer::Place(_) | Answer::Statfs(_) => {
-            Seen::Done
-        }
+        Answer::Done
+        | Answer::Listed(_)
+        | Answer::Written(_)
+        | Answer::Place(_)
+        | Answer::Lock(_)
+        | Answer::Statfs(_) => Seen::Done,
     }
 }
 
@@ -310,6 +323,11 @@ fn file_goes_on(
             if let (Some(writer), true) = (run.writer.take(), result.is_ok()) {
                 recorder.write_closed(world, writer);
             }
+            run.stage = run.after_flush();
+            return false;
+        }
+        Stage::Unlock => {
+            run.locked = None;
             run.stage = Stage::Close;
             return false;
         }
@@ -348,6 +366,32 @@ fn opened(
             }
             true
         }
+    }
+}
+
+/// A lock was given, or not.
+fn locked(
+    world: &mut World,
+    recorder: &mut Recorder,
+    run: &mut FileRun,
+    asked: &Asked,
+    result: &Result<Answer, Code>,
+) {
+    match result {
+        Ok(_) => {
+            world.counts.add("locks: given");
+            // What others committed before it was asked for is seen under it.
+            (run.own.opened, run.own.flushed) = (asked.invoked, asked.invoked);
+            if let Some((_, number)) = run.locked {
+                recorder.locked(world, number);
+            }
+        }
+        Err(code @ (Code::Locked | Code::Deadlock | Code::Interrupted)) => {
+            world.counts.add(&format!("locks: {code:?}"));
+            run.locked = None;
+        }
+        // It may have it, or not.
+        Err(_) => world.counts.add("locks: not known"),
     }
 }
 
@@ -403,6 +447,7 @@ fn stepped(
             run.doubtful = *code != Code::Access && *code != Code::NotPermitted;
             record(client, world, recorder, asked, &result);
         }
+        (FileSteps::Lock { .. }, result) => locked(world, recorder, run, &asked, result),
         (FileSteps::Unlink { directory, name }, _) => {
             record(client, world, recorder, asked, &result);
             if let (Ok(_) | Err(Code::NotFound), Some(generator)) = (&result, &mut client.generator) {

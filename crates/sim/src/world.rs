@@ -36,6 +36,8 @@ pub enum Happening {
     Done(HostId, u32, u64),
     /// A program of a client goes on.
     Go(HostId, u32, usize),
+    /// Who waits for an operation of a client has lost patience.
+    GiveUp(HostId, u32, u64),
     /// A host that does not work any more is restarted by hand.
     Replace(HostId, u32),
     /// A fault begins or ends.

@@ -29,7 +29,7 @@ pub enum Code {
     InvalidArgument,
     /// The node behind a handle is gone (ESTALE).
     Stale,
-    /// No space, or a quota is used up (ENOSPC).
+    /// No space (ENOSPC).
     NoSpace,
     /// A node cannot have more links (EMLINK).
     TooManyLinks,
@@ -51,6 +51,14 @@ pub enum Code {
     Interrupted,
     /// The node has no such extended attribute (ENODATA).
     NoData,
+    /// Somebody else holds a lock that conflicts (EAGAIN).
+    Locked,
+    /// Waiting for the lock would be waiting for oneself (EDEADLK).
+    Deadlock,
+    /// The file has as many locks as it may have (ENOLCK).
+    NoLocks,
+    /// A quota is used up (EDQUOT).
+    QuotaExceeded,
 }
 
 impl Code {
@@ -78,6 +86,10 @@ impl Code {
             Code::Unauthenticated => "not authenticated: the secret or signature is wrong",
             Code::Interrupted => "interrupted",
             Code::NoData => "no such attribute",
+            Code::Locked => "somebody else holds a lock on it",
+            Code::Deadlock => "waiting for the lock would never end: its holder waits for one of ours",
+            Code::NoLocks => "the file has too many locks",
+            Code::QuotaExceeded => "the quota of a directory above is used up",
         }
     }
 }

@@ -7,6 +7,7 @@ mod acl;
 mod attributes;
 mod code;
 mod id;
+mod lock;
 mod name;
 mod ring;
 mod time;
@@ -19,6 +20,7 @@ pub use id::{
     AclHash, ChunkId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange, QuotaId,
     Sequence, ServerId, SessionId, TransactionId, Version,
 };
+pub use lock::{FileLocks, HeldLock, LOCKS_PER_FILE_MAX, Lock, LockMode, LockOwner, LockRange, LockSpace};
 pub use name::{Cookie, Name, NameHash, NameKey};
 pub use ring::{Arc, Block, Position};
 pub use time::{Mono, Now, Wall};

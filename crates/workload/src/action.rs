@@ -1,7 +1,7 @@
 //! What a generator wants done. Directories and files are named by the handles that earlier answers gave.
 
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, XattrChange};
-use bearing_types::{Credentials, FileType, Mode, Name, XattrName};
+use bearing_types::{Credentials, FileType, Lock, Mode, Name, XattrName};
 
 /// One thing to do. A `File` is a small program of its own; all others are one operation each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +204,13 @@ pub enum FileSteps {
         end: u64,
         /// The file is at least so long afterwards.
         size_min: u64,
+    },
+    /// Lock the file, or a part of it, until it is closed. Comes first.
+    Lock {
+        /// The lock; its owner is filled in by whoever carries it out.
+        lock: Lock,
+        /// Whether to wait for it.
+        waits: bool,
     },
     /// Remove the name by which it was found; the open file goes on.
     Unlink {

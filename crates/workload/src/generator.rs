@@ -8,7 +8,10 @@ use crate::{Record, Seeded, Zipf};
 use bearing_proto::client::{
     AttributeChange, Handle, NewNode, RenameMode, TimeChange, XattrChange, XattrMode,
 };
-use bearing_types::{Credentials, FileType, Gid, Mode, Name, NodeId, Uid, Wall, XattrName};
+use bearing_types::{
+    Credentials, FileType, Gid, Lock, LockMode, LockOwner, LockRange, LockSpace, Mode, Name, NodeId, Uid,
+    Wall, XattrName,
+};
 
 /// Which subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -447,6 +450,10 @@ impl Generator {
         let node = *self.rng.pick(&self.logs)?;
         let write = self.rng.chance(3, 4);
         let mut steps = Vec::new();
+        // All clients want the same few: these are the locks that are waited for.
+        if self.rng.chance(1, 2) {
+            steps.push(self.lock());
+        }
         for _ in 0..if write { self.rng.between(1, 4) } else { 0 } {
             let (number, long) = (self.rng.next(), self.rng.chance(1, 4));
             let bytes = self.rng.between(u64::from(Record::BYTES_MIN), if long { 4000 } else { 200 }) as u32;
@@ -473,7 +480,10 @@ impl Generator {
             return self.create(area);
         };
         let write = self.rng.chance(3, 5);
-        let steps = if write { self.write_steps(&known) } else { self.read_steps() };
+        let mut steps = if write { self.write_steps(&known) } else { self.read_steps() };
+        if self.rng.chance(1, 4) {
+            steps.insert(0, self.lock());
+        }
         let truncate = write && self.rng.chance(1, 5);
         Action::File { node: known.node, who: self.who(), read: true, write, truncate, steps }
     }
@@ -512,6 +522,18 @@ impl Generator {
             steps.push(FileSteps::Read { offset: 0, length: 1 << 20 });
         }
         steps
+    }
+
+    fn lock(&mut self) -> FileSteps {
+        let space = if self.rng.chance(1, 2) { LockSpace::Whole } else { LockSpace::Ranges };
+        let start = self.rng.below(4);
+        let range = match space {
+            LockSpace::Whole => LockRange::ALL,
+            LockSpace::Ranges => LockRange { start, last: start + self.rng.below(3) },
+        };
+        let mode = if self.rng.chance(2, 3) { LockMode::Exclusive } else { LockMode::Shared };
+        let lock = Lock { owner: LockOwner(0), space, range, mode, pid: 0 };
+        FileSteps::Lock { lock, waits: self.rng.chance(2, 3) }
     }
 
     fn hole(&mut self) -> FileSteps {

@@ -1,7 +1,7 @@
 //! What clients did and were told, and the order in which the tablets' logs say that changes were made.
 
 use crate::{Mutation, Piece, Query, Seen};
-use bearing_types::{Mono, NodeId, Outcome, Sequence, SessionId};
+use bearing_types::{Lock, Mono, NodeId, Outcome, Sequence, SessionId};
 
 /// A client, for as long as the run lasts (its sessions come and go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,25 @@ pub struct History {
     pub writers: Vec<WriteOpen>,
     /// Records that were appended to logs.
     pub appends: Vec<Append>,
+    /// Locks that clients asked for.
+    pub locks: Vec<LockHold>,
+}
+
+/// A lock that a client asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHold {
+    /// The client.
+    pub client: ClientId,
+    /// Its session.
+    pub session: SessionId,
+    /// The file.
+    pub node: NodeId,
+    /// The lock.
+    pub lock: Lock,
+    /// When the client was told that it has it; `None`: never.
+    pub got: Option<Mono>,
+    /// When it began to give it back, died, or its session was over; `None`: never.
+    pub until: Option<Mono>,
 }
 
 /// A record that was appended to a log: a file that is only appended to, with records.

@@ -17,7 +17,7 @@ pub use action::{Action, FileSteps};
 pub use checker::{Check, Checked, Observed, Record, Rule, Violation, compare_tree};
 pub use generator::{Area, Generator, GeneratorOptions, Weights};
 pub use history::{
-    Append, ClientId, Entry, Event, History, MutationOutcome, OwnWrites, RequestId, WitnessEvent,
+    Append, ClientId, Entry, Event, History, LockHold, MutationOutcome, OwnWrites, RequestId, WitnessEvent,
     WitnessKind, WriteOpen,
 };
 pub use mix::{Mix, MixKind};

@@ -429,6 +429,7 @@ impl State {
             self.files.count_appended(view.node.node, size_min);
         }
         self.files.committed(view.node.node, &extents, &view.attributes);
+        self.locks.committed(view.node.node, view.attributes.version);
     }
 
     fn note_unsynced(&mut self, node: NodeId, places: &Places) {

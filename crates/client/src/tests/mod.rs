@@ -5,6 +5,7 @@ mod chunks;
 mod delegation;
 mod files;
 mod leases;
+mod locks;
 mod names;
 mod renewals;
 mod requests;

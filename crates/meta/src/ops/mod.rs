@@ -10,6 +10,7 @@ mod exchange;
 mod extents;
 mod link;
 mod list;
+mod lock;
 mod lookup;
 mod make_directory;
 mod make_hole;
@@ -72,6 +73,10 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Xattr { node, who, name } => xattr::get(view, *node, who, name),
         Call::Xattrs { node, who } => xattr::list(view, *node, who),
         Call::SetXattr { node, who, name, change } => xattr::set(view, *node, who, name, change),
+        Call::Lock { node, lock, wait } => lock::take(view, *node, *lock, *wait),
+        Call::Unlock { node, owner, space, range } => lock::give_back(view, *node, *owner, *space, *range),
+        Call::TestLock { node, lock } => lock::test(view, *node, *lock),
+        Call::StopWaiting { node, wait } => lock::stop_waiting(view, *node, *wait),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
         Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),
         Call::Delegated { steps, ids, ids_wanted, returned, incarnation } => {

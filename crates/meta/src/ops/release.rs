@@ -2,6 +2,7 @@
 
 use crate::extents::{self, Freed};
 use crate::key::Key;
+use crate::locks;
 use crate::namespace::{self, REAPER};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
@@ -53,6 +54,7 @@ pub(crate) fn reap_page(view: &mut View, node: NodeId) -> Decide<bool> {
     freed.release(view)?;
     if last {
         view.delete(Key::Node(node));
+        locks::forget(view, node);
         view.delete(Key::Orphan(node, REAPER));
     } else {
         view.put_node(node, record);

@@ -3,8 +3,8 @@
 use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
-    Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, NewNode, Recall, RenameMode, Reply, Request,
-    ServerEntry, ServerKind, Survey,
+    Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, LockFree, NewNode, Recall, RenameMode,
+    Reply, Request, ServerEntry, ServerKind, Survey,
 };
 use bearing_proto::coordinator::{
     Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, decode_register, encode_register, server_key,
@@ -38,6 +38,7 @@ pub struct Cluster {
     replies: BTreeMap<(SessionId, Sequence), Reply>,
     pub recalls: Vec<(SessionId, Recall)>,
     pub surveys: Vec<(SessionId, Survey)>,
+    pub free: Vec<(SessionId, LockFree)>,
     /// What clients say they have open.
     pub open: std::collections::BTreeSet<(SessionId, NodeId)>,
     /// The smallest number of a request that its client may send again.
@@ -102,6 +103,7 @@ impl Cluster {
             replies: BTreeMap::new(),
             recalls: Vec::new(),
             surveys: Vec::new(),
+            free: Vec::new(),
             open: std::collections::BTreeSet::new(),
             repeated_from: None,
             events: VecDeque::new(),
@@ -236,6 +238,7 @@ impl Cluster {
                     }
                     self.surveys.push((session, survey));
                 }
+                Command::LockFree(session, free) => self.free.push((session, free)),
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Data(server, request) => {
                     if let Some(result) = (self.data)(server, &request) {

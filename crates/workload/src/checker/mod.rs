@@ -5,6 +5,7 @@
 //! - Done in the order of the witness, every change gives exactly the answer that its client saw.
 //! - Every other answer (reads, refusals) is what the oracle says at *some* point between call and return.
 //! - An acknowledged record of a log is in it once, whole, and behind every record that was acknowledged before it was written.
+//! - Nobody has a lock while somebody else has one that conflicts.
 //! - A listing holds every name that was there throughout, none that never was, none twice.
 //!
 //! Allowed beside that, as the promises say: a refusal, a lookup and a listing may see permission bits of another point of the call than names; so may the
@@ -13,6 +14,7 @@
 
 mod appends;
 mod listing;
+mod locks;
 mod reads;
 mod replay;
 mod timeline;
@@ -75,6 +77,7 @@ impl Check {
         for log in history.appends.iter().map(|append| append.log).collect::<BTreeSet<_>>() {
             violations.extend(appends::check(&oracle, log, &history.appends));
         }
+        violations.extend(locks::check(&history.locks));
         Checked { violations, oracle, answers: history.entries.len() as u64 }
     }
 }

@@ -42,6 +42,8 @@ pub enum Rule {
     AppendLost,
     /// A log holds a record before one that was acknowledged earlier.
     AppendOrder,
+    /// Two had locks that conflict at the same time.
+    LockedTwice,
     /// The tree at the end is not what the changes made it.
     WrongTree,
 }

@@ -1,0 +1,157 @@
+//! Locks: asked for, waited for, given back, and what they make of caches.
+
+use super::world::*;
+use crate::*;
+use bearing_proto::Message;
+use bearing_proto::client::{Body, Call, Handle, LockFree, Request, WaitId};
+use bearing_types::*;
+use std::time::Duration;
+
+const FILE: Handle = Handle { node: NodeId(50), home: Position(50) };
+
+fn lock(mode: LockMode) -> Lock {
+    Lock { owner: LockOwner(3), space: LockSpace::Ranges, range: LockRange::ALL, mode, pid: 7 }
+}
+
+fn take(waits: bool) -> Operation {
+    Operation::Lock { node: FILE, lock: lock(LockMode::Exclusive), waits }
+}
+
+/// What comes after the server gave a lock: the file is looked at, and the kernel forgets what it knew of it.
+fn look(world: &mut World, version: u64) {
+    let asked = world.answer_one(Body::Node(file_view(FILE, version, 0)));
+    assert!(matches!(asked.call, Call::Attributes { .. }), "{asked:?}");
+}
+
+fn forget(world: &mut World) -> bool {
+    match world.invalidations.pop() {
+        Some((number, what)) => {
+            assert_eq!(what, [Invalidation::Node { node: FILE.node }]);
+            world.step(Event::Invalidated(number));
+            true
+        }
+        None => false,
+    }
+}
+
+fn free(world: &mut World, wait: WaitId) {
+    let message = Message::LockFree(LockFree { node: FILE.node, wait });
+    world.step(Event::Message { from: Target::Server(ServerId(1)), message, attachment: Vec::new() });
+}
+
+fn wait_of(call: &Call) -> Option<WaitId> {
+    match call {
+        Call::Lock { wait, .. } => *wait,
+        other => panic!("a lock was to be asked for, not {other:?}"),
+    }
+}
+
+#[test]
+fn a_lock_is_had_when_nothing_from_before_it_is_known_any_more() {
+    let mut world = World::open();
+    let ticket = world.start(take(false));
+    world.answer_one(Body::Done);
+    look(&mut world, 4);
+    assert!(forget(&mut world), "the kernel may hold bytes from before");
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    // Nobody wrote meanwhile: what the kernel has is still right.
+    let ticket = world.start(take(false));
+    world.answer_one(Body::Done);
+    look(&mut world, 4);
+    assert!(!forget(&mut world));
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    let ticket = world.start(take(false));
+    world.answer_one(Body::Done);
+    look(&mut world, 5);
+    assert!(forget(&mut world));
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+}
+
+#[test]
+fn who_does_not_wait_is_told_at_once() {
+    let mut world = World::open();
+    let ticket = world.start(take(false));
+    assert_eq!(wait_of(&world.refuse_one(Code::Locked).call), None);
+    assert_eq!(world.result(ticket), Err(Code::Locked));
+}
+
+#[test]
+fn who_waits_asks_again_when_told_and_now_and_then() {
+    let mut world = World::open();
+    let ticket = world.start(take(true));
+    let wait = wait_of(&world.refuse_one(Code::Locked).call).unwrap();
+    assert!(world.sent.is_empty());
+    world.pass(Duration::from_secs(1));
+    let asked = world.take_request();
+    assert_eq!(wait_of(&asked.call), Some(wait));
+    // The word that it is free overtakes the answer that it is not.
+    free(&mut world, wait);
+    world.reply_done(&asked, Err(Code::Locked));
+    assert_eq!(wait_of(&world.refuse_one(Code::Locked).call), Some(wait));
+    free(&mut world, WaitId(wait.0 + 1));
+    assert!(world.sent.is_empty(), "another wait");
+    free(&mut world, wait);
+    world.answer_one(Body::Done);
+    look(&mut world, 1);
+    forget(&mut world);
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+}
+
+#[test]
+fn a_wait_that_is_given_up_ends_at_once_and_leaves_the_queue() {
+    let mut world = World::open();
+    let ticket = world.start(take(true));
+    let wait = wait_of(&world.refuse_one(Code::Locked).call).unwrap();
+    world.step(Event::GiveUp(ticket));
+    assert_eq!(world.result(ticket), Err(Code::Interrupted));
+    assert_eq!(world.answer_one(Body::Done).call, Call::StopWaiting { node: FILE, wait });
+}
+
+#[test]
+fn a_lock_that_comes_when_the_wait_is_given_up_is_had() {
+    let mut world = World::open();
+    let ticket = world.start(take(true));
+    world.step(Event::GiveUp(ticket));
+    world.answer_one(Body::Done);
+    look(&mut world, 1);
+    forget(&mut world);
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+}
+
+#[test]
+fn a_lock_that_no_server_takes_back_is_owed_and_its_owner_gets_no_other_before() {
+    let mut world = World::open();
+    let range = LockRange { start: 0, last: 4 };
+    let (owner, space) = (LockOwner(3), LockSpace::Ranges);
+    let ticket = world.start(Operation::Unlock { node: FILE, owner, space, range });
+    world.pass(config().request_deadline);
+    assert_eq!(world.result(ticket), Err(Code::Unreachable));
+    world.sent.clear();
+    world.start(take(false));
+    world.pass(Duration::from_secs(3));
+    // Sent more than once, and between questions for a newer map.
+    let asked: Vec<Request> = world.sent.drain(..).filter_map(|sent| request_of(sent.message)).collect();
+    assert!(!asked.iter().any(|asked| matches!(asked.call, Call::Lock { .. })));
+    let gives_back = |asked: &&Request| matches!(asked.call, Call::Unlock { range: LockRange::ALL, .. });
+    let asked = asked.iter().rfind(gives_back).unwrap().clone();
+    world.reply_done(&asked, Ok(Body::Done));
+    assert!(matches!(world.take_request().call, Call::Lock { .. }));
+}
+
+#[test]
+fn the_process_that_holds_a_lock_is_named_to_its_own_machine_only() {
+    let mut world = World::open();
+    for (session, pid) in [(config().session, 7), (SessionId(99), 0)] {
+        let ticket = world.start(Operation::TestLock { node: FILE, lock: lock(LockMode::Shared) });
+        let held = HeldLock { session, lock: lock(LockMode::Exclusive) };
+        world.answer_one(Body::Lock(Some(held)));
+        assert_eq!(world.result(ticket), Ok(Answer::Lock(Some(Lock { pid, ..held.lock }))));
+    }
+}
+
+fn request_of(message: Message) -> Option<Request> {
+    match message {
+        Message::Request(request) => Some(request),
+        _ => None,
+    }
+}
