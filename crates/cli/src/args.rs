@@ -84,6 +84,12 @@ Examples:
   bearing fs find / --name '*.log' --larger 1000000
   bearing fs find /home --kind directory --depth 1";
 
+const TRASH_EXAMPLES: &str = "\
+Examples:
+  bearing mount .bearing mnt -o trash=7        removed files are kept for a week
+  bearing fs trash list
+  bearing fs trash restore /data/set1          with all that was removed from it
+  bearing fs trash empty";
 const XATTR_EXAMPLES: &str = "\
 Examples:
   bearing fs xattr /notes.txt                       all, with their values
@@ -165,7 +171,7 @@ pub struct Mount {
     /// The enrolment secret, when CLUSTER is not a directory
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
-    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared, locks=local, locks=refused, delegate, threads=N
+    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared, locks=local, locks=refused, delegate, trash=DAYS, threads=N
     #[arg(short, long, value_name = "OPTIONS", default_value = "")]
     pub options: String,
     /// Stay in the foreground; ctrl-c unmounts
@@ -339,6 +345,13 @@ pub enum FsCommand {
         #[arg(short = 'x', long)]
         remove: bool,
     },
+    /// What was removed through mounts with `-o trash=DAYS`: show it, put it back, remove it for good
+    #[command(after_help = TRASH_EXAMPLES)]
+    Trash {
+        /// What to do
+        #[command(subcommand)]
+        command: TrashCommand,
+    },
     /// Store a local file; into TARGET if that is a directory
     Put {
         /// The local file, or - for standard input
@@ -365,6 +378,37 @@ pub enum FsCommand {
         #[arg(required = true)]
         paths: Vec<String>,
     },
+}
+
+/// `fs trash`.
+#[derive(Debug, Subcommand)]
+pub enum TrashCommand {
+    /// Show what you removed, where it was, and the day after which it goes for good
+    List {
+        /// What everybody removed (root only)
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Put something back; a directory with all that was removed from it. Of several with one path, the one removed last
+    Restore {
+        /// Where it was, as `list` shows it
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+        /// Put it into this directory instead of where it was
+        #[arg(long, value_name = "DIRECTORY")]
+        to: Option<String>,
+        /// Look through what everybody removed (root only)
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Remove for good what you removed
+    Empty {
+        /// What everybody removed (root only)
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Remove for good what was kept long enough (root only); mounts with a trash do it every hour
+    Expire,
 }
 
 /// `fs find`.

@@ -185,6 +185,7 @@ impl Hub {
             Operation::Lock { node, lock, waits } => self.lock(ticket, node, lock, waits).await,
             Operation::Unlock { node, owner, space, range } => self.unlock(node, owner, space, range).await,
             Operation::TestLock { node, lock } => self.test_lock(node, lock).await,
+            Operation::Place { directory } => self.place_of(directory).await,
             Operation::Statfs => self.statfs().await,
             Operation::Open { node, who, read, write, truncate } => {
                 self.open_file(node, &who, Wish { read, write, truncate }).await

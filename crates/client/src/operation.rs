@@ -280,6 +280,11 @@ pub enum Operation {
         /// The lock.
         lock: Lock,
     },
+    /// Where a directory is and how it is called.
+    Place {
+        /// The directory.
+        directory: Handle,
+    },
     /// Flushes everything and ends the session.
     End,
 }
@@ -341,4 +346,6 @@ pub enum Answer {
     Xattr(Vec<u8>),
     /// A lock that stands in the way; its process is 0 if it is another session's.
     Lock(Option<Lock>),
+    /// A directory's parent and its name there; of the root itself and nothing.
+    Named(Handle, Vec<u8>),
 }

@@ -522,6 +522,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::Unlock { .. }
         | Call::TestLock { .. }
         | Call::StopWaiting { .. }
+        | Call::Place { .. }
         | Call::Statfs => false,
     };
     if large { Transport::Stream } else { Transport::Datagram }

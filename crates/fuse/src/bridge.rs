@@ -9,6 +9,7 @@ use crate::files::Files;
 use crate::gate::Trust;
 use crate::inodes::{Inode, Inodes};
 use crate::locks::Lockers;
+use bearing_mount::trash::{Day, Removal, Trash};
 use bearing_mount::{AttributeChange, Caller, Found, Handle, NewNode, Operation, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Mode, Name, Outcome, XattrName, XattrSpace};
 use fuser::{INodeNo, RenameFlags};
@@ -44,6 +45,8 @@ pub(crate) struct Bridge {
     pub directories: Directories,
     /// Who may hold locks.
     pub lockers: Lockers,
+    /// What is removed goes there.
+    pub trash: Option<Arc<Trash>>,
 }
 
 impl Bridge {
@@ -55,7 +58,19 @@ impl Bridge {
             files: Files::default(),
             directories: Directories::default(),
             lockers: Lockers::default(),
+            trash: None,
         }
+    }
+
+    /// The same with a trash.
+    pub fn with_trash(self, trash: Option<Arc<Trash>>) -> Bridge {
+        Bridge { trash, ..self }
+    }
+
+    /// Moves a name to the trash if there is one. Whether it is gone by that.
+    fn is_kept(&self, directory: Handle, name: &Name, kind: FileType, who: &Credentials) -> Outcome<bool> {
+        let Some(trash) = &self.trash else { return Ok(false) };
+        Ok(trash.take(directory, name, kind, who, Day::today())? == Removal::Kept)
     }
 
     /// What a number stands for; a number that was forgotten is stale.
@@ -172,14 +187,20 @@ impl Bridge {
 
     /// Removes a name that is no directory.
     pub fn unlink(&self, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<()> {
-        let directory = self.handle(parent)?;
-        self.caller.done(Operation::Unlink { directory, name: entry_name(name)?, who })
+        let (directory, name) = (self.handle(parent)?, entry_name(name)?);
+        if self.is_kept(directory, &name, FileType::Regular, &who)? {
+            return Ok(());
+        }
+        self.caller.done(Operation::Unlink { directory, name, who })
     }
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<()> {
-        let directory = self.handle(parent)?;
-        self.caller.done(Operation::RemoveDirectory { directory, name: entry_name(name)?, who })
+        let (directory, name) = (self.handle(parent)?, entry_name(name)?);
+        if self.is_kept(directory, &name, FileType::Directory, &who)? {
+            return Ok(());
+        }
+        self.caller.done(Operation::RemoveDirectory { directory, name, who })
     }
 
     /// Moves a name.

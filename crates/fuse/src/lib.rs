@@ -27,5 +27,7 @@ mod xattrs;
 
 pub use errno::number as error_number;
 pub use mounted::{MountError, Mounted, Unmounter, mount_blocking, spawn};
-pub use options::{Locks, Occupied, OptionError, Options, THREADS_MAX, Trusted, Users, Writing};
+pub use options::{
+    Locks, Occupied, OptionError, Options, THREADS_MAX, TRASH_DAYS_MAX, Trusted, Users, Writing,
+};
 pub use point::{PointError, check_device};

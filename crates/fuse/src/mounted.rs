@@ -9,6 +9,7 @@ use crate::gate::Gate;
 use crate::kernel::Kernel;
 use crate::options::Options;
 use crate::point::{PointError, check_device, device_at, prepare, unmount};
+use bearing_mount::trash::{Day, Trash};
 use bearing_mount::{Caller, KernelCache, Mount, Operation};
 use bearing_types::Code;
 use fuser::Session;
@@ -16,7 +17,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// How often it is looked what in the trash was kept long enough.
+const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 
 /// Why mounting failed or a mount ended badly.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +92,9 @@ pub(crate) fn start(
     let point = prepare(point, options.occupied)?;
     let root = caller.found(Operation::Root).map_err(MountError::Root)?.node;
     let gate = Arc::new(Gate::default());
-    let requests = Requests::new(Bridge::new(caller, root), gate.clone(), options.locks);
+    let trash = options.trash_days.map(|days| Arc::new(Trash::new(caller.clone(), root, days)));
+    let bridge = Bridge::new(caller, root).with_trash(trash.clone());
+    let requests = Requests::new(bridge, gate.clone(), options.locks);
     let kernel_error = |source| MountError::Kernel { point: point.clone(), source };
     let session = Session::new(requests, &point, &options.config()).map_err(kernel_error)?;
     let device = session.as_fd().try_clone_to_owned().map_err(kernel_error)?;
@@ -94,15 +102,35 @@ pub(crate) fn start(
     set_cache(Some(Arc::new(kernel)));
     let gone = || kernel_error(io::Error::other("it is not in the table of mounts"));
     let mounted_device = device_at(&point).map_err(kernel_error)?.ok_or_else(gone)?;
+    let (stop_expiring, stopped) = channel();
+    if let Some(trash) = trash {
+        let expire = move || expire(&trash, &stopped);
+        Builder::new().name("bearing-trash".to_owned()).spawn(expire).map_err(kernel_error)?;
+    }
     let serving = Builder::new()
         .name("bearing-fuse".to_owned())
         .spawn(move || {
             let result = session.run();
+            drop(stop_expiring);
             set_cache(None);
             result
         })
         .map_err(kernel_error)?;
     Ok(Mounted { serving, unmounter: Unmounter { point, device: mounted_device } })
+}
+
+/// Removes what was kept long enough, now and then, until the mount is gone.
+fn expire(trash: &Trash, stopped: &Receiver<()>) {
+    loop {
+        match trash.expire(Day::today()) {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "removed for good what was kept in the trash long enough"),
+            Err(code) => tracing::warn!(%code, "could not empty the trash; trying again later"),
+        }
+        if stopped.recv_timeout(EXPIRE_EVERY) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
 }
 
 /// Mounts a filesystem on a directory and returns when it was unmounted. `ready` is called once requests are served; it may keep the

@@ -6,6 +6,9 @@ use std::fmt;
 /// Threads that take requests from the kernel, at most.
 pub const THREADS_MAX: usize = 128;
 
+/// Days for which removed files are kept, at most.
+pub const TRASH_DAYS_MAX: u32 = 3650;
+
 /// Whether the mount may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
@@ -70,6 +73,8 @@ pub struct Options {
     pub devices: Trusted,
     /// Whether to ask for directories that only this mount changes, and decide in them without asking.
     pub delegates: bool,
+    /// What is removed through the mount is kept for so many days in `/.bearing-trash`; `None`: it is gone.
+    pub trash_days: Option<u32>,
     /// Threads that take requests from the kernel: so many operations are under way at the same time.
     pub threads: usize,
 }
@@ -80,12 +85,15 @@ pub enum OptionError {
     /// Nobody knows it.
     #[error(
         "mount option `{0}` is not known; there are: rw, ro, allow_other, owner_only, locks=shared, locks=local, locks=refused, nonempty, suid, \
-         nosuid, dev, nodev, delegate, nodelegate, threads=N"
+         nosuid, dev, nodev, delegate, nodelegate, trash=DAYS, notrash, threads=N"
     )]
     Unknown(String),
     /// Its value makes no sense.
     #[error("mount option `threads={0}`: give a number from 1 to {THREADS_MAX}")]
     Threads(String),
+    /// The same.
+    #[error("mount option `trash={0}`: give a number of days from 1 to {TRASH_DAYS_MAX}, or `notrash`")]
+    Trash(String),
 }
 
 impl Options {
@@ -102,6 +110,7 @@ impl Options {
             set_user_id: Trusted::No,
             devices: Trusted::No,
             delegates: false,
+            trash_days: None,
             // A thread waits while its operation is under way, so there are more than cores.
             threads: (4 * cores).clamp(8, 32),
         }
@@ -131,9 +140,11 @@ impl Options {
             "nodev" => self.devices = Trusted::No,
             "delegate" => self.delegates = true,
             "nodelegate" => self.delegates = false,
-            other => match other.strip_prefix("threads=") {
-                Some(threads) => self.threads = parse_threads(threads)?,
-                None => return Err(OptionError::Unknown(other.to_owned())),
+            "notrash" => self.trash_days = None,
+            other => match other.split_once('=') {
+                Some(("threads", threads)) => self.threads = parse_threads(threads)?,
+                Some(("trash", days)) => self.trash_days = Some(parse_days(days)?),
+                _ => return Err(OptionError::Unknown(other.to_owned())),
             },
         }
         Ok(())
@@ -183,12 +194,18 @@ impl fmt::Display for Options {
             either(self.delegates, "delegate", "nodelegate"),
         ];
         let hides = either(self.occupied == Occupied::Hide, ",nonempty", "");
-        write!(f, "{}{hides},threads={}", words.join(","), self.threads)
+        let trash = self.trash_days.map(|days| format!(",trash={days}")).unwrap_or_default();
+        write!(f, "{}{hides}{trash},threads={}", words.join(","), self.threads)
     }
 }
 
 /// What stands as source and subtype in the table of mounts: how our mounts are known.
 pub(crate) const SOURCE: &str = "bearing";
+
+fn parse_days(text: &str) -> Result<u32, OptionError> {
+    let days = text.parse().ok().filter(|days| (1..=TRASH_DAYS_MAX).contains(days));
+    days.ok_or_else(|| OptionError::Trash(text.to_owned()))
+}
 
 fn parse_threads(text: &str) -> Result<usize, OptionError> {
     let threads = text.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
@@ -216,6 +233,10 @@ mod tests {
             let refused = Options::new().apply(&format!("threads={threads}"));
             assert_eq!(refused, Err(OptionError::Threads(threads.to_owned())));
         }
+        for days in ["0", "3651", "week"] {
+            let refused = Options::new().apply(&format!("trash={days}"));
+            assert_eq!(refused, Err(OptionError::Trash(days.to_owned())));
+        }
     }
 
     #[test]
@@ -231,7 +252,7 @@ mod tests {
         #[test]
         fn options_survive_being_written_and_read(
             words in proptest::collection::vec(
-                prop::sample::select(vec!["ro", "owner_only", "allow_other", "locks=local", "locks=refused", "locks=shared", "nonempty", "suid", "dev", "threads=9"]),
+                prop::sample::select(vec!["ro", "owner_only", "allow_other", "locks=local", "locks=refused", "locks=shared", "nonempty", "suid", "dev", "trash=7", "notrash", "threads=9"]),
                 0..6,
             )
         ) {

@@ -4,7 +4,7 @@
 //! not know how operations reach a server, so that users of it can be tested on a caller of their own.
 
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
-use bearing_proto::client::StatfsView;
+use bearing_proto::client::{Handle, StatfsView};
 use bearing_types::{Lock, Outcome};
 
 /// Runs operations and waits for their answers. Shared by all threads.
@@ -78,6 +78,14 @@ pub trait Caller: Send + Sync {
         match self.call(operation)? {
             Answer::Lock(lock) => Ok(lock),
             other => unexpected("a lock", &other),
+        }
+    }
+
+    /// Runs an operation that answers with a directory's parent and its name there.
+    fn named(&self, operation: Operation) -> Outcome<(Handle, Vec<u8>)> {
+        match self.call(operation)? {
+            Answer::Named(parent, name) => Ok((parent, name)),
+            other => unexpected("a name", &other),
         }
     }
 

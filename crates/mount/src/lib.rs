@@ -14,6 +14,7 @@ mod mount;
 mod path;
 mod post;
 pub mod session;
+pub mod trash;
 
 pub use bearing_client::{
     Answer, ClientConfig, Counters as ClientCounters, Found, Listed, Note, OpenFile, Operation, Remaining,

@@ -403,6 +403,14 @@ impl State {
                 let locks = self.locks.entry(node.node).or_default();
                 return Ok(Answer::Lock(locks.conflicts(&wish).next().map(|held| held.lock)));
             }
+            Operation::Place { directory } => {
+                let parent = self.get(directory.node)?.parent;
+                let mut children = self.get(parent)?.children.values();
+                let name =
+                    children.find(|(_, node)| *node == directory.node).map(|(name, _)| name.as_bytes());
+                let parent = Handle { node: parent, home: Position(parent.0) };
+                return Ok(Answer::Named(parent, name.unwrap_or_default().to_vec()));
+            }
             Operation::Xattr { .. } => return Err(Code::NoData),
             Operation::Xattrs { .. } => return Ok(Answer::Xattr(Vec::new())),
             Operation::SetXattr { .. } => return Err(Code::Unsupported),

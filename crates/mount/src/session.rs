@@ -61,6 +61,16 @@ impl Session {
         &self.caller
     }
 
+    /// Whose view it is.
+    pub fn who(&self) -> &Credentials {
+        &self.who
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Handle {
+        self.root
+    }
+
     fn walker(&self) -> Walker<'_> {
         Walker { caller: &*self.caller, who: &self.who, root: self.root }
     }

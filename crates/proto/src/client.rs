@@ -365,6 +365,11 @@ pub enum Call {
         /// The wait.
         wait: WaitId,
     },
+    /// Where a directory is and how it is called, at its home.
+    Place {
+        /// The directory.
+        directory: Handle,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -682,6 +687,8 @@ pub enum Body {
     Xattr(Vec<u8>),
     /// A lock that stands in the way.
     Lock(Option<HeldLock>),
+    /// A directory's parent and its name there; of the root itself and nothing.
+    Place(Handle, Vec<u8>),
 }
 
 impl DataRight {
@@ -709,6 +716,7 @@ impl Call {
             | Call::Xattr { .. }
             | Call::Xattrs { .. }
             | Call::TestLock { .. }
+            | Call::Place { .. }
             // Who waits is remembered by nobody but the owner of the moment.
             | Call::StopWaiting { .. }
             | Call::Statfs => false,

@@ -151,6 +151,7 @@ fn seen_of(query: Option<&Query>, answer: &Answer) -> Seen {
         | Answer::Written(_)
         | Answer::Place(_)
         | Answer::Lock(_)
+        | Answer::Named(..)
         | Answer::Statfs(_) => Seen::Done,
     }
 }

@@ -5,6 +5,7 @@ mod change;
 mod progress;
 mod show;
 mod transfer;
+mod trash;
 mod walk;
 mod xattr;
 
@@ -63,6 +64,7 @@ fn carry_out(session: &Session, command: &FsCommand, as_json: bool) -> Result<()
         FsCommand::Get { source, target, recursive } => {
             transfer::get(session, source, target, depth(recursive), as_json)
         }
+        FsCommand::Trash { command } => trash::run(session, command, as_json),
         FsCommand::Cat { paths } => transfer::cat(session, paths),
     }
 }

@@ -64,4 +64,14 @@ impl Hub {
         let child = self.directory(directory, Freshness::Granted).await?;
         self.directory_found(child.view.parent).await.map(Answer::Found)
     }
+
+    /// Where a directory is and how it is called, as its home says.
+    pub(crate) async fn place_of(&self, directory: Handle) -> Result<Answer, Code> {
+        self.leave_to_home(directory.node).await;
+        let answered = self.call(directory.home, Call::Place { directory }).await?;
+        self.with(|state| match answered.body {
+            Body::Place(parent, name) => Ok(Answer::Named(parent, name)),
+            _ => Err(unexpected(state)),
+        })
+    }
 }

@@ -31,6 +31,12 @@ pub(super) fn attributes(view: &mut View, handle: Handle) -> Decide<Body> {
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
 }
 
+pub(super) fn place(view: &mut View, directory: Handle) -> Decide<Body> {
+    let record = view.node_at(directory)?;
+    let content = record.directory()?;
+    Ok(Body::Place(content.parent, content.name.clone()))
+}
+
 pub(super) fn read_link(view: &mut View, handle: Handle) -> Decide<Body> {
     match view.node_at(handle)?.content {
         NodeContent::Symlink(target) => Ok(Body::Link(target)),

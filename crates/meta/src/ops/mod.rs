@@ -77,6 +77,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Unlock { node, owner, space, range } => lock::give_back(view, *node, *owner, *space, *range),
         Call::TestLock { node, lock } => lock::test(view, *node, *lock),
         Call::StopWaiting { node, wait } => lock::stop_waiting(view, *node, *wait),
+        Call::Place { directory } => directory::place(view, *directory),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
         Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),
         Call::Delegated { steps, ids, ids_wanted, returned, incarnation } => {
