@@ -141,4 +141,36 @@ impl ClientConfig {
         #[cfg(not(feature = "mutants"))]
         return false;
     }
+
+    /// Whether a call-back is answered before its steps are done: a planted bug, never otherwise.
+    pub(crate) fn answers_before_steps(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::AnswerBeforeSteps);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether a sync waits for no steps: a planted bug, never otherwise.
+    pub(crate) fn syncs_before_steps(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::SyncBeforeSteps);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether unsent bytes of new files are forgotten: a planted bug, never otherwise.
+    pub(crate) fn forgets_dirty(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::DirtyForgotten);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether a sync leaves data servers out: a planted bug, never otherwise.
+    pub(crate) fn syncs_without_data(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::SyncWithoutData);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
 }

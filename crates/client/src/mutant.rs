@@ -5,4 +5,28 @@
 pub enum Mutant {
     /// Answers a recall without dropping anything: goes on serving from what was recalled.
     ServeAfterRecall,
+    /// Answers that a directory was given back while what was decided in it is still on its way, and goes on deciding there.
+    AnswerBeforeSteps,
+    /// Says that a sync is done while what was decided in delegated directories is still on its way.
+    SyncBeforeSteps,
+    /// Forgets what was written to new files, and not sent, when their directory leaves its hands.
+    DirtyForgotten,
+    /// Commits at a sync what data servers were not asked to keep.
+    SyncWithoutData,
+}
+
+impl Mutant {
+    /// All of them, with the names used on command lines.
+    pub const ALL: [(&'static str, Mutant); 5] = [
+        ("serve-after-recall", Mutant::ServeAfterRecall),
+        ("answer-before-steps", Mutant::AnswerBeforeSteps),
+        ("sync-before-steps", Mutant::SyncBeforeSteps),
+        ("dirty-forgotten", Mutant::DirtyForgotten),
+        ("sync-without-data", Mutant::SyncWithoutData),
+    ];
+
+    /// Whether it shows only in delegated directories.
+    pub fn is_of_delegation(self) -> bool {
+        matches!(self, Mutant::AnswerBeforeSteps | Mutant::SyncBeforeSteps | Mutant::DirtyForgotten)
+    }
 }

@@ -77,9 +77,16 @@ impl Audit {
             logs.push(log);
             self.log = Some(log);
         }
+        let mut own = Vec::new();
         for client in 0..sim.clients.len() {
             let Some(private) = self.make(sim, root.node, &format!("private-{client}")) else { return false };
-            sim.clients[client].employ(private, shared, logs.clone());
+            own.push(private);
+        }
+        for (number, client) in sim.clients.iter_mut().enumerate() {
+            // A directory that all work in is delegated to nobody; with delegations every other client looks in at its neighbour's instead.
+            let neighbour = own[(number + 1) % own.len()];
+            let common = if client.asks_for_delegations() && number % 2 == 1 { neighbour } else { shared };
+            client.employ(own[number], common, logs.clone());
         }
         true
     }

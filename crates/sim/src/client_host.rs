@@ -18,7 +18,7 @@ use bearing_client::{
 use bearing_proto::client::Handle;
 use bearing_proto::{Message, Sender};
 use bearing_types::{Code, FilesystemId, Mono, NodeId, SessionId};
-use bearing_workload::{Generator, GeneratorOptions, Query, Seeded};
+use bearing_workload::{Generator, GeneratorOptions, Query, Seeded, Weights};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Workers of one client.
@@ -171,8 +171,18 @@ impl ClientHost {
     /// Lets workers draw from these directories and logs.
     pub fn employ(&mut self, private: Handle, shared: Handle, logs: Vec<Handle>) {
         let rng = self.rng.fork(7);
-        let generator = Generator::new(rng, GeneratorOptions::default(), private, shared);
+        let mut options = GeneratorOptions::default();
+        if self.delegations {
+            (options.shared_percent, options.names) = (20, 40);
+            options.weights = Weights::AT_HOME;
+        }
+        let generator = Generator::new(rng, options, private, shared);
         self.generator = Some(generator.with_logs(logs));
+    }
+
+    /// Whether it asks for delegations in some of its sessions.
+    pub fn asks_for_delegations(&self) -> bool {
+        self.delegations
     }
 
     /// Has the first worker do this next.

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         scheme: arguments.scheme,
         planted,
         calm: arguments.calm,
-        delegations: arguments.delegations,
+        delegations: arguments.delegations || planted.is_of_delegation(),
         told: arguments.tell,
         about: arguments.about,
     };
@@ -134,17 +134,28 @@ fn hunt(arguments: &Arguments, options: &Options) -> ExitCode {
     let names = Planted::names();
     let work: Vec<(&str, u64)> =
         names.iter().flat_map(|name| starts.iter().map(|start| (*name, *start))).collect();
+    let with = |planted: Planted| {
+        let delegations = options.delegations || planted.is_of_delegation();
+        Options { planted, delegations, ..options.clone() }
+    };
+    let named = |name: &str| Planted::named(name).expect("the names are those of planted bugs");
     let tracks = side_by_side(arguments.jobs, &work, |(name, start)| {
-        let planted = Planted::named(name).expect("the names are those of planted bugs");
-        Track::follow(*start, seeds_max, &Options { planted, ..options.clone() })
+        Track::follow(*start, seeds_max, &with(named(name)))
     });
     let hunts: Vec<Hunt> =
         names.iter().zip(tracks.chunks(starts.len())).map(|(name, tracks)| Hunt::new(name, tracks)).collect();
     println!("{}", Hunt::HEAD);
     hunts.iter().for_each(|hunt| println!("{hunt}"));
-    let used: BTreeSet<u64> = tracks.iter().flat_map(Track::seeds).collect();
-    let used: Vec<u64> = used.into_iter().collect();
-    let clean = side_by_side(arguments.jobs, &used, |seed| run_caught(*seed, options));
+    let of_delegation = |name: &str| with(named(name)).delegations;
+    let used: BTreeSet<(u64, bool)> = work
+        .iter()
+        .zip(&tracks)
+        .flat_map(|((name, _), track)| track.seeds().map(|seed| (seed, of_delegation(name))))
+        .collect();
+    let used: Vec<(u64, bool)> = used.into_iter().collect();
+    let clean = side_by_side(arguments.jobs, &used, |(seed, delegations)| {
+        run_caught(*seed, &Options { delegations: *delegations, ..options.clone() })
+    });
     let broken: Vec<&Report> = clean.iter().filter(|report| !report.violations.is_empty()).collect();
     println!("without planted bugs {} of these {} seeds broke a promise", broken.len(), used.len());
     broken.iter().for_each(|report| tell(arguments, report, 0.0));

@@ -48,16 +48,20 @@ pub struct Planted {
 impl Planted {
     /// The bug of a name.
     pub fn named(name: &str) -> Option<Planted> {
-        if name == "serve-after-recall" {
-            return Some(Planted { meta: None, client: Some(bearing_client::Mutant::ServeAfterRecall) });
-        }
-        let (_, meta) = bearing_meta::Mutant::ALL.into_iter().find(|(known, _)| *known == name)?;
-        Some(Planted { meta: Some(meta), client: None })
+        let meta = bearing_meta::Mutant::ALL.into_iter().find(|(known, _)| *known == name);
+        let client = bearing_client::Mutant::ALL.into_iter().find(|(known, _)| *known == name);
+        let planted = Planted { meta: meta.map(|(_, bug)| bug), client: client.map(|(_, bug)| bug) };
+        (planted != Planted::default()).then_some(planted)
     }
 
     /// The names of all.
     pub fn names() -> Vec<&'static str> {
         let meta = bearing_meta::Mutant::ALL.into_iter().map(|(name, _)| name);
-        meta.chain(["serve-after-recall"]).collect()
+        meta.chain(bearing_client::Mutant::ALL.into_iter().map(|(name, _)| name)).collect()
+    }
+
+    /// Whether it shows only when clients ask for delegated directories.
+    pub fn is_of_delegation(self) -> bool {
+        self.client.is_some_and(bearing_client::Mutant::is_of_delegation)
     }
 }

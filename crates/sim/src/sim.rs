@@ -112,7 +112,9 @@ impl Sim {
         let hosts = Hosts { clients: clients.unwrap_or(drawn) };
         let mut world = World::new(rng.next(), hosts.count());
         world.told = options.told;
-        let scheme = if rng.chance(1, 4) { Scheme::Hash } else { Scheme::AnglecutHashed };
+        // Directories that lie in several tablets are not delegated.
+        let scheme =
+            if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };
         let registers =
             hosts.registers(options.scheme.unwrap_or(scheme), rng.between(2, 4) as u8, NameKey(rng.next()));
         let (planted, delegations) = (options.planted, options.delegations);

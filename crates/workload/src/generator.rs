@@ -70,6 +70,22 @@ impl Weights {
         file: 14,
         xattr: 7,
     };
+    /// Mostly what a client may decide by itself in a directory that is delegated to it.
+    pub const AT_HOME: Weights = Weights {
+        lookup: 10,
+        attributes: 6,
+        set_attributes: 1,
+        create: 24,
+        make_directory: 5,
+        unlink: 4,
+        remove_directory: 2,
+        rename: 4,
+        link: 1,
+        read_link: 1,
+        list: 4,
+        file: 35,
+        xattr: 1,
+    };
 }
 
 /// What to draw from.

@@ -195,6 +195,9 @@ impl Hub {
 
     /// The same in all tablets.
     pub(crate) async fn flush_all_steps(&self) -> Result<(), Code> {
+        if self.with(|state| state.config.syncs_before_steps()) {
+            return Ok(());
+        }
         let tablets = self.with(|state| state.delegations.tablets.keys().copied().collect::<Vec<_>>());
         let mut flushed = Ok(());
         for tablet in tablets {

@@ -258,7 +258,9 @@ impl Hub {
         });
         if let Some(forgotten) = kernel {
             forgotten.await;
-            self.give_back(directory).await;
+            if !self.with(|state| state.config.answers_before_steps()) {
+                self.give_back(directory).await;
+            }
         }
         self.with(|state| {
             state.call_back_over(&answer);
@@ -280,6 +282,9 @@ impl Hub {
             dirty
         });
         for node in dirty {
+            if self.with(|state| state.config.forgets_dirty()) {
+                self.with(|state| state.files.forget(node));
+            }
             self.clone().write_behind(node).await;
         }
     }

@@ -181,7 +181,11 @@ impl Hub {
         written
     }
 
-    async fn store(&self, node: NodeId, job: &Job, stability: Stability) -> Result<(), Code> {
+    async fn store(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
+        let stability = match self.with(|state| state.config.syncs_without_data()) {
+            true => Stability::Visible,
+            false => wanted,
+        };
         let mut places = Places::new();
         let mut tries = 0;
         loop {
