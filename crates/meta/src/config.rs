@@ -22,6 +22,8 @@ pub struct Config {
     pub skew_max: Duration,
     /// A session ends when it was not renewed for so long.
     pub session_life: Duration,
+    /// A directory that was called back is not delegated again for so long.
+    pub delegation_quiet: Duration,
     /// How long delegations may be used without being renewed.
     pub delegation_life: Duration,
     /// Larger directories are not delegated.
@@ -95,7 +97,8 @@ impl Config {
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),
             delegation_life: Duration::from_secs(10),
-            delegated_entries_max: 1024,
+            delegation_quiet: Duration::from_millis(100),
+            delegated_entries_max: 8192,
             ids_lent: 512,
             lease_holders_max: 64,
             lease_untracked: Duration::from_millis(200),

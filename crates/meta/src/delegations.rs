@@ -8,7 +8,7 @@ use crate::event::{Command, Note};
 use crate::job::JobWork;
 use crate::key::Key;
 use crate::machine::MetaServer;
-use crate::record::{Holder, Record};
+use crate::record::{Delegated, Holder, Record};
 use crate::view::{Decide, View};
 use bearing_proto::client::{Call, LeaseKey};
 use bearing_types::{NodeId, Now, Position, SessionId};
@@ -44,14 +44,15 @@ impl MetaServer {
         let mut joined = BTreeSet::new();
         for (key, record) in batch {
             match (key, record) {
-                (Key::Delegation(directory), Some(Record::Delegation(holder))) => {
-                    tablet.delegations.insert(*directory, *holder);
-                    joined.insert(*holder);
+                (Key::Delegation(directory), Some(Record::Delegation(delegated))) => {
+                    let holder = delegated.holder;
+                    tablet.delegate(*directory, Delegated::clone(delegated));
+                    joined.insert(holder);
                     tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegated")));
                 }
                 (Key::Delegation(directory), None) => {
-                    tablet.delegations.remove(directory);
+                    tablet.undelegate(*directory);
                     tablet.leases.undelegate(*directory, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegation over")));
                 }
@@ -77,13 +78,18 @@ impl MetaServer {
     }
 }
 
-/// A delegation whose holder is silent, or gone, is over; and so is all that was lent with it: its holder keeps or loses a tablet as a whole, and some steps name
-/// no directory.
+/// A delegation is over. If its holder is silent, or gone, so is all that was lent with it: its holder keeps or loses a tablet as a whole, and some steps name
+/// no directory. But a holder may also have answered that it does not have this one.
 pub(crate) fn end(view: &mut View, directory: NodeId, session: SessionId) -> Decide<()> {
     let held = view.delegations.get(&directory).copied();
     if let Some(silent) = held.filter(|holder| holder.session == session) {
         let all = view.delegations.iter().filter(|(_, holder)| **holder == silent);
         let all: Vec<NodeId> = all.map(|(directory, _)| *directory).collect();
+        let keys: Vec<LeaseKey> = all.iter().map(|directory| LeaseKey::Delegation(*directory)).collect();
+        if view.leases.holders(&keys, None, view.now.mono).contains_key(&session) {
+            view.delete(Key::Delegation(directory));
+            return Ok(());
+        }
         all.into_iter().for_each(|directory| view.delete(Key::Delegation(directory)));
     }
     Ok(())

@@ -177,7 +177,7 @@ impl LeaseTable {
     pub fn undelegate(&mut self, directory: NodeId, now: Mono, config: &Config) {
         let key = LeaseKey::Delegation(directory);
         self.entries.remove(&key);
-        let quiet = now.after(config.recall_quiet);
+        let quiet = now.after(config.delegation_quiet);
         self.entry(key, quiet).quiet_until = Some(quiet);
     }
 
@@ -296,7 +296,9 @@ impl LeaseTable {
                 entry.holders.remove(place);
             }
             if entry.holders.is_empty() {
-                entry.quiet_until = Some(now.after(config.recall_quiet));
+                let delegation = matches!(key, LeaseKey::Delegation(_));
+                let quiet = if delegation { config.delegation_quiet } else { config.recall_quiet };
+                entry.quiet_until = Some(now.after(quiet));
             }
         }
     }

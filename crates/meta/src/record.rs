@@ -181,6 +181,15 @@ pub struct Holder {
     pub incarnation: u64,
 }
 
+/// A directory that is delegated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delegated {
+    /// To whom.
+    pub holder: Holder,
+    /// Nodes that were lent with it: they are named in it and nowhere else, and nobody else has them open.
+    pub nodes: Vec<NodeId>,
+}
+
 /// Any record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
@@ -209,7 +218,7 @@ pub enum Record {
     /// For marks that say all with their key and the time they were made: dead, orphan, session, ended, holder.
     Mark(Wall),
     /// For [`Key::Delegation`].
-    Delegation(Holder),
+    Delegation(Box<Delegated>),
     /// For [`Key::Xattr`] 0: the names, each with the number of its value.
     XattrNames(Vec<(XattrName, u16)>),
     /// For other [`Key::Xattr`]: a value.

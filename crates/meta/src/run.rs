@@ -47,6 +47,7 @@ pub(crate) struct Effects {
     locks: BTreeSet<Key>,
     drafts: Vec<Draft>,
     changed: Vec<LeaseKey>,
+    reserved: Vec<LeaseKey>,
     pub given: Vec<(LeaseKey, Offer)>,
     pub handed: Vec<NodeId>,
     read_index: LogIndex,
@@ -107,6 +108,7 @@ impl MetaServer {
             locks: view.locks,
             drafts: view.drafts,
             changed: view.changed,
+            reserved: view.reserved,
             given: view.given,
             handed: view.handed,
             read_index: view.read_index,
@@ -302,7 +304,8 @@ impl MetaServer {
         if job.context.parts.iter().any(|slot| !slot.used) {
             return self.postpone(job, out);
         }
-        if self.has_to_wait(now, &job, &effects.changed, out) {
+        let reserved = effects.reserved.iter().chain(&effects.changed).copied().collect::<Vec<_>>();
+        if self.has_to_wait(now, &job, &reserved, out) {
             #[cfg(feature = "mutants")]
             if self.config.mutant == Some(crate::mutant::Mutant::RecallWhileHolding) {
                 return self.wait_for_recall(job, effects.batch.into_keys());

@@ -436,8 +436,9 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             }
             tablet.locks.note(node, Some(&locks));
         }
-        (Key::Delegation(directory), Record::Delegation(holder)) => {
-            tablet.delegations.insert(directory, holder);
+        (Key::Delegation(directory), Record::Delegation(delegated)) => {
+            let holder = delegated.holder;
+            tablet.delegate(directory, *delegated);
             tablet.leases.delegate(directory, holder.session, now.mono, config);
             tablet.sessions.entry(holder.session).or_default().heard.get_or_insert(now.mono);
         }

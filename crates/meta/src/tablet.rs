@@ -10,7 +10,9 @@ use crate::key::Key;
 use crate::lease::LeaseTable;
 use crate::locks::LockTable;
 use crate::opens::OpenTable;
-use crate::record::{Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record};
+use crate::record::{
+    Delegated, Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record,
+};
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
 use bearing_seams::LoggedRecord;
@@ -141,6 +143,9 @@ pub(crate) struct Tablet {
     /// Delegated directories, and to whom: the same as the records say.
     pub delegations: BTreeMap<NodeId, Holder>,
     pub locks: LockTable,
+    /// Nodes that are lent with a delegated directory, and with which.
+    pub lent: BTreeMap<NodeId, NodeId>,
+    lent_with: BTreeMap<NodeId, Vec<NodeId>>,
     pub collector: Collector,
     /// Replies that the client has: they go with the next record.
     pub stale_replies: Vec<Key>,
@@ -157,6 +162,26 @@ pub(crate) struct Tablet {
 }
 
 impl Tablet {
+    /// A directory is delegated so from now on, with nodes that it names.
+    pub fn delegate(&mut self, directory: NodeId, delegated: Delegated) {
+        self.undelegate(directory);
+        self.delegations.insert(directory, delegated.holder);
+        self.lent.extend(delegated.nodes.iter().map(|node| (*node, directory)));
+        if !delegated.nodes.is_empty() {
+            self.lent_with.insert(directory, delegated.nodes);
+        }
+    }
+
+    /// A directory is delegated no more.
+    pub fn undelegate(&mut self, directory: NodeId) {
+        self.delegations.remove(&directory);
+        for node in self.lent_with.remove(&directory).into_iter().flatten() {
+            if self.lent.get(&node) == Some(&directory) {
+                self.lent.remove(&node);
+            }
+        }
+    }
+
     pub fn new(now: Now, block: Block, epoch: Epoch, next_index: LogIndex, config: &Config) -> Tablet {
         let before = LogIndex(next_index.0 - 1);
         Tablet {
@@ -182,6 +207,8 @@ impl Tablet {
             reaping: BTreeSet::new(),
             delegations: BTreeMap::new(),
             locks: LockTable::default(),
+            lent: BTreeMap::new(),
+            lent_with: BTreeMap::new(),
             collector: Collector::new(now),
             stale_replies: Vec::new(),
             next_index,

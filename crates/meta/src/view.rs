@@ -88,6 +88,8 @@ pub(crate) struct View<'a> {
     pub(crate) delegations: &'a BTreeMap<NodeId, Holder>,
     /// Who holds locks of files, and who waits for them.
     pub(crate) waits: &'a mut LockTable,
+    /// Nodes that are lent with delegated directories, and with which.
+    pub(crate) lent: &'a BTreeMap<NodeId, NodeId>,
     pub(crate) ids: &'a mut NodeIdRange,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
@@ -100,6 +102,8 @@ pub(crate) struct View<'a> {
     pub(crate) drafts: Vec<Draft>,
     /// Leases that the decision's changes touch.
     pub(crate) changed: Vec<LeaseKey>,
+    /// Leases that nobody but the one who asks may have.
+    pub(crate) reserved: Vec<LeaseKey>,
     /// Whether the operation said that it changes nothing.
     pub(crate) nothing: bool,
     /// Leases that go out with the reply.
@@ -145,6 +149,7 @@ impl<'a> View<'a> {
             opens: &tablet.opens,
             delegations: &tablet.delegations,
             waits: &mut tablet.locks,
+            lent: &tablet.lent,
             ids,
             context,
             wanted: Vec::new(),
@@ -152,6 +157,7 @@ impl<'a> View<'a> {
             locks: BTreeSet::new(),
             drafts: Vec::new(),
             changed: Vec::new(),
+            reserved: Vec::new(),
             nothing: false,
             given: Vec::new(),
             handed: Vec::new(),
@@ -346,6 +352,9 @@ impl<'a> View<'a> {
     /// A node at home here; `Stale` if it is gone, `Elsewhere` if its home is another tablet.
     pub fn node_at(&mut self, handle: Handle) -> Decide<NodeRecord> {
         self.require(handle.home)?;
+        if let Some(directory) = self.lent.get(&handle.node) {
+            self.look_into(*directory)?;
+        }
         self.node(handle.node)?.ok_or(Stop::Refuse(Code::Stale))
     }
 
@@ -445,7 +454,7 @@ impl<'a> View<'a> {
     /// Whether a directory is delegated so, or will be with this decision.
     pub fn is_delegated(&self, directory: NodeId, holder: Holder) -> bool {
         match self.batch.get(&Key::Delegation(directory)) {
-            Some(now) => *now == Some(Record::Delegation(holder)),
+            Some(now) => matches!(now, Some(Record::Delegation(delegated)) if delegated.holder == holder),
             None => self.delegations.get(&directory) == Some(&holder),
         }
     }
@@ -483,6 +492,11 @@ impl<'a> View<'a> {
     /// The decision changes what is leased under this key.
     pub fn changes(&mut self, key: LeaseKey) {
         self.changed.push(key);
+    }
+
+    /// Who asks shall be the only one to have what is leased under this key; its own lease stays.
+    pub fn reserves(&mut self, key: LeaseKey) {
+        self.reserved.push(key);
     }
 
     /// A lease to go out with the reply, if a client asks.

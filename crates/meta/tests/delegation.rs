@@ -4,7 +4,7 @@
 mod cluster;
 
 use bearing_placement::{Scheme, position_of_session};
-use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, RenameMode};
 use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepsDone};
 use bearing_types::{Code, FileType, Mode, NodeId, Sequence, Wall};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
@@ -88,7 +88,7 @@ fn whoever_looks_into_a_delegated_directory_waits_for_what_was_decided_in_it() {
     let (mut cluster, directory) = with_directory();
     let lent = delegate(&mut cluster, ALICE, directory);
     let ids = lent.ids;
-    assert!(lent.entries.is_empty());
+    assert!(lent.directories[0].entries.is_empty());
     let steps = vec![create(directory, "f", ids.first), create(directory, "g", NodeId(ids.first.0 + 1))];
     let sent = batch(&cluster, steps, ids, vec![]);
     let done = send(&mut cluster, directory, sent).unwrap();
@@ -136,6 +136,87 @@ fn a_silent_holder_loses_all_that_was_lent_with_it_and_what_is_lent_later_renews
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
     let late = batch(&cluster, vec![create(other, "f", ids.first)], ids, vec![]);
     assert_eq!(send(&mut cluster, other, late).map(|_| ()), Err(Code::Stale));
+}
+
+fn attributes(cluster: &mut Cluster, session: bearing_types::SessionId, node: Handle) -> Option<Answer> {
+    cluster.answer_of(session, node.home, Call::Attributes { node })
+}
+
+#[test]
+fn what_is_in_a_directory_is_lent_with_it_and_whoever_asks_for_that_has_it_called_back() {
+    let (mut cluster, directory) = with_directory();
+    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    let file = cluster.create(ALICE, &grant, "f").unwrap();
+    let other = cluster.create(ALICE, &grant, "g").unwrap();
+    let below = cluster.mkdir(ALICE, &grant, "below").unwrap();
+    let linked = cluster.create(ALICE, &grant, "linked").unwrap();
+    let root = cluster.root(ALICE).grant;
+    cluster.link(ALICE, linked, &root, "second").unwrap();
+    let lent = delegate(&mut cluster, ALICE, directory);
+    let entries = &lent.directories[0].entries;
+    let of = |node: Handle| entries.iter().find(|entry| entry.node == node).unwrap().lent;
+    assert!(of(file).is_some() && of(other).is_some() && of(below).is_none());
+    assert!(of(linked).is_none(), "it has a name elsewhere");
+    assert_eq!(lent.directories[1].view.node.node, below);
+    for (node, waits_for) in [(file, directory), (linked, linked), (below, below)] {
+        cluster.recalls.clear();
+        let look = match node == below {
+            true => look(&mut cluster, below, "nothing"),
+            false => attributes(&mut cluster, BOB, node),
+        };
+        assert_eq!(waits(look), node != linked);
+        assert_eq!(was_called_back(&cluster, waits_for), node != linked);
+    }
+    let (who, mode) = (root_user(), RenameMode::Replace);
+    let steps = vec![
+        Change::Rename {
+            source: directory,
+            source_name: name("f"),
+            target: directory,
+            target_name: name("g"),
+            who: who.clone(),
+            mode,
+            moved: file.node,
+            replaced: Some(other.node),
+            keep_open: false,
+        },
+        Change::RemoveDirectory { directory, who: who.clone(), name: name("below"), node: below.node },
+        Change::Unlink { directory, who, name: name("g"), node: file.node, keep_open: false },
+    ];
+    let sent = batch(&cluster, steps, lent.ids, vec![directory.node]);
+    send(&mut cluster, directory, sent).unwrap();
+    for text in ["f", "g", "below"] {
+        assert_eq!(finds(look(&mut cluster, directory, text)), Ok(false), "{text}");
+    }
+    assert_eq!(finds(look(&mut cluster, directory, "linked")), Ok(true));
+}
+
+#[test]
+fn a_file_that_somebody_else_has_open_is_not_lent_with_its_directory() {
+    let (mut cluster, directory) = with_directory();
+    cluster.obedient = true;
+    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    let files = ["open", "closed"].map(|name| cluster.create(ALICE, &grant, name).unwrap());
+    for node in files {
+        let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+        cluster.call(BOB, node.home, call).unwrap();
+    }
+    cluster.open.insert((BOB, files[0].node));
+    let lent = delegate(&mut cluster, ALICE, directory);
+    let entries = &lent.directories[0].entries;
+    let lent = files.map(|file| entries.iter().find(|entry| entry.node == file).unwrap().lent.is_some());
+    assert_eq!(lent, [false, true]);
+}
+
+#[test]
+fn a_node_is_lent_also_after_its_server_restarted() {
+    let (mut cluster, directory) = with_directory();
+    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    let file = cluster.create(ALICE, &grant, "f").unwrap();
+    delegate(&mut cluster, ALICE, directory);
+    let (owner, ..) = cluster.owner(directory.home);
+    cluster.restart(owner);
+    assert!(waits(attributes(&mut cluster, BOB, file)));
 }
 
 #[test]

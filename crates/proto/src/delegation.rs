@@ -2,11 +2,13 @@
 //! steps, in order and in batches (`docs/formats/protocol.md`).
 
 use crate::client::{
-    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, ListedEntry, NewNode, RenameMode,
+    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, NewNode, RenameMode,
 };
 use crate::grant::WriteToken;
 use crate::keys::{Key, Mac};
-use bearing_types::{Credentials, Mode, Name, NodeId, Sequence, SessionId, Wall};
+use bearing_types::{
+    Attributes, Cookie, Credentials, FileType, Mode, Name, NodeId, Sequence, SessionId, Wall,
+};
 use serde::{Deserialize, Serialize};
 
 /// One change that a client decided in directories delegated to it.
@@ -94,7 +96,7 @@ pub enum Change {
         /// The client has the replaced file open.
         keep_open: bool,
     },
-    /// Attributes of a file that was made under the delegation.
+    /// Attributes of a node that was made under the delegation or lent with it.
     SetAttributes {
         /// The node.
         node: Handle,
@@ -156,13 +158,44 @@ impl LentIds {
     }
 }
 
+/// A node that is lent with the directory that names it: whoever else asks for it has that called back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentNode {
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Whether it has extended attributes.
+    pub extended: bool,
+}
+
+/// What is in a delegated directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentEntry {
+    /// Its place in the listing.
+    pub cookie: Cookie,
+    /// The name.
+    pub name: Name,
+    /// What it names.
+    pub node: Handle,
+    /// The kind of node.
+    pub file_type: FileType,
+    /// The node, if it is lent too.
+    pub lent: Option<LentNode>,
+}
+
 /// A directory as it is delegated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DelegationView {
+pub struct LentDirectory {
     /// The directory.
     pub view: DirectoryView,
     /// All that is in it.
-    pub entries: Vec<ListedEntry>,
+    pub entries: Vec<LentEntry>,
+}
+
+/// Directories as they are delegated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelegationView {
+    /// The directory that was asked for, and then others below it.
+    pub directories: Vec<LentDirectory>,
     /// How long all delegations of this tablet may be used, from when this was asked for.
     pub lease: LeaseMs,
     /// Ids for what is made in it.

@@ -1,15 +1,15 @@
 //! What is decided here: operations in delegated directories, on their entries and on nodes that were made in them. The rules are those of the servers, which
 //! decide every step again; whatever is not plain is left to them, while the directory is suspended.
 
-use super::Born;
+use super::Ours;
 use super::image::{LocalDirectory, LocalEntry, Place};
 use crate::cache::{Directory, Seen};
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
 use crate::task::promise;
 use bearing_proto::client::{
-    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, NewNode, NodeView, RenameMode,
-    TimeChange,
+    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseKey, LeaseMs, NewNode, NodeView,
+    RenameMode, TimeChange,
 };
 use bearing_proto::delegation::Change;
 use bearing_proto::grant::Grant;
@@ -110,7 +110,7 @@ impl Hub {
                 break;
             }
         }
-        if self.with(|state| state.delegations.is_born(node)) {
+        if self.with(|state| state.delegations.is_our_node(node)) {
             self.with(|state| state.publish(node));
             self.expose(node).await;
         }
@@ -126,7 +126,11 @@ impl State {
     }
 
     fn image(&mut self, directory: NodeId) -> &mut LocalDirectory {
-        self.delegations.directories.get_mut(&directory).expect("the caller has seen that it is ours")
+        let now = self.now.mono;
+        let image = self.delegations.directories.get_mut(&directory);
+        let image = image.expect("the caller has seen that it is ours");
+        image.used = now;
+        image
     }
 
     /// A delegated directory as others of this machine see one.
@@ -152,12 +156,16 @@ impl State {
         Some(Directory { view, access_until: until, content_until: until })
     }
 
-    /// A node that was made here.
-    pub(crate) fn born_seen(&self, node: NodeId) -> Option<Seen> {
-        let born = self.delegations.born.get(&node)?;
-        let until = self.delegations.tablets.get(&born.tablet).map(|lent| lent.until)?;
+    /// A node that is decided of here. What was lent is its home's again when the lease is over.
+    pub(crate) fn our_node(&self, node: NodeId) -> Option<Seen> {
+        let ours = self.delegations.ours.get(&node)?;
+        let until = self.delegations.tablets.get(&ours.tablet).map(|lent| lent.until)?;
         let until = Some(until).filter(|until| self.now.mono < *until);
-        Some(Seen { node: born.handle, attributes: born.attributes, until, may_open: true, extended: false })
+        if until.is_none() && !ours.made_here {
+            return None;
+        }
+        let Ours { handle, attributes, extended, made_here, .. } = *ours;
+        Some(Seen { node: handle, attributes, until, may_open: made_here, extended })
     }
 
     /// What is at hand of an entry; `None`: its home has to be asked.
@@ -170,7 +178,7 @@ impl State {
         let node = entry.node.node;
         let attributes = match entry.file_type {
             FileType::Directory => self.delegations.directories.get(&node)?.attributes,
-            _ => self.files.overlaid(node, self.delegations.born.get(&node)?.attributes),
+            _ => self.files.overlaid(node, self.delegations.ours.get(&node)?.attributes),
         };
         Some(Found {
             node: entry.node,
@@ -278,8 +286,9 @@ impl State {
         let entry = LocalEntry { name: name.clone(), node: handle, file_type: new.file_type };
         image.insert(cookie, entry.clone(), now);
         let parent = image.handle;
-        let born = Born { handle, attributes, target: new.target.clone(), tablet, token: None };
-        self.delegations.born.insert(node, born);
+        let target = new.target.clone();
+        let made = Ours { handle, attributes, extended: false, target, made_here: true, tablet, token: None };
+        self.delegations.ours.insert(node, made);
         self.cache.note_name(node, directory, name);
         let (who, name, new) = (who.clone(), name.clone(), new.clone());
         self.queue_step(tablet, Change::Create { directory: parent, who, name, new, node });
@@ -325,6 +334,8 @@ impl State {
             extended: false,
             entries: Default::default(),
             tablet,
+            since: self.now.mono,
+            used: self.now.mono,
             draining: false,
         };
         self.delegations.directories.insert(node, made);
@@ -353,9 +364,9 @@ impl State {
         let node = entry.node.node;
         let owner = match entry.file_type {
             FileType::Directory => self.delegations.directories.get(&node).map(|image| image.attributes.uid),
-            _ => self.delegations.born.get(&node).map(|born| born.attributes.uid),
+            _ => self.delegations.ours.get(&node).map(|ours| ours.attributes.uid),
         };
-        // What is older than the delegation may be leased, open or linked elsewhere.
+        // What was not lent may be leased, open or linked elsewhere.
         let Some(owner) = owner else { return Err(Local::Outside) };
         let free = !access.mode.has(Mode::STICKY) || [Uid(0), access.uid, owner].contains(&who.uid);
         if free { Ok((cookie, entry)) } else { Err(Local::Done(Err(Code::NotPermitted))) }
@@ -375,21 +386,22 @@ impl State {
         let image = self.image(directory);
         image.remove(cookie, now);
         let parent = image.handle;
-        let keep_open = self.drop_born(node, now);
+        let keep_open = self.drop_node(node, now);
+        self.drop_leases(&[LeaseKey::Name(directory, cookie.hash()), LeaseKey::File(node)]);
         let (who, name) = (who.clone(), name.clone());
         self.queue_step(tablet, Change::Unlink { directory: parent, who, name, node, keep_open });
         Local::Done(Ok(()))
     }
 
     /// The only name of a node of ours is gone. Whether it is open.
-    fn drop_born(&mut self, node: NodeId, now: Wall) -> bool {
+    fn drop_node(&mut self, node: NodeId, now: Wall) -> bool {
         let keep_open = self.files.name_goes(node);
         if keep_open {
-            let born = self.delegations.born.get_mut(&node).expect("only what is ours is taken away here");
-            born.attributes.links = 0;
-            touch(&mut born.attributes, now);
+            let ours = self.delegations.ours.get_mut(&node).expect("only what is ours is taken away here");
+            ours.attributes.links = 0;
+            touch(&mut ours.attributes, now);
         } else {
-            self.delegations.born.remove(&node);
+            self.delegations.ours.remove(&node);
             self.files.forget(node);
         }
         keep_open
@@ -418,6 +430,8 @@ impl State {
         let tablet = self.image(directory).tablet;
         let now = self.lent_now(tablet);
         self.delegations.directories.remove(&node);
+        let name_key = LeaseKey::Name(directory, cookie.hash());
+        self.drop_leases(&[name_key, LeaseKey::Access(node), LeaseKey::Content(node)]);
         let image = self.image(directory);
         image.remove(cookie, now);
         let parent = image.handle;
@@ -453,8 +467,9 @@ impl State {
             Ok(entry) => entry,
             Err(refused) => return refused,
         };
-        // A directory with another parent needs the move token.
-        if moved.file_type == FileType::Directory && source != target {
+        // A directory with another parent needs the move token; and what was lent with a directory is so no more when it leaves it.
+        let made_here = self.delegations.ours.get(&moved.node.node).is_some_and(|ours| ours.made_here);
+        if source != target && !made_here {
             return Local::Outside;
         }
         let (new_cookie, replaced) = match self.image(target).place(to.name) {
@@ -476,21 +491,27 @@ impl State {
         let now = self.lent_now(tablet);
         let mut keep_open = false;
         if let Some(replaced) = &replaced {
-            keep_open = self.drop_born(replaced.node.node, now);
+            keep_open = self.drop_node(replaced.node.node, now);
             self.image(target).remove(new_cookie, now);
         }
         self.image(source).remove(old_cookie, now);
         let entry = LocalEntry { name: to.name.clone(), ..moved.clone() };
         self.image(target).insert(new_cookie, entry, now);
         let node = moved.node.node;
+        let names = [(source, old_cookie), (target, new_cookie)];
+        self.drop_leases(&names.map(|(directory, cookie)| LeaseKey::Name(directory, cookie.hash())));
+        self.drop_leases(&[LeaseKey::File(node), LeaseKey::Access(node), LeaseKey::Content(node)]);
+        if let Some(replaced) = &replaced {
+            self.drop_leases(&[LeaseKey::File(replaced.node.node)]);
+        }
         match moved.file_type {
             FileType::Directory => {
                 let attributes = &mut self.image(node).attributes;
                 attributes.changed = attributes.changed.max(now);
             }
             _ => {
-                let born = self.delegations.born.get_mut(&node).expect("only what is ours is moved here");
-                touch(&mut born.attributes, now);
+                let ours = self.delegations.ours.get_mut(&node).expect("only what is ours is moved here");
+                touch(&mut ours.attributes, now);
                 self.cache.note_name(node, target, to.name);
             }
         }
@@ -516,20 +537,20 @@ impl State {
         who: &Credentials,
         change: &AttributeChange,
     ) -> Local<Found> {
-        let Some(born) = self.delegations.born.get(&node) else { return Local::Outside };
-        let tablet = born.tablet;
+        let Some(ours) = self.delegations.ours.get(&node) else { return Local::Outside };
+        let tablet = ours.tablet;
         if !self.still_lent(tablet) {
             return Local::Outside;
         }
         let now = self.lent_now(tablet);
-        let Some(born) = self.delegations.born.get_mut(&node) else { return Local::Outside };
+        let Some(ours) = self.delegations.ours.get_mut(&node) else { return Local::Outside };
         let root = who.uid == Uid(0);
-        let owns = root || who.uid == born.attributes.uid;
+        let owns = root || who.uid == ours.attributes.uid;
         let chown = change.uid.is_some() || change.gid.is_some();
-        if !owns || change.size.is_some() || (chown && !root) || born.attributes.links == 0 {
+        if !owns || change.size.is_some() || (chown && !root) || ours.attributes.links == 0 || ours.extended {
             return Local::Outside;
         }
-        let attributes = &mut born.attributes;
+        let attributes = &mut ours.attributes;
         if let Some(mode) = change.mode {
             let foreign = !root && !who.in_group(attributes.gid);
             attributes.mode = if foreign { mode.without(Mode::SETGID) } else { mode };
@@ -551,11 +572,12 @@ impl State {
             }
         }
         touch(attributes, now);
-        let (handle, attributes) = (born.handle, *attributes);
+        let (handle, attributes) = (ours.handle, *attributes);
+        self.drop_leases(&[LeaseKey::File(node)]);
         self.files.observe(node, &attributes, self.now.mono);
         let (who, change) = (who.clone(), *change);
         self.queue_step(tablet, Change::SetAttributes { node: handle, who, change, open: false });
-        let seen = self.born_seen(node).expect("it was changed just now");
+        let seen = self.our_node(node).expect("it was changed just now");
         Local::Done(Ok(self.found(&seen, None)))
     }
 
@@ -567,13 +589,13 @@ impl State {
         size_min: u64,
         mode: CommitMode,
     ) -> Option<Attributes> {
-        let tablet = self.delegations.born.get(&node)?.tablet;
+        let tablet = self.delegations.ours.get(&node).filter(|ours| ours.made_here)?.tablet;
         if !self.still_lent(tablet) {
             return None;
         }
         let now = self.lent_now(tablet);
-        let born = self.delegations.born.get_mut(&node)?;
-        let attributes = &mut born.attributes;
+        let ours = self.delegations.ours.get_mut(&node)?;
+        let attributes = &mut ours.attributes;
         let base = if mode == CommitMode::Append { attributes.size } else { 0 };
         let end =
             extents.iter().map(|extent| extent.file_offset + u64::from(extent.length)).max().unwrap_or(0);
@@ -581,7 +603,7 @@ impl State {
         attributes.space += extents.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
         attributes.modified = attributes.modified.max(now);
         touch(attributes, now);
-        let (handle, attributes) = (born.handle, *attributes);
+        let (handle, attributes) = (ours.handle, *attributes);
         let step = Change::Commit { node: handle, extents: extents.to_vec(), size_min, mode };
         self.queue_step(tablet, step);
         Some(attributes)
@@ -595,12 +617,12 @@ impl State {
         read: bool,
         write: bool,
     ) -> Option<Result<Answer, Code>> {
-        let born = self.delegations.born.get(&node)?;
-        let (tablet, token) = (born.tablet, born.token);
+        let ours = self.delegations.ours.get(&node).filter(|ours| ours.made_here)?;
+        let (tablet, token) = (ours.tablet, ours.token);
         if !self.still_lent(tablet) {
             return None;
         }
-        let seen = self.born_seen(node)?;
+        let seen = self.our_node(node)?;
         if seen.attributes.file_type != FileType::Regular || seen.attributes.links == 0 {
             return None;
         }
@@ -617,16 +639,17 @@ impl State {
 
     /// The target of a symbolic link that was made here.
     pub(crate) fn link_here(&self, node: NodeId) -> Option<Vec<u8>> {
-        let born = self.delegations.born.get(&node)?;
-        (born.attributes.file_type == FileType::Symlink).then(|| born.target.clone())
+        let ours = self.delegations.ours.get(&node).filter(|ours| ours.made_here)?;
+        (ours.attributes.file_type == FileType::Symlink).then(|| ours.target.clone())
     }
 
     /// A node of ours that its home was told is open is so no more: its home hears of that with the other steps. Whether it is ours.
     pub(crate) fn release_here(&mut self, node: NodeId) -> bool {
-        let Some(born) = self.delegations.born.get(&node) else { return false };
-        let (handle, tablet, unlinked) = (born.handle, born.tablet, born.attributes.links == 0);
+        let ours = self.delegations.ours.get(&node).filter(|ours| ours.made_here);
+        let Some(ours) = ours else { return false };
+        let (handle, tablet, unlinked) = (ours.handle, ours.tablet, ours.attributes.links == 0);
         if unlinked {
-            self.delegations.born.remove(&node);
+            self.delegations.ours.remove(&node);
             self.files.forget(node);
         }
         if self.still_lent(tablet) {

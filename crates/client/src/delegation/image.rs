@@ -1,12 +1,13 @@
 //! A delegated directory as it is here.
 
-use bearing_proto::client::{DirectoryView, Handle, ListedEntry};
+use bearing_proto::client::Handle;
+use bearing_proto::delegation::{LentDirectory, LentEntry};
 use bearing_proto::grant::GrantBody;
-use bearing_types::{Attributes, Block, Cookie, FileType, Name, NameHash, Wall};
+use bearing_types::{Attributes, Block, Cookie, FileType, Mono, Name, NameHash, Wall};
 use std::collections::BTreeMap;
 
 /// What one entry adds to its directory's size, in bytes: as servers count.
-const ENTRY_BYTES: u64 = 32;
+pub(super) const ENTRY_BYTES: u64 = 32;
 
 /// See the module.
 #[derive(Debug)]
@@ -18,6 +19,10 @@ pub(crate) struct LocalDirectory {
     pub extended: bool,
     pub entries: BTreeMap<Cookie, LocalEntry>,
     pub tablet: Block,
+    /// Since when it is ours.
+    pub since: Mono,
+    /// When something was decided in it last.
+    pub used: Mono,
     /// It is about to be given back: the kernel may keep nothing of it.
     pub draining: bool,
 }
@@ -41,9 +46,10 @@ pub(crate) enum Place {
 }
 
 impl LocalDirectory {
-    pub fn new(view: DirectoryView, entries: Vec<ListedEntry>, tablet: Block) -> LocalDirectory {
-        let kept = |entry: ListedEntry| {
-            let ListedEntry { cookie, name, node, file_type, .. } = entry;
+    pub fn new(lent: LentDirectory, tablet: Block, now: Mono) -> LocalDirectory {
+        let LentDirectory { view, entries } = lent;
+        let kept = |entry: LentEntry| {
+            let LentEntry { cookie, name, node, file_type, .. } = entry;
             (cookie, LocalEntry { name, node, file_type })
         };
         LocalDirectory {
@@ -54,6 +60,8 @@ impl LocalDirectory {
             extended: view.node.extended,
             entries: entries.into_iter().map(kept).collect(),
             tablet,
+            since: now,
+            used: now,
             draining: false,
         }
     }

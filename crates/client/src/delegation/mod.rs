@@ -1,7 +1,7 @@
 //! Directories that are delegated to this client: it decides in them by itself and sends what it decided as steps, in order and in batches.
 //!
-//! Invariants: a directory is here whole (all its entries) or not at all; a node *born* here is known to nobody else, and reached through a delegated directory
-//! only; all steps of a tablet are one queue, of which a prefix is stable at its owner; nothing is served past the end of the tablet's lease: what
+//! Invariants: a directory is here whole (all its entries) or not at all; a node that is *ours* was made here, or lent with the directory that names it: it is
+//! reached through a delegated directory only; all steps of a tablet are one queue, of which a prefix is stable at its owner; nothing is served past the end of the tablet's lease: what
 //! was not sent by then is lost, and told to whoever asks for stability. A directory is given back only when its steps are done, and while
 //! one is being asked for or given back, operations in it wait for servers, never for this client's kernel.
 
@@ -12,11 +12,12 @@ mod take;
 
 use crate::hub::{Hub, State};
 use crate::task::{Promise, promise};
-use bearing_proto::client::Handle;
+use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::delegation::{Change, LentIds, Step};
 use bearing_proto::grant::WriteToken;
-use bearing_types::{Attributes, Block, Code, Mono, NodeId, Sequence, Wall};
+use bearing_types::{Attributes, Block, Code, FileType, Mono, NodeId, Sequence, Wall};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 pub(crate) use decide::{End, Local};
 pub(crate) use image::LocalDirectory;
@@ -26,7 +27,7 @@ pub(crate) use image::LocalDirectory;
 pub(crate) struct Delegations {
     tablets: BTreeMap<Block, Lent>,
     directories: BTreeMap<NodeId, LocalDirectory>,
-    born: BTreeMap<NodeId, Born>,
+    ours: BTreeMap<NodeId, Ours>,
     /// Directories that are delegated to us, but their homes decide for now what happens in them: as they were here when that began. Their owner lets
     /// nobody else in without calling them back, so the kernel may keep what it knows of them.
     suspended: BTreeMap<NodeId, LocalDirectory>,
@@ -67,12 +68,16 @@ struct Lent {
     waiting_for_ids: Vec<Promise<()>>,
 }
 
-/// A node that was made here and is known to nobody else.
+/// A node that is decided of here.
 #[derive(Debug)]
-struct Born {
+struct Ours {
     handle: Handle,
     attributes: Attributes,
+    extended: bool,
+    /// Where a symbolic link leads.
     target: Vec<u8>,
+    /// Nobody else knows of it. Otherwise it was lent, and whatever is not said by its attributes its home says, as of any other node.
+    made_here: bool,
     tablet: Block,
     /// The right to write it where it is not ours alone any more.
     token: Option<WriteToken>,
@@ -83,15 +88,19 @@ struct Born {
 struct Worth {
     changes: u32,
     not_before: Mono,
+    /// How long it is let alone when it is called back soon.
+    pause: Duration,
 }
 
+/// A directory in which nothing was decided for so long is not being worked on.
+const IDLE: Duration = Duration::from_millis(50);
 /// Directories whose changes are counted.
 const WORTH_MAX: usize = 4096;
 
 impl Delegations {
-    /// Whether a node was made here and nobody else knows of it.
-    pub fn is_born(&self, node: NodeId) -> bool {
-        self.born.contains_key(&node)
+    /// Whether a node is decided of here.
+    pub fn is_our_node(&self, node: NodeId) -> bool {
+        self.ours.contains_key(&node)
     }
 
     /// A tablet that has not done all steps yet that name a node.
@@ -123,6 +132,31 @@ impl Delegations {
     /// Whether its owner holds a directory for us, whoever decides in it.
     pub fn is_lent(&self, directory: NodeId) -> bool {
         self.holds(directory) || self.suspended.contains_key(&directory)
+    }
+
+    fn image(&self, directory: NodeId) -> Option<&LocalDirectory> {
+        self.directories.get(&directory).or(self.suspended.get(&directory))
+    }
+
+    fn image_mut(&mut self, directory: NodeId) -> Option<&mut LocalDirectory> {
+        self.directories.get_mut(&directory).or(self.suspended.get_mut(&directory))
+    }
+
+    /// A directory, and all below it that are ours and in which nothing was decided for a moment, parents first.
+    fn idle_below(&self, directory: NodeId, tablet: Block, now: Mono) -> Vec<NodeId> {
+        let mut found = vec![directory];
+        let mut seen = 0;
+        while let Some(image) = found.get(seen).and_then(|directory| self.image(*directory)) {
+            seen += 1;
+            let below = image.entries.values().filter(|entry| entry.file_type == FileType::Directory);
+            let idle = |node: &NodeId| {
+                let image = self.directories.get(node);
+                let image = image.filter(|image| image.tablet == tablet && !image.draining);
+                !self.is_moving(*node) && image.is_some_and(|image| now.since(image.used) >= IDLE)
+            };
+            found.extend(below.map(|entry| entry.node.node).filter(idle));
+        }
+        found
     }
 
     /// Whether something of a tablet is lent to us.
@@ -176,6 +210,13 @@ impl Lent {
 }
 
 impl State {
+    /// Something changed that may be leased to us: what was leased before, or is leased by answers on their way, is not so any more.
+    fn drop_leases(&mut self, keys: &[LeaseKey]) {
+        self.cache.forget(keys);
+        self.leases.recall_keys(keys);
+        self.prune_leases();
+    }
+
     /// Puts a step into the queue of its tablet. Gives what was decided when.
     fn queue_step(&mut self, tablet: Block, change: Change) -> Sequence {
         let sequence = self.requests.take_number();

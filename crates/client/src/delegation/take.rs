@@ -1,26 +1,34 @@
 //! Asking for directories, giving them back, losing them.
 
-use super::image::LocalDirectory;
-use super::{Delegations, Lent, WORTH_MAX, Worth};
+use super::image::{ENTRY_BYTES, LocalDirectory};
+use super::{Lent, Ours, WORTH_MAX, Worth};
 use crate::event::{Command, Invalidation, Note, Target, Transport};
 use crate::hub::{Hub, State};
 use crate::lease::Stamp;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
-use bearing_proto::delegation::DelegationView;
+use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode};
 use bearing_types::{Block, Code, Mono, NodeId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Changes of a directory after which it is asked for.
 const WORTH_ASKING: u32 = 2;
-/// A directory that was refused, or called back, is not asked for so long.
-const NOT_AGAIN: Duration = Duration::from_secs(3);
+/// Entries that are worth one change more.
+const ENTRIES_A_CHANGE: u64 = 128;
+/// A directory that was refused is not asked for so long.
+const REFUSED: Duration = Duration::from_secs(1);
+/// One that was called back is not asked for so long; for twice as long each time that it was called back soon.
+const CALLED_BACK: Duration = Duration::from_millis(100);
+const CALLED_BACK_MAX: Duration = Duration::from_secs(3);
+/// Called back within this time, it was hardly worth asking for.
+const SOON: Duration = Duration::from_secs(1);
 /// A directory in which something happened that its home had to decide is not taken again for so long.
 const SUSPENDED: Duration = Duration::from_millis(300);
 
 impl State {
     /// A change of ours in a directory that is not delegated went well. Whether to ask for it now.
+    /// A large one takes longer to come over, so more has to happen in it.
     pub fn is_worth_delegating(&mut self, directory: NodeId) -> bool {
         if !self.config.delegates || self.delegations.is_moving(directory) {
             return false;
@@ -29,28 +37,49 @@ impl State {
         if worth.len() >= WORTH_MAX {
             worth.clear();
         }
-        let known = worth.entry(directory).or_insert(Worth { changes: 0, not_before: Mono::ZERO });
+        let known = worth.entry(directory).or_insert(Worth {
+            changes: 0,
+            not_before: Mono::ZERO,
+            pause: CALLED_BACK,
+        });
         known.changes += 1;
+        let cached = self.cache.directory(directory, self.now.mono);
+        let entries = cached.map_or(0, |cached| cached.view.node.attributes.size / ENTRY_BYTES);
+        let wanted = WORTH_ASKING.max(u32::try_from(entries / ENTRIES_A_CHANGE).unwrap_or(u32::MAX));
         // Not while another change is on its way: it could be missing in what is lent.
         let quiet = !self.leases.is_changing(LeaseKey::Content(directory));
-        known.changes >= WORTH_ASKING && self.now.mono >= known.not_before && quiet
+        known.changes >= wanted && self.now.mono >= known.not_before && quiet
     }
 
     fn not_again(&mut self, directory: NodeId, pause: Duration) {
         let not_before = self.now.mono.after(pause);
-        self.delegations.worth.insert(directory, Worth { changes: 0, not_before });
+        let before = self.delegations.worth.get(&directory).map_or(CALLED_BACK, |worth| worth.pause);
+        self.delegations.worth.insert(directory, Worth { changes: 0, not_before, pause: before });
+    }
+
+    /// A directory that was ours since then is called back.
+    fn not_soon_again(&mut self, directory: NodeId, since: Mono) {
+        let soon = self.now.mono.since(since) < SOON;
+        let worth = self.delegations.worth.get(&directory);
+        let pause = worth.filter(|_| soon).map_or(CALLED_BACK, |worth| worth.pause);
+        self.not_again(directory, pause);
+        if let Some(worth) = self.delegations.worth.get_mut(&directory) {
+            worth.pause = (pause * 2).min(CALLED_BACK_MAX);
+        }
     }
 
     fn take_delegation(&mut self, lent: DelegationView, tablet: Block, incarnation: u64, stamp: &Stamp) {
         let Some(until) = self.lease_end(stamp.sent, lent.lease) else { return };
-        let handle = lent.view.node.node;
-        // Recalled before it came: then it is as if it had never been lent.
-        if !self.leases.may_take(LeaseKey::Delegation(handle.node), handle.home, stamp) {
-            return;
-        }
         // What it would have joined was lost meanwhile, or another one came first.
         let present = self.delegations.tablets.get(&tablet).map(|lent| lent.incarnation);
         if present.is_some_and(|present| present != incarnation) {
+            return;
+        }
+        let mut directories = lent.directories.into_iter();
+        let Some(asked) = directories.next() else { return };
+        let handle = asked.view.node.node;
+        // Recalled before it came: then it is as if it had never been lent.
+        if !self.leases.may_take(LeaseKey::Delegation(handle.node), handle.home, stamp) {
             return;
         }
         let now = self.now.mono;
@@ -74,12 +103,47 @@ impl State {
         known.until = known.until.max(until);
         known.ids.push_back((lent.ids, 0));
         self.delegations.suspended.remove(&handle.node);
-        self.delegations
-            .directories
-            .insert(handle.node, LocalDirectory::new(lent.view, lent.entries, tablet));
-        self.cache.forget(&[LeaseKey::Content(handle.node)]);
-        self.counters.delegations += 1;
+        self.take_directory_lent(asked, tablet, stamp);
+        for below in directories {
+            // What is not taken is answered for when it is called back.
+            if self.may_take_directory(below.view.node.node, stamp) {
+                self.take_directory_lent(below, tablet, stamp);
+            }
+        }
         self.step("delegation taken");
+    }
+
+    /// Whether a directory that was lent with another is as it was when that was asked for. Otherwise its home goes on to decide in it.
+    fn may_take_directory(&self, directory: Handle, stamp: &Stamp) -> bool {
+        let Handle { node, home } = directory;
+        let known = self.delegations.is_lent(node) || self.delegations.is_moving(node);
+        let keys = [LeaseKey::Delegation(node), LeaseKey::Content(node)];
+        !known && keys.iter().all(|key| self.leases.may_take(*key, home, stamp))
+    }
+
+    fn take_directory_lent(&mut self, lent: LentDirectory, tablet: Block, stamp: &Stamp) {
+        let (directory, now) = (lent.view.node.node.node, self.now.mono);
+        for entry in &lent.entries {
+            let Some(node) = entry.lent else { continue };
+            self.take_node_lent(entry.node, node, tablet, stamp);
+        }
+        self.delegations.directories.insert(directory, LocalDirectory::new(lent, tablet, now));
+        self.drop_leases(&[LeaseKey::Content(directory)]);
+        self.counters.delegations += 1;
+    }
+
+    /// A node is ours if nothing happened to it since the directory was asked for and nothing of it is open.
+    fn take_node_lent(&mut self, handle: Handle, lent: LentNode, tablet: Block, stamp: &Stamp) {
+        let node = handle.node;
+        let unchanged = self.leases.may_take(LeaseKey::File(node), handle.home, stamp);
+        if !unchanged || self.files.is_in_use(node) || self.delegations.is_our_node(node) {
+            return;
+        }
+        let LentNode { attributes, extended } = lent;
+        let (target, token) = (Vec::new(), None);
+        let ours = Ours { handle, attributes, extended, target, made_here: false, tablet, token };
+        self.delegations.ours.insert(node, ours);
+        self.drop_leases(&[LeaseKey::File(node)]);
     }
 
     /// The lease of a tablet is over, or its owner refused steps: what was not done is lost, and nothing of it is served.
@@ -104,12 +168,12 @@ impl State {
             kernel.extend(self.drop_image(directory));
             self.delegations.moved(directory);
         }
-        let born: Vec<NodeId> = {
-            let of = self.delegations.born.iter().filter(|(_, born)| born.tablet == tablet);
+        let nodes: Vec<NodeId> = {
+            let of = self.delegations.ours.iter().filter(|(_, ours)| ours.tablet == tablet);
             of.map(|(node, _)| *node).collect()
         };
-        for node in born {
-            self.delegations.born.remove(&node);
+        for node in nodes {
+            self.delegations.ours.remove(&node);
             self.files.lose(node);
             kernel.push(Invalidation::Node { node });
         }
@@ -135,8 +199,8 @@ impl State {
         let tablet = image.tablet;
         let named = image.entries.values().map(|entry| entry.node.node);
         // Unlinked ones have no directory any more; they are let go by their home like any other.
-        let unlinked = self.delegations.born.iter();
-        let unlinked = unlinked.filter(|(_, born)| born.tablet == tablet && born.attributes.links == 0);
+        let unlinked = self.delegations.ours.iter();
+        let unlinked = unlinked.filter(|(_, ours)| ours.tablet == tablet && ours.attributes.links == 0);
         let nodes: Vec<NodeId> = named.chain(unlinked.map(|(node, _)| *node)).collect();
         for node in nodes {
             self.publish(node);
@@ -145,8 +209,9 @@ impl State {
 
     /// A node is like any other from now on.
     pub(super) fn publish(&mut self, node: NodeId) {
-        let Some(born) = self.delegations.born.remove(&node) else { return };
-        self.files.published(node, born.token, self.now.mono);
+        let Some(ours) = self.delegations.ours.remove(&node) else { return };
+        self.drop_leases(&[LeaseKey::File(node)]);
+        self.files.published(node, ours.token, self.now.mono);
         self.plan_renewal(node);
     }
 }
@@ -187,7 +252,7 @@ impl Hub {
                         state.take_delegation(*lent, tablet, incarnation, &answered.stamp);
                     }
                 }
-                _ => state.not_again(directory.node, NOT_AGAIN),
+                _ => state.not_again(directory.node, REFUSED),
             }
             state.delegations.moved(directory.node);
         });
@@ -208,12 +273,13 @@ impl Hub {
             Some(tablet)
         });
         let Some(tablet) = tablet else { return };
-        self.write_out_born(tablet).await;
+        self.write_out_tablet(tablet).await;
         // If that fails it is lost, and not ours any more either.
         let _ = self.flush_steps(tablet).await;
         self.with(|state| {
             state.publish_entries(directory);
             if let Some(image) = state.delegations.directories.remove(&directory) {
+                state.drop_leases(&[LeaseKey::Content(directory)]);
                 state.delegations.suspended.insert(directory, image);
             }
             state.step("delegation suspended");
@@ -227,39 +293,54 @@ impl Hub {
         forgotten.await;
     }
 
-    /// Gives a directory back.
-    async fn give_back(&self, directory: NodeId) {
-        self.suspend(directory).await;
-        let tablet = self.with(|state| {
-            let image = state.delegations.suspended.get(&directory)?;
-            let tablet = image.tablet;
-            state.delegations.tablets.get_mut(&tablet)?.returned.push(directory);
-            state.not_again(directory, NOT_AGAIN);
-            Some(tablet)
+    /// Gives directories of one tablet back.
+    async fn give_back(&self, tablet: Block, directories: &[NodeId]) {
+        for directory in directories {
+            self.suspend(*directory).await;
+        }
+        let returned = self.with(|state| {
+            let suspended = |directory: &&NodeId| state.delegations.suspended.contains_key(directory);
+            let returned: Vec<NodeId> = directories.iter().filter(suspended).copied().collect();
+            for directory in &returned {
+                let since = state.delegations.image(*directory).map_or(Mono::ZERO, |image| image.since);
+                state.not_soon_again(*directory, since);
+            }
+            if let Some(lent) = state.delegations.tablets.get_mut(&tablet) {
+                lent.returned.extend(&returned);
+            }
+            returned
         });
-        if let Some(tablet) = tablet {
+        if !returned.is_empty() {
             let _ = self.flush_steps(tablet).await;
         }
         self.with(|state| {
-            state.delegations.suspended.remove(&directory);
+            for directory in &returned {
+                state.delegations.suspended.remove(directory);
+            }
             state.step("delegation given back");
         });
     }
 
-    /// Somebody else wants a directory. First the kernel forgets it, while operations in it go on; then nothing more is decided here.
+    /// Somebody else wants a directory. First the kernel forgets it, while operations in it go on; then nothing more is decided here. What lies below it and
+    /// is not being worked on goes with it: whoever looks here is about to look there.
     pub(crate) async fn called_back(self, from: Target, answer: Recalled, directory: NodeId) {
         self.settled(directory).await;
-        let kernel = self.with(|state| {
-            let Delegations { directories, suspended, .. } = &mut state.delegations;
-            let image = directories.get_mut(&directory).or(suspended.get_mut(&directory))?;
-            image.draining = true;
-            let kernel = kernel_of(image);
-            Some(state.invalidate_and_tell(kernel))
+        let given = self.with(|state| {
+            let tablet = state.delegations.image(directory)?.tablet;
+            let given = state.delegations.idle_below(directory, tablet, state.now.mono);
+            let mut kernel = Vec::new();
+            for directory in &given {
+                if let Some(image) = state.delegations.image_mut(*directory) {
+                    image.draining = true;
+                    kernel.extend(kernel_of(image));
+                }
+            }
+            Some((tablet, given, state.invalidate_and_tell(kernel)))
         });
-        if let Some(forgotten) = kernel {
+        if let Some((tablet, given, forgotten)) = given {
             forgotten.await;
             if !self.with(|state| state.config.answers_before_steps()) {
-                self.give_back(directory).await;
+                self.give_back(tablet, &given).await;
             }
         }
         self.with(|state| {
@@ -274,11 +355,11 @@ impl Hub {
     }
 
     /// Makes what was written to files that were made here part of them, as steps.
-    async fn write_out_born(&self, tablet: Block) {
+    async fn write_out_tablet(&self, tablet: Block) {
         let dirty = self.with(|state| {
-            let born = state.delegations.born.iter().filter(|(_, born)| born.tablet == tablet);
+            let ours = state.delegations.ours.iter().filter(|(_, ours)| ours.tablet == tablet);
             let dirty: Vec<NodeId> =
-                born.map(|(node, _)| *node).filter(|node| state.files.is_dirty(*node)).collect();
+                ours.map(|(node, _)| *node).filter(|node| state.files.is_dirty(*node)).collect();
             dirty
         });
         for node in dirty {

@@ -180,6 +180,13 @@ impl Files {
         self.opening.contains_key(&node) || self.files.get(&node).is_some_and(|file| file.opens > 0)
     }
 
+    /// Whether anything is known of a file beyond its attributes.
+    pub fn is_in_use(&self, node: NodeId) -> bool {
+        self.opening.contains_key(&node)
+            || self.releasing.contains_key(&node)
+            || self.files.contains_key(&node)
+    }
+
     /// The open files whose homes lie in a block.
     pub fn open_in(&self, block: Block) -> Vec<NodeId> {
         let open = self.files.iter().filter(|(_, file)| file.opens > 0);

@@ -70,7 +70,8 @@ impl Hub {
     /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.
     pub(super) async fn validate(&self, node: NodeId) -> Result<(), Code> {
         let stale = self.with(|state| {
-            let leased = state.delegations.is_born(node) || state.cache.node(node, state.now.mono).is_some();
+            let leased =
+                state.delegations.is_our_node(node) || state.cache.node(node, state.now.mono).is_some();
             let file = state.files.files.get(&node)?;
             let young = state.now.mono.since(file.validated) <= state.config.file_lateness
                 && file.validated > Mono::ZERO;

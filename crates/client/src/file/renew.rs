@@ -57,7 +57,7 @@ impl State {
             Some(Stage::Planned(due, _)) => self.timers.cancel(due, Timer::Renewal(node)),
             None => {}
         }
-        if !self.files.is_opened(node) || self.delegations.is_born(node) {
+        if !self.files.is_opened(node) || self.delegations.is_our_node(node) {
             self.files.renewals.by_node.remove(&node);
             return;
         }

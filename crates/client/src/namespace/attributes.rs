@@ -22,7 +22,7 @@ impl Hub {
     /// Attributes of a node that is no directory.
     pub(super) async fn file_found(&self, node: Handle) -> Result<Found, Code> {
         let cached = self.with(|state| {
-            if let Some(seen) = state.born_seen(node.node) {
+            if let Some(seen) = state.our_node(node.node) {
                 return Some(state.found(&seen, None));
             }
             let seen = state.cache.node(node.node, state.now.mono)?;

@@ -24,6 +24,10 @@ impl Hub {
 
     /// A directory's grant and attributes. What was asked for within an operation is good for that operation, leased or not.
     pub(crate) async fn directory(&self, handle: Handle, freshness: Freshness) -> Result<Directory, Code> {
+        if freshness == Freshness::Asked {
+            // Its home did not take what is known here; so it decides.
+            Box::pin(self.suspend(handle.node)).await;
+        }
         self.settled(handle.node).await;
         if let Some(ours) = self.with(|state| state.local_directory(handle.node)) {
             return Ok(ours);

@@ -75,8 +75,8 @@ impl State {
     /// The attributes of a node of which a lease says that it has no extended ones.
     fn without_xattrs(&mut self, node: Handle, file_type: FileType) -> Option<Attributes> {
         let now = self.now.mono;
-        if let Some(seen) = self.born_seen(node.node) {
-            return Some(seen.attributes);
+        if let Some(seen) = self.our_node(node.node) {
+            return (!seen.extended).then_some(seen.attributes);
         }
         if let Some(ours) = self.local_directory(node.node) {
             let seen = ours.view.node;

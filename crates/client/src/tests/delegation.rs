@@ -4,7 +4,7 @@ use super::world::*;
 use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, LeaseKey, LeaseMs, Request};
-use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepDone, StepsDone};
+use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentIds, Step, StepDone, StepsDone};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
@@ -36,8 +36,7 @@ fn with_root() -> World {
     assert_eq!(directory, root());
     let key = Key::new([9; 32]);
     let lent = DelegationView {
-        view: root_view(0),
-        entries: Vec::new(),
+        directories: vec![LentDirectory { view: root_view(0), entries: Vec::new() }],
         lease: LeaseMs(10_000),
         ids: LentIds::sign(NodeId(1000), 100, SESSION, &key),
         now: Wall(5_000_000_000),

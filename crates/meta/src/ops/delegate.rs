@@ -1,41 +1,153 @@
-//! Lends a directory to its only writer. Everything that others hold of its content is recalled before; while it is lent, whoever else looks into it has it
-//! called back first (`delegations.rs`).
+//! Lends a directory to its only writer, with what is in it: files that nobody else has open, and further directories, as far as a reply goes. All that
+//! others hold of it is recalled before; while it is lent, whoever else looks into it, or for one of the nodes, has it called back first (`delegations.rs`).
 
 use crate::key::Key;
 use crate::namespace;
 use crate::ops::list;
-use crate::record::{Holder, Record};
+use crate::record::{Delegated, Holder, NameEntry, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
-use bearing_proto::delegation::DelegationView;
-use bearing_types::Code;
+use bearing_proto::delegation::{DelegationView, LentDirectory, LentEntry, LentNode};
+use bearing_types::{Code, Cookie, FileType, NodeId, SessionId};
+
+/// Entries of directories that are lent with the one that was asked for.
+const BELOW_MAX: usize = 1024;
+
+/// A directory that may be lent, and all that is in it.
+struct Whole {
+    node: NodeId,
+    record: NodeRecord,
+    entries: Vec<(Cookie, NameEntry)>,
+}
 
 pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decide<Body> {
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
     let record = view.node_at(handle)?;
-    let directory = record.directory()?;
-    let elsewhere = directory.fragments.iter().any(|block| !view.tablet.covers(*block));
+    record.directory()?;
     let held = view.delegations.get(&handle.node).is_some_and(|holder| holder.session != session);
-    // Two who take turns get nothing: it would come and go with every change.
-    let resting = !view.leases.may_delegate(handle.node, session, view.now.mono);
-    // Who holds it decides alone, and knows permission bits only.
-    let listed = !record.acls.is_empty();
-    if elsewhere || held || resting || listed || !view.tablet.covers(directory.seat.name_block) {
+    if held || !may_be_lent(view, handle.node, &record, session) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
-    let entries = list::all(view, handle.node, view.config.delegated_entries_max)?;
+    let entries = list::names(view, handle.node, view.config.delegated_entries_max)?;
     let entries = entries.ok_or(Stop::Refuse(Code::Unsupported))?;
+    prefetch(view, &entries)?;
+    let mut lent = vec![Whole { node: handle.node, record, entries }];
+    add_what_is_below(view, session, &mut lent)?;
     let ids = view.lend_ids(session)?;
-    view.put(Key::Delegation(handle.node), Record::Delegation(Holder { session, incarnation }));
+    let holder = Holder { session, incarnation };
     view.changes(LeaseKey::Content(handle.node));
-    let shown = namespace::directory_view(view, handle.node, &record)?;
-    Ok(Body::Delegation(Box::new(DelegationView {
-        view: shown,
-        entries,
-        lease: life(view),
-        ids,
-        now: view.now.wall,
-    })))
+    let directories = lent.into_iter().map(|whole| lend(view, holder, whole)).collect::<Decide<Vec<_>>>()?;
+    let (lease, now) = (life(view), view.now.wall);
+    Ok(Body::Delegation(Box::new(DelegationView { directories, lease, ids, now })))
+}
+
+/// Whether a directory could be lent, if it is not.
+fn may_be_lent(view: &View, node: NodeId, record: &NodeRecord, session: SessionId) -> bool {
+    let Ok(directory) = record.directory() else { return false };
+    let elsewhere = directory.fragments.iter().any(|block| !view.tablet.covers(*block));
+    // Two who take turns get nothing: it would come and go with every change.
+    let resting = !view.leases.may_delegate(node, session, view.now.mono);
+    // Who holds it decides alone, and knows permission bits only.
+    let listed = !record.acls.is_empty();
+    !elsewhere && !resting && !listed && view.tablet.covers(directory.seat.name_block)
+}
+
+/// Directories in those that are lent, and so on, as long as there are not too many entries. One load for each level.
+fn add_what_is_below(view: &mut View, session: SessionId, lent: &mut Vec<Whole>) -> Decide<()> {
+    let mut left = BELOW_MAX;
+    let mut seen = 0;
+    while seen < lent.len() {
+        let below: Vec<NodeId> = lent[seen..].iter().flat_map(|whole| directories_of(view, whole)).collect();
+        seen = lent.len();
+        let mut next = Vec::new();
+        let mut missing = false;
+        for node in below.into_iter().take(left) {
+            let Some(record) = at_hand(view, node) else { continue };
+            if view.delegations.contains_key(&node) || !may_be_lent(view, node, &record, session) {
+                continue;
+            }
+            match list::names(view, node, BELOW_MAX) {
+                Ok(Some(entries)) => next.push(Whole { node, record, entries }),
+                Ok(None) | Err(Stop::Locked(_)) => {}
+                Err(Stop::Need) => missing = true,
+                Err(other) => return Err(other),
+            }
+        }
+        if missing {
+            return Err(Stop::Need);
+        }
+        next.retain(|whole| {
+            let size = 1 + whole.entries.len();
+            let fits = size <= left;
+            left -= if fits { size } else { 0 };
+            fits
+        });
+        let entries: Vec<(Cookie, NameEntry)> =
+            next.iter().flat_map(|whole| whole.entries.iter().cloned()).collect();
+        prefetch(view, &entries)?;
+        lent.extend(next);
+    }
+    Ok(())
+}
+
+fn directories_of(view: &View, whole: &Whole) -> Vec<NodeId> {
+    let directories = whole.entries.iter().map(|(_, entry)| entry);
+    let directories = directories.filter(|entry| entry.file_type == FileType::Directory);
+    directories.filter(|entry| view.tablet.contains(entry.node.home)).map(|entry| entry.node.node).collect()
+}
+
+/// The nodes that are at home here, and what their sizes need.
+fn prefetch(view: &mut View, entries: &[(Cookie, NameEntry)]) -> Decide<()> {
+    let here = entries.iter().map(|(_, entry)| entry).filter(|entry| view.tablet.contains(entry.node.home));
+    let keys: Vec<Key> = here
+        .flat_map(|entry| {
+            let node = entry.node.node;
+            let fragment = (entry.file_type == FileType::Directory).then_some(Key::Fragment(node));
+            std::iter::once(Key::Node(node)).chain(fragment)
+        })
+        .collect();
+    view.prefetch(&keys)
+}
+
+/// A node that is neither locked nor gone.
+fn at_hand(view: &mut View, node: NodeId) -> Option<NodeRecord> {
+    view.node(node).ok().flatten()
+}
+
+/// Notes that a directory is lent, and shows it.
+fn lend(view: &mut View, holder: Holder, whole: Whole) -> Decide<LentDirectory> {
+    let Whole { node: directory, record, entries } = whole;
+    let mut nodes = Vec::new();
+    let mut shown = Vec::with_capacity(entries.len());
+    for (cookie, NameEntry { name, node, file_type }) in entries {
+        view.reserves(LeaseKey::Name(directory, cookie.hash()));
+        let lent =
+            if file_type == FileType::Directory { None } else { lent_node(view, holder.session, node) };
+        if lent.is_some() {
+            nodes.push(node.node);
+        }
+        shown.push(LentEntry { cookie, name, node, file_type, lent });
+    }
+    view.reserves(LeaseKey::Access(directory));
+    view.reserves(LeaseKey::Content(directory));
+    let delegated = Delegated { holder, nodes };
+    view.put(Key::Delegation(directory), Record::Delegation(Box::new(delegated)));
+    Ok(LentDirectory { view: namespace::directory_view(view, directory, &record)?, entries: shown })
+}
+
+/// A node that only this name leads to and only this session uses.
+fn lent_node(view: &mut View, session: SessionId, node: Handle) -> Option<LentNode> {
+    if !view.tablet.contains(node.home) {
+        return None;
+    }
+    let record = at_hand(view, node.node)?;
+    if record.attributes.links != 1 || !record.acls.is_empty() {
+        return None;
+    }
+    // Whoever only may have it open says that it has not when it is asked for its lease.
+    view.reserves(LeaseKey::File(node.node));
+    let shared = view.openers(node.node).iter().any(|opener| *opener != session);
+    (!shared).then(|| LentNode { attributes: record.attributes, extended: record.is_extended() })
 }
 
 /// How long delegations may be used from now.

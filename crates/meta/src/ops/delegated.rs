@@ -6,7 +6,7 @@ use super::{
 };
 use crate::key::Key;
 use crate::namespace;
-use crate::record::{Holder, Record};
+use crate::record::{Delegated, Holder, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone};
@@ -98,7 +98,8 @@ fn take(view: &mut View, mine: Holder, ids: &[LentIds], change: &Change) -> Deci
             expect(view, ids, *node)?;
             let (entry, _) = make_directory::make(view, &grant, who, name, *mode)?;
             view.require(entry.node.home)?;
-            view.put(Key::Delegation(*node), Record::Delegation(mine));
+            let delegated = Delegated { holder: mine, nodes: Vec::new() };
+            view.put(Key::Delegation(*node), Record::Delegation(Box::new(delegated)));
             Ok(Some(*node))
         }
         Change::Unlink { directory, who, name, node, keep_open } => {

@@ -41,12 +41,15 @@ pub(crate) fn decide(
     Ok(Body::List { entries, next })
 }
 
-/// All entries of a directory that lies in this tablet alone; `None` if there are more than so many.
-pub(super) fn all(view: &mut View, directory: NodeId, count_max: usize) -> Decide<Option<Vec<ListedEntry>>> {
+/// All names of a directory that lies in this tablet alone; `None` if there are more than so many.
+pub(super) fn names(
+    view: &mut View,
+    directory: NodeId,
+    count_max: usize,
+) -> Decide<Option<Vec<(Cookie, NameEntry)>>> {
     let keys = Key::Name(directory, NameHash::FIRST, 1)..=Key::Name(directory, NameHash::LAST, u16::MAX);
     let (named, cut) = read_names(view, &keys, count_max)?;
-    let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry));
-    Ok((!cut).then(|| entries.collect()))
+    Ok((!cut).then_some(named))
 }
 
 /// At most so many names, and whether there may be more here. Places that are kept for removed names are no names: however many follow each other,
