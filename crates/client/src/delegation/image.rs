@@ -91,9 +91,10 @@ impl LocalDirectory {
     pub fn remove(&mut self, cookie: Cookie, now: Wall) {
         if let Some(entry) = self.entries.remove(&cookie) {
             if entry.file_type == FileType::Directory {
-                self.attributes.links -= 1;
+                self.attributes.links = self.attributes.links.saturating_sub(1);
             }
-            self.attributes.size -= ENTRY_BYTES;
+            // What a server tells need not fit together.
+            self.attributes.size = self.attributes.size.saturating_sub(ENTRY_BYTES);
         }
         self.touch(now);
     }

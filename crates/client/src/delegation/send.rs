@@ -237,12 +237,9 @@ impl Hub {
             });
             let Some((idle, incarnation)) = idle else { break };
             if idle {
-                if let Some(batch) = self.with(|state| state.next_batch(tablet, true))
-                    && !self.send_batch(tablet, batch).await
-                {
-                    break;
-                }
-                self.clone().send_steps(tablet, incarnation).await;
+                // Not awaited here: its owner may put it off for longer than the lease lasts, and the end of that must not be missed.
+                let hub = self.clone();
+                self.with(|state| state.spawn(hub.renew_once(tablet, incarnation)));
             }
         }
         self.with(|state| {
@@ -257,6 +254,17 @@ impl Hub {
 }
 
 impl Hub {
+    async fn renew_once(self, tablet: Block, incarnation: u64) {
+        let batch = self.with(|state| {
+            let current = state.delegations.is_current(tablet, incarnation);
+            current.then(|| state.next_batch(tablet, true)).flatten()
+        });
+        let Some(batch) = batch else { return };
+        if self.send_batch(tablet, batch).await {
+            self.send_steps(tablet, incarnation).await;
+        }
+    }
+
     /// What was given up may be on its way yet. Its tablet's owner is told to take no more of it; until it says so nothing else is asked there, so that nobody here
     /// sees it missing and then there.
     pub(crate) async fn fence(
@@ -279,6 +287,10 @@ impl Hub {
 
     /// Waits while a position's owner may still take what was given up.
     pub(crate) async fn past_fence(&self, position: Position) {
+        self.with(|state| {
+            let here = state.delegations.tablets.keys().find(|tablet| tablet.contains(position)).copied();
+            here.map(|tablet| state.still_lent(tablet))
+        });
         loop {
             let waiting = self.with(|state| {
                 let mut fenced = state.delegations.fenced.iter_mut();

@@ -2,9 +2,12 @@
 
 use super::world::*;
 use crate::*;
+use bearing_placement::Seat;
 use bearing_proto::Message;
-use bearing_proto::client::{Body, Call, LeaseKey, LeaseMs, Request};
-use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentIds, Step, StepDone, StepsDone};
+use bearing_proto::client::{AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, RenameMode, Request};
+use bearing_proto::delegation::{
+    Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step, StepDone, StepsDone,
+};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
@@ -23,8 +26,13 @@ fn make(text: &str) -> Operation {
     Operation::Create { directory: root(), name: name(text), who: Credentials::ROOT, new, open: false }
 }
 
-/// Two links are made in the root by its home; then the root is delegated.
+/// Two links are made in the root by its home; then the root is delegated, as if they had gone meanwhile.
 fn with_root() -> World {
+    with_root_and(Vec::new(), Vec::new())
+}
+
+/// The root is delegated with these entries, and with directories below it.
+fn with_root_and(entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
     let mut world = delegating();
     world.start(make("a"));
     world.answer_one(Body::Directory(Box::new(root_view(20_000))));
@@ -36,7 +44,7 @@ fn with_root() -> World {
     assert_eq!(directory, root());
     let key = Key::new([9; 32]);
     let lent = DelegationView {
-        directories: vec![LentDirectory { view: root_view(0), entries: Vec::new() }],
+        directories: [vec![LentDirectory { view: root_view(0), entries }], below].concat(),
         lease: LeaseMs(10_000),
         ids: LentIds::sign(NodeId(1000), 100, SESSION, &key),
         now: Wall(5_000_000_000),
@@ -44,6 +52,13 @@ fn with_root() -> World {
     world.reply_done(&asked, Ok(Body::Delegation(Box::new(lent))));
     assert!(world.sent.is_empty());
     world
+}
+
+fn lent(node: Handle, text: &str, file_type: FileType) -> LentEntry {
+    let cookie = Cookie::new(hash_of(text), 1);
+    let attributes = attributes(file_type, 1);
+    let lent = (file_type != FileType::Directory).then_some(LentNode { attributes, extended: false });
+    LentEntry { cookie, name: name(text), node, file_type, lent }
 }
 
 fn steps_of(request: &Request) -> (Vec<Step>, Vec<NodeId>) {
@@ -157,4 +172,86 @@ fn what_is_not_done_when_the_lease_ends_is_lost_and_told_to_the_next_who_syncs()
     let ticket = world.start(lookup("c"));
     world.pass(Duration::from_millis(10));
     assert!(!world.finished.contains_key(&ticket), "nothing of it is served");
+}
+
+#[test]
+fn what_was_lent_with_a_directory_is_renamed_changed_and_removed_without_asking() {
+    let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
+    let ticket = world.start(lookup("old"));
+    assert_eq!(world.found(ticket).node, file(20, "old"));
+    let who = Credentials::ROOT;
+    let ticket = world.start(Operation::Rename {
+        source: root(),
+        source_name: name("old"),
+        target: root(),
+        target_name: name("new"),
+        who: who.clone(),
+        mode: RenameMode::Replace,
+    });
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    let change = AttributeChange { mode: Some(Mode::new(0o600)), ..AttributeChange::default() };
+    let (node, file_type) = (file(20, "old"), FileType::Regular);
+    let set = Operation::SetAttributes { node, file_type, who: who.clone(), change, file: None };
+    let ticket = world.start(set);
+    assert_eq!(world.found(ticket).attributes.mode, Mode::new(0o600));
+    let ticket = world.start(Operation::Unlink { directory: root(), name: name("new"), who });
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    assert!(world.sent.is_empty());
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    let kinds = steps_of(&batch).0;
+    assert!(matches!(kinds[0].change, Change::Rename { .. }), "{kinds:?}");
+    assert!(matches!(kinds[1].change, Change::SetAttributes { .. }), "{kinds:?}");
+    assert!(matches!(kinds[2].change, Change::Unlink { keep_open: false, .. }), "{kinds:?}");
+}
+
+#[test]
+fn a_file_that_was_lent_is_like_any_other_once_it_is_opened() {
+    let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
+    let (node, who) = (file(20, "old"), Credentials::ROOT);
+    world.start(Operation::Open { node, who, read: true, write: true, truncate: false });
+    let (number, forgotten) = world.invalidations.pop().unwrap();
+    assert_eq!(forgotten, [Invalidation::Node { node: NodeId(20) }]);
+    world.step(Event::Invalidated(number));
+    assert!(matches!(world.take_request().call, Call::Open { .. }));
+}
+
+#[test]
+fn directories_below_one_that_is_called_back_go_with_it_if_nothing_happens_in_them() {
+    let seats =
+        ["idle", "busy"].map(|text| root_seat().child(NodeId(30 + text.len() as u64 % 2), hash_of(text)));
+    let seats = [Seat { node: NodeId(30), ..seats[0] }, Seat { node: NodeId(31), ..seats[1] }];
+    let handles = seats.map(|seat| Handle { node: seat.node, home: seat.home });
+    let entries = [(handles[0], "idle"), (handles[1], "busy")];
+    let entries = entries.map(|(node, text)| lent(node, text, FileType::Directory)).to_vec();
+    let below = seats.map(|seat| LentDirectory { view: directory_view(seat, 0), entries: Vec::new() });
+    let mut world = with_root_and(entries, below.to_vec());
+    world.pass(Duration::from_millis(100));
+    let mut made = make("c");
+    if let Operation::Create { directory, .. } = &mut made {
+        *directory = handles[1];
+    }
+    let ticket = world.start(made);
+    world.found(ticket);
+    world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
+    let (number, _) = world.invalidations.pop().unwrap();
+    world.step(Event::Invalidated(number));
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    done(&mut world, &batch);
+    world.pass(Duration::from_millis(3));
+    assert_eq!(steps_of(&world.take_request()).1, [NodeId::ROOT, NodeId(30)]);
+}
+
+#[test]
+fn the_end_of_a_lease_is_not_missed_while_a_batch_is_put_off() {
+    let mut world = with_root();
+    world.pass(Duration::from_millis(3_400));
+    let renewal = world.take_request();
+    world.start(make("c"));
+    done(&mut world, &renewal);
+    for _ in 0..200 {
+        world.pass(Duration::from_millis(100));
+    }
+    assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
 }

@@ -10,9 +10,6 @@ use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentEntry, LentNode};
 use bearing_types::{Code, Cookie, FileType, NodeId, SessionId};
 
-/// Entries of directories that are lent with the one that was asked for.
-const BELOW_MAX: usize = 1024;
-
 /// A directory that may be lent, and all that is in it.
 struct Whole {
     node: NodeId,
@@ -54,7 +51,7 @@ fn may_be_lent(view: &View, node: NodeId, record: &NodeRecord, session: SessionI
 
 /// Directories in those that are lent, and so on, as long as there are not too many entries. One load for each level.
 fn add_what_is_below(view: &mut View, session: SessionId, lent: &mut Vec<Whole>) -> Decide<()> {
-    let mut left = BELOW_MAX;
+    let mut left = view.config.delegated_entries_max;
     let mut seen = 0;
     while seen < lent.len() {
         let below: Vec<NodeId> = lent[seen..].iter().flat_map(|whole| directories_of(view, whole)).collect();
@@ -66,7 +63,7 @@ fn add_what_is_below(view: &mut View, session: SessionId, lent: &mut Vec<Whole>)
             if view.delegations.contains_key(&node) || !may_be_lent(view, node, &record, session) {
                 continue;
             }
-            match list::names(view, node, BELOW_MAX) {
+            match all_in(view, node) {
                 Ok(Some(entries)) => next.push(Whole { node, record, entries }),
                 Ok(None) | Err(Stop::Locked(_)) => {}
                 Err(Stop::Need) => missing = true,
@@ -88,6 +85,17 @@ fn add_what_is_below(view: &mut View, session: SessionId, lent: &mut Vec<Whole>)
         lent.extend(next);
     }
     Ok(())
+}
+
+/// All that is in a directory, if that is not too much.
+fn all_in(view: &mut View, directory: NodeId) -> Decide<Option<Vec<(Cookie, NameEntry)>>> {
+    match view.fragment(directory)? {
+        Some(fragment) if fragment.entries > 0 => {
+            list::names(view, directory, view.config.delegated_entries_max)
+        }
+        // Most directories that many are made of at once are empty.
+        Some(_) | None => Ok(Some(Vec::new())),
+    }
 }
 
 fn directories_of(view: &View, whole: &Whole) -> Vec<NodeId> {
