@@ -8,7 +8,7 @@ use crate::report::{Report, mount_file, supervisor_file};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Tablet;
 use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
-use bearing_server::state::{DaemonState, Phase};
+use bearing_server::state::{ChunkReport, DaemonState, Phase};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ struct View {
     mount: Option<MountView>,
     map_version: Option<u64>,
     tablets: Option<Vec<TabletView>>,
+    /// Of all metadata servers that run.
+    chunks: Option<ChunkReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,7 +100,40 @@ fn look(layout: &Layout, cluster: &Cluster) -> Result<View> {
         mount: mount_view(layout)?,
         map_version,
         tablets: tablets.map(|tablets| tablets.iter().map(tablet_view).collect()),
+        chunks: chunks(layout, cluster),
     })
+}
+
+/// The state of chunks, from what running metadata servers report.
+fn chunks(layout: &Layout, cluster: &Cluster) -> Option<ChunkReport> {
+    let states =
+        cluster.daemons().into_iter().filter_map(|daemon| DaemonState::read(&layout.daemon(daemon.name)));
+    let reports = states.filter(DaemonState::is_alive).filter_map(|state| state.chunks);
+    reports.reduce(|sum, report| ChunkReport {
+        chunks: sum.chunks + report.chunks,
+        sealed: sum.sealed + report.sealed,
+        lacking: sum.lacking + report.lacking,
+        lacking_bytes: sum.lacking_bytes + report.lacking_bytes,
+        damaged: sum.damaged + report.damaged,
+        dead: sum.dead + report.dead,
+        copied_bytes: sum.copied_bytes + report.copied_bytes,
+    })
+}
+
+/// The same for people. Nothing to do is worth no words.
+fn chunk_words(report: &ChunkReport) -> String {
+    let mut words = vec![format!("chunks: {}", report.chunks)];
+    if report.lacking > 0 {
+        let left = report.lacking_bytes;
+        words.push(format!("{} lack copies, {left} bytes left to copy", report.lacking));
+    }
+    if report.damaged > 0 {
+        words.push(format!("{} have a damaged copy", report.damaged));
+    }
+    if report.dead > 0 {
+        words.push(format!("{} are being removed", report.dead));
+    }
+    words.join("; ")
 }
 
 fn complain(error: anyhow::Error) {
@@ -187,6 +222,9 @@ fn print(view: &View) {
             ]);
         }
         println!("\n{table}");
+    }
+    if let Some(report) = &view.chunks {
+        println!("\n{}", chunk_words(report));
     }
     match &view.mount {
         Some(mount) => println!("\nmount: {} ({})", mount.path.display(), mount.state),

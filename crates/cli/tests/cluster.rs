@@ -5,9 +5,11 @@ mod common;
 use bearing_engines_local::RedbCoordinator;
 use bearing_seams::Coordinator;
 use common::{Ran, TestCluster, bearing, kill, wait_for};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -107,6 +109,98 @@ fn a_data_server_whose_disk_fails_says_so_and_another_takes_its_place() {
     fs::rename(&aside, &chunks).unwrap();
     kill([pid]);
     wait_for("it serves again", PATIENCE, || daemon()["state"] == "serving");
+}
+
+/// Changes a setting of a daemon of a cluster that is down.
+fn set(cluster: &TestCluster, daemon: &str, setting: &str, value: u64) {
+    let path = cluster.file(&format!("{daemon}/config.toml"));
+    let text = fs::read_to_string(&path).unwrap();
+    let changed = text.lines().map(|line| match line.split_once(" = ") {
+        Some((name, _)) if name == setting => format!("{setting} = {value}\n"),
+        _ => format!("{line}\n"),
+    });
+    let changed: String = changed.collect();
+    assert_ne!(changed, text, "{setting} is not in {}", path.display());
+    fs::write(&path, changed).unwrap();
+}
+
+#[test]
+fn a_data_server_lost_for_good_hinders_no_writes_and_its_chunks_are_copied_again() {
+    let cluster = TestCluster::new("lost");
+    let dir = cluster.dir();
+    let up =
+        || bearing(&["up", "--detach", "--no-restart", "--metadata", "1", "--data", "3", "--dir", &dir]).ok();
+    up();
+    cluster.down().ok();
+    set(&cluster, "metadata-1", "data_server_lost_after_s", 5);
+    up();
+    let local = cluster.root().join("local");
+    let content: Vec<u8> = (0..9_000_000u32).map(|n| (n / 5) as u8).collect();
+    fs::write(&local, &content).unwrap();
+    let local = local.to_str().unwrap();
+    for number in 0..3 {
+        cluster.run(&["fs", "put", local, &format!("/before-{number}")]).ok();
+    }
+    let status = cluster.status();
+    let data = |number: usize| status["daemons"][1 + number].clone();
+    assert_eq!((&data(1)["kind"], &data(1)["id"]), (&"data".into(), &1.into()));
+    kill([data(1)["pid"].as_u64().unwrap()]);
+    cluster.run(&["fs", "put", local, "/after"]).ok();
+    wait_for("copies are made again", PATIENCE, || {
+        let chunks = cluster.status()["chunks"].clone();
+        chunks["copied_bytes"].as_u64() > Some(1_000_000) && chunks["lacking"] == 0
+    });
+    let shown = cluster.run(&["status"]).ok();
+    assert!(shown.contains("chunks: ") && !shown.contains("lack copies"), "{shown}");
+    assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+    // Without the first of the two that are left everything is still there.
+    kill([data(2)["pid"].as_u64().unwrap()]);
+    assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+}
+
+/// The files of chunks on a data server, by name.
+fn chunk_files(cluster: &TestCluster, daemon: &str) -> BTreeMap<String, PathBuf> {
+    let shelves = fs::read_dir(cluster.file(&format!("{daemon}/chunks/chunks"))).unwrap();
+    let files = shelves.flat_map(|shelf| fs::read_dir(shelf.unwrap().path()).unwrap());
+    files
+        .map(|file| file.unwrap())
+        .map(|file| (file.file_name().to_str().unwrap().to_owned(), file.path()))
+        .collect()
+}
+
+#[test]
+fn a_flipped_byte_of_a_chunk_is_found_and_repaired() {
+    let cluster = TestCluster::started("rot");
+    cluster.down().ok();
+    for daemon in ["metadata-1", "metadata-2"] {
+        set(&cluster, daemon, "chunk_life_s", 2);
+    }
+    cluster.up(&[]).ok();
+    let local = cluster.root().join("local");
+    let content: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
+    fs::write(&local, &content).unwrap();
+    cluster.run(&["fs", "put", local.to_str().unwrap(), "/file"]).ok();
+    wait_for("the chunk is sealed and looked at by its tablet", PATIENCE, || {
+        cluster.status()["chunks"]["sealed"].as_u64() == Some(1)
+    });
+    cluster.down().ok();
+    let (name, path) = chunk_files(&cluster, "data-1").pop_first().unwrap();
+    let other = chunk_files(&cluster, "data-2")[&name].clone();
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 8;
+    fs::write(&path, &bytes).unwrap();
+    cluster.up(&[]).ok();
+    let good = fs::read(&other).unwrap()[middle];
+    wait_for("somebody read it and it was repaired", PATIENCE * 2, || {
+        // Each reader begins with another replica, and none is ever given damaged bytes.
+        assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
+        fs::read(&path).is_ok_and(|bytes| bytes.get(middle) == Some(&good))
+    });
+    wait_for("status says that all is well", PATIENCE, || {
+        let chunks = cluster.status()["chunks"].clone();
+        chunks["damaged"] == 0 && chunks["lacking"] == 0
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! Open     taken          committed        a lost replica, a failed disk, a fence
 //! Broken   refused        committed        a fence
 //! Fenced   refused        committed        a seal
+//! Copying  refused        nothing          the last byte of the copy
 //! Sealed   refused        its length       -
 //! Removing refused        nothing          the engine's answer
 //! ```
@@ -15,6 +16,7 @@
 
 use crate::Config;
 use crate::context::{Asker, Cx, Job};
+use crate::copy::Copier;
 use crate::event::LogCommand;
 use crate::follow::Follower;
 use crate::lead::Leader;
@@ -31,6 +33,7 @@ pub(crate) enum Phase {
     Open,
     Broken(DataError),
     Fenced { settled: bool },
+    Copying,
     Sealed(u64),
     Removing,
 }
@@ -41,6 +44,7 @@ pub(crate) enum Role {
     Nothing,
     Leads(Box<Leader>),
     Follows(Box<Follower>),
+    Copies(Box<Copier>),
 }
 
 /// How far the log here has come.
@@ -72,6 +76,8 @@ pub(crate) struct Chunk {
     pub scanned: bool,
     pub cuts: VecDeque<Cut>,
     pub removers: Vec<Asker>,
+    /// When all of it was last found whole.
+    pub checked: Option<Mono>,
     /// To be forgotten after this step.
     pub gone: bool,
     /// The timer and the held bytes that the server noted for it.
@@ -93,6 +99,7 @@ impl Chunk {
             scanned: false,
             cuts: VecDeque::new(),
             removers: Vec::new(),
+            checked: None,
             gone: false,
             wake_noted: None,
             held_noted: 0,
@@ -147,11 +154,12 @@ impl Chunk {
 
     /// Goes on with whatever waits for the log.
     pub fn pump(&mut self, cx: &mut Cx<'_>) {
-        if self.phase != Phase::Open {
+        if !matches!(self.phase, Phase::Open | Phase::Copying) {
             return;
         }
         match self.role {
             Role::Nothing => {}
+            Role::Copies(_) => self.pump_copy(cx),
             Role::Leads(_) => self.pump_leader(cx),
             Role::Follows(_) => self.pump_follower(cx),
         }
@@ -177,6 +185,7 @@ impl Chunk {
         }
         match self.role {
             Role::Nothing => {}
+            Role::Copies(_) => self.pump_copy(cx),
             Role::Leads(_) => self.leader_wrote(cx),
             Role::Follows(_) => self.follower_wrote(cx),
         }
@@ -189,6 +198,7 @@ impl Chunk {
         }
         match self.role {
             Role::Nothing => {}
+            Role::Copies(_) => self.give_up(cx, answer),
             Role::Leads(_) => self.leader_full(cx),
             Role::Follows(_) => self.follower_full(cx),
         }
@@ -223,7 +233,7 @@ impl Chunk {
     /// No more appends under this epoch; all who wait are told why.
     pub fn give_up(&mut self, cx: &mut Cx<'_>, why: DataError) {
         self.close(cx, why);
-        if matches!(self.phase, Phase::Naming | Phase::Open) {
+        if matches!(self.phase, Phase::Naming | Phase::Open | Phase::Copying) {
             self.phase = Phase::Broken(why);
         }
     }
@@ -232,6 +242,7 @@ impl Chunk {
     pub fn close(&mut self, cx: &mut Cx<'_>, why: DataError) {
         match std::mem::replace(&mut self.role, Role::Nothing) {
             Role::Nothing => {}
+            Role::Copies(copier) => copier.close(cx),
             Role::Leads(leader) => leader.close(cx, why),
             Role::Follows(follower) => follower.close(cx, why),
         }
@@ -241,7 +252,7 @@ impl Chunk {
     pub fn takes_appends(&self, epoch: Epoch) -> Result<(), DataError> {
         match self.phase {
             Phase::Removing => Err(DataError::NoChunk),
-            Phase::Fenced { .. } | Phase::Sealed(_) => Err(DataError::Sealed),
+            Phase::Fenced { .. } | Phase::Copying | Phase::Sealed(_) => Err(DataError::Sealed),
             Phase::Broken(why) => Err(why),
             // A newer epoch is of a life of the chunk that this server knows nothing of.
             Phase::Naming | Phase::Open if epoch != self.epoch => Err(DataError::Sealed),
@@ -253,7 +264,7 @@ impl Chunk {
     pub fn readable(&self) -> u64 {
         match self.phase {
             Phase::Sealed(length) => length,
-            Phase::Naming | Phase::Removing => 0,
+            Phase::Naming | Phase::Copying | Phase::Removing => 0,
             Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => self.committed.min(self.writer.written),
         }
     }
@@ -261,7 +272,7 @@ impl Chunk {
     /// What to say of frames behind that. What was lost here, or is not known here any more, may be elsewhere.
     pub fn beyond(&self) -> DataError {
         match self.phase {
-            Phase::Removing => DataError::NoChunk,
+            Phase::Copying | Phase::Removing => DataError::NoChunk,
             Phase::Sealed(_) => DataError::BeyondEnd,
             Phase::Broken(_) | Phase::Fenced { .. } if self.stained => DataError::NoChunk,
             Phase::Naming | Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => DataError::BeyondEnd,
@@ -272,6 +283,7 @@ impl Chunk {
     pub fn held(&self) -> u64 {
         match &self.role {
             Role::Nothing => 0,
+            Role::Copies(_) => self.writer.issued.saturating_sub(self.writer.written),
             Role::Leads(leader) => leader.bytes,
             Role::Follows(follower) => {
                 follower.waiting_bytes + self.writer.issued.saturating_sub(self.writer.written)
@@ -283,6 +295,7 @@ impl Chunk {
     pub fn wake(&self, config: &Config) -> Option<Mono> {
         match &self.role {
             Role::Nothing => None,
+            Role::Copies(copier) => copier.wake(self.writer.in_flight, config),
             Role::Leads(leader) => leader.wake(self.committed, config),
             Role::Follows(follower) => follower.wake(config),
         }
@@ -291,6 +304,7 @@ impl Chunk {
     pub fn tick(&mut self, cx: &mut Cx<'_>) {
         match self.role {
             Role::Nothing => {}
+            Role::Copies(_) => self.tick_copy(cx),
             Role::Leads(_) => self.tick_leader(cx),
             Role::Follows(_) => self.tick_follower(cx),
         }

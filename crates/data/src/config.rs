@@ -49,8 +49,26 @@ pub struct Config {
     pub cuts_waiting_max: usize,
     /// Requests waiting for one chunk's removal.
     pub removers_max: usize,
+    /// Removed chunks that are remembered.
+    pub removed_max: usize,
     /// Pings under way.
     pub pings_max: usize,
+    /// All copies that this server makes fetch together at most so many bytes a second.
+    pub copy_bytes_per_second: u64,
+    /// Another replica that did not answer a copy for so long is passed over.
+    pub fetch_wait: Duration,
+    /// After a refusal a copy waits for so long before it asks the next replica.
+    pub fetch_pause: Duration,
+    /// Looking for rot begins so long after the first chunk was seen to be sealed.
+    pub scrub_after: Duration,
+    /// A round of looking for rot begins so long after the one before began.
+    pub scrub_every: Duration,
+    /// Looking for rot reads at most so many bytes a second.
+    pub scrub_bytes_per_second: u64,
+    /// A chunk that was found whole counts as that for so long when a metadata server asks.
+    pub verified_for: Duration,
+    /// Damaged chunks told in one answer to a ping.
+    pub damaged_told_max: usize,
     /// Clocks of servers may differ by so much: a capability is good for this much longer than it says.
     pub skew_max: Duration,
 }
@@ -80,7 +98,16 @@ impl Config {
             scans_max: 8,
             cuts_waiting_max: 16,
             removers_max: 16,
+            removed_max: 4096,
             pings_max: 64,
+            copy_bytes_per_second: 64 << 20,
+            fetch_wait: Duration::from_secs(2),
+            fetch_pause: Duration::from_millis(100),
+            scrub_after: Duration::from_secs(60),
+            scrub_every: Duration::from_secs(7 * 24 * 3600),
+            scrub_bytes_per_second: 16 << 20,
+            verified_for: Duration::from_secs(600),
+            damaged_told_max: 256,
             skew_max: Duration::from_millis(250),
         }
     }

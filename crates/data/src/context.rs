@@ -2,15 +2,17 @@
 
 use crate::counters::Counters;
 use crate::event::{Command, LogCommand, Note, Payload, Ticket};
+use crate::frames::Listing;
 use crate::lead::Sent;
 use crate::read::ReadJob;
+use crate::scrub::Scrubber;
 use crate::{Config, Start};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::keys::Key;
 use bearing_seams::EngineError;
-use bearing_types::{ChunkId, Mono, Now, ServerId};
-use std::collections::{BTreeMap, VecDeque};
+use bearing_types::{ChunkId, Epoch, Mono, Now, ServerId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Whom to answer, and under which number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,11 @@ pub(crate) enum Job {
     Space(Asker),
     Head(ReadJob),
     Blocks(ReadJob),
+    /// The last cut of a copy.
+    Copied(ChunkId),
+    Fetch(Asker),
+    Frames(Listing),
+    Scrub(ChunkId),
 }
 
 /// What another server was asked.
@@ -58,6 +65,8 @@ pub(crate) enum AskedFor {
     Frame { end: u64 },
     /// A sync.
     Sync,
+    /// Bytes of a chunk that is copied.
+    Fetch,
 }
 
 /// The server beside its chunks.
@@ -80,6 +89,13 @@ pub(crate) struct Core {
     pub pings: usize,
     pub scans: usize,
     pub scans_waiting: VecDeque<ChunkId>,
+    /// Copies fetch nothing before this time.
+    pub copy_free_at: Mono,
+    pub scrubber: Scrubber,
+    /// Chunks that were removed since the start, and the newest epoch that this was meant for: what comes late must not bring them back to life.
+    pub removed: BTreeMap<ChunkId, Epoch>,
+    /// Chunks whose replica here is known to be damaged or cut short.
+    pub damaged: BTreeSet<ChunkId>,
     next_ticket: u64,
     next_id: u64,
 }
@@ -101,9 +117,24 @@ impl Core {
             pings: 0,
             scans: 0,
             scans_waiting: VecDeque::new(),
+            copy_free_at: Mono::ZERO,
+            scrubber: Scrubber::new(),
+            removed: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             next_ticket: 0,
             next_id: start.first_id,
         }
+    }
+}
+
+impl Core {
+    /// A chunk was removed. The oldest are forgotten: ids grow.
+    pub fn note_removed(&mut self, chunk: ChunkId, epoch: Epoch) {
+        if self.removed.len() >= self.config.removed_max {
+            self.removed.pop_first();
+        }
+        let known = self.removed.entry(chunk).or_insert(epoch);
+        *known = epoch.max(*known);
     }
 }
 
@@ -189,6 +220,14 @@ impl Cx<'_> {
             self.core.failed = true;
             self.note(Note::DiskFailed { reason: error.to_string() });
         }
+    }
+
+    /// A sealed replica is damaged: metadata servers hear of it.
+    pub fn damaged(&mut self, chunk: ChunkId, frame: u64) {
+        if self.core.damaged.insert(chunk) {
+            self.step("damage found, nobody told");
+        }
+        self.corrupt(chunk, frame);
     }
 
     pub fn corrupt(&mut self, chunk: ChunkId, frame: u64) {

@@ -35,4 +35,12 @@ pub struct Counters {
     pub seals: u64,
     /// Chunks removed.
     pub removed: u64,
+    /// Replicas made from others.
+    pub copies: u64,
+    /// Bytes written for that.
+    pub copied_bytes: u64,
+    /// Chunks read and found whole.
+    pub scrubbed: u64,
+    /// Bytes read for that.
+    pub scrubbed_bytes: u64,
 }

@@ -32,6 +32,8 @@ pub enum Event {
         from: Sender,
         /// What.
         reply: DataReply,
+        /// Bulk bytes.
+        attachment: Vec<u8>,
     },
     /// A create, append, sync, set or remove was carried out. Results of one chunk come in the order of its commands.
     Done {

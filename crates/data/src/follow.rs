@@ -113,7 +113,8 @@ pub(crate) fn replicate(
         return cx.drop_request();
     }
     // This server is said to have acknowledged frames of a chunk that it does not know.
-    if !chunks.contains_key(&id) && replicate.committed > 0 {
+    let removed = cx.core.removed.contains_key(&id);
+    if !chunks.contains_key(&id) && (replicate.committed > 0 || removed) {
         return cx.refuse(asker, DataError::NoChunk);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {

@@ -3,6 +3,7 @@
 //! A short part of a short frame comes with the header in one read of the log.
 
 use crate::check::{self, HEADER_BYTES_MAX};
+use crate::chunk::Phase;
 use crate::context::{Asker, Cx, Job};
 use crate::event::LogCommand;
 use crate::server::Chunks;
@@ -129,7 +130,10 @@ fn damaged(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob) {
     let error = match within(chunks, job.chunk, frame, frame + 1) {
         Err(error) => error,
         Ok(_) => {
-            cx.corrupt(job.chunk, frame);
+            match chunks.get(&job.chunk).map(|chunk| chunk.phase) {
+                Some(Phase::Sealed(_)) => cx.damaged(job.chunk, frame),
+                _ => cx.corrupt(job.chunk, frame),
+            }
             DataError::Corrupt
         }
     };

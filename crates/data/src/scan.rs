@@ -4,7 +4,7 @@ use crate::check::HEADER_BYTES_MAX;
 use bearing_proto::frame::{BLOCK_BYTES, FrameError, FrameHeader};
 
 /// A scan from the start of a log: [`Scan::want`] says what to read, [`Scan::take`] takes it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scan {
     /// A frame starts here; all before are whole.
     at: u64,
@@ -41,6 +41,26 @@ impl Scan {
                 let offset = self.at + u64::from(header.header_bytes) + u64::from(*done);
                 (offset, self.window.min(header.payload_bytes - done))
             }
+        }
+    }
+
+    /// Where the log ends.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// All below fits its checksums.
+    pub fn verified(&self) -> u64 {
+        match &self.body {
+            None => self.at,
+            Some((header, done)) => self.at + u64::from(header.header_bytes) + u64::from(*done),
+        }
+    }
+
+    /// All frames below are whole, as far as that is not known already.
+    pub fn whole_up_to(&mut self, at: u64) {
+        if self.body.is_none() {
+            self.at = self.at.max(at);
         }
     }
 

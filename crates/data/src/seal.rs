@@ -57,7 +57,8 @@ pub(crate) fn cut(
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
-    if !chunks.contains_key(&id) && seal.is_some() {
+    let removed = cx.core.removed.contains_key(&id);
+    if !chunks.contains_key(&id) && (seal.is_some() || removed) {
         return cx.refuse(asker, DataError::NoChunk);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {
@@ -75,13 +76,17 @@ pub(crate) fn cut(
     chunk.next_cut(cx);
 }
 
-/// Takes a removal.
-pub(crate) fn remove(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId) {
+/// Takes a removal. One that comes late must not take away what was copied here since.
+pub(crate) fn remove(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, epoch: Epoch) {
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
     match chunks.get_mut(&id) {
-        None => cx.reply(asker, Ok(DataBody::Done)),
+        None => {
+            cx.core.note_removed(id, epoch);
+            cx.reply(asker, Ok(DataBody::Done));
+        }
+        Some(chunk) if chunk.epoch > epoch => cx.reply(asker, Ok(DataBody::Done)),
         Some(chunk) => chunk.remove(cx, asker),
     }
 }
@@ -122,7 +127,7 @@ impl Chunk {
     fn judge(&self, epoch: Epoch, seal: Option<u64>) -> Verdict {
         match self.phase {
             Phase::Naming => Verdict::Wait,
-            Phase::Removing => Verdict::Answer(Err(DataError::NoChunk)),
+            Phase::Copying | Phase::Removing => Verdict::Answer(Err(DataError::NoChunk)),
             Phase::Sealed(length) => self.judge_sealed(epoch, seal, length),
             Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => self.judge_unsealed(epoch, seal),
         }
@@ -168,6 +173,7 @@ impl Chunk {
             (Ok(_), None) => cx.core.counters.fences += 1,
             (Err(DataError::Corrupt), Some(sealed)) => {
                 cx.core.counters.corrupt += 1;
+                cx.core.damaged.insert(self.id);
                 cx.note(Note::Short { chunk: self.id, held: self.writer.written, sealed });
             }
             (Err(_), _) => {}
@@ -263,14 +269,19 @@ impl Chunk {
                     self.removers.push(asker);
                 }
             }
-            Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } | Phase::Sealed(_) => {
-                self.close(cx, DataError::NoChunk);
-                self.refuse_cuts(cx, DataError::NoChunk);
-                self.phase = Phase::Removing;
+            Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } | Phase::Copying | Phase::Sealed(_) => {
                 self.removers.push(asker);
-                cx.log(Job::Remove(self.id), LogCommand::Remove { chunk: self.id });
+                self.begin_removal(cx);
             }
         }
+    }
+
+    /// All that waits for the chunk is told that it is gone, and the engine removes it.
+    pub fn begin_removal(&mut self, cx: &mut Cx<'_>) {
+        self.close(cx, DataError::NoChunk);
+        self.refuse_cuts(cx, DataError::NoChunk);
+        self.phase = Phase::Removing;
+        cx.log(Job::Remove(self.id), LogCommand::Remove { chunk: self.id });
     }
 
     /// The engine has removed the chunk, or could not: then it stays until asked again.
@@ -278,6 +289,10 @@ impl Chunk {
         let answer = match result {
             Ok(()) => {
                 self.gone = true;
+                // What an unfinished copy left makes room for the same copy, which nobody has given up.
+                if !self.removers.is_empty() {
+                    cx.core.note_removed(self.id, self.epoch);
+                }
                 cx.core.counters.removed += 1;
                 cx.step("removed, not answered");
                 Ok(DataBody::Done)
@@ -291,7 +306,7 @@ impl Chunk {
             }
         };
         for asker in std::mem::take(&mut self.removers) {
-            cx.reply(asker, answer);
+            cx.reply(asker, answer.clone());
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::context::{Asked, AskedFor, Asker, Core, Cx, Job};
 use crate::event::{Command, Event, LogCommand, Ticket};
 use crate::follow::{self, Replicate};
 use crate::read::{self, Part};
-use crate::{Config, Counters, seal, sync};
+use crate::{Config, Counters, copy, frames, scrub, seal, sync};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::keys::Key;
@@ -50,7 +50,7 @@ impl DataServer {
                 self.request(now, out, (Asker { from, id: request.id }, request, attachment));
                 Some(chunk)
             }
-            Event::Reply { from, reply } => self.reply(now, out, from, reply),
+            Event::Reply { from, reply, attachment } => self.reply(now, out, from, (reply, attachment)),
             Event::Done { ticket, result } => self.done(now, out, ticket, result),
             Event::ReadDone { ticket, result } => self.read_done(now, out, ticket, result),
             Event::SpaceDone { ticket, result } => self.space_done(now, out, ticket, result),
@@ -67,11 +67,13 @@ impl DataServer {
             self.settle(chunk);
         }
         self.start_scans(now, out);
+        scrub::go_on(&self.chunks, &mut Cx { now, core: &mut self.core, out });
     }
 
     /// When it wants a [`Event::Tick`].
     pub fn next_wake(&self) -> Option<Mono> {
-        self.timers.first().map(|(at, _)| *at)
+        let timers = self.timers.first().map(|(at, _)| *at);
+        timers.into_iter().chain(self.core.scrubber.wake()).min()
     }
 
     /// What was counted since the start.
@@ -117,13 +119,27 @@ impl DataServer {
             }
             DataCall::Fence { epoch } => seal::cut(chunks, cx, asker, id, (epoch, None)),
             DataCall::Seal { epoch, length } => seal::cut(chunks, cx, asker, id, (epoch, Some(length))),
-            DataCall::Remove => seal::remove(chunks, cx, asker, id),
+            DataCall::Remove { epoch } => seal::remove(chunks, cx, asker, id, epoch),
+            DataCall::Frames { from, end, count_max } => {
+                frames::frames(chunks, cx, asker, id, (from, end, count_max));
+            }
+            DataCall::Copy { epoch, sources, length } => {
+                copy::copy(chunks, cx, asker, id, copy::Wanted { epoch, sources, length });
+            }
+            DataCall::Fetch { offset, length } => copy::fetch(chunks, cx, asker, id, (offset, length)),
+            DataCall::Verify { length } => scrub::verify(chunks, cx, asker, id, length),
             DataCall::Ping => ping(cx, asker),
         }
     }
 
     /// An answer that nobody waits for, or of another server than was asked, is ignored.
-    fn reply(&mut self, now: Now, out: &mut Vec<Command>, from: Sender, reply: DataReply) -> Option<ChunkId> {
+    fn reply(
+        &mut self,
+        now: Now,
+        out: &mut Vec<Command>,
+        from: Sender,
+        (reply, attachment): (DataReply, Vec<u8>),
+    ) -> Option<ChunkId> {
         let asked: Asked = *self.core.asked.get(&reply.id)?;
         let Asked { chunk: id, server, what } = asked;
         if from != Sender::Server(server) {
@@ -132,6 +148,7 @@ impl DataServer {
         let cx = &mut Cx { now, core: &mut self.core, out };
         let chunk = self.chunks.get_mut(&id)?;
         match (reply.result, what) {
+            (result, AskedFor::Fetch) => chunk.fetched(cx, reply.id, result, &attachment),
             (Ok(DataBody::Done), AskedFor::Frame { end }) => chunk.peer_has(cx, server, end),
             (Ok(DataBody::Done), AskedFor::Sync) => {
                 cx.core.asked.remove(&reply.id);
@@ -153,9 +170,15 @@ impl DataServer {
         let job = self.core.jobs.remove(&ticket)?;
         let cx = &mut Cx { now, core: &mut self.core, out };
         let id = match &job {
-            Job::Create(id) | Job::Name(id) | Job::Set(id) | Job::Remove(id) => *id,
+            Job::Create(id) | Job::Name(id) | Job::Set(id) | Job::Copied(id) | Job::Remove(id) => *id,
             Job::Write { chunk, .. } | Job::Sync { chunk, .. } => *chunk,
-            Job::Scan(_) | Job::Space(_) | Job::Head(_) | Job::Blocks(_) => {
+            Job::Scan(_)
+            | Job::Space(_)
+            | Job::Head(_)
+            | Job::Blocks(_)
+            | Job::Fetch(_)
+            | Job::Frames(_)
+            | Job::Scrub(_) => {
                 panic!("{job:?} asked for an answer of another kind");
             }
         };
@@ -164,10 +187,17 @@ impl DataServer {
             Job::Create(_) => chunk.created(cx, result),
             Job::Name(_) => chunk.named(cx, result),
             Job::Set(_) => chunk.was_set(cx, result),
+            Job::Copied(_) => chunk.copied(cx, result),
             Job::Remove(_) => chunk.removed(cx, result),
             Job::Write { offset, end, .. } => chunk.written(cx, offset, end, result),
             Job::Sync { covers, .. } => chunk.synced(cx, covers, result),
-            Job::Scan(_) | Job::Space(_) | Job::Head(_) | Job::Blocks(_) => {}
+            Job::Scan(_)
+            | Job::Space(_)
+            | Job::Head(_)
+            | Job::Blocks(_)
+            | Job::Fetch(_)
+            | Job::Frames(_)
+            | Job::Scrub(_) => {}
         }
         Some(id)
     }
@@ -189,6 +219,9 @@ impl DataServer {
                 self.chunks.get_mut(&id)?.scanned(cx, result);
                 return Some(id);
             }
+            Job::Fetch(asker) => copy::fetch_read(cx, asker, result),
+            Job::Frames(listing) => frames::read(&self.chunks, cx, listing, result),
+            Job::Scrub(id) => scrub::read(&mut self.chunks, cx, id, result),
             other => panic!("{other:?} did not ask for a read"),
         }
         None
@@ -205,7 +238,10 @@ impl DataServer {
         let cx = &mut Cx { now, core: &mut self.core, out };
         cx.core.pings -= 1;
         let answer = match result {
-            Ok((used, free)) => Ok(DataBody::Space { used, free }),
+            Ok((used, free)) => {
+                let damaged = cx.core.damaged.iter().take(cx.core.config.damaged_told_max);
+                Ok(DataBody::Space { used, free, damaged: damaged.copied().collect() })
+            }
             Err(EngineError::Full { .. }) => Err(DataError::Full),
             Err(_) => Err(DataError::Failed),
         };
@@ -241,6 +277,7 @@ impl DataServer {
             chunk.wake_noted = wake;
         }
         if chunk.gone {
+            self.core.damaged.remove(&id);
             self.chunks.remove(&id);
         }
     }

@@ -132,7 +132,7 @@ impl Chunk {
             return self.next_cut(cx);
         }
         match &mut self.role {
-            Role::Nothing => {}
+            Role::Nothing | Role::Copies(_) => {}
             Role::Leads(leader) => {
                 if let Some(round) = &mut leader.round {
                     round.here = false;

@@ -11,6 +11,7 @@
 //!   itself it refuses a late copy of the packet that opened the session. A client sends nothing else before that is answered, and does not
 //!   send it again afterwards: only a packet that the network kept for longer than `ended_kept` (an hour; networks keep packets for
 //!   minutes) could open the session once more.
+//! - A *closed* mark refuses extents in a chunk that is looked at or gone (why it may go: `tend/look.rs`).
 //!
 //! Invariant: a mark is never taken for older than it is. Ages are told by the machine's monotonic clock as far as this server has had the tablet; marks of
 //! owners before count from when it was taken, whatever their clocks said. This module must not know what the marks are asked for.
@@ -22,7 +23,7 @@ use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::record::Record;
 use crate::view::{Decide, View};
-use bearing_types::{Mono, NodeId, Now, Position, SessionId, Wall};
+use bearing_types::{ChunkId, Mono, NodeId, Now, Position, SessionId, Wall};
 use std::time::Duration;
 
 /// Marks looked at in one step.
@@ -45,6 +46,7 @@ pub(crate) struct Collector {
 pub(crate) struct Ripe {
     dead: Option<Wall>,
     ended: Option<Wall>,
+    closed: Option<Wall>,
 }
 
 /// What a step came to.
@@ -75,7 +77,11 @@ impl Collector {
             let reigned = now.mono.since(self.taken) >= kept;
             reigned.then(|| Wall(self.ahead_min.saturating_add_unsigned(latest)))
         };
-        Ripe { dead: before(config.dead_kept), ended: before(config.ended_kept) }
+        Ripe {
+            dead: before(config.dead_kept),
+            ended: before(config.ended_kept),
+            closed: before(config.closed_kept),
+        }
     }
 }
 
@@ -90,7 +96,8 @@ impl MetaServer {
         tablet.collector.note(now);
         let ripe = tablet.collector.ripe(now, &self.config);
         let from = tablet.collector.from;
-        if now.mono < tablet.collector.due || (ripe.dead.is_none() && ripe.ended.is_none()) {
+        let any = ripe.dead.or(ripe.ended).or(ripe.closed).is_some();
+        if now.mono < tablet.collector.due || !any {
             return;
         }
         // So that a step that comes to nothing is not tried again at once.
@@ -133,6 +140,7 @@ impl MetaServer {
 pub(crate) fn step(view: &mut View, from: Key, ripe: Ripe) -> Decide<Collected> {
     let (last, before) = match from {
         Key::Ended(_) => (Key::Ended(SessionId(u64::MAX)), ripe.ended),
+        Key::Closed(_) => (Key::Closed(ChunkId(u64::MAX)), ripe.closed),
         _ => (Key::Dead(NodeId(u64::MAX)), ripe.dead),
     };
     let page = view.range(from..=last, MARKS_MAX)?;
@@ -159,7 +167,9 @@ fn after(key: Key) -> Option<Key> {
     match key {
         Key::Dead(NodeId(u64::MAX)) => Some(Key::Ended(SessionId(0))),
         Key::Dead(NodeId(node)) => Some(Key::Dead(NodeId(node + 1))),
-        Key::Ended(SessionId(session)) => session.checked_add(1).map(|next| Key::Ended(SessionId(next))),
+        Key::Ended(SessionId(u64::MAX)) => Some(Key::Closed(ChunkId(0))),
+        Key::Ended(SessionId(session)) => Some(Key::Ended(SessionId(session + 1))),
+        Key::Closed(ChunkId(chunk)) => chunk.checked_add(1).map(|next| Key::Closed(ChunkId(next))),
         _ => None,
     }
 }
@@ -216,9 +226,10 @@ mod tests {
             kinds += 1;
             key = match present {
                 Key::Dead(_) => after(Key::Dead(NodeId(u64::MAX))),
+                Key::Closed(_) => after(Key::Closed(ChunkId(u64::MAX))),
                 _ => after(Key::Ended(SessionId(u64::MAX))),
             };
         }
-        assert_eq!(kinds, 2);
+        assert_eq!(kinds, 3);
     }
 }

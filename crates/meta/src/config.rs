@@ -79,6 +79,22 @@ pub struct Config {
     pub lock_wait_life: Duration,
     /// The holder of a lock that others wait for is looked after when it was silent for so long.
     pub lock_silence: Duration,
+    /// A chunk is sealed by its tablet so long after it was opened: longer than the right to append to it lives.
+    pub chunk_life: Duration,
+    /// It is looked at, whether anybody refers to it, so long after that.
+    pub look_after: Duration,
+    /// And again so long after the last look, although nothing was let go of.
+    pub look_every: Duration,
+    /// The mark that a chunk takes no new extents is kept for so long: longer than any writer waits between an append and its commit.
+    pub closed_kept: Duration,
+    /// A data server that was silent for so long is lost: what it holds is copied again.
+    pub lost_after: Duration,
+    /// Chunks that are seen to at the same time.
+    pub tends_max: usize,
+    /// Copies of chunks under way at the same time.
+    pub copies_max: usize,
+    /// A round over all chunks begins so long after the one before ended.
+    pub sweep_every: Duration,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -124,6 +140,14 @@ impl Config {
             lock_kept: Duration::from_secs(1),
             lock_wait_life: Duration::from_secs(5),
             lock_silence: Duration::from_secs(10),
+            chunk_life: Duration::from_secs(660),
+            look_after: Duration::from_secs(60),
+            look_every: Duration::from_secs(24 * 3600),
+            closed_kept: Duration::from_secs(3600),
+            lost_after: Duration::from_secs(30),
+            tends_max: 16,
+            copies_max: 8,
+            sweep_every: Duration::from_secs(2),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

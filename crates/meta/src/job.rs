@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::key::Key;
 use bearing_proto::client::Request;
 use bearing_proto::peer::{ItemId, Part, Question, Work};
-use bearing_types::{NodeId, Position, SessionId, TransactionId};
+use bearing_types::{ChunkId, NodeId, Position, SessionId, TransactionId};
 
 /// Identifies a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +50,10 @@ pub(crate) enum JobWork {
     SweepSession(SessionId),
     /// Ends a delegation whose holder is silent.
     EndDelegation(NodeId, SessionId),
+    /// Gives a chunk what it needs.
+    Tend(ChunkId),
+    /// Looks through chunk records from one on.
+    SweepChunks(ChunkId),
     /// Looks through marks from a key on, and removes old ones.
     Collect { from: Key, ripe: Ripe },
 }
@@ -67,6 +71,8 @@ impl Job {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
+            | JobWork::Tend(_)
+            | JobWork::SweepChunks(_)
             | JobWork::Collect { .. } => None,
         }
     }

@@ -45,6 +45,10 @@ pub enum Key {
     NextId,
     /// A directory that is delegated to a session.
     Delegation(NodeId),
+    /// A chunk that files of this tablet take no new bytes from.
+    Closed(ChunkId),
+    /// A chunk that files of this tablet may refer to: its record says so too.
+    Joined(ChunkId),
     /// The move token (only in the tablet at position 0): locked by the transaction that moves a directory.
     MoveToken,
     /// Extended attributes of a node at home here: 0 names them all and their numbers, under which their values are.
@@ -63,6 +67,7 @@ tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
     REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
     XATTR = 19, LOCKS = 20,
+    CLOSED = 24, JOINED = 25,
 }
 
 impl Key {
@@ -103,6 +108,8 @@ impl Key {
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
             Key::Locks(node) => put(&mut bytes, LOCKS, &[node.0]),
+            Key::Closed(chunk) => put(&mut bytes, CLOSED, &[chunk.0]),
+            Key::Joined(chunk) => put(&mut bytes, JOINED, &[chunk.0]),
         }
         bytes
     }
@@ -141,6 +148,8 @@ impl Key {
             DELEGATION => Key::Delegation(NodeId(fields.u64()?)),
             XATTR => Key::Xattr(NodeId(fields.u64()?), u16::from_be_bytes(fields.take()?)),
             LOCKS => Key::Locks(NodeId(fields.u64()?)),
+            JOINED => Key::Joined(ChunkId(fields.u64()?)),
+            CLOSED => Key::Closed(ChunkId(fields.u64()?)),
             _ => return None,
         };
         fields.0.is_empty().then_some(key)
@@ -213,6 +222,8 @@ mod tests {
                 .prop_map(|(index, place)| Key::Outbox(ItemId { index: LogIndex(index), place })),
             (any::<u64>(), any::<u16>()).prop_map(|(node, number)| Key::Xattr(NodeId(node), number)),
             any::<u64>().prop_map(|node| Key::Locks(NodeId(node))),
+            any::<u64>().prop_map(|chunk| Key::Closed(ChunkId(chunk))),
+            any::<u64>().prop_map(|chunk| Key::Joined(ChunkId(chunk))),
             Just(Key::NextId),
         ]
     }

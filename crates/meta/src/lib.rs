@@ -38,6 +38,7 @@ mod request;
 mod run;
 mod startup;
 mod tablet;
+mod tend;
 mod upkeep;
 mod view;
 mod works;
@@ -51,7 +52,8 @@ pub use machine::{Counters, MetaServer};
 pub use mutant::Mutant;
 pub use record::{
     ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,
-    LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
+    LoggedChange, Looked, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
     RECORD_VERSION, Record, RecordError, ReplyRecord,
 };
 pub use recover::{RecoverError, recover};
+pub use tend::ChunkTally;

@@ -6,6 +6,7 @@ use crate::job::{Job, JobId};
 use crate::key::Key;
 use crate::startup::Startup;
 use crate::tablet::{Held, Tablet};
+use crate::tend::Health;
 use bearing_lookup::{ClientMap, Located};
 use bearing_placement::Assignment;
 use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
@@ -36,6 +37,10 @@ pub struct Counters {
     pub aborts: u64,
     /// Requests referred elsewhere.
     pub referrals: u64,
+    /// Bytes of chunks that were copied again.
+    pub copied_bytes: u64,
+    /// Chunks that were removed.
+    pub chunks_removed: u64,
 }
 
 /// See the module.
@@ -63,8 +68,7 @@ pub struct MetaServer {
     pub(crate) filesystem: Option<FilesystemRecord>,
     pub(crate) ids: NodeIdRange,
     pub(crate) ids_asked: bool,
-    pub(crate) data_space: BTreeMap<ServerId, DataServerState>,
-    pub(crate) data_servers: Vec<ServerId>,
+    pub(crate) health: Health,
     /// Messages of this server's tablets to each other.
     pub(crate) inward: VecDeque<PeerMessage>,
     pub(crate) failed: bool,
@@ -76,15 +80,6 @@ pub struct MetaServer {
     pub(crate) counters: Counters,
     #[cfg(feature = "mutants")]
     pub(crate) waiting_for_recall: Vec<JobId>,
-}
-
-/// What is known of a data server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DataServerState {
-    pub pinged: Option<Mono>,
-    pub answered: Option<Mono>,
-    pub used: u64,
-    pub free: u64,
 }
 
 impl MetaServer {
@@ -111,8 +106,7 @@ impl MetaServer {
             filesystem: None,
             ids: NodeIdRange::EMPTY,
             ids_asked: false,
-            data_space: BTreeMap::new(),
-            data_servers: Vec::new(),
+            health: Health::default(),
             inward: VecDeque::new(),
             failed: false,
             clock_off: false,

@@ -9,7 +9,8 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle, LeaseMs, NodeView};
 use bearing_proto::peer::{Promise, Work};
 use bearing_types::{
-    Access, Attributes, Block, FileType, Name, NodeId, Position, Sequence, SessionId, Version, Wall,
+    Access, Attributes, Block, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
+    Version, Wall,
 };
 use serde::Deserialize;
 
@@ -22,7 +23,7 @@ enum RecordV1 {
     Node(Box<NodeRecordV1>),
     Fragment(FragmentRecordV1),
     Extent(ExtentRecord),
-    Chunk(Box<ChunkRecord>),
+    Chunk(Box<ChunkRecordV1>),
     Prepare(Box<PrepareRecordV1>),
     Decision(Vec<Position>),
     Outbox(Box<OutboxRecordV1>),
@@ -102,6 +103,16 @@ struct NodeViewV1 {
     may_open: bool,
 }
 
+/// When it was opened was not kept: long ago.
+#[derive(Deserialize)]
+struct ChunkRecordV1 {
+    position: Position,
+    epoch: Epoch,
+    servers: Vec<ServerId>,
+    sealed: Option<u64>,
+    dead_bytes: u64,
+}
+
 /// The body that follows is not read.
 #[derive(Deserialize)]
 struct ReplyRecordV1 {
@@ -123,7 +134,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
             })
         }
         RecordV1::Extent(record) => Record::Extent(record),
-        RecordV1::Chunk(record) => Record::Chunk(record),
+        RecordV1::Chunk(record) => Record::Chunk(Box::new(chunk(*record))),
         RecordV1::Prepare(record) => Record::Prepare(Box::new(prepare(*record))),
         RecordV1::Decision(participants) => Record::Decision(participants),
         RecordV1::Outbox(record) => Record::Outbox(Box::new(outbox(*record))),
@@ -157,6 +168,25 @@ fn prepare(record: PrepareRecordV1) -> PrepareRecord {
         }
     };
     PrepareRecord { promise, locks: record.locks, changes: record.changes }
+}
+
+fn chunk(record: ChunkRecordV1) -> ChunkRecord {
+    let ChunkRecordV1 { position, epoch, servers, sealed, dead_bytes } = record;
+    ChunkRecord {
+        position,
+        epoch,
+        servers,
+        sealed,
+        dead_bytes,
+        opened: Wall(0),
+        confirmed: false,
+        coming: None,
+        former: Vec::new(),
+        users: Vec::new(),
+        closed: false,
+        looked: None,
+        doomed: false,
+    }
 }
 
 fn node(record: NodeRecordV1) -> NodeRecord {
@@ -241,11 +271,27 @@ mod tests {
             version: Version(10),
             access_version: Version(0),
         };
+        let chunk = ChunkRecord {
+            position: Position(5),
+            epoch: Epoch(1),
+            servers: vec![ServerId(100), ServerId(6)],
+            sealed: Some(300),
+            dead_bytes: 12,
+            opened: Wall(0),
+            confirmed: false,
+            coming: None,
+            former: Vec::new(),
+            users: Vec::new(),
+            closed: false,
+            looked: None,
+            doomed: false,
+        };
         let reply = ReplyRecord { position: Position(77), body: Body::Done };
         let stored = [
             ("01010001ed0b0708030000000204060805010101000000002800010001640100000c", node_with(content)),
             ("0102ac0202120a", Record::Fragment(fragment)),
             ("01094d00", Record::Reply(Box::new(reply))),
+            ("0104050102640601ac020c", Record::Chunk(Box::new(chunk))),
             ("01010001ed0b07080300000002040608050202746f", node_with(NodeContent::Symlink(b"to".to_vec()))),
         ];
         for (hex, expected) in stored {

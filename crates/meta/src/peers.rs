@@ -322,6 +322,7 @@ impl MetaServer {
     // --- data servers ---
 
     pub(crate) fn take_data(&mut self, now: Now, server: ServerId, reply: DataReply) {
+        self.health.heard(now.mono, server);
         let Some((job, slot, _)) = self.data_requests.remove(&reply.id) else {
             return self.take_pong(now, server, &reply);
         };

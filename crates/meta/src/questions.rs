@@ -42,6 +42,8 @@ pub(crate) fn decide(view: &mut View, question: &Question) -> Decide<Told> {
             let record = view.node_at(*node)?;
             Ok(Told::Owner { uid: record.attributes.uid, gid: record.attributes.gid })
         }
+        Question::Join { chunk, user } => crate::tend::answer_join(view, *chunk, *user),
+        Question::Uses { chunk, nodes, from } => crate::tend::answer_uses(view, *chunk, nodes, *from),
     }
 }
 

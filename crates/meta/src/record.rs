@@ -126,8 +126,33 @@ pub struct ChunkRecord {
     pub servers: Vec<ServerId>,
     /// The length at which it was sealed.
     pub sealed: Option<u64>,
-    /// Bytes of frames that nobody refers to any more.
+    /// Bytes that files let go of since it was last looked at.
     pub dead_bytes: u64,
+    /// When it was opened.
+    pub opened: Wall,
+    /// Every server of it has said that it holds all of it, sealed.
+    pub confirmed: bool,
+    /// A server that is being given a copy.
+    pub coming: Option<ServerId>,
+    /// Servers that may hold what counts no more, to be told to remove it.
+    pub former: Vec<ServerId>,
+    /// Positions in the tablets whose files may refer to it.
+    pub users: Vec<Position>,
+    /// No further tablet may refer to it, and no file of those that do takes anything new from it.
+    pub closed: bool,
+    /// What was found when it was last looked at.
+    pub looked: Option<Looked>,
+    /// Nobody refers to it, and nobody can any more: its replicas are being removed.
+    pub doomed: bool,
+}
+
+/// What a look at a sealed chunk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    /// Bytes that files refer to.
+    pub live: u64,
+    /// When.
+    pub at: Wall,
 }
 
 /// A prepared part of a transaction.

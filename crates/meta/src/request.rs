@@ -140,7 +140,7 @@ impl MetaServer {
     }
 
     fn answer_statfs(&self, session: SessionId, sequence: Sequence, out: &mut Vec<Command>) {
-        let states = self.data_space.values();
+        let states = self.health.servers();
         let (used, free) = states.fold((0, 0), |(used, free), state| (used + state.used, free + state.free));
         let nodes_used = self.ids.next.0;
         let view = StatfsView { bytes_total: used + free, bytes_free: free, nodes_used };

@@ -8,12 +8,13 @@ use crate::job::{Job, JobId, JobWork};
 use crate::key::Key;
 use crate::lease::Offer;
 use crate::machine::MetaServer;
-use crate::namespace::REAPER;
 use crate::ops;
 use crate::parts;
 use crate::questions;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
+use crate::tend::{self, Swept, Tended};
+use crate::upkeep;
 use crate::view::{Decide, Draft, Stop, View};
 use crate::works;
 use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply};
@@ -38,6 +39,8 @@ pub(crate) enum Decided {
     LetGo,
     SessionOver,
     Collected(Collected),
+    Tended(Tended),
+    Swept(Swept),
 }
 
 /// What a decision leaves behind besides its result.
@@ -90,7 +93,7 @@ impl MetaServer {
             &self.keys,
             tablet,
             job.session(),
-            &self.data_servers,
+            (&self.health, &self.map),
             &filesystem,
             &mut self.ids,
             &mut job.context,
@@ -257,8 +260,12 @@ impl MetaServer {
             self.next_data += 1;
             slot.sent = Some(id);
             self.data_requests.insert(id, (job.id, number, now.mono));
-            let fences = matches!(slot.call, DataCall::Fence { .. });
-            step = Some(if fences { "fences sent" } else { "seals sent" });
+            step = match slot.call {
+                DataCall::Fence { .. } => Some("fences sent"),
+                DataCall::Seal { .. } => Some("seals sent"),
+                DataCall::Remove { .. } => Some("removals sent"),
+                _ => step,
+            };
             let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
             out.push(Command::Data(slot.server, request));
         }
@@ -335,7 +342,7 @@ impl MetaServer {
         }
         let Some(tablet) = self.tablets.get(&start) else { return };
         let first_item = tablet.next_index;
-        for node in nodes_to_reap(&effects.batch) {
+        for node in upkeep::nodes_to_reap(&effects.batch) {
             self.begin_reaping(now, start, node);
         }
         self.note_orphans(now, start, &effects.batch, out);
@@ -513,6 +520,10 @@ impl MetaServer {
             (JobWork::Collect { .. }, Decided::Collected(collected)) => {
                 self.take_collected(now, start, collected, out)
             }
+            (JobWork::Tend(chunk), Decided::Tended(tended)) => {
+                self.take_tended(now, (start, chunk), tended, out);
+            }
+            (JobWork::SweepChunks(_), Decided::Swept(swept)) => self.take_swept(now, start, swept),
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
             (
                 _,
@@ -520,7 +531,9 @@ impl MetaServer {
                 | Decided::Reaped(_)
                 | Decided::LetGo
                 | Decided::SessionOver
-                | Decided::Collected(_),
+                | Decided::Collected(_)
+                | Decided::Tended(_)
+                | Decided::Swept(_),
             ) => {}
         }
     }
@@ -591,6 +604,8 @@ impl MetaServer {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
+            | JobWork::Tend(_)
+            | JobWork::SweepChunks(_)
             | JobWork::Collect { .. } => {}
         }
         self.drop_job(job);
@@ -632,6 +647,8 @@ impl MetaServer {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
+            | JobWork::Tend(_)
+            | JobWork::SweepChunks(_)
             | JobWork::Collect { .. } => {}
         }
         self.drop_job(job);
@@ -738,6 +755,8 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
             delegations::end(view, *directory, *session).map(|()| Decided::SessionOver)
         }
         JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
+        JobWork::Tend(chunk) => tend::tend(view, *chunk).map(Decided::Tended),
+        JobWork::SweepChunks(from) => tend::sweep(view, *from).map(Decided::Swept),
         JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),
     }
 }
@@ -780,11 +799,4 @@ pub(crate) fn decode_pairs(pairs: Vec<bearing_seams::Pair>) -> Result<Vec<(Key, 
         Ok((decoded, record))
     };
     pairs.into_iter().map(decode).collect()
-}
-
-fn nodes_to_reap(batch: &BTreeMap<Key, Option<Record>>) -> Vec<NodeId> {
-    let marks = batch.iter().filter(|(_, record)| record.is_some());
-    marks
-        .filter_map(|(key, _)| if let Key::Orphan(node, REAPER) = key { Some(*node) } else { None })
-        .collect()
 }

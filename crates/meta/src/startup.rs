@@ -329,17 +329,14 @@ impl MetaServer {
         }
     }
 
-    fn watch_data_servers(&mut self, _now: Now) {
+    fn watch_data_servers(&mut self, now: Now) {
         let data: BTreeSet<ServerId> = self
             .servers
             .iter()
             .filter(|entry| entry.kind == ServerKind::Data)
             .map(|entry| entry.server)
             .collect();
-        self.data_space.retain(|server, _| data.contains(server));
-        for server in data {
-            self.data_space.entry(server).or_default();
-        }
+        self.health.servers_are(now.mono, data);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::opens::OpenTable;
 use crate::record::{
     Delegated, Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record,
 };
+use crate::tend::Tending;
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::peer::{ItemId, PeerMessage};
 use bearing_seams::LoggedRecord;
@@ -147,6 +148,7 @@ pub(crate) struct Tablet {
     pub lent: BTreeMap<NodeId, NodeId>,
     lent_with: BTreeMap<NodeId, Vec<NodeId>>,
     pub collector: Collector,
+    pub tending: Tending,
     /// Replies that the client has: they go with the next record.
     pub stale_replies: Vec<Key>,
     pub next_index: LogIndex,
@@ -210,6 +212,7 @@ impl Tablet {
             lent: BTreeMap::new(),
             lent_with: BTreeMap::new(),
             collector: Collector::new(now),
+            tending: Tending::new(now),
             stale_replies: Vec::new(),
             next_index,
             committed: before,

@@ -5,22 +5,18 @@ use crate::event::Command;
 use crate::job::{JobId, JobWork};
 use crate::key::Key;
 use crate::locks;
-use crate::machine::{DataServerState, MetaServer};
+use crate::machine::MetaServer;
+use crate::namespace::REAPER;
 use crate::ops;
 use crate::record::Record;
 use crate::startup::upkeep_interval;
 use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
-use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
+use bearing_proto::data::{DataCall, DataReply, DataRequest};
 use bearing_proto::peer::{ItemId, PeerBody, Question, Told};
 use bearing_types::{ChunkId, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// How often data servers are asked for their space.
-const PING_EVERY: Duration = Duration::from_secs(1);
-/// A data server that was silent for so long gets no new chunks.
-const PING_LOST: Duration = Duration::from_secs(3);
 /// Answers to pings are told apart by an id that no request has.
 const PING: u64 = u64::MAX;
 /// Replies of one ended session that are let go in one step.
@@ -53,6 +49,7 @@ impl MetaServer {
                 self.resume_reaping(now, start);
                 self.collect(now, start);
                 self.watch_locks(now, start, out);
+                self.tend_chunks(now, start);
             }
         }
     }
@@ -209,37 +206,15 @@ impl MetaServer {
     // --- data servers ---
 
     fn ping_data_servers(&mut self, now: Now, out: &mut Vec<Command>) {
-        let mut alive = Vec::new();
-        for (server, state) in &mut self.data_space {
-            let due = state.pinged.is_none_or(|pinged| now.mono.since(pinged) >= PING_EVERY);
-            if due {
-                state.pinged = Some(now.mono);
-                let request = DataRequest { id: PING, chunk: ChunkId(0), call: DataCall::Ping };
-                out.push(Command::Data(*server, request));
-            }
-            if state.answered.is_some_and(|answered| now.mono.since(answered) < PING_LOST) {
-                alive.push(*server);
-            }
+        for server in self.health.look(now.mono, &self.config) {
+            let request = DataRequest { id: PING, chunk: ChunkId(0), call: DataCall::Ping };
+            out.push(Command::Data(server, request));
         }
-        self.data_servers = alive;
     }
 
     pub(crate) fn take_pong(&mut self, now: Now, server: ServerId, reply: &DataReply) {
-        let Some(state) = self.data_space.get_mut(&server) else { return };
-        match reply.result {
-            Ok(DataBody::Space { used, free }) => {
-                *state = DataServerState { answered: Some(now.mono), used, free, ..*state };
-                if !self.data_servers.contains(&server) {
-                    self.data_servers.push(server);
-                    self.data_servers.sort();
-                }
-            }
-            // It answers, but takes no appends.
-            Err(_) if reply.id == PING => {
-                state.answered = None;
-                self.data_servers.retain(|known| *known != server);
-            }
-            Ok(_) | Err(_) => {}
+        if reply.id == PING {
+            self.health.pong(now.mono, server, &reply.result);
         }
     }
 
@@ -260,6 +235,14 @@ impl MetaServer {
             }
         }
     }
+}
+
+/// Nodes that a change leaves to the reaper.
+pub(crate) fn nodes_to_reap(batch: &BTreeMap<Key, Option<Record>>) -> Vec<NodeId> {
+    let marks = batch.iter().filter(|(_, record)| record.is_some());
+    marks
+        .filter_map(|(key, _)| if let Key::Orphan(node, REAPER) = key { Some(*node) } else { None })
+        .collect()
 }
 
 /// Asks the tablet of a silent session whether it lives; if not, everything of it here goes, and the mark stays.

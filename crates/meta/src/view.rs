@@ -12,6 +12,8 @@ use crate::opens::OpenTable;
 use crate::parts;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
 use crate::tablet::LockedBy;
+use crate::tend::{Health, Surroundings};
+use bearing_lookup::ClientMap;
 use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
 use bearing_proto::data::DataCall;
 use bearing_proto::delegation::LentIds;
@@ -50,9 +52,6 @@ impl From<Code> for Stop {
 
 pub(crate) type Decide<T> = Result<T, Stop>;
 
-/// Which data servers could take a chunk, best first.
-pub(crate) type DataServers = [ServerId];
-
 /// An item for the outbox.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -78,7 +77,8 @@ pub(crate) struct View<'a> {
     pub known: bool,
     /// The client has taken all replies below this one, if a client asks.
     pub finished_below: Sequence,
-    pub data_servers: &'a DataServers,
+    pub health: &'a Health,
+    pub map: &'a ClientMap,
     pub filesystem: &'a FilesystemRecord,
     pub(crate) cache: &'a mut Cache,
     pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
         keys: &'a ServerKeys,
         tablet: &'a mut crate::tablet::Tablet,
         session: Option<SessionId>,
-        data_servers: &'a DataServers,
+        (health, map): (&'a Health, &'a ClientMap),
         filesystem: &'a FilesystemRecord,
         ids: &'a mut NodeIdRange,
         context: &'a mut Context,
@@ -141,7 +141,8 @@ impl<'a> View<'a> {
             session,
             known: false,
             finished_below: Sequence(0),
-            data_servers,
+            health,
+            map,
             filesystem,
             cache: &mut tablet.cache,
             locked: &mut tablet.locked,
@@ -605,6 +606,12 @@ impl<'a> View<'a> {
         }
         let mine =
             |slot: &&DataSlot| servers.contains(&slot.server) && slot.call == *call && slot.chunk == chunk;
-        slots.iter().filter(mine).map(|slot| slot.result.ok_or(Stop::Need)).collect()
+        slots.iter().filter(mine).map(|slot| slot.result.clone().ok_or(Stop::Need)).collect()
+    }
+
+    /// What decides over the needs of chunks.
+    pub fn surroundings(&self) -> Surroundings<'a> {
+        let copies = usize::from(self.filesystem.data_copies.max(1));
+        Surroundings { now: self.now.wall, config: self.config, health: self.health, copies }
     }
 }

@@ -40,6 +40,9 @@ pub(crate) fn release_space(view: &mut View, chunk: ChunkRef, bytes: u64) -> Dec
         Err(Stop::Refuse(Code::Stale)) => return Ok(()),
         Err(stop) => return Err(stop),
     };
+    if record.doomed {
+        return Ok(());
+    }
     record.dead_bytes = record.dead_bytes.saturating_add(bytes);
     view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record)));
     Ok(())

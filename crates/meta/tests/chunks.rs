@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-const SPACE: Result<DataBody, DataError> = Ok(DataBody::Space { used: 0, free: 1 << 30 });
+const SPACE: Result<DataBody, DataError> =
+    Ok(DataBody::Space { used: 0, free: 1 << 30, damaged: Vec::new() });
 const HERE: Position = Position(0);
 
 fn cluster() -> Cluster {

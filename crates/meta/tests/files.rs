@@ -9,12 +9,18 @@ use bearing_proto::grant::WriteToken;
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, SessionId, Uid, Wall};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
 
-const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(9), position: Position(0) };
+/// The first chunk that is opened.
+const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(2), position: Position(0) };
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
     cluster.open_session(ALICE);
     cluster.open_session(BOB);
+    cluster.pass(std::time::Duration::from_secs(2));
+    match cluster.call(ALICE, CHUNK.position, Call::OpenChunk { avoid: Vec::new() }) {
+        Ok(Body::Chunk(view)) => assert_eq!(view.chunk, CHUNK),
+        other => panic!("{other:?}"),
+    }
     cluster
 }
 

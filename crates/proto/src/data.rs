@@ -1,7 +1,7 @@
 //! Between clients or metadata servers and data servers. Bulk bytes travel as the packet's attachment, covered by `crc`.
 
 use crate::grant::Capability;
-use bearing_types::{ChunkId, Epoch, ServerId};
+use bearing_types::{ChunkId, Epoch, NodeId, Position, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// A request to a data server.
@@ -76,10 +76,43 @@ pub enum DataCall {
         /// The length.
         length: u64,
     },
-    /// From a metadata server: forget the chunk.
-    Remove,
-    /// From a metadata server: space and liveness. The chunk is ignored.
+    /// From a metadata server: forget the chunk, unless it was made under a newer epoch since.
+    Remove {
+        /// The newest epoch that is meant.
+        epoch: Epoch,
+    },
+    /// From a metadata server: space, liveness and known damage. The chunk is ignored.
     Ping,
+    /// From a metadata server: whose frames a sealed chunk holds.
+    Frames {
+        /// A frame starts here.
+        from: u64,
+        /// The chunk ends here. A replica that was sealed earlier refuses.
+        end: u64,
+        /// At most so many.
+        count_max: u32,
+    },
+    /// From a metadata server: become a replica of a sealed chunk. Answered with [`DataBody::Busy`] until it is done; asked again till then.
+    Copy {
+        /// The epoch to keep.
+        epoch: Epoch,
+        /// Servers that have it, the best first.
+        sources: Vec<ServerId>,
+        /// The length at which it was sealed.
+        length: u64,
+    },
+    /// From a data server that copies: bytes of a sealed chunk's log.
+    Fetch {
+        /// From where.
+        offset: u64,
+        /// How many bytes.
+        length: u32,
+    },
+    /// From a metadata server: read a sealed chunk and check all of it. Answered as [`DataCall::Copy`] is.
+    Verify {
+        /// The length at which it was sealed.
+        length: u64,
+    },
 }
 
 /// A reply of a data server.
@@ -91,8 +124,21 @@ pub struct DataReply {
     pub result: Result<DataBody, DataError>,
 }
 
-/// The content of a reply that went well.
+/// A frame of a chunk, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameAt {
+    /// Where it starts.
+    pub frame: u64,
+    /// Bytes of its payload.
+    pub payload: u32,
+    /// The node whose bytes it holds.
+    pub node: NodeId,
+    /// That node's home.
+    pub home: Position,
+}
+
+/// The content of a reply that went well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataBody {
     /// The frame starts here.
     Appended {
@@ -119,6 +165,20 @@ pub enum DataBody {
         used: u64,
         /// Bytes free.
         free: u64,
+        /// Sealed chunks of which this server knows that its replica is damaged or cut short; the first of them, if there are many.
+        damaged: Vec<ChunkId>,
+    },
+    /// Frames in the order in which they lie.
+    Frames {
+        /// The frames.
+        frames: Vec<FrameAt>,
+        /// Where the next one starts; `None`: these are all to the end.
+        next: Option<u64>,
+    },
+    /// It is being done.
+    Busy {
+        /// Bytes that are done.
+        done: u64,
     },
 }
 

@@ -1,10 +1,10 @@
 //! Between metadata servers: parts of transactions, queued items, questions, and the hand-over of tablets.
 
-use crate::client::{ChunkRef, Handle, NodeView};
+use crate::client::{ChunkRef, Extent, Handle, NodeView};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, AclHash, Acls, Block, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash, NodeId,
-    Position, SessionId, TransactionId, Uid, Version, Wall,
+    Access, AclHash, Acls, Block, ChunkId, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash,
+    NodeId, Position, SessionId, TransactionId, Uid, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -335,6 +335,31 @@ pub enum Question {
         /// The node.
         node: Handle,
     },
+    /// May files of my tablet refer to a chunk?
+    Join {
+        /// The chunk.
+        chunk: ChunkRef,
+        /// A position in the tablet that asks.
+        user: Position,
+    },
+    /// Which extents of these nodes lie in a chunk. None more will from the answer on.
+    Uses {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The nodes, all at home in one tablet.
+        nodes: Vec<Handle>,
+        /// Extents from this file offset on.
+        from: u64,
+    },
+}
+
+/// An extent that lies in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkUse {
+    /// Whose it is.
+    pub node: Handle,
+    /// Where it lies.
+    pub extent: Extent,
 }
 
 /// The answer to a [`Question`].
@@ -374,6 +399,18 @@ pub enum Told {
     Refused(bearing_types::Code),
     /// Ask again a little later.
     Later,
+    /// They may.
+    Joined {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// Extents in a chunk.
+    Uses {
+        /// The extents.
+        uses: Vec<ChunkUse>,
+        /// Nodes with more extents than were looked at, and from which file offset on.
+        unfinished: Vec<(Handle, u64)>,
+    },
 }
 
 /// A directory's content in one tablet: what stat of the directory merges.

@@ -19,6 +19,32 @@ pub struct DaemonFile {
     /// What only a metadata server uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<MetadataLimits>,
+    /// What only a data server uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataLimits>,
+}
+
+/// Limits of a data server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataLimits {
+    /// Copies of chunks that other servers have lost are fetched at this rate together at most.
+    pub copy_bytes_per_second: u64,
+    /// The disk is read for damage at this rate at most.
+    pub scrub_bytes_per_second: u64,
+    /// So often it is read from end to end.
+    pub scrub_every_s: u64,
+}
+
+impl Default for DataLimits {
+    fn default() -> DataLimits {
+        let standard = bearing_data::Config::standard();
+        DataLimits {
+            copy_bytes_per_second: standard.copy_bytes_per_second,
+            scrub_bytes_per_second: standard.scrub_bytes_per_second,
+            scrub_every_s: standard.scrub_every.as_secs(),
+        }
+    }
 }
 
 /// Limits of a metadata server.
@@ -29,11 +55,21 @@ pub struct MetadataLimits {
     pub log_bytes_max: u64,
     /// Clean entries cached per tablet.
     pub cache_entries_max: usize,
+    /// A data server that was silent for so long is lost: what it holds is copied again.
+    pub data_server_lost_after_s: u64,
+    /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after.
+    pub chunk_life_s: u64,
 }
 
 impl Default for MetadataLimits {
     fn default() -> MetadataLimits {
-        MetadataLimits { log_bytes_max: 64 << 20, cache_entries_max: 1 << 20 }
+        let standard = bearing_meta::Config::standard();
+        MetadataLimits {
+            log_bytes_max: 64 << 20,
+            cache_entries_max: standard.cache_entries_max,
+            data_server_lost_after_s: standard.lost_after.as_secs(),
+            chunk_life_s: standard.chunk_life.as_secs(),
+        }
     }
 }
 
@@ -58,6 +94,8 @@ pub struct DaemonConfig {
     pub cluster: Cluster,
     /// Limits of a metadata server.
     pub metadata: MetadataLimits,
+    /// Limits of a data server.
+    pub data: DataLimits,
 }
 
 impl DaemonConfig {
@@ -76,14 +114,15 @@ impl DaemonConfig {
             line: 1,
             complaint: format!("{name} is not listed in {}", layout.cluster_file().display()),
         })?;
-        let metadata = file.metadata.unwrap_or_default();
-        Ok(DaemonConfig { daemon: Daemon { name, address }, directory, layout, cluster, metadata })
+        let (metadata, data) = (file.metadata.unwrap_or_default(), file.data.unwrap_or_default());
+        Ok(DaemonConfig { daemon: Daemon { name, address }, directory, layout, cluster, metadata, data })
     }
 
     /// Writes the file of a new daemon.
     pub fn write_new(layout: &Layout, name: DaemonName) -> Result<(), StartError> {
         let metadata = (name.kind == ServerKind::Metadata).then(MetadataLimits::default);
-        let file = DaemonFile { number: name.number, cluster: parent(), metadata };
+        let data = (name.kind == ServerKind::Data).then(DataLimits::default);
+        let file = DaemonFile { number: name.number, cluster: parent(), metadata, data };
         let heading = format!("# Configuration of {name}. Where it listens is in cluster.toml.\n");
         toml_file::write(&layout.daemon_config(name), &heading, &file)
     }
@@ -96,7 +135,7 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_first_daemon_with_defaults() {
         let file: DaemonFile = toml_file::parse(Path::new("config.toml"), "").unwrap();
-        assert_eq!(file, DaemonFile { number: 1, cluster: "..".into(), metadata: None });
+        assert_eq!(file, DaemonFile { number: 1, cluster: "..".into(), metadata: None, data: None });
     }
 
     #[test]

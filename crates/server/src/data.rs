@@ -12,6 +12,7 @@ use bearing_proto::{Message, Sender};
 use bearing_seams::ChunkLog;
 use bearing_types::{Mono, Now};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Runs a data server until it is told to stop.
 pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
@@ -21,7 +22,13 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
         let chunks = log.chunks().map_err(StartError::engine("list the chunks"))?;
         tracing::info!("{} chunks are here", chunks.len());
         let start = Start { server: config.daemon.name.server(), first_id: random_u64() >> 1 };
-        let machine = DataServer::new(start, Config::standard(), keys.grants().clone(), chunks);
+        let limits = Config {
+            copy_bytes_per_second: config.data.copy_bytes_per_second,
+            scrub_bytes_per_second: config.data.scrub_bytes_per_second,
+            scrub_every: Duration::from_secs(config.data.scrub_every_s),
+            ..Config::standard()
+        };
+        let machine = DataServer::new(start, limits, keys.grants().clone(), chunks);
         Ok(ChunkKeeper { machine, log, events: VecDeque::new(), commands: Vec::new(), disk_failure: None })
     })
 }
@@ -47,7 +54,10 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
                         attachment: attachment.take().unwrap_or_default(),
                     }
                 }
-                Message::DataReply(reply) => Event::Reply { from: sender, reply },
+                Message::DataReply(reply) => {
+                    let attachment = attachment.take().unwrap_or_default();
+                    Event::Reply { from: sender, reply, attachment }
+                }
                 _ => continue,
             };
             self.events.push_back(event);

@@ -9,13 +9,15 @@ use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use crate::post::Post;
 use crate::shell::{self, Driver};
+use crate::state::ChunkReport;
 use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
-use bearing_meta::{Command, Config, Event, MetaServer, Note};
+use bearing_meta::{ChunkTally, Command, Config, Event, MetaServer, Note};
 use bearing_proto::{Message, Sender};
 use bearing_seams::TabletLog;
 use bearing_types::{Block, Mono, Now, ServerId};
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Runs a metadata server until it is told to stop.
 pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
@@ -31,7 +33,12 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let tablets = bearing_meta::recover(&mut store, &mut log)?;
         tracing::info!("the tablet log is replayed; records of {} tablets are here", tablets.len());
         let id = config.daemon.name.server();
-        let limits = Config { cache_entries_max: config.metadata.cache_entries_max, ..Config::standard() };
+        let limits = Config {
+            cache_entries_max: config.metadata.cache_entries_max,
+            lost_after: Duration::from_secs(config.metadata.data_server_lost_after_s),
+            chunk_life: Duration::from_secs(config.metadata.chunk_life_s),
+            ..Config::standard()
+        };
         let machine = MetaServer::new(id, limits, keys.clone());
         let store = StoreThread::start(store, move || waker.wake()).map_err(|error| StartError::Stopped {
             server: id,
@@ -93,6 +100,13 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
     fn is_serving(&self) -> bool {
         let served: BTreeSet<Block> = self.machine.serving().map(|(tablet, _)| tablet).collect();
         self.owned.as_ref().is_some_and(|owned| owned.iter().all(|tablet| served.contains(tablet)))
+    }
+
+    fn chunks(&self) -> Option<ChunkReport> {
+        let ChunkTally { chunks, sealed, lacking, lacking_bytes, damaged, doomed } =
+            self.machine.chunk_tally();
+        let copied_bytes = self.machine.counters().copied_bytes;
+        Some(ChunkReport { chunks, sealed, lacking, lacking_bytes, damaged, dead: doomed, copied_bytes })
     }
 
     fn set_clock_off(&mut self, off: bool) {

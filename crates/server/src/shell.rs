@@ -9,7 +9,7 @@ use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
 use crate::post::{Opened, Post};
-use crate::state::{Occupied, Phase};
+use crate::state::{ChunkReport, Occupied, Phase};
 use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret, Waker, random_u64};
 use bearing_proto::client::ServerKind;
 use bearing_proto::envelope::{Refusal, VERSION};
@@ -30,6 +30,9 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A clock's offset is reported anew when it moved by so much.
 const CLOCK_REPORTED_MS: u64 = 20;
+
+/// The state of chunks is reported at most so often.
+const CHUNKS_REPORTED_EVERY: Duration = Duration::from_secs(1);
 
 /// How far clocks of servers may be apart.
 fn skew_max() -> Duration {
@@ -65,6 +68,11 @@ pub trait Driver {
         None
     }
 
+    /// The state of the chunks that it looks after, if it looks after any.
+    fn chunks(&self) -> Option<ChunkReport> {
+        None
+    }
+
     /// The clock of this machine is too far from those of other servers, or is so no more.
     fn set_clock_off(&mut self, off: bool);
 
@@ -84,6 +92,8 @@ struct Shell<'a> {
     clock: Option<Verdict>,
     serving: bool,
     disk_failed: bool,
+    /// When the state of chunks was last looked at.
+    chunks_seen: Mono,
     stopping: Arc<AtomicBool>,
     complained: BTreeSet<SocketAddr>,
 }
@@ -136,6 +146,7 @@ fn serve<D: Driver>(
         clock: None,
         serving: false,
         disk_failed: false,
+        chunks_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
     };
@@ -155,6 +166,13 @@ impl Shell<'_> {
                 self.serving = true;
                 self.report(driver)?;
                 tracing::info!("{} serves", self.config.daemon.name);
+            }
+            let now = Clock.mono();
+            if self.serving && now.since(self.chunks_seen) >= CHUNKS_REPORTED_EVERY {
+                self.chunks_seen = now;
+                if self.occupied.note_chunks(driver.chunks()) {
+                    self.report(driver)?;
+                }
             }
             if self.serving && !self.disk_failed && driver.disk_failure().is_some() {
                 self.disk_failed = true;

@@ -33,6 +33,25 @@ pub enum Phase {
     Failed,
 }
 
+/// The state of the chunks that a metadata server looks after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkReport {
+    /// All chunks.
+    pub chunks: u64,
+    /// Of these, those that nobody appends to any more.
+    pub sealed: u64,
+    /// Chunks that have fewer good copies than they should.
+    pub lacking: u64,
+    /// Bytes left to copy for that.
+    pub lacking_bytes: u64,
+    /// Chunks with a copy that is damaged.
+    pub damaged: u64,
+    /// Chunks that nobody refers to and that are being removed.
+    pub dead: u64,
+    /// Bytes that were copied again since the server's start.
+    pub copied_bytes: u64,
+}
+
 /// The content of a state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonState {
@@ -54,6 +73,9 @@ pub struct DaemonState {
     /// Why it failed, when it did, or what is wrong with its clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The state of the chunks that it looks after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<ChunkReport>,
 }
 
 /// The state file's place in a daemon's directory.
@@ -88,6 +110,7 @@ pub struct Occupied {
     directory: PathBuf,
     daemon: Daemon,
     clock_ahead_ms: Cell<Option<i64>>,
+    chunks: Cell<Option<ChunkReport>>,
     _lock: File,
 }
 
@@ -106,8 +129,9 @@ impl Occupied {
             }
             Err(TryLockError::Error(error)) => return Err(StartError::file("lock", &path, &error)),
         }
-        let clock_ahead_ms = Cell::new(None);
-        let occupied = Occupied { directory: directory.to_owned(), daemon, clock_ahead_ms, _lock: lock };
+        let (clock_ahead_ms, chunks) = (Cell::new(None), Cell::new(None));
+        let occupied =
+            Occupied { directory: directory.to_owned(), daemon, clock_ahead_ms, chunks, _lock: lock };
         occupied.enter(Phase::Starting, None)?;
         Ok(occupied)
     }
@@ -115,6 +139,11 @@ impl Occupied {
     /// Notes how far the clock is ahead, for the reports to come.
     pub fn note_clock(&self, ahead_ms: Option<i64>) {
         self.clock_ahead_ms.set(ahead_ms);
+    }
+
+    /// Notes the state of chunks, for the reports to come. Whether it is another one than before.
+    pub fn note_chunks(&self, chunks: Option<ChunkReport>) -> bool {
+        self.chunks.replace(chunks) != chunks
     }
 
     /// Reports how far the daemon has come.
@@ -129,6 +158,7 @@ impl Occupied {
             state,
             clock_ahead_ms: self.clock_ahead_ms.get(),
             reason,
+            chunks: self.chunks.get(),
         };
         toml_file::write(&state_file(&self.directory), "# Written by the daemon.\n", &report)
     }

@@ -253,7 +253,9 @@ impl Audit {
             Err(Code::Io | Code::Unreachable) => {
                 let frames = sim.ledger.model.frames_of(node.node);
                 if sim.recorder.are_stable(&frames) {
-                    let what = format!("{} cannot be read, but all of it was synced", node.node);
+                    let gone = sim.gone_chunks(&frames);
+                    let what =
+                        format!("{} cannot be read, but all of it was synced; gone: {gone:?}", node.node);
                     sim.ledger.blame(&sim.world, Promise::SyncedIsKept, what);
                 }
                 sim.world.counts.add("audit: files with lost bytes");

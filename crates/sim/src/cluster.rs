@@ -17,7 +17,7 @@ pub const METADATA: u8 = 3;
 /// Data servers.
 pub const DATA: u8 = 3;
 /// Copies of written data.
-const COPIES: u8 = 2;
+pub const COPIES: u8 = 2;
 
 const DATA_BASE: u32 = 1_000;
 

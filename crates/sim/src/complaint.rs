@@ -46,6 +46,10 @@ pub enum Promise {
     SyncedIsKept,
     /// What a flush said is well is part of the file, what a sync said is stable.
     Flushed,
+    /// Space that nobody refers to any more comes back.
+    SpaceReturns,
+    /// Every sealed chunk has all its copies, and they are the same.
+    Copies,
     /// What a client sends is what its programs asked for.
     Wire,
     /// No machine stops because it does not know what to do.

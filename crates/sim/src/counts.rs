@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 90] = [
+const EXPECTED: [&str; 109] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -31,6 +31,8 @@ const EXPECTED: [&str; 90] = [
     "fault: clock off by more than servers allow",
     "fault: a tablet is handed over",
     "fault: a client ends its session",
+    "fault: a data server is lost for good",
+    "fault: a bit of a sealed chunk flips",
     "fault: a data disk is full",
     "fault: all data disks are full",
     "step: prepared",
@@ -56,6 +58,18 @@ const EXPECTED: [&str; 90] = [
     "step: fences sent",
     "step: seals sent",
     "step: seal recorded",
+    "step: chunk sealed by its tablet",
+    "step: chunk closed",
+    "step: chunk found alive",
+    "step: chunk found dead",
+    "step: removals sent",
+    "step: chunk removed",
+    "step: replicas confirmed",
+    "step: replica found missing",
+    "step: replica removed",
+    "step: copy asked for",
+    "step: copy recorded",
+    "step: damaged replica dropped",
     "step: extents committed",
     "step: session closed",
     "step: silent session ended",
@@ -74,6 +88,11 @@ const EXPECTED: [&str; 90] = [
     "step: data seal kept, not answered",
     "step: data scan after a restart begins",
     "step: data scanned after a restart",
+    "step: data removed, not answered",
+    "step: data copy begins",
+    "step: data copy kept, not told",
+    "step: data damage found, nobody told",
+    "commit refused, chunk closed",
     "step: client change sent",
     "step: client commit sent",
     "step: client flush appended, not committed",

@@ -5,8 +5,19 @@ use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
 /// Steps that most runs do not get to.
-const RARE: [&str; 4] =
-    ["hand-over given up", "silent session ended", "session open", "all flushed, session not closed"];
+const RARE: [&str; 11] = [
+    "hand-over given up",
+    "silent session ended",
+    "session open",
+    "all flushed, session not closed",
+    "copy called off",
+    "copy refused",
+    "copy recorded",
+    "damaged replica dropped",
+    "replica found missing",
+    "chunk removed from some of its servers",
+    "damage found, nobody told",
+];
 
 /// Draws at which step a process dies. Steps that are rare in a run are met by a crash more often, so that all are met in a few hundred runs.
 #[derive(Debug, Default)]

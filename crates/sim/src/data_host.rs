@@ -8,11 +8,13 @@ use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_data::{Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket};
+use bearing_proto::frame::FrameHeader;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{ChunkLog, MemChunkLog};
 use bearing_types::{ChunkId, ServerId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// See the module.
 pub struct DataHost {
@@ -70,7 +72,14 @@ impl DataHost {
         world.toggle(self.host);
         let chunks = self.log.chunks().expect("a log in memory lists its chunks");
         let start = Start { server: self.server, first_id: self.rng.next() >> 1 };
-        self.machine = Some(DataServer::new(start, Config::standard(), world.keys.grants().clone(), chunks));
+        let mut config = Config::standard();
+        config.scrub_after = Duration::from_millis(500);
+        config.scrub_every = Duration::from_secs(5);
+        config.scrub_bytes_per_second = 256 << 10;
+        // Slow, so that much happens while a copy is made.
+        config.copy_bytes_per_second = 64 << 10;
+        config.scan_bytes = 64 << 10;
+        self.machine = Some(DataServer::new(start, config, world.keys.grants().clone(), chunks));
         self.set_wake(world);
     }
 
@@ -98,6 +107,41 @@ impl DataHost {
         self.log.set_full(full);
     }
 
+    /// How much of a chunk is here, and whether it is sealed.
+    pub fn held(&mut self, chunk: ChunkId) -> Option<(u64, bool)> {
+        let entries = self.log.chunks().unwrap_or_default();
+        let entry = entries.iter().find(|entry| entry.chunk == chunk)?;
+        Some((entry.length, entry.sealed.is_some()))
+    }
+
+    /// All chunks that are here, and whether they are sealed.
+    pub fn chunks(&mut self) -> Vec<(ChunkId, bool)> {
+        let entries = self.log.chunks().unwrap_or_default();
+        entries.iter().map(|entry| (entry.chunk, entry.sealed.is_some())).collect()
+    }
+
+    /// The first bytes of a chunk, if it is sealed and has so many.
+    pub fn sealed_bytes(&mut self, chunk: ChunkId, length: u64) -> Option<Vec<u8>> {
+        self.held(chunk).filter(|(held, sealed)| *sealed && *held >= length)?;
+        self.log.read(chunk, 0, length as u32).ok()
+    }
+
+    /// A bit flips on the disk, near this place: not in the zeros between frames, which mean nothing.
+    pub fn flip(&mut self, chunk: ChunkId, at: u64) {
+        let bytes = self.log.read(chunk, 0, u32::MAX).unwrap_or_default();
+        let (mut start, mut place) = (0, at as usize);
+        while let Ok(header) = FrameHeader::decode(&bytes[start..]) {
+            let (used, end) =
+                (header.header_bytes + header.payload_bytes, start + header.frame_bytes() as usize);
+            if place < end {
+                place = place.min(start + used as usize - 1);
+                break;
+            }
+            start = end;
+        }
+        self.log.flip_bit(chunk, place);
+    }
+
     /// A packet arrived.
     pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
         let Some(packet) = self.post.open(world, way, bytes) else { return };
@@ -108,7 +152,10 @@ impl DataHost {
                     let attachment = attachment.take().unwrap_or_default();
                     Event::Request { from: packet.sender, request, attachment }
                 }
-                Message::DataReply(reply) => Event::Reply { from: packet.sender, reply },
+                Message::DataReply(reply) => {
+                    let attachment = attachment.take().unwrap_or_default();
+                    Event::Reply { from: packet.sender, reply, attachment }
+                }
                 _ => continue,
             };
             self.step(world, event);

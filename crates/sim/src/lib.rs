@@ -18,6 +18,7 @@ mod digest;
 mod hunt;
 mod kernel;
 mod ledger;
+mod life;
 mod meta_host;
 mod model;
 mod nemesis;

@@ -142,6 +142,13 @@ impl MetaHost {
         config.dead_kept = Duration::from_secs(2);
         config.ended_kept = Duration::from_secs(12);
         config.collect_every = Duration::from_millis(500);
+        // So that chunks are sealed, looked at, copied and removed while clients work, and while their late commits are on the way.
+        config.chunk_life = Duration::from_secs(15);
+        config.look_after = Duration::from_millis(300);
+        config.look_every = Duration::from_secs(10);
+        config.lost_after = Duration::from_secs(7);
+        config.sweep_every = Duration::from_millis(300);
+        config.closed_kept = Duration::from_secs(600);
         config.lease_holders_max = self.limits.lease_holders;
         config.opens_per_session_max = self.limits.opens_per_session;
         config.mutant = self.planted.meta;

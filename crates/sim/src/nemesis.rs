@@ -44,6 +44,10 @@ pub enum Act {
     Fill(Vec<HostId>, u64),
     /// They have room again.
     Room(Vec<HostId>),
+    /// A data server dies for good.
+    Lose(HostId),
+    /// A bit flips on a data server's disk, in a chunk and at a place drawn by this number.
+    Rot(HostId, u64),
     /// A client ends its session, as an unmount does, and begins another.
     Unmount(HostId),
 }
@@ -116,7 +120,7 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25]) {
+        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40]) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
@@ -133,7 +137,9 @@ impl Nemesis {
             13 => Act::PowerCut(downtime),
             14 => self.fill(spell),
             15 => Act::Unmount(self.one_of(hosts.clients())),
-            _ => Act::CutOff(self.rng.next(), self.rng.between(4_000, 15_000) * MILLISECOND),
+            16 => Act::CutOff(self.rng.next(), self.rng.between(4_000, 15_000) * MILLISECOND),
+            17 => Act::Lose(self.one_of(hosts.data())),
+            _ => Act::Rot(self.one_of(hosts.data()), self.rng.next()),
         }
     }
 

@@ -73,6 +73,8 @@ pub struct Recorder {
     /// Commits that a sync said are stable: when, and whose.
     stable_commits: Vec<(Mono, RequestId)>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
+    /// Frames where there was another one before.
+    reborn: BTreeMap<(ChunkId, u64), Rc<Vec<u8>>>,
 }
 
 impl Recorder {
@@ -395,9 +397,11 @@ impl Recorder {
     fn pieces_of(&mut self, host: HostId, extents: &[Extent]) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for extent in extents {
-            let frame = self.frames.get(&(extent.chunk.chunk, extent.frame));
+            let place = (extent.chunk.chunk, extent.frame);
+            let frame = self.frames.get(&place).map(|frame| &frame.payload);
+            let payload = self.reborn.get(&place).or(frame);
             let (from, length) = (extent.skip as usize, extent.length as usize);
-            let bytes = frame.and_then(|frame| frame.payload.get(from..from + length));
+            let bytes = payload.and_then(|payload| payload.get(from..from + length));
             match bytes {
                 Some(bytes) => pieces.push(Piece { offset: extent.file_offset, bytes: bytes.to_vec() }),
                 None => self.complain(format!("{host:?} commits {extent:?}, which was never acknowledged")),
@@ -429,7 +433,7 @@ impl Recorder {
     }
 
     /// A client gets a reply.
-    pub fn replied(&mut self, world: &World, session: SessionId, reply: &Reply) {
+    pub fn replied(&mut self, world: &mut World, session: SessionId, reply: &Reply) {
         if let Answer::Done { result: Ok(body), .. } = &reply.answer
             && let Body::Chunk(view) = &**body
             && let Some(length) = view.sealed
@@ -441,6 +445,11 @@ impl Recorder {
         else {
             return;
         };
+        // Its chunk was closed: nothing was changed, and the client makes another commit of the same bytes.
+        if matches!(result, Err(Code::NotFound)) {
+            world.counts.add("commit refused, chunk closed");
+            return;
+        }
         // An old token or a changed map: the client asks again under the same number.
         if self.history.entries[index].returned.is_none() {
             let told = result.as_ref().map(|body| seen_of(body)).map_err(|code| *code);
@@ -486,13 +495,25 @@ impl Recorder {
 
     /// A data server answers a client.
     pub fn data_replied(&mut self, session: SessionId, reply: &DataReply) {
-        match (self.asked.get(&(session, reply.id)), reply.result) {
-            (Some(DataAsked::Append(chunk, payload, bytes)), Ok(DataBody::Appended { frame })) => {
-                let kept = Frame { payload: Rc::clone(payload), bytes: *bytes, stable: false };
-                self.frames.entry((*chunk, frame)).or_insert(kept);
+        match (self.asked.get(&(session, reply.id)), &reply.result) {
+            (Some(DataAsked::Append(chunk, payload, bytes)), &Ok(DataBody::Appended { frame })) => {
+                let place = (*chunk, frame);
+                match self.frames.get(&place) {
+                    // The chunk was removed and brought back to life, of no use to anybody: no commit of this will be taken.
+                    Some(kept) if kept.payload != *payload => {
+                        self.reborn.insert(place, Rc::clone(payload));
+                    }
+                    Some(_) => {}
+                    None => {
+                        let kept = Frame { payload: Rc::clone(payload), bytes: *bytes, stable: false };
+                        self.frames.insert(place, kept);
+                    }
+                }
             }
             (Some(DataAsked::Sync(chunk, frames)), Ok(DataBody::Done)) => {
-                for frame in frames {
+                // What is made stable of a chunk that was brought back to life is not what files refer to.
+                let reborn = self.reborn.range((*chunk, 0)..=(*chunk, u64::MAX)).next().is_some();
+                for frame in frames.iter().filter(|_| !reborn) {
                     if let Some(kept) = self.frames.get_mut(&(*chunk, *frame)) {
                         kept.stable = true;
                     }

@@ -58,9 +58,13 @@ pub struct Sim {
     pub hosts: Hosts,
     coordinator: CoordinatorHost,
     metadata: Vec<MetaHost>,
-    data: Vec<DataHost>,
+    pub(crate) data: Vec<DataHost>,
     /// The clients.
     pub clients: Vec<ClientHost>,
+    /// The data server that never comes back.
+    pub(crate) lost: Option<HostId>,
+    /// Replicas of which a bit has flipped.
+    pub(crate) rotten: std::collections::BTreeSet<(HostId, bearing_types::ChunkId)>,
     nemesis: Nemesis,
     faults_on: bool,
     /// When faults ended.
@@ -81,6 +85,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
         sim.work(options);
         sim.heal();
         audit.finish(&mut sim);
+        sim.check_chunks();
     }
     sim.report(seed)
 }
@@ -134,6 +139,8 @@ impl Sim {
             metadata,
             data,
             clients,
+            lost: None,
+            rotten: std::collections::BTreeSet::new(),
             nemesis: Nemesis::new(rng.fork(5), hosts),
             faults_on: false,
             peace: Instantly(0),
@@ -403,7 +410,7 @@ impl Sim {
 
     /// Starts a host, unless it runs.
     fn start(&mut self, host: HostId) {
-        if self.world.is_up(host) {
+        if self.world.is_up(host) || self.lost == Some(host) {
             return;
         }
         self.world.tell(|| format!("{host:?} starts"));
@@ -513,6 +520,8 @@ impl Sim {
                 self.world.after(spell, Happening::Act(Act::Room(disks)));
             }
             Act::Room(disks) => self.set_full(&disks, false),
+            Act::Lose(host) => self.lose(host),
+            Act::Rot(host, number) => self.rot(host, number),
             Act::Unmount(host) => {
                 let Sim { clients, world, recorder, .. } = self;
                 let client = clients.iter_mut().find(|client| client.host == host);
@@ -650,6 +659,8 @@ fn name_of(act: &Act) -> &'static str {
         Act::Clock(..) => "a clock is turned",
         Act::FailSync(_) => "a sync will fail",
         Act::HandOver(..) => "a tablet is handed over",
+        Act::Lose(_) => "a data server shall be lost",
+        Act::Rot(..) => "a bit shall flip",
         Act::Unmount(_) => "a client ends its session",
         Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
         Act::Fill(..) => "all data disks are full",

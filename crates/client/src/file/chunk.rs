@@ -27,6 +27,8 @@ struct Written {
     failed: bool,
     /// The length at which it was sealed. What is below is stable: servers sync when they seal.
     sealed: Option<u64>,
+    /// It was removed, because no file refers to it.
+    gone: bool,
 }
 
 /// See the module.
@@ -73,7 +75,8 @@ impl Chunks {
         let open = self
             .written
             .iter()
-            .filter(|(_, written)| written.sealed.is_none() && written.synced < written.acknowledged);
+            .filter(|(_, written)| written.sealed.is_none() && !written.gone)
+            .filter(|(_, written)| written.synced < written.acknowledged);
         open.map(|(chunk, _)| *chunk).collect()
     }
 
@@ -119,10 +122,25 @@ impl State {
         self.chunks.prune();
         self.chunks.views.insert(view.chunk.chunk, view.clone());
         let view = Arc::new(view);
-        let written =
-            Written { view: Arc::clone(&view), acknowledged: 0, synced: 0, failed: false, sealed: None };
+        let written = Written {
+            view: Arc::clone(&view),
+            acknowledged: 0,
+            synced: 0,
+            failed: false,
+            sealed: None,
+            gone: false,
+        };
         self.chunks.written.insert(view.chunk.chunk, written);
         self.chunks.current = Some(Current { view, bytes: 0 });
+    }
+
+    /// It was removed. If it is one of our own, nothing of it is a file's any more.
+    fn chunk_gone(&mut self, chunk: ChunkId) {
+        self.chunk_sealed(chunk, 0);
+        if let Some(written) = self.chunks.written.get_mut(&chunk) {
+            (written.gone, written.sealed) = (true, None);
+        }
+        self.chunks.views.remove(&chunk);
     }
 
     /// If it is one of our own, it takes no more appends.
@@ -226,16 +244,18 @@ impl Hub {
         }
     }
 
-    /// The length of a failed chunk: below it everything is stable, above it everything is gone. `None` if it has not failed.
+    /// The length of a failed chunk: below it everything is stable, above it everything is gone. `None` if it has not failed; `Stale` if it was
+    /// removed, and then no file refers to any of it that is not lost.
     pub(super) async fn sealed_length(&self, chunk: ChunkId) -> Result<Option<u64>, Code> {
         let wanted = self.with(|state| {
             let written = state.chunks.written.get(&chunk).filter(|written| written.failed)?;
-            Some((written.view.chunk, written.view.epoch, written.sealed))
+            Some((written.view.chunk, written.view.epoch, written.sealed, written.gone))
         });
         let (chunk, epoch) = match wanted {
             None => return Ok(None),
-            Some((_, _, Some(sealed))) => return Ok(Some(sealed)),
-            Some((chunk, epoch, None)) => (chunk, epoch),
+            Some((_, _, Some(sealed), _)) => return Ok(Some(sealed)),
+            Some((_, _, None, true)) => return Err(Code::Stale),
+            Some((chunk, epoch, None, false)) => (chunk, epoch),
         };
         self.seal_chunk(chunk, epoch).await.map(Some)
     }
@@ -243,7 +263,8 @@ impl Hub {
     /// Has a chunk sealed, so that what its surviving servers hold can be read, and gives its length. If it was sealed before, servers
     /// that missed it are told again.
     pub(super) async fn seal_chunk(&self, chunk: ChunkRef, epoch: Epoch) -> Result<u64, Code> {
-        let answered = self.call(chunk.position, Call::SealChunk { chunk, epoch }).await?;
+        let answered = self.call(chunk.position, Call::SealChunk { chunk, epoch }).await;
+        let answered = self.gone_if_stale(chunk, answered)?;
         self.with(|state| match answered.body {
             Body::Chunk(view @ ChunkView { sealed: Some(length), .. }) => {
                 state.chunk_sealed(chunk.chunk, length);
@@ -255,6 +276,14 @@ impl Hub {
                 Err(Code::Io)
             }
         })
+    }
+
+    /// Notes that a chunk was removed, if that is what its tablet says.
+    fn gone_if_stale<T>(&self, chunk: ChunkRef, answered: Result<T, Code>) -> Result<T, Code> {
+        if matches!(answered, Err(Code::Stale)) {
+            self.with(|state| state.chunk_gone(chunk.chunk));
+        }
+        answered
     }
 
     /// Makes what was acknowledged of a chunk stable. If that cannot be done, the chunk is sealed and its length told.
@@ -296,7 +325,8 @@ impl Hub {
         if let Some(view) = cached {
             return Ok(view);
         }
-        let answered = self.call(chunk.position, Call::Chunk { chunk }).await?;
+        let answered = self.call(chunk.position, Call::Chunk { chunk }).await;
+        let answered = self.gone_if_stale(chunk, answered)?;
         self.with(|state| match answered.body {
             Body::Chunk(view) => {
                 state.chunks.views.insert(chunk.chunk, view.clone());

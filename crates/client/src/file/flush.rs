@@ -192,7 +192,20 @@ impl Hub {
             self.append_missing(node, job, &mut places).await?;
             let lost = self.lost(&places, stability).await?;
             if lost.is_empty() {
-                break;
+                self.with(|state| state.step("flush appended, not committed"));
+                if stability == Stability::Stable {
+                    self.sync_earlier(node).await?;
+                    self.with(|state| state.step("sync done, not committed"));
+                }
+                match self.commit(node, job, &places).await {
+                    // It took so long that a chunk was found to be in no use: the bytes go elsewhere.
+                    Err(Code::NotFound) => {
+                        for (_, placed) in std::mem::take(&mut places).into_values() {
+                            self.chunk_failed(placed.chunk, &[]).await;
+                        }
+                    }
+                    committed => break committed?,
+                }
             }
             if tries == LOST_TRIES {
                 return Err(Code::Io);
@@ -202,12 +215,6 @@ impl Hub {
                 places.remove(&start);
             }
         }
-        self.with(|state| state.step("flush appended, not committed"));
-        if stability == Stability::Stable {
-            self.sync_earlier(node).await?;
-            self.with(|state| state.step("sync done, not committed"));
-        }
-        self.commit(node, job, &places).await?;
         self.with(|state| state.step("flush committed"));
         if stability == Stability::Visible {
             self.with(|state| state.note_unsynced(node, &places));
@@ -315,8 +322,13 @@ impl Hub {
         let mut lost = Vec::new();
         for chunk in chunks {
             let sealed = match stability {
-                Stability::Visible => self.sealed_length(chunk).await?,
-                Stability::Stable => self.sync_chunk(chunk).await?,
+                Stability::Visible => self.sealed_length(chunk).await,
+                Stability::Stable => self.sync_chunk(chunk).await,
+            };
+            let sealed = match sealed {
+                // Removed before anything of these frames was a file's.
+                Err(Code::Stale) => Some(0),
+                other => other?,
             };
             let Some(length) = sealed else { continue };
             let beyond = places
@@ -336,11 +348,14 @@ impl Hub {
         });
         let mut lost = false;
         for (chunk, end) in &earlier {
-            let sealed = self.sync_chunk(*chunk).await?;
-            lost |= sealed.is_some_and(|length| length < *end);
+            lost |= match self.sync_chunk(*chunk).await {
+                // All that was committed in it was replaced since, if the file does not refer to it any more.
+                Err(Code::Stale) => self.refers_to(node, *chunk).await?,
+                sealed => sealed?.is_some_and(|length| length < *end),
+            };
         }
         for chunk in all {
-            self.sync_chunk(chunk).await?;
+            self.sync_unless_gone(chunk).await?;
         }
         self.with(|state| {
             if let Some(file) = state.files.files.get_mut(&node) {
@@ -348,6 +363,14 @@ impl Hub {
             }
         });
         if lost { Err(Code::Io) } else { Ok(()) }
+    }
+
+    /// Makes a chunk stable, unless it was removed: then there is nothing to make stable.
+    async fn sync_unless_gone(&self, chunk: ChunkId) -> Result<(), Code> {
+        match self.sync_chunk(chunk).await {
+            Ok(_) | Err(Code::Stale) => Ok(()),
+            Err(code) => Err(code),
+        }
     }
 
     async fn commit(&self, node: NodeId, job: &Job, places: &Places) -> Result<(), Code> {
@@ -404,7 +427,7 @@ impl Hub {
         }
         let left = self.with(|state| state.chunks.unsynced());
         for chunk in left {
-            self.sync_chunk(chunk).await?;
+            self.sync_unless_gone(chunk).await?;
         }
         let done = self.flush_all_steps().await;
         failed.map_or(done.and(self.sync_ends(sync)), Err)

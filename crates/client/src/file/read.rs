@@ -8,12 +8,14 @@ use crate::hub::{Hub, State, Work};
 use crate::operation::{Answer, OpenFile};
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_types::{Code, Mono, NodeId, ServerId, Version};
+use bearing_types::{ChunkId, Code, Mono, NodeId, ServerId, Version};
 use std::ops::Range;
 use std::time::Duration;
 
 /// Pages of extents asked for within one read before it is given up: the file changes faster than it can be read.
 const PAGES_MAX: u32 = 1024;
+/// How often a read begins anew because chunks that it was to read from were removed.
+const REREADS_MAX: u32 = 16;
 /// The first pause before silent replicas are asked again.
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
 /// The longest.
@@ -51,8 +53,7 @@ impl Hub {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let mut end = range.end;
         if !gaps.is_empty() {
-            let extents = self.extents(node, range.clone()).await?;
-            self.read_extents(&extents, &gaps, range.start, &mut bytes).await?;
+            self.read_gaps(node, &range, &gaps, &mut bytes).await?;
             // The extents may have told that the file is shorter.
             let size = self.with(|state| state.size_of(node));
             let own_end = own.last().map_or(0, |(at, bytes)| at + bytes.len() as u64);
@@ -65,6 +66,39 @@ impl Hub {
         bytes.truncate((end - range.start) as usize);
         self.with(|state| state.counters.bytes_read += bytes.len() as u64);
         Ok(Answer::Bytes(bytes))
+    }
+
+    /// Reads stored content. A chunk that is gone was in no use: the file has other extents by now.
+    async fn read_gaps(
+        &self,
+        node: NodeId,
+        range: &Range<u64>,
+        gaps: &[Range<u64>],
+        bytes: &mut [u8],
+    ) -> Result<(), Code> {
+        let mut before: Option<Vec<Extent>> = None;
+        for _ in 0..REREADS_MAX {
+            let extents = self.extents(node, range.clone()).await?;
+            if before.as_ref() == Some(&extents) {
+                break;
+            }
+            bytes.fill(0);
+            match self.read_extents(&extents, gaps, range.start, bytes).await {
+                Err(Code::Stale) => {}
+                other => return other,
+            }
+            self.with(|state| drop(state.files.extents.remove(&node)));
+            before = Some(extents);
+        }
+        // It refers to what was lost before it was made stable.
+        Err(Code::Io)
+    }
+
+    /// Whether a file refers to a chunk, by what its home says now.
+    pub(super) async fn refers_to(&self, node: NodeId, chunk: ChunkId) -> Result<bool, Code> {
+        self.with(|state| drop(state.files.extents.remove(&node)));
+        let extents = self.extents(node, 0..u64::MAX).await?;
+        Ok(extents.iter().any(|extent| extent.chunk.chunk == chunk))
     }
 
     /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.

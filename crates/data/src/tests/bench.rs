@@ -179,13 +179,17 @@ impl Bench {
     pub fn result(&mut self, from: Sender, call: DataCall, bytes: &[u8]) -> Result<DataBody, DataError> {
         let said = self.ask(from, 7, call, bytes);
         match answers(&said)[..] {
-            [(7, result)] => result,
+            [(7, ref result)] => result.clone(),
             _ => panic!("not one answer: {said:?}"),
         }
     }
 
     pub fn reply(&mut self, from: ServerId, id: u64, result: Result<DataBody, DataError>) -> Vec<Command> {
-        self.step(Event::Reply { from: Sender::Server(from), reply: DataReply { id, result } })
+        self.step(Event::Reply {
+            from: Sender::Server(from),
+            reply: DataReply { id, result },
+            attachment: Vec::new(),
+        })
     }
 
     pub fn advance(&mut self, by: Duration) -> Vec<Command> {
@@ -218,7 +222,7 @@ impl Bench {
 /// The answers among commands.
 pub(super) fn answers(commands: &[Command]) -> Vec<Answer> {
     let answer = |command: &Command| match command {
-        Command::Answer { reply, .. } => Some((reply.id, reply.result)),
+        Command::Answer { reply, .. } => Some((reply.id, reply.result.clone())),
         Command::Ask { .. } | Command::Log { .. } | Command::Note(_) => None,
     };
     commands.iter().filter_map(answer).collect()

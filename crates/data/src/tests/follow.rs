@@ -140,7 +140,7 @@ fn a_full_disk_takes_frames_again_when_space_returns() {
     let full = Err(DataError::Full);
     let mut said = answers(&bench.run());
     said.sort_by_key(|answer| answer.0);
-    assert_eq!(said, [(1, full), (2, full), (3, full)]);
+    assert_eq!(said, [(1, full.clone()), (2, full.clone()), (3, full)]);
     bench.log.set_full(false);
     assert_eq!(bench.ask(PRIMARY, 2, replicate(2 * at, 0, &bytes), &bytes), []);
     let said = bench.ask(PRIMARY, 1, replicate(at, 0, &bytes), &bytes);

@@ -2,9 +2,11 @@
 
 mod append;
 mod bench;
+mod copy;
 mod follow;
 mod read;
 mod scan;
+mod scrub;
 mod seal;
 mod sync;
 mod world;

@@ -72,7 +72,7 @@ fn reads_show_a_capability_for_their_range() {
         let body = bearing_proto::grant::CapabilityBody { start, end, ..capability_body(DataRight::Read) };
         let capability = Capability::sign(body, key);
         let said = bench.ask(CLIENT, 1, DataCall::Read { capability, frame: at, skip: 0, length: 5 }, &[]);
-        answers(&said)[0].1
+        answers(&said)[0].1.clone()
     };
     let refused = Err(DataError::Capability);
     assert!(ask(at, 2 * at, &key()).is_ok());
@@ -115,7 +115,7 @@ fn a_read_that_a_removal_overtakes_finds_no_chunk() {
     bench.append_alone(&bytes);
     bench.send(CLIENT, 1, read(0, 0, 100), &[]);
     let late = bench.pending.pop_front().unwrap();
-    bench.ask(META, 2, DataCall::Remove, &[]);
+    bench.ask(META, 2, DataCall::Remove { epoch: EPOCH.next() }, &[]);
     bench.pending.push_back(late);
     assert_eq!(answers(&bench.run()), [(1, Err(DataError::NoChunk))]);
 }

@@ -219,7 +219,7 @@ impl World {
             (Sender::Server(server), what) if index(server) < SERVERS => {
                 let event = match what {
                     What::Request(request) => Event::Request { from: packet.from, request, attachment },
-                    What::Reply(reply) => Event::Reply { from: packet.from, reply },
+                    What::Reply(reply) => Event::Reply { from: packet.from, reply, attachment },
                 };
                 self.feed(index(server), event);
             }
@@ -327,7 +327,7 @@ impl World {
         let Some((chunk, wish, _)) = self.wishes.get(&reply.id) else { return };
         let chunk = *chunk;
         let known = self.chunks.get_mut(&chunk).unwrap();
-        match (wish, reply.result) {
+        match (wish, reply.result.clone()) {
             (Wish::Append { salt, length }, Ok(DataBody::Appended { frame })) => {
                 let before = known.acknowledged.insert(frame, (*salt, *length));
                 assert!(before.is_none_or(|before| before == (*salt, *length)), "two frames at one place");
@@ -551,7 +551,7 @@ impl World {
             assert!(lost.is_none(), "{id}: synced at {lost:?}, sealed at {length}");
             let below: Vec<_> = known.acknowledged.range(..length).map(|(at, frame)| (*at, *frame)).collect();
             for server in known.servers.clone() {
-                let result = self.seals[&(id, server)];
+                let result = self.seals[&(id, server)].clone();
                 // A server that was away may have less, or may never have heard of the chunk.
                 let apart = matches!(result, Err(DataError::Corrupt | DataError::NoChunk));
                 assert!(apart || result == Ok(DataBody::Done), "{id} {result:?}");

@@ -7,7 +7,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
-use bearing_types::{ChunkId, Epoch, Position, ServerId};
+use bearing_types::{ChunkId, Code, Epoch, Position, ServerId};
 
 /// What fencing a chunk's servers found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     let copies = usize::from(view.filesystem.data_copies.max(1));
     let at_least = copies.saturating_sub(1).max(1);
     let (shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
-        view.data_servers.iter().partition(|server| avoid.contains(server));
+        view.health.takers.iter().partition(|server| avoid.contains(server));
     let id = view.new_id()?;
     // Turned by the id, so that primaries spread.
     let turn = if servers.is_empty() { 0 } else { id.0 as usize % servers.len() };
@@ -36,8 +36,21 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     }
     servers.truncate(copies);
     let chunk = ChunkRef { chunk: ChunkId(id.0), position: position_here(view) };
-    let record =
-        ChunkRecord { position: chunk.position, epoch: Epoch(1), servers, sealed: None, dead_bytes: 0 };
+    let record = ChunkRecord {
+        position: chunk.position,
+        epoch: Epoch(1),
+        servers,
+        sealed: None,
+        dead_bytes: 0,
+        opened: view.time(),
+        confirmed: false,
+        coming: None,
+        former: Vec::new(),
+        users: Vec::new(),
+        closed: false,
+        looked: None,
+        doomed: false,
+    };
     view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
     Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Append)))
 }
@@ -48,16 +61,22 @@ fn position_here(view: &View) -> Position {
 }
 
 pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
-    let record = view.chunk(chunk)?;
+    let record = in_use(view, chunk)?;
     Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
+}
+
+/// The record of a chunk that somebody may refer to. One that is being removed is as good as gone.
+fn in_use(view: &mut View, chunk: ChunkRef) -> Decide<ChunkRecord> {
+    let record = view.chunk(chunk)?;
+    if record.doomed { Err(Stop::Refuse(Code::Stale)) } else { Ok(record) }
 }
 
 /// Fences all servers that answer, takes the shortest length that survived, logs it, and tells them. Whoever asks for a chunk that is sealed has met
 /// a server that missed it: all are told again.
 ///
 /// A server that holds less than the length stays in the record: what it holds is good, and for the rest readers go to the others.
-pub(super) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Body> {
-    let mut record = view.chunk(chunk)?;
+pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Body> {
+    let mut record = in_use(view, chunk)?;
     if let Some(length) = record.sealed {
         view.data(chunk.chunk, &record.servers, &DataCall::Seal { epoch: record.epoch, length })?;
     } else if record.epoch == epoch {

@@ -5,6 +5,7 @@ use crate::extents::{self, Freed, SCAN_MAX};
 use crate::namespace;
 use crate::ops::set_attributes::FILE_BYTES_MAX;
 use crate::record::{ExtentRecord, NodeContent, NodeRecord};
+use crate::tend;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
@@ -44,6 +45,7 @@ pub(super) fn put(
     {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
+    tend::join(view, written)?;
     let base = match mode {
         CommitMode::Put => 0,
         CommitMode::Append => record.attributes.size,

@@ -75,6 +75,13 @@ impl MemChunkLog {
         self.switches.full = full;
     }
 
+    /// A bit of a byte flips, as it does on disks.
+    pub fn flip_bit(&mut self, chunk: ChunkId, at: usize) {
+        if let Some(byte) = self.chunks.get_mut(&chunk).and_then(|chunk| chunk.bytes.get_mut(at)) {
+            *byte ^= 1 << (at % 8);
+        }
+    }
+
     fn chunk(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
         match self.chunks.get_mut(&id) {
             Some(chunk) => Ok(chunk),

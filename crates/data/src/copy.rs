@@ -1,0 +1,273 @@
+//! Making a replica of a sealed chunk: its bytes are fetched from other replicas window by window, every frame is checked, and only what is whole is
+//! written. When all of it is here it is sealed as the others are; until then it is read by nobody.
+//!
+//! The metadata server asks again and again until it hears "done", so nothing of a copy has to survive a restart: one that was cut short is
+//! removed and begun anew. A window that is damaged at one source is taken from another; only what is damaged everywhere ends the copy. All copies
+//! of a server together fetch no faster than `copy_bytes_per_second`.
+
+use crate::Config;
+use crate::chunk::{Chunk, Phase, Role};
+use crate::context::{Asked, AskedFor, Asker, Cx, Job};
+use crate::event::LogCommand;
+use crate::scan::{Found, Scan};
+use crate::server::Chunks;
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest};
+use bearing_seams::EngineResult;
+use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+use std::time::Duration;
+
+/// A copy as it was asked for.
+pub(crate) struct Wanted {
+    pub epoch: Epoch,
+    pub sources: Vec<ServerId>,
+    pub length: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Copier {
+    epoch: Epoch,
+    length: u64,
+    sources: Vec<ServerId>,
+    /// Counts on through the sources.
+    source: usize,
+    /// How far the frames are checked.
+    scan: Scan,
+    /// The question under way: its number, when it was sent, and from where it asks.
+    asked: Option<(u64, Mono, u64)>,
+    /// No question before this time.
+    next_at: Mono,
+    /// Sources that gave damaged bytes for this very place.
+    damaged: usize,
+    /// All bytes are here and are being sealed.
+    sealing: bool,
+}
+
+impl Copier {
+    pub fn wake(&self, in_flight: usize, config: &Config) -> Option<Mono> {
+        match self.asked {
+            _ if self.sealing || in_flight > 0 => None,
+            Some((_, sent, _)) => Some(sent.after(config.fetch_wait)),
+            None => Some(self.next_at),
+        }
+    }
+
+    pub fn close(&self, cx: &mut Cx<'_>) {
+        if let Some((id, _, _)) = self.asked {
+            cx.core.asked.remove(&id);
+        }
+    }
+
+    fn turn_to_next_source(&mut self, now: Mono, config: &Config) {
+        self.source += 1;
+        self.next_at = now.after(config.fetch_pause);
+    }
+}
+
+/// Takes a request for a copy.
+pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: Wanted) {
+    let myself = wanted.sources.contains(&cx.core.server);
+    if !matches!(asker.from, Sender::Server(_)) || wanted.sources.is_empty() || myself {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    match chunks.get_mut(&id) {
+        Some(chunk) => chunk.copy_again(cx, asker, wanted),
+        // What is asked for late was given up since.
+        None if cx.core.removed.get(&id).is_some_and(|removed| *removed >= wanted.epoch) => {
+            cx.refuse(asker, DataError::NoChunk);
+        }
+        None if cx.core.failed => cx.refuse(asker, DataError::Failed),
+        None => {
+            let copier = Copier {
+                epoch: wanted.epoch,
+                length: wanted.length,
+                sources: wanted.sources,
+                source: 0,
+                scan: Scan::new(wanted.length, cx.core.config.scan_bytes),
+                asked: None,
+                next_at: cx.mono(),
+                damaged: 0,
+                sealing: false,
+            };
+            let mut chunk = Chunk::new(id, wanted.epoch, Role::Copies(Box::new(copier)));
+            chunk.phase = Phase::Copying;
+            chunk.create(cx);
+            chunks.insert(id, chunk);
+            cx.core.removed.remove(&id);
+            cx.step("copy begins");
+            cx.reply(asker, Ok(DataBody::Busy { done: 0 }));
+        }
+    }
+}
+
+/// Gives another server raw bytes of a sealed chunk; it checks the frames itself.
+pub(crate) fn fetch(
+    chunks: &Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    (offset, length): (u64, u32),
+) {
+    let Some(chunk) = chunks.get(&id) else { return cx.refuse(asker, DataError::NoChunk) };
+    let end = offset.saturating_add(u64::from(length));
+    let inside = matches!(chunk.phase, Phase::Sealed(sealed) if end <= sealed);
+    if !matches!(asker.from, Sender::Server(_)) {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    if !inside || length > cx.core.config.scan_bytes {
+        return cx.refuse(asker, DataError::BeyondEnd);
+    }
+    if cx.core.reads >= cx.core.config.reads_max {
+        return cx.drop_request();
+    }
+    cx.core.reads += 1;
+    cx.log(Job::Fetch(asker), LogCommand::Read { chunk: id, offset, length });
+}
+
+/// The bytes that another server wants were read.
+pub(crate) fn fetch_read(cx: &mut Cx<'_>, asker: Asker, result: EngineResult<Vec<u8>>) {
+    cx.core.reads -= 1;
+    match result {
+        Ok(bytes) => {
+            let crc = crc32c::crc32c(&bytes);
+            cx.reply_with(asker, Ok(DataBody::Bytes { crc }), bytes.into());
+        }
+        Err(_) => cx.reply(asker, Err(DataError::Corrupt)),
+    }
+}
+
+impl Chunk {
+    /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier try left.
+    fn copy_again(&mut self, cx: &mut Cx<'_>, asker: Asker, wanted: Wanted) {
+        match (self.phase, &mut self.role) {
+            (Phase::Sealed(length), _) if length >= wanted.length => cx.reply(asker, Ok(DataBody::Done)),
+            (Phase::Copying, Role::Copies(copier)) if copier.length == wanted.length => {
+                copier.sources = wanted.sources;
+                cx.reply(asker, Ok(DataBody::Busy { done: self.writer.written }));
+            }
+            (Phase::Removing | Phase::Naming, _) => cx.drop_request(),
+            (Phase::Broken(why @ (DataError::Full | DataError::Failed | DataError::Corrupt)), _) => {
+                cx.reply(asker, Err(why));
+                self.begin_removal(cx);
+            }
+            _ => {
+                cx.reply(asker, Ok(DataBody::Busy { done: 0 }));
+                self.begin_removal(cx);
+            }
+        }
+    }
+
+    /// Asks for the next window, or seals what is complete.
+    pub fn pump_copy(&mut self, cx: &mut Cx<'_>) {
+        let (id, now) = (self.id, cx.mono());
+        let Role::Copies(copier) = &mut self.role else { return };
+        if copier.sealing || copier.asked.is_some() || self.writer.in_flight > 0 {
+            return;
+        }
+        if copier.scan.verified() >= copier.length {
+            copier.sealing = true;
+            let (epoch, length) = (copier.epoch, copier.length);
+            return cx.log(Job::Copied(id), LogCommand::Set { chunk: id, epoch, length, sealed: true });
+        }
+        let (offset, length) = copier.scan.want();
+        copier.next_at = copier.next_at.max(cx.core.copy_free_at);
+        if copier.next_at > now {
+            return;
+        }
+        let takes = u64::from(length) * 1_000_000_000 / cx.core.config.copy_bytes_per_second.max(1);
+        cx.core.copy_free_at = now.after(Duration::from_nanos(takes));
+        let server = copier.sources[copier.source % copier.sources.len()];
+        let ask = cx.ask_id(Asked { chunk: id, server, what: AskedFor::Fetch });
+        copier.asked = Some((ask, now, offset));
+        let call = DataCall::Fetch { offset, length };
+        cx.send(server, DataRequest { id: ask, chunk: id, call }, crate::Payload::default());
+    }
+
+    /// A source that is silent is passed over for another one.
+    pub fn tick_copy(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.mono();
+        let Role::Copies(copier) = &mut self.role else { return };
+        if let Some((id, sent, _)) = copier.asked
+            && sent.after(cx.core.config.fetch_wait) <= now
+        {
+            cx.core.asked.remove(&id);
+            copier.asked = None;
+            copier.source += 1;
+        }
+        self.pump_copy(cx);
+    }
+
+    /// A window came, or was refused.
+    pub fn fetched(&mut self, cx: &mut Cx<'_>, id: u64, result: Result<DataBody, DataError>, bytes: &[u8]) {
+        let now = cx.mono();
+        let Role::Copies(copier) = &mut self.role else { return };
+        let Some((_, _, offset)) = copier.asked.take_if(|(asked, _, _)| *asked == id) else { return };
+        cx.core.asked.remove(&id);
+        let whole = matches!(result, Ok(DataBody::Bytes { crc }) if crc32c::crc32c(bytes) == crc);
+        if !whole {
+            let damaged = result == Err(DataError::Corrupt);
+            copier.turn_to_next_source(now, &cx.core.config);
+            return self.found_damaged(cx, damaged);
+        }
+        let before = copier.scan.clone();
+        let found = copier.scan.take(bytes);
+        let good = match found {
+            Found::More => true,
+            Found::End(end) => end == copier.length,
+            Found::Newer => false,
+        };
+        if !good {
+            copier.scan = before;
+        }
+        if let Found::End(end) = found {
+            copier.scan.whole_up_to(end);
+        }
+        let verified = copier.scan.verified();
+        let from = (self.writer.issued - offset) as usize;
+        // A frame ends with zeros that no checksum covers and that a window may leave out.
+        let mut fresh = bytes.get(from..).unwrap_or_default().to_vec();
+        fresh.resize((verified - self.writer.issued) as usize, 0);
+        if !fresh.is_empty() {
+            copier.damaged = 0;
+            cx.core.counters.copied_bytes += fresh.len() as u64;
+            self.write(cx, fresh.into());
+        }
+        if good {
+            return self.pump_copy(cx);
+        }
+        if let Role::Copies(copier) = &mut self.role {
+            copier.turn_to_next_source(now, &cx.core.config);
+        }
+        self.found_damaged(cx, true);
+    }
+
+    /// What is damaged at every source cannot be copied.
+    fn found_damaged(&mut self, cx: &mut Cx<'_>, damaged: bool) {
+        let Role::Copies(copier) = &mut self.role else { return };
+        copier.damaged += usize::from(damaged);
+        if copier.damaged >= copier.sources.len().max(2) * 2 {
+            self.give_up(cx, DataError::Corrupt);
+        }
+    }
+
+    /// The copy is sealed, or could not be.
+    pub fn copied(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        let Role::Copies(copier) = &self.role else { return };
+        let (epoch, length) = (copier.epoch, copier.length);
+        match result {
+            Ok(()) => {
+                self.role = Role::Nothing;
+                self.epoch = epoch;
+                self.committed = length;
+                self.phase = Phase::Sealed(length);
+                cx.core.counters.copies += 1;
+                cx.step("copy kept, not told");
+            }
+            Err(error) => {
+                let answer = self.engine_refused(cx, &error);
+                self.give_up(cx, answer);
+            }
+        }
+    }
+}

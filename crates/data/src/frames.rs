@@ -1,0 +1,106 @@
+//! Whose frames a sealed chunk holds, for the metadata server that wants to know what of it is still in use. Headers are checked, payloads not read.
+
+use crate::check::HEADER_BYTES_MAX;
+use crate::chunk::Phase;
+use crate::context::{Asker, Cx, Job};
+use crate::event::LogCommand;
+use crate::server::Chunks;
+use bearing_proto::Sender;
+use bearing_proto::data::{DataBody, DataError, FrameAt};
+use bearing_proto::frame::FrameHeader;
+use bearing_seams::{EngineError, EngineResult};
+use bearing_types::ChunkId;
+
+/// Bytes read at a time: many headers when frames are small.
+const WINDOW_BYTES: u32 = 64 << 10;
+/// Frames in one answer.
+const FRAMES_MAX: usize = 4096;
+
+/// A listing under way.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    asker: Asker,
+    pub chunk: ChunkId,
+    at: u64,
+    end: u64,
+    count_max: usize,
+    frames: Vec<FrameAt>,
+}
+
+/// Takes a request for a listing.
+pub(crate) fn frames(
+    chunks: &Chunks,
+    cx: &mut Cx<'_>,
+    asker: Asker,
+    id: ChunkId,
+    (from, end, count_max): (u64, u64, u32),
+) {
+    if !matches!(asker.from, Sender::Server(_)) {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    let Some(chunk) = chunks.get(&id) else { return cx.refuse(asker, DataError::NoChunk) };
+    // A try to seal that was not recorded may have ended it earlier here: then this is not all of it.
+    if !matches!(chunk.phase, Phase::Sealed(sealed) if end <= sealed) {
+        return cx.refuse(asker, DataError::BeyondEnd);
+    }
+    if cx.core.reads >= cx.core.config.reads_max {
+        return cx.drop_request();
+    }
+    cx.core.reads += 1;
+    let count_max = (count_max as usize).clamp(1, FRAMES_MAX);
+    go_on(cx, Listing { asker, chunk: id, at: from, end, count_max, frames: Vec::new() });
+}
+
+fn go_on(cx: &mut Cx<'_>, listing: Listing) {
+    if listing.at >= listing.end || listing.frames.len() >= listing.count_max {
+        cx.core.reads -= 1;
+        let next = (listing.at < listing.end).then_some(listing.at);
+        return cx.reply(listing.asker, Ok(DataBody::Frames { frames: listing.frames, next }));
+    }
+    let (chunk, offset) = (listing.chunk, listing.at);
+    let length = u64::from(WINDOW_BYTES).min(listing.end - offset) as u32;
+    cx.log(Job::Frames(listing), LogCommand::Read { chunk, offset, length });
+}
+
+/// Bytes of a listing were read.
+pub(crate) fn read(chunks: &Chunks, cx: &mut Cx<'_>, mut listing: Listing, result: EngineResult<Vec<u8>>) {
+    let damaged = match result {
+        Ok(bytes) => !listing.take(&bytes),
+        Err(EngineError::Corrupt { .. }) => true,
+        Err(_) => return refuse(cx, &listing, DataError::Failed),
+    };
+    if !chunks.get(&listing.chunk).is_some_and(|chunk| matches!(chunk.phase, Phase::Sealed(_))) {
+        return refuse(cx, &listing, DataError::NoChunk);
+    }
+    if damaged {
+        cx.damaged(listing.chunk, listing.at);
+        return refuse(cx, &listing, DataError::Corrupt);
+    }
+    go_on(cx, listing);
+}
+
+fn refuse(cx: &mut Cx<'_>, listing: &Listing, error: DataError) {
+    cx.core.reads -= 1;
+    cx.reply(listing.asker, Err(error));
+}
+
+impl Listing {
+    /// Takes the frames whose headers lie in what was read; the first must.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        let start = self.at;
+        while self.at < self.end && self.frames.len() < self.count_max {
+            let rest = bytes.get((self.at - start) as usize..).unwrap_or_default();
+            // Cut off by the window, not by damage: it is read again from its start.
+            let cut_off = self.at > start && rest.len() < HEADER_BYTES_MAX as usize;
+            let header = match FrameHeader::decode(rest) {
+                Ok(header) => header,
+                Err(_) if cut_off => return true,
+                Err(_) => return false,
+            };
+            let (node, home) = (header.owner.node, header.owner.home);
+            self.frames.push(FrameAt { frame: self.at, payload: header.payload_bytes, node, home });
+            self.at = self.at.saturating_add(header.frame_bytes());
+        }
+        true
+    }
+}

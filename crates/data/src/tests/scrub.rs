@@ -1,0 +1,95 @@
+//! Rot is looked for, noted and told.
+
+use super::bench::*;
+use crate::Config;
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_types::ChunkId;
+use std::time::Duration;
+
+const OTHER_CHUNK: ChunkId = ChunkId(10);
+
+/// Two sealed chunks, the second with a flipped bit.
+fn two_chunks() -> MemChunkLog {
+    let mut log = MemChunkLog::new();
+    for (chunk, flip) in [(CHUNK, false), (OTHER_CHUNK, true)] {
+        let mut bytes = [frame(1, 200_000), frame(2, 3_000)].concat();
+        if flip {
+            bytes[100_000] ^= 2;
+        }
+        log.create(chunk, EPOCH).unwrap();
+        log.append(chunk, 0, &bytes).unwrap();
+        log.set(chunk, EPOCH, bytes.len() as u64, true).unwrap();
+    }
+    log
+}
+
+fn told(bench: &mut Bench) -> Vec<ChunkId> {
+    match bench.result(META, DataCall::Ping, &[]) {
+        Ok(DataBody::Space { damaged, .. }) => damaged,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pass(bench: &mut Bench, time: Duration) {
+    let end = bench.now.mono.after(time);
+    while let Some(wake) = bench.machine.next_wake().filter(|wake| *wake <= end) {
+        let by = wake.since(bench.now.mono);
+        bench.advance(by);
+        bench.run();
+    }
+    bench.now.mono = end;
+}
+
+#[test]
+fn rot_is_found_by_itself_and_told_with_the_next_ping_until_the_replica_is_removed() {
+    let mut bench = Bench::on(two_chunks(), Config::standard());
+    assert_eq!(told(&mut bench), [], "nobody looked yet");
+    pass(&mut bench, Duration::from_secs(90));
+    assert_eq!(told(&mut bench), [OTHER_CHUNK]);
+    assert_eq!(bench.machine.counters().scrubbed, 1);
+    bench.send_to(OTHER_CHUNK, META, 5, DataCall::Remove { epoch: EPOCH.next() }, &[]);
+    bench.run();
+    assert_eq!(told(&mut bench), []);
+}
+
+#[test]
+fn a_round_reads_no_faster_than_it_may_and_the_next_one_comes_later() {
+    let config = Config { scrub_bytes_per_second: 50_000, ..Config::standard() };
+    let mut bench = Bench::on(two_chunks(), config);
+    assert_eq!(told(&mut bench), []);
+    pass(&mut bench, Duration::from_secs(62));
+    assert!(bench.machine.counters().scrubbed_bytes <= 204_000, "{:?}", bench.machine.counters());
+    pass(&mut bench, Duration::from_secs(60));
+    let read = bench.machine.counters().scrubbed_bytes;
+    assert!(read > 300_000, "{read}");
+    pass(&mut bench, Config::standard().scrub_every / 2);
+    assert_eq!(bench.machine.counters().scrubbed_bytes, read);
+    pass(&mut bench, Config::standard().scrub_every);
+    assert!(bench.machine.counters().scrubbed_bytes > read);
+}
+
+#[test]
+fn a_reader_that_meets_damage_has_it_told() {
+    let mut bench = Bench::on(two_chunks(), Config::standard());
+    let mut body = capability_body(bearing_proto::grant::DataRight::Read);
+    body.chunk = OTHER_CHUNK;
+    let capability = bearing_proto::grant::Capability::sign(body, &key());
+    let read = DataCall::Read { capability, frame: 0, skip: 0, length: 200_000 };
+    bench.send_to(OTHER_CHUNK, CLIENT, 4, read, &[]);
+    bench.run();
+    assert_eq!(told(&mut bench), [OTHER_CHUNK]);
+}
+
+#[test]
+fn a_replica_is_checked_at_once_when_a_metadata_server_asks() {
+    for (chunk, expected) in [(CHUNK, Ok(DataBody::Done)), (OTHER_CHUNK, Err(DataError::Corrupt))] {
+        let mut bench = Bench::on(two_chunks(), Config::standard());
+        let said = bench.send_to(chunk, META, 4, DataCall::Verify { length: 200_000 }, &[]);
+        assert_eq!(answers(&said), [(4, Ok(DataBody::Busy { done: 0 }))]);
+        bench.run();
+        pass(&mut bench, Duration::from_secs(2));
+        let said = bench.send_to(chunk, META, 4, DataCall::Verify { length: 200_000 }, &[]);
+        assert_eq!(answers(&said), [(4, expected)]);
+    }
+}

@@ -1,0 +1,314 @@
+//! What a chunk needs next, and doing it. One piece of work is one job; each begins from the record as it is then.
+//!
+//! - A chunk that is not sealed when its opener's right to append is long over, or when one of its servers is lost, is sealed.
+//! - What *former* servers may still hold is removed there. Whoever held a replica that does not count any more is a former server until it
+//!   has said that the replica is gone, so no replica is forgotten, and none that is out of date can come back.
+//! - A chunk that has too few good replicas gets one more: the target is logged first (`coming`), then asked again and again until it has
+//!   all of it, then it takes the place of a bad one under the next epoch. Whoever owns the tablet meanwhile goes on with the same target.
+//! - A damaged replica that nobody else can take over is dropped once another one was read from end to end and found whole; then its own
+//!   server is a possible target like any other.
+
+use super::health::Health;
+use super::{Tended, look};
+use crate::config::Config;
+use crate::key::Key;
+use crate::ops;
+use crate::record::{ChunkRecord, Record};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::ChunkRef;
+use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_types::{ChunkId, Epoch, ServerId, Wall};
+
+/// What a chunk needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    Seal,
+    Remove,
+    Forget,
+    Copy,
+    Confirm,
+    Look,
+}
+
+/// What decides over that beside the record.
+pub(crate) struct Surroundings<'a> {
+    pub now: Wall,
+    pub config: &'a Config,
+    pub health: &'a Health,
+    pub copies: usize,
+}
+
+impl Surroundings<'_> {
+    fn is_bad(&self, server: ServerId, chunk: ChunkId) -> bool {
+        self.health.is_lost(server) || self.health.is_damaged(server, chunk)
+    }
+
+    /// Replicas that count.
+    pub fn good(&self, chunk: ChunkId, record: &ChunkRecord) -> Vec<ServerId> {
+        let good = record.servers.iter().filter(|server| !self.is_bad(**server, chunk));
+        good.copied().collect()
+    }
+
+    /// Copies that a sealed chunk lacks. One without a byte needs none.
+    pub fn lacks(&self, chunk: ChunkId, record: &ChunkRecord) -> usize {
+        match record.sealed {
+            Some(length) if length > 0 && !record.doomed => {
+                self.copies.saturating_sub(self.good(chunk, record).len())
+            }
+            Some(_) | None => 0,
+        }
+    }
+
+    /// Those that answer, the good ones first.
+    fn sources(&self, chunk: ChunkId, record: &ChunkRecord) -> Vec<ServerId> {
+        let answering = record.servers.iter().filter(|server| self.health.answers(**server));
+        let mut sources: Vec<ServerId> = answering.copied().collect();
+        sources.sort_by_key(|server| self.is_bad(*server, chunk));
+        sources
+    }
+
+    /// A server for one more replica: the one with the most room.
+    fn spare(&self, record: &ChunkRecord) -> Option<ServerId> {
+        let length = record.sealed.unwrap_or(0);
+        let free = |server: &&ServerId| {
+            let known = record.servers.contains(server) || record.former.contains(server);
+            !known && self.health.room(**server) > 2 * length
+        };
+        let takers = self.health.takers.iter().filter(free);
+        takers.copied().max_by_key(|server| (self.health.room(*server), *server))
+    }
+
+    fn can_copy(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let sources = self.sources(chunk, record);
+        let damaged = |server: &ServerId| self.health.is_damaged(*server, chunk);
+        match (sources.is_empty(), record.coming) {
+            (true, _) => false,
+            (false, Some(_)) => true,
+            (false, None) if self.health.copies_full => false,
+            (false, None) => {
+                self.spare(record).is_some() || (sources.iter().any(damaged) && !sources.iter().all(damaged))
+            }
+        }
+    }
+
+    /// What the chunk needs next, if anything that can be done now.
+    pub fn wanted(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Care> {
+        let reachable = |server: &ServerId| self.health.answers(*server) || self.health.is_unknown(*server);
+        if record.doomed {
+            let holders = holders(record);
+            return (holders.is_empty() || holders.iter().any(reachable)).then_some(Care::Remove);
+        }
+        let Some(_) = record.sealed else {
+            let over = self.now >= record.opened.after(self.config.chunk_life);
+            let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
+            let any = record.servers.iter().any(|server| self.health.answers(*server));
+            return ((over || lost) && any).then_some(Care::Seal);
+        };
+        if record.former.iter().any(reachable) {
+            return Some(Care::Forget);
+        }
+        let lacks = self.lacks(chunk, record) > 0;
+        if (lacks && self.can_copy(chunk, record)) || (!lacks && record.coming.is_some()) {
+            return Some(Care::Copy);
+        }
+        let answer = |server: &ServerId| self.health.answers(*server);
+        if !record.confirmed && !lacks && record.servers.iter().all(answer) {
+            return Some(Care::Confirm);
+        }
+        (self.look_due(record) && record.servers.iter().any(answer)).then_some(Care::Look)
+    }
+
+    fn look_due(&self, record: &ChunkRecord) -> bool {
+        let settled = self.now >= record.opened.after(self.config.chunk_life + self.config.look_after);
+        settled
+            && record.looked.is_none_or(|looked| {
+                record.dead_bytes.saturating_mul(4) >= looked.live.max(1)
+                    || self.now >= looked.at.after(self.config.look_every)
+            })
+    }
+}
+
+/// All servers that may hold something of it.
+fn holders(record: &ChunkRecord) -> Vec<ServerId> {
+    let all = record.servers.iter().chain(&record.former).chain(&record.coming);
+    let mut holders: Vec<ServerId> = all.copied().collect();
+    holders.sort();
+    holders.dedup();
+    holders
+}
+
+/// Does what the chunk needs next.
+pub(crate) fn tend(view: &mut View, id: ChunkId) -> Decide<Tended> {
+    let record = match view.get(Key::Chunk(id))? {
+        Some(Record::Chunk(record)) => *record,
+        Some(other) => unreachable!("{id:?} holds {other:?}"),
+        None => return Ok(Tended::Nothing),
+    };
+    let around = view.surroundings();
+    match around.wanted(id, &record) {
+        None => Ok(Tended::Nothing),
+        Some(Care::Seal) => seal(view, id, &record),
+        Some(Care::Remove) => remove(view, id, record),
+        Some(Care::Forget) => forget(view, id, record),
+        Some(Care::Copy) => copy(view, id, record),
+        Some(Care::Confirm) => confirm(view, id, record),
+        Some(Care::Look) => look::look(view, id, record),
+    }
+}
+
+pub(super) fn keep(view: &mut View, id: ChunkId, record: ChunkRecord) {
+    view.put(Key::Chunk(id), Record::Chunk(Box::new(record)));
+}
+
+fn seal(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Tended> {
+    ops::seal_chunk(view, ChunkRef { chunk: id, position: record.position }, record.epoch)?;
+    Ok(Tended::Did("chunk sealed by its tablet"))
+}
+
+/// Has it removed at these servers, as far as they answer. Gives those of which nothing is known.
+///
+/// The removal names the record's epoch. Every replica that is made later gets a newer one, so a copy of this message that comes late does no harm.
+fn remove_at(view: &mut View, id: ChunkId, epoch: Epoch, servers: &[ServerId]) -> Decide<Vec<ServerId>> {
+    let health = view.health;
+    let (answering, silent): (Vec<ServerId>, Vec<ServerId>) = servers
+        .iter()
+        .filter(|server| !health.is_unknown(**server))
+        .partition(|server| health.answers(**server));
+    let results = view.data(id, &answering, &DataCall::Remove { epoch })?;
+    let left = answering.iter().zip(results).filter(|(_, result)| *result != Some(Ok(DataBody::Done)));
+    Ok(left.map(|(server, _)| *server).chain(silent).collect())
+}
+
+fn remove(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+    let left = remove_at(view, id, record.epoch, &holders(&record))?;
+    if left.is_empty() {
+        view.delete(Key::Chunk(id));
+        return Ok(Tended::Removed);
+    }
+    if left == holders(&record) {
+        return Ok(Tended::Wait);
+    }
+    (record.servers, record.coming, record.former) = (Vec::new(), None, left);
+    keep(view, id, record);
+    Ok(Tended::Did("chunk removed from some of its servers"))
+}
+
+fn forget(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+    let left = remove_at(view, id, record.epoch, &record.former)?;
+    if left == record.former {
+        return Ok(Tended::Wait);
+    }
+    let gone: Vec<ServerId> = record.former.iter().copied().filter(|server| !left.contains(server)).collect();
+    record.former = left;
+    keep(view, id, record);
+    Ok(Tended::Forgotten(gone))
+}
+
+/// All servers say that they hold all of it, sealed; or it turns out which of them do not.
+fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+    let Some(length) = record.sealed else { return Ok(Tended::Nothing) };
+    let results = view.data(id, &record.servers, &DataCall::Seal { epoch: record.epoch, length })?;
+    let missing = |(server, result): (&ServerId, &crate::context::DataResult)| match result {
+        Some(Err(DataError::Corrupt | DataError::NoChunk)) => Some(*server),
+        _ => None,
+    };
+    let missing: Vec<ServerId> = record.servers.iter().zip(&results).filter_map(missing).collect();
+    if !missing.is_empty() && length > 0 {
+        return Ok(Tended::Missing(missing));
+    }
+    let done = |result: &crate::context::DataResult| {
+        matches!(result, Some(Ok(DataBody::Done)))
+            || (length == 0 && *result == Some(Err(DataError::NoChunk)))
+    };
+    if !results.iter().all(done) {
+        return Ok(Tended::Wait);
+    }
+    record.confirmed = true;
+    keep(view, id, record);
+    Ok(Tended::Did("replicas confirmed"))
+}
+
+fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+    let around = view.surroundings();
+    let Some(length) = record.sealed else { return Ok(Tended::Nothing) };
+    let lost = |server: &ServerId| around.health.is_lost(*server);
+    if around.lacks(id, &record) == 0 || record.coming.as_ref().is_some_and(lost) {
+        // Whoever was lost is back, or the target is lost too.
+        call_off(&mut record);
+        keep(view, id, record);
+        return Ok(Tended::Did("copy called off"));
+    }
+    let Some(target) = record.coming else {
+        return match around.spare(&record) {
+            Some(spare) => {
+                record.coming = Some(spare);
+                keep(view, id, record);
+                Ok(Tended::Copying(0))
+            }
+            None => drop_damaged(view, id, record),
+        };
+    };
+    let sources = around.sources(id, &record);
+    let call = DataCall::Copy { epoch: record.epoch.next(), sources, length };
+    match view.data(id, &[target], &call)?.remove(0) {
+        Some(Ok(DataBody::Done)) => {
+            take_copy(view, id, &mut record, target);
+            keep(view, id, record);
+            Ok(Tended::Copied(length))
+        }
+        Some(Ok(DataBody::Busy { done })) => Ok(Tended::Copying(done)),
+        Some(Ok(_)) | None => Ok(Tended::Wait),
+        Some(Err(_)) => {
+            // Not there, then: what it may hold of it is removed, and another one is tried.
+            call_off(&mut record);
+            keep(view, id, record);
+            Ok(Tended::Did("copy refused"))
+        }
+    }
+}
+
+/// The target gets no copy. What it may hold of one was made under the next epoch, which is given to no other.
+fn call_off(record: &mut ChunkRecord) {
+    record.former.extend(record.coming.take());
+    record.epoch = record.epoch.next();
+    record.confirmed = false;
+}
+
+/// The target is a server of the chunk; a bad one goes if there are enough without it.
+fn take_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId) {
+    let around = view.surroundings();
+    record.coming = None;
+    record.servers.push(target);
+    record.epoch = record.epoch.next();
+    record.confirmed = false;
+    while record.servers.len() > around.copies
+        && let Some(bad) = record.servers.iter().position(|server| around.is_bad(*server, id))
+    {
+        record.former.push(record.servers.remove(bad));
+    }
+}
+
+/// No other server can take a copy: a damaged replica goes, once another one is known to be whole, so that its server can be given a new one.
+fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+    let (around, length) = (view.surroundings(), record.sealed.unwrap_or(0));
+    let damaged =
+        |server: &&ServerId| around.health.is_damaged(**server, id) && around.health.answers(**server);
+    let damaged = record.servers.iter().find(damaged).copied();
+    let good = around.good(id, &record).into_iter().find(|server| around.health.answers(*server));
+    let (Some(damaged), Some(good)) = (damaged, good) else { return Ok(Tended::Nothing) };
+    match view.data(id, &[good], &DataCall::Verify { length })?.remove(0) {
+        Some(Ok(DataBody::Done)) => {
+            record.servers.retain(|server| *server != damaged);
+            record.former.push(damaged);
+            record.epoch = record.epoch.next();
+            record.confirmed = false;
+            keep(view, id, record);
+            Ok(Tended::Did("damaged replica dropped"))
+        }
+        Some(Err(DataError::Corrupt | DataError::NoChunk | DataError::BeyondEnd)) => {
+            Ok(Tended::Missing(vec![good]))
+        }
+        Some(_) => Ok(Tended::Wait),
+        None => Err(Stop::Later),
+    }
+}

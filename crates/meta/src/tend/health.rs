@@ -1,0 +1,153 @@
+//! What this server knows of the data servers: who answers, who is lost, who said that a replica is damaged.
+
+use crate::config::Config;
+use bearing_proto::data::{DataBody, DataError};
+use bearing_types::{ChunkId, Mono, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often data servers are asked for their space.
+const PING_EVERY: Duration = Duration::from_secs(1);
+/// A data server that was silent for so long gets no new chunks.
+const PING_LOST: Duration = Duration::from_secs(3);
+
+/// One data server.
+#[derive(Debug)]
+pub(crate) struct DataServer {
+    pinged: Option<Mono>,
+    /// When it last said anything; before that, when it became known.
+    heard: Mono,
+    /// When it last said that it takes appends.
+    takes: Option<Mono>,
+    pub used: u64,
+    pub free: u64,
+    /// Chunks of which it says that its replica is damaged.
+    damaged: BTreeSet<ChunkId>,
+    /// Chunks that it was asked for and does not hold, or not all of.
+    missing: BTreeSet<ChunkId>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    servers: BTreeMap<ServerId, DataServer>,
+    /// Those that take appends.
+    pub takers: Vec<ServerId>,
+    answering: BTreeSet<ServerId>,
+    lost: BTreeSet<ServerId>,
+    /// No further copy may be begun for now.
+    pub copies_full: bool,
+}
+
+impl Health {
+    /// These are the cluster's data servers.
+    pub fn servers_are(&mut self, now: Mono, servers: BTreeSet<ServerId>) {
+        self.servers.retain(|server, _| servers.contains(server));
+        for server in servers {
+            self.servers.entry(server).or_insert_with(|| DataServer {
+                pinged: None,
+                heard: now,
+                takes: None,
+                used: 0,
+                free: 0,
+                damaged: BTreeSet::new(),
+                missing: BTreeSet::new(),
+            });
+        }
+    }
+
+    /// All servers with what is known of them.
+    pub fn servers(&self) -> impl Iterator<Item = &DataServer> {
+        self.servers.values()
+    }
+
+    /// Judges who lives. Gives those that are to be pinged.
+    pub fn look(&mut self, now: Mono, config: &Config) -> Vec<ServerId> {
+        let mut due = Vec::new();
+        let Health { servers, takers, answering, lost, .. } = self;
+        takers.clear();
+        answering.clear();
+        lost.clear();
+        for (server, state) in servers {
+            if state.pinged.is_none_or(|pinged| now.since(pinged) >= PING_EVERY) {
+                state.pinged = Some(now);
+                due.push(*server);
+            }
+            if state.takes.is_some_and(|answered| now.since(answered) < PING_LOST) {
+                takers.push(*server);
+            }
+            let silent = now.since(state.heard);
+            if silent >= config.lost_after {
+                lost.insert(*server);
+            } else if silent < PING_LOST {
+                answering.insert(*server);
+            }
+        }
+        due
+    }
+
+    /// A server said something.
+    pub fn heard(&mut self, now: Mono, server: ServerId) {
+        if let Some(state) = self.servers.get_mut(&server) {
+            state.heard = now;
+            self.answering.insert(server);
+            self.lost.remove(&server);
+        }
+    }
+
+    /// A server answered a ping.
+    pub fn pong(&mut self, now: Mono, server: ServerId, result: &Result<DataBody, DataError>) {
+        self.heard(now, server);
+        let Some(state) = self.servers.get_mut(&server) else { return };
+        match result {
+            Ok(DataBody::Space { used, free, damaged }) => {
+                (state.takes, state.used, state.free) = (Some(now), *used, *free);
+                state.damaged = damaged.iter().copied().collect();
+                if !self.takers.contains(&server) {
+                    self.takers.push(server);
+                    self.takers.sort();
+                }
+            }
+            Ok(_) => {}
+            // It answers, but takes no appends.
+            Err(_) => {
+                state.takes = None;
+                self.takers.retain(|known| *known != server);
+            }
+        }
+    }
+
+    /// A server does not hold what it should of a chunk, or it does not matter any more.
+    pub fn set_missing(&mut self, server: ServerId, chunk: ChunkId, missing: bool) {
+        let Some(state) = self.servers.get_mut(&server) else { return };
+        if missing {
+            state.missing.insert(chunk);
+        } else {
+            state.missing.remove(&chunk);
+        }
+    }
+
+    pub fn answers(&self, server: ServerId) -> bool {
+        self.answering.contains(&server)
+    }
+
+    /// Silent for so long that what it holds does not count any more, or no server of this cluster at all.
+    pub fn is_lost(&self, server: ServerId) -> bool {
+        self.lost.contains(&server) || self.is_unknown(server)
+    }
+
+    /// It was taken out of the cluster. Nobody is, as long as the servers are not known.
+    pub fn is_unknown(&self, server: ServerId) -> bool {
+        !self.servers.is_empty() && !self.servers.contains_key(&server)
+    }
+
+    pub fn is_damaged(&self, server: ServerId, chunk: ChunkId) -> bool {
+        let state = self.servers.get(&server);
+        state.is_some_and(|state| state.damaged.contains(&chunk) || state.missing.contains(&chunk))
+    }
+
+    /// Room on a server that takes appends.
+    pub fn room(&self, server: ServerId) -> u64 {
+        self.servers.get(&server).map_or(0, |state| state.free)
+    }
+}

@@ -1,0 +1,60 @@
+//! Which tablets' files may refer to a chunk.
+//!
+//! Before a tablet takes the first extent in a chunk, it *joins*: the chunk's record lists it, then the tablet keeps a mark of its own beside the
+//! extent. So the chunk's owner knows whom to ask before it removes anything, and whoever has not joined cannot refer to a chunk that is closed or gone,
+//! however late its writer comes and whatever its clock says. This is what makes it harmless that a writer whose chunk was sealed and removed behind its
+//! back may bring an empty one of the same name to life at the data servers: nothing in it becomes part of a file.
+
+use super::care::keep;
+use crate::key::Key;
+use crate::record::Record;
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::{ChunkRef, Extent};
+use bearing_proto::peer::{Question, Told};
+use bearing_types::{Code, Position};
+use std::collections::BTreeSet;
+
+/// Makes sure that files of this tablet may take extents in these chunks; `NotFound` if in one they may not: then its bytes have to be
+/// appended elsewhere.
+pub(crate) fn join(view: &mut View, written: &[Extent]) -> Decide<()> {
+    let chunks: BTreeSet<ChunkRef> = written.iter().map(|extent| extent.chunk).collect();
+    let marks = chunks.iter().flat_map(|chunk| [Key::Closed(chunk.chunk), Key::Joined(chunk.chunk)]);
+    let marks: Vec<Key> = marks.collect();
+    view.prefetch(&marks)?;
+    let mut missing = false;
+    for chunk in chunks {
+        if view.get(Key::Closed(chunk.chunk))?.is_some() {
+            return Err(Stop::Refuse(Code::NotFound));
+        }
+        if view.get(Key::Joined(chunk.chunk))?.is_some() {
+            continue;
+        }
+        let user = view.tablet.start();
+        match view.ask(chunk.position, Question::Join { chunk, user }) {
+            Ok(Told::Joined { chunk: joined }) if joined == chunk.chunk => {
+                let mark = Record::Mark(view.time());
+                view.put(Key::Joined(chunk.chunk), mark);
+            }
+            Ok(_) => return Err(Stop::Later),
+            Err(Stop::Need) => missing = true,
+            Err(stop) => return Err(stop),
+        }
+    }
+    if missing { Err(Stop::Need) } else { Ok(()) }
+}
+
+/// The answer of the chunk's owner.
+pub(crate) fn answer(view: &mut View, chunk: ChunkRef, user: Position) -> Decide<Told> {
+    let mut record = match view.chunk(chunk) {
+        Err(Stop::Refuse(Code::Stale)) => return Err(Stop::Refuse(Code::NotFound)),
+        other => other?,
+    };
+    if record.closed || record.doomed {
+        return Err(Stop::Refuse(Code::NotFound));
+    }
+    if !record.users.contains(&user) {
+        record.users.push(user);
+        keep(view, chunk.chunk, record);
+    }
+    Ok(Told::Joined { chunk: chunk.chunk })
+}

@@ -1,0 +1,179 @@
+//! A look at a sealed chunk: which of its bytes does any file still refer to?
+//!
+//! The chunk itself says whose frames it holds: a data server lists their headers, and each header names a node and its home. The tablets of these
+//! homes are asked which extents of these nodes lie in the chunk. If there are none, the chunk is *doomed*: its replicas are removed, then its record.
+//!
+//! Why nothing is removed that anybody could still name:
+//!
+//! - Only the node that a frame's header names has extents of that frame. (Whoever makes other nodes refer to frames, such as a copy that moves
+//!   no data, has to write frames of their own, or this does not hold any more.)
+//! - Before it is looked at, the chunk is *closed*: no further tablet joins it (see `join`). Those that have joined are asked.
+//! - A commit that was on its way while the question was answered: with its answer the tablet logs that the chunk is closed there too, and from then on
+//!   it takes no extent in it. The answer leaves only when the mark is stable. A writer that hears "closed" appends its bytes elsewhere
+//!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_kept`, longer
+//!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
+//! - A commit before the answer shows in the answer.
+//! - Frames that no header names are damaged; then the look fails on this replica and goes to another, and if all are damaged nothing is removed.
+//! - Frames beyond the sealed length were never stable. A file that refers to one reads as an error, with the chunk or without it.
+//! - Compaction moves extents to other chunks under a comparison in the node's tablet, before this one is looked at again.
+//! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
+//!   that are unlinked and still open keep their nodes and extents.
+//! - A writer that knows nothing of all this may append to the chunk when it is gone, and so bring an empty one of its name to life at the data servers.
+//!   Nothing of that gets into a file, because the chunk cannot be joined. It happens only while the right to append lives (it ends before
+//!   a chunk is looked at, unless clocks are wrong) and at data servers that restarted since they removed the chunk.
+//!
+//! Crashes: "doomed" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
+//! the record goes last. A server that is away keeps the record alive until it is back or is taken out of the cluster.
+
+use super::Tended;
+use super::care::keep;
+use crate::key::Key;
+use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
+use crate::view::{Decide, Stop, View};
+use bearing_proto::client::Handle;
+use bearing_proto::data::{DataBody, DataCall, FrameAt};
+use bearing_proto::peer::{ChunkUse, Question, Told};
+use bearing_types::{ChunkId, NodeId, Position, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Frames in one answer of a data server.
+const FRAMES_MAX: u32 = 1024;
+/// Nodes in one question.
+const NODES_MAX: usize = 64;
+/// Extents of one node looked at in one question.
+const EXTENTS_MAX: usize = 1024;
+/// A look that took longer is begun anew: its answers are too old.
+const LOOK_LIFE: Duration = Duration::from_secs(300);
+
+/// Looks at a chunk and notes what was found.
+pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+    if view.now.mono.since(view.context.started.mono) > LOOK_LIFE {
+        return Err(Stop::Later);
+    }
+    if !record.closed {
+        record.closed = true;
+        keep(view, id, record);
+        return Ok(Tended::Did("chunk closed"));
+    }
+    // Where nobody has joined, nobody has to be asked whose frames these are.
+    let frames = if record.users.is_empty() { Vec::new() } else { frames(view, id, &record)? };
+    let uses = uses(view, id, &record, &frames)?;
+    let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
+    record.dead_bytes = 0;
+    record.looked = Some(Looked { live, at: view.now.wall });
+    record.doomed = uses.is_empty();
+    if record.doomed && record.coming.is_some() {
+        // Its copy is made under the next epoch.
+        record.epoch = record.epoch.next();
+    }
+    let doomed = record.doomed;
+    keep(view, id, record);
+    Ok(Tended::Did(if doomed { "chunk found dead" } else { "chunk found alive" }))
+}
+
+/// All frames below the sealed length.
+pub(super) fn frames(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Vec<FrameAt>> {
+    let length = record.sealed.unwrap_or(0);
+    let mut servers = record.servers.clone();
+    servers.retain(|server| view.health.answers(*server));
+    servers.sort_by_key(|server| view.health.is_damaged(*server, id));
+    let (mut frames, mut from) = (Vec::new(), Some(0));
+    while let Some(at) = from.filter(|at| *at < length) {
+        let (page, next) = page(view, id, &servers, (at, length))?;
+        frames.extend(page.into_iter().filter(|frame| frame.frame < length));
+        from = next;
+    }
+    Ok(frames)
+}
+
+/// One page, from the first server that has it.
+fn page(
+    view: &mut View,
+    id: ChunkId,
+    servers: &[ServerId],
+    (from, end): (u64, u64),
+) -> Decide<(Vec<FrameAt>, Option<u64>)> {
+    let call = DataCall::Frames { from, end, count_max: FRAMES_MAX };
+    for server in servers {
+        if let Some(Ok(DataBody::Frames { frames, next })) = view.data(id, &[*server], &call)?.remove(0) {
+            return Ok((frames, next.filter(|next| *next > from)));
+        }
+    }
+    Err(Stop::Later)
+}
+
+/// Asks the homes of all nodes that frames name which extents they have in the chunk. From then on they take no new ones.
+pub(super) fn uses(
+    view: &mut View,
+    chunk: ChunkId,
+    record: &ChunkRecord,
+    frames: &[FrameAt],
+) -> Decide<Vec<ChunkUse>> {
+    let nodes: BTreeSet<(Position, NodeId)> = frames.iter().map(|frame| (frame.home, frame.node)).collect();
+    let mut by_tablet: BTreeMap<Position, Vec<Handle>> = BTreeMap::new();
+    for (home, node) in nodes {
+        let tablet = view.map.locate(home).ok_or(Stop::Later)?.block.start();
+        by_tablet.entry(tablet).or_default().push(Handle { node, home });
+    }
+    let (mut uses, mut missing) = (Vec::new(), false);
+    // Whoever has joined is asked also if no frame names a node there.
+    let mut questions: Vec<(Position, Vec<Handle>, u64)> =
+        record.users.iter().map(|user| (*user, Vec::new(), 0)).collect();
+    for nodes in by_tablet.into_values() {
+        questions.extend(nodes.chunks(NODES_MAX).map(|nodes| (nodes[0].home, nodes.to_vec(), 0)));
+    }
+    // All are asked before any answer is waited for.
+    while let Some((position, nodes, from)) = questions.pop() {
+        match view.ask(position, Question::Uses { chunk, nodes, from }) {
+            Ok(Told::Uses { uses: found, unfinished }) => {
+                uses.extend(found);
+                questions.extend(unfinished.into_iter().map(|(node, from)| (node.home, vec![node], from)));
+            }
+            Ok(_) => return Err(Stop::Later),
+            Err(Stop::Need) => missing = true,
+            Err(stop) => return Err(stop),
+        }
+    }
+    if missing { Err(Stop::Need) } else { Ok(uses) }
+}
+
+/// The answer: extents of these nodes from a file offset on that lie in the chunk. The chunk is closed here.
+pub(crate) fn answer(view: &mut View, chunk: ChunkId, nodes: &[Handle], from: u64) -> Decide<Told> {
+    for node in nodes {
+        view.require(node.home)?;
+    }
+    let young = view.config.closed_kept / 2;
+    let time = view.time();
+    match view.get(Key::Closed(chunk))? {
+        Some(Record::Mark(made)) if made.after(young) > time => {}
+        _ => view.put(Key::Closed(chunk), Record::Mark(time)),
+    }
+    view.delete(Key::Joined(chunk));
+    let (mut uses, mut unfinished, mut missing) = (Vec::new(), Vec::new(), false);
+    for node in nodes {
+        let keys = Key::Extent(node.node, from)..=Key::Extent(node.node, u64::MAX);
+        // All are read together.
+        let pairs = match view.range(keys.clone(), EXTENTS_MAX) {
+            Ok(pairs) => pairs,
+            Err(Stop::Need) => {
+                missing = true;
+                continue;
+            }
+            Err(stop) => return Err(stop),
+        };
+        if view.range_was_full(&keys, EXTENTS_MAX)
+            && let Some((Key::Extent(_, last), _)) = pairs.last()
+        {
+            unfinished.push((*node, last + 1));
+        }
+        uses.extend(pairs.into_iter().filter_map(|pair| use_of(*node, chunk, pair)));
+    }
+    if missing { Err(Stop::Need) } else { Ok(Told::Uses { uses, unfinished }) }
+}
+
+fn use_of(node: Handle, chunk: ChunkId, pair: (Key, Record)) -> Option<ChunkUse> {
+    let (Key::Extent(_, offset), Record::Extent(extent)) = pair else { return None };
+    let mine = |extent: &ExtentRecord| extent.chunk.chunk == chunk;
+    mine(&extent).then(|| ChunkUse { node, extent: crate::extents::shown(offset, &extent) })
+}

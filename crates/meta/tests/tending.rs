@@ -1,0 +1,238 @@
+//! What becomes of chunks: sealed in time, looked at, removed when nobody refers to them, made whole when a replica is damaged.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_placement::Scheme;
+use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode};
+use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
+use cluster::{ALICE, BOB, Cluster, DATA, name, position, root_user};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+const LENGTH: u64 = 5_000;
+
+/// Data servers that hold the same frames of every chunk.
+#[derive(Default)]
+struct Disks {
+    frames: Vec<FrameAt>,
+    /// Which server holds which chunk, and which of these are damaged.
+    held: BTreeSet<(ServerId, ChunkId)>,
+    damaged: BTreeSet<(ServerId, ChunkId)>,
+    calls: Vec<(ServerId, DataCall)>,
+    copied: BTreeMap<ServerId, u32>,
+}
+
+impl Disks {
+    fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
+        let here = (server, chunk);
+        if matches!(call, DataCall::Ping) {
+            let damaged = self.damaged.iter().filter(|(of, _)| *of == server).map(|(_, chunk)| *chunk);
+            return Ok(DataBody::Space { used: 0, free: 1 << 40, damaged: damaged.collect() });
+        }
+        self.calls.push((server, call.clone()));
+        match call {
+            DataCall::Fence { .. } => {
+                self.held.insert(here);
+                Ok(DataBody::Fenced { length: LENGTH, restarted: false })
+            }
+            DataCall::Remove { .. } => {
+                self.held.remove(&here);
+                self.damaged.remove(&here);
+                Ok(DataBody::Done)
+            }
+            DataCall::Copy { .. } => {
+                // The first answers say that it is not done yet.
+                let asked = self.copied.entry(server).or_default();
+                *asked += 1;
+                if *asked < 4 {
+                    return Ok(DataBody::Busy { done: 100 });
+                }
+                self.held.insert(here);
+                Ok(DataBody::Done)
+            }
+            _ if !self.held.contains(&here) => Err(DataError::NoChunk),
+            DataCall::Frames { from: 0, .. } => {
+                Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
+            }
+            DataCall::Verify { .. } if self.damaged.contains(&here) => Err(DataError::Corrupt),
+            _ => Ok(DataBody::Done),
+        }
+    }
+}
+
+fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    let disks: Rc<RefCell<Disks>> = Rc::default();
+    let shared = Rc::clone(&disks);
+    cluster.data = Box::new(move |server, request| {
+        Some(shared.borrow_mut().answer(server, request.chunk, &request.call))
+    });
+    cluster.open_session(ALICE);
+    cluster.pass(Duration::from_secs(2));
+    (cluster, disks)
+}
+
+fn open(cluster: &mut Cluster) -> ChunkView {
+    match cluster.call(ALICE, Position(0), Call::OpenChunk { avoid: Vec::new() }) {
+        Ok(Body::Chunk(view)) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn show(cluster: &mut Cluster, chunk: &ChunkView) -> Result<ChunkView, Code> {
+    match cluster.call(ALICE, chunk.chunk.position, Call::Chunk { chunk: chunk.chunk }) {
+        Ok(Body::Chunk(view)) => Ok(view),
+        Err(code) => Err(code),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(cluster: &mut Cluster, text: &str) -> (Handle, WriteToken) {
+    let grant = cluster.root(ALICE).grant;
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
+    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
+    match cluster.call(ALICE, position(&grant, text), call).unwrap() {
+        Body::Entry(entry, Some(token)) => (entry.node, token),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn commit(
+    cluster: &mut Cluster,
+    (node, token): (Handle, WriteToken),
+    chunk: &ChunkView,
+) -> Result<Body, Code> {
+    let extent = Extent { file_offset: 0, length: 4_000, chunk: chunk.chunk, frame: 0, skip: 0 };
+    let (extents, mode) = (vec![extent], CommitMode::Put);
+    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode };
+    cluster.call(ALICE, node.home, call)
+}
+
+fn frame_of(node: Handle) -> FrameAt {
+    FrameAt { frame: 0, payload: 4_000, node: node.node, home: node.home }
+}
+
+/// Until the cluster has looked at a chunk that was opened before. The session is kept alive.
+fn pass_a_life(cluster: &mut Cluster) {
+    for _ in 0..150 {
+        cluster.pass(Duration::from_secs(5));
+        let renewed = cluster.call(ALICE, bearing_placement::position_of_session(ALICE), Call::RenewSession);
+        assert!(renewed.is_ok());
+    }
+}
+
+#[test]
+fn a_chunk_that_nobody_ever_referred_to_goes_from_its_servers_and_then_from_the_records() {
+    let (mut cluster, disks) = cluster();
+    let (file, _) = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file)];
+    let chunk = open(&mut cluster);
+    pass_a_life(&mut cluster);
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+    assert!(disks.borrow().held.is_empty());
+    let removed =
+        disks.borrow().calls.iter().filter(|(_, call)| matches!(call, DataCall::Remove { .. })).count();
+    assert_eq!(removed, DATA.len());
+}
+
+#[test]
+fn what_a_file_refers_to_stays_until_the_file_lets_go_of_it() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    pass_a_life(&mut cluster);
+    assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, Some(LENGTH));
+    // Whoever was late has to append elsewhere.
+    let late = create(&mut cluster, "late");
+    assert_eq!(commit(&mut cluster, late, &chunk), Err(Code::NotFound));
+    assert_eq!(commit(&mut cluster, file, &chunk), Err(Code::NotFound));
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    let cut = Call::SetAttributes { node: file.0, who: root_user(), change, token: Some(file.1) };
+    cluster.call(ALICE, file.0.home, cut).unwrap();
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+    assert!(disks.borrow().held.is_empty());
+    assert_eq!(commit(&mut cluster, file, &chunk), Err(Code::NotFound), "it is gone for good");
+}
+
+#[test]
+fn a_server_that_is_away_when_a_chunk_is_removed_is_told_when_it_is_back() {
+    let (mut cluster, disks) = cluster();
+    let (file, _) = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file)];
+    let chunk = open(&mut cluster);
+    pass_a_life(&mut cluster);
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+    let other = open(&mut cluster);
+    let (away, shared) = (Rc::new(RefCell::new(false)), Rc::clone(&disks));
+    let down = Rc::clone(&away);
+    cluster.data = Box::new(move |server, request| {
+        let silent = *down.borrow() && server == DATA[0];
+        (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
+    });
+    let seal = Call::SealChunk { chunk: other.chunk, epoch: other.epoch };
+    cluster.call(ALICE, other.chunk.position, seal).unwrap();
+    *away.borrow_mut() = true;
+    pass_a_life(&mut cluster);
+    assert_eq!(disks.borrow().held, BTreeSet::from([(DATA[0], other.chunk.chunk)]));
+    *away.borrow_mut() = false;
+    cluster.pass(Duration::from_secs(10));
+    assert!(disks.borrow().held.is_empty());
+    for host in cluster.hosts.values() {
+        assert_eq!(host.machine.chunk_tally().chunks, 0, "no record is left");
+    }
+}
+
+#[test]
+fn a_damaged_replica_is_made_anew_from_one_that_was_found_whole() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.pass(Duration::from_secs(5));
+    let sealed = show(&mut cluster, &chunk).unwrap();
+    disks.borrow_mut().calls.clear();
+    disks.borrow_mut().damaged.insert((DATA[0], chunk.chunk.chunk));
+    cluster.pass(Duration::from_secs(2));
+    let tallies: u64 = cluster.hosts.values().map(|host| host.machine.chunk_tally().lacking).sum();
+    cluster.pass(Duration::from_secs(10));
+    let mended = show(&mut cluster, &chunk).unwrap();
+    assert_eq!(mended.servers.iter().collect::<BTreeSet<_>>(), DATA.iter().collect());
+    assert!(mended.epoch > sealed.epoch, "{mended:?}");
+    let disks = disks.borrow();
+    let of = |server: ServerId| disks.calls.iter().filter(move |(to, _)| *to == server).map(|(_, call)| call);
+    assert!(of(DATA[1]).any(|call| matches!(call, DataCall::Verify { .. })));
+    let removed = of(DATA[0]).position(|call| matches!(call, DataCall::Remove { .. })).unwrap();
+    let copied = of(DATA[0]).position(|call| matches!(call, DataCall::Copy { .. })).unwrap();
+    assert!(removed < copied);
+    assert!(disks.damaged.is_empty() && disks.held.len() == 2);
+    assert_eq!(tallies, 1, "while it lasted it was counted");
+    let after: u64 = cluster.hosts.values().map(|host| host.machine.chunk_tally().lacking).sum();
+    assert_eq!(after, 0);
+}
+
+#[test]
+fn two_replicas_that_are_both_damaged_are_both_kept() {
+    let (mut cluster, disks) = cluster();
+    cluster.open_session(BOB);
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    disks.borrow_mut().damaged.extend(DATA.map(|server| (server, chunk.chunk.chunk)));
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+    assert_eq!(disks.borrow().held.len(), 2);
+}

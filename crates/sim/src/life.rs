@@ -1,0 +1,189 @@
+//! The life of data: a data server that never comes back, bits that flip, and what has to be so in the end.
+//!
+//! A loss or a flip is drawn only when all of the data that counts is whole somewhere else: then no promise allows that anything is lost.
+
+use crate::clock::SECOND;
+use crate::cluster::{METADATA, Role};
+use crate::complaint::Promise;
+use crate::network::HostId;
+use crate::sim::Sim;
+use bearing_meta::{ChunkRecord, Key, Record};
+use bearing_types::{ChunkId, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long it may take until every chunk is as it should be, when nothing is wrong any more.
+const MENDED_WITHIN: u64 = 240 * SECOND;
+
+impl Sim {
+    /// All chunk records that are stable, and all chunks that stable extents refer to.
+    fn chunk_records(&self) -> (BTreeMap<ChunkId, ChunkRecord>, BTreeSet<ChunkId>) {
+        let (mut records, mut used) = (BTreeMap::new(), BTreeSet::new());
+        for tablet in self.ledger.tablets() {
+            for (key, value) in self.ledger.model.stored(tablet) {
+                match (Key::decode(key), Record::decode(value)) {
+                    (Some(Key::Chunk(chunk)), Ok(Record::Chunk(record))) => {
+                        records.insert(chunk, *record);
+                    }
+                    (Some(Key::Extent(..)), Ok(Record::Extent(extent))) => {
+                        used.insert(extent.chunk.chunk);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        (records, used)
+    }
+
+    /// The frames whose chunks have no record, or are being removed.
+    pub(crate) fn gone_chunks(&self, frames: &[(ChunkId, u64)]) -> Vec<(ChunkId, u64)> {
+        let (records, _) = self.chunk_records();
+        let gone = |chunk: &ChunkId| records.get(chunk).is_none_or(|record| record.doomed);
+        frames.iter().filter(|(chunk, _)| gone(chunk)).copied().collect()
+    }
+
+    fn data_host(&self, server: ServerId) -> Option<HostId> {
+        self.hosts.data().find(|host| self.hosts.role(*host) == Role::Data(server))
+    }
+
+    /// Whether a server holds all of a chunk, undamaged, and will again.
+    fn holds(&mut self, host: HostId, chunk: ChunkId, sealed: Option<u64>) -> bool {
+        if self.lost == Some(host) || self.rotten.contains(&(host, chunk)) {
+            return false;
+        }
+        let held = self.data[usize::from(host.0 - 1 - METADATA)].held(chunk);
+        match sealed {
+            Some(length) => held.is_some_and(|(held, sealed)| sealed && held >= length),
+            None => held.is_some(),
+        }
+    }
+
+    /// Whether a chunk is whole at another of its servers than this one.
+    fn is_whole_without(&mut self, host: HostId, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let others: Vec<HostId> =
+            record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
+        let nothing = record.doomed || record.sealed == Some(0);
+        nothing || others.iter().any(|other| *other != host && self.holds(*other, chunk, record.sealed))
+    }
+
+    fn is_whole_at_any(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
+        hosts.iter().any(|host| self.holds(*host, chunk, record.sealed))
+    }
+
+    /// A data server dies and never comes back, if nothing is lost with it.
+    pub(crate) fn lose(&mut self, host: HostId) {
+        let (records, _) = self.chunk_records();
+        let all = |sim: &mut Sim| {
+            let mut records = records.iter();
+            records.all(|(chunk, record)| sim.is_whole_without(host, *chunk, record))
+        };
+        if self.lost.is_some() || !all(self) {
+            return;
+        }
+        self.world.counts.add("fault: a data server is lost for good");
+        self.lost = Some(host);
+        self.crash(host);
+    }
+
+    /// A bit of a sealed chunk flips on a disk, if the chunk is whole elsewhere.
+    pub(crate) fn rot(&mut self, host: HostId, number: u64) {
+        let (records, _) = self.chunk_records();
+        let Role::Data(server) = self.hosts.role(host) else { return };
+        let mut mine = Vec::new();
+        for (chunk, record) in &records {
+            let holds = record.servers.contains(&server) && record.sealed.is_some_and(|length| length > 0);
+            if holds && self.holds(host, *chunk, record.sealed) && self.is_whole_without(host, *chunk, record)
+            {
+                mine.push((*chunk, record.sealed.unwrap_or(0)));
+            }
+        }
+        let Some((chunk, length)) = mine.get(number as usize % mine.len().max(1)).copied() else { return };
+        self.world.counts.add("fault: a bit of a sealed chunk flips");
+        self.rotten.insert((host, chunk));
+        self.data[usize::from(host.0 - 1 - METADATA)].flip(chunk, (number >> 16) % length);
+    }
+
+    /// In the end the space of what nobody refers to is free, and everything else has all its copies, which are the same.
+    pub(crate) fn check_chunks(&mut self) {
+        let end = self.world.now().0 + MENDED_WITHIN;
+        let mut wrong = self.wrong_chunks();
+        while !wrong.is_empty() && self.world.now().0 < end && self.ledger.complaints.is_empty() {
+            self.run_for(SECOND);
+            wrong = self.wrong_chunks();
+        }
+        for (promise, what) in wrong.into_iter().take(5) {
+            self.ledger.blame(&self.world, promise, what);
+        }
+        self.count_strays();
+    }
+
+    fn wrong_chunks(&mut self) -> Vec<(Promise, String)> {
+        let (records, used) = self.chunk_records();
+        let mut wrong = Vec::new();
+        for (chunk, record) in &records {
+            let away = |server: &ServerId| self.data_host(*server) == self.lost;
+            let doomed_there = record.doomed && record.former.iter().all(away);
+            // What is whole nowhere else cannot be looked at or copied, and waits for the lost server too.
+            let only_there = record.servers.iter().any(away) && !self.is_whole_at_any(*chunk, record);
+            if !used.contains(chunk) && !doomed_there && !only_there {
+                wrong.push((Promise::SpaceReturns, format!("{chunk} is referred to by nobody: {record:?}")));
+            }
+            if let Some(length) = record.sealed.filter(|length| *length > 0 && !record.doomed && !only_there)
+            {
+                wrong.extend(self.wrong_copies(*chunk, record, length));
+            }
+        }
+        let hosts: Vec<HostId> = self.hosts.data().filter(|host| Some(*host) != self.lost).collect();
+        for host in hosts {
+            let Role::Data(server) = self.hosts.role(host) else { continue };
+            for (chunk, sealed) in self.data[usize::from(host.0 - 1 - METADATA)].chunks() {
+                let known = records.get(&chunk).is_some_and(|record| {
+                    record.servers.contains(&server)
+                        || record.coming == Some(server)
+                        || record.former.contains(&server)
+                });
+                if sealed && !known {
+                    wrong.push((
+                        Promise::SpaceReturns,
+                        format!("{server} holds {chunk}, which no record knows"),
+                    ));
+                }
+            }
+        }
+        wrong
+    }
+
+    fn wrong_copies(
+        &mut self,
+        chunk: ChunkId,
+        record: &ChunkRecord,
+        length: u64,
+    ) -> Option<(Promise, String)> {
+        let mut copies: Vec<Vec<u8>> = Vec::new();
+        for server in &record.servers {
+            let Some(host) = self.data_host(*server).filter(|host| Some(*host) != self.lost) else {
+                continue;
+            };
+            let Some(bytes) = self.data[usize::from(host.0 - 1 - METADATA)].sealed_bytes(chunk, length)
+            else {
+                return Some((Promise::Copies, format!("{server} does not hold {chunk}: {record:?}")));
+            };
+            copies.push(bytes);
+        }
+        let same = copies.windows(2).all(|pair| pair[0] == pair[1]);
+        if copies.len() < usize::from(crate::cluster::COPIES) || !same {
+            let what = if same { "has too few copies" } else { "has copies that differ" };
+            return Some((Promise::Copies, format!("{chunk} {what}: {record:?}")));
+        }
+        None
+    }
+
+    /// Chunks that a late append brought back to life: nobody refers to them, and nobody removes them.
+    fn count_strays(&mut self) {
+        let (records, _) = self.chunk_records();
+        for host in &mut self.data {
+            let strays = host.chunks().into_iter().filter(|(chunk, _)| !records.contains_key(chunk)).count();
+            self.world.counts.add_many("data: stray chunks", strays as u64);
+        }
+    }
+}
