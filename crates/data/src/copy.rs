@@ -38,7 +38,7 @@ pub(crate) struct Copier {
     asked: Option<(u64, Mono, u64)>,
     /// No question before this time.
     next_at: Mono,
-    /// Sources that gave damaged bytes for this very place.
+    /// How often sources had nothing good for this very place.
     damaged: usize,
     /// All bytes are here and are being sealed.
     sealing: bool,
@@ -206,7 +206,8 @@ impl Chunk {
         cx.core.asked.remove(&id);
         let whole = matches!(result, Ok(DataBody::Bytes { crc }) if crc32c::crc32c(bytes) == crc);
         if !whole {
-            let damaged = result == Err(DataError::Corrupt);
+            let damaged =
+                matches!(result, Err(DataError::Corrupt | DataError::NoChunk | DataError::BeyondEnd));
             copier.turn_to_next_source(now, &cx.core.config);
             return self.found_damaged(cx, damaged);
         }
@@ -242,7 +243,7 @@ impl Chunk {
         self.found_damaged(cx, true);
     }
 
-    /// What is damaged at every source cannot be copied.
+    /// What is damaged or missing at every source cannot be copied.
     fn found_damaged(&mut self, cx: &mut Cx<'_>, damaged: bool) {
         let Role::Copies(copier) = &mut self.role else { return };
         copier.damaged += usize::from(damaged);

@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::record::Record;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::peer::{Part, Promise, Question, Told};
-use bearing_types::{ChunkId, Code, NodeId, Now, Position, ServerId, TransactionId};
+use bearing_types::{ChunkId, Code, LogIndex, NodeId, Now, Position, ServerId, TransactionId};
 use std::ops::RangeInclusive;
 
 /// See the module.
@@ -63,8 +63,8 @@ pub(crate) struct DataSlot {
     pub server: ServerId,
     pub chunk: ChunkId,
     pub call: DataCall,
-    /// The request's id once sent.
-    pub sent: Option<u64>,
+    /// The request's id once sent, and the log record that has to be committed before it leaves.
+    pub sent: Option<(u64, LogIndex)>,
     pub result: Option<DataResult>,
 }
 

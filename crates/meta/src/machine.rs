@@ -10,6 +10,7 @@ use crate::tend::Health;
 use bearing_lookup::{ClientMap, Located};
 use bearing_placement::Assignment;
 use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
+use bearing_proto::data::DataCall;
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::EngineError;
@@ -253,6 +254,16 @@ impl MetaServer {
             Held::Mutation(session, sequence) => self.reply_if_complete(tablet, session, sequence, out),
             // The address is looked up when the message leaves, not when it was written.
             Held::Peer(message) => self.send_peer(message.from, message.to, message.body, out),
+            Held::Data(server, request) => {
+                let step = match request.call {
+                    DataCall::Fence { .. } => Some("fences sent"),
+                    DataCall::Seal { .. } => Some("seals sent"),
+                    DataCall::Remove { .. } => Some("removals sent"),
+                    _ => None,
+                };
+                out.push(Command::Data(server, request));
+                out.extend(step.map(|name| Command::Note(Note::Step(name))));
+            }
         }
     }
 

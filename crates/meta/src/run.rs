@@ -18,7 +18,7 @@ use crate::upkeep;
 use crate::view::{Decide, Draft, Stop, View};
 use crate::works;
 use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply};
-use bearing_proto::data::{DataCall, DataRequest};
+use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_seams::KeyRange;
 use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
@@ -122,7 +122,9 @@ impl MetaServer {
         }
         match decided {
             Ok(decided) => self.conclude(now, job, decided, effects, out),
-            Err(Stop::Need) if job.runs < RUNS_MAX => self.fetch(now, job, effects.wanted, out),
+            Err(Stop::Need) if job.runs < RUNS_MAX => {
+                self.fetch(now, job, effects.wanted, effects.read_index, out);
+            }
             Err(Stop::Need) | Err(Stop::Later) => self.postpone(job, out),
             Err(Stop::Locked(key)) => self.wait_for_lock(job, key, out),
             Err(Stop::Refuse(code)) => self.refuse(job, code, effects.read_index, out),
@@ -136,7 +138,14 @@ impl MetaServer {
 
     // --- what is missing ---
 
-    fn fetch(&mut self, now: Now, mut job: Job, wanted: Vec<Key>, out: &mut Vec<Command>) {
+    fn fetch(
+        &mut self,
+        now: Now,
+        mut job: Job,
+        wanted: Vec<Key>,
+        read_index: LogIndex,
+        out: &mut Vec<Command>,
+    ) {
         let id = job.id;
         if job.context.wants_transaction && job.context.transaction.is_none() {
             self.begin_transaction(&mut job);
@@ -152,7 +161,7 @@ impl MetaServer {
         }
         self.send_parts(&mut job, out);
         self.send_questions(&mut job, out);
-        self.send_data(now, &mut job, out);
+        self.send_data(now, &mut job, read_index, out);
         self.jobs.insert(id, job);
     }
 
@@ -252,24 +261,17 @@ impl MetaServer {
         }
     }
 
-    fn send_data(&mut self, now: Now, job: &mut Job, out: &mut Vec<Command>) {
-        let mut step = None;
+    /// Requests to data servers leave when what the job has read is committed: no crash may forget why a replica was removed or made.
+    fn send_data(&mut self, now: Now, job: &mut Job, read_index: LogIndex, out: &mut Vec<Command>) {
         for (number, slot) in job.context.data.iter_mut().enumerate().filter(|(_, slot)| slot.sent.is_none())
         {
             let id = self.next_data;
             self.next_data += 1;
-            slot.sent = Some(id);
+            slot.sent = Some((id, read_index));
             self.data_requests.insert(id, (job.id, number, now.mono));
-            step = match slot.call {
-                DataCall::Fence { .. } => Some("fences sent"),
-                DataCall::Seal { .. } => Some("seals sent"),
-                DataCall::Remove { .. } => Some("removals sent"),
-                _ => step,
-            };
             let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
-            out.push(Command::Data(slot.server, request));
+            self.hold(job.tablet, read_index, Held::Data(slot.server, request), out);
         }
-        out.extend(step.map(|name| Command::Note(Note::Step(name))));
     }
 
     fn wait_for_lock(&mut self, mut job: Job, key: Key, out: &mut Vec<Command>) {

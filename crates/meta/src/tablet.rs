@@ -15,6 +15,7 @@ use crate::record::{
 };
 use crate::tend::Tending;
 use bearing_proto::client::{Body, Reply};
+use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{ItemId, PeerMessage};
 use bearing_seams::LoggedRecord;
 use bearing_types::{
@@ -38,6 +39,8 @@ pub(crate) enum Held {
     /// The reply to a mutation whose queued items may have to arrive first.
     Mutation(SessionId, Sequence),
     Peer(PeerMessage),
+    /// A request to a data server: it may remove or make what only that record speaks of.
+    Data(ServerId, DataRequest),
 }
 
 /// What became of a mutation.

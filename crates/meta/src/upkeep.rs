@@ -14,7 +14,9 @@ use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
 use bearing_proto::data::{DataCall, DataReply, DataRequest};
 use bearing_proto::peer::{ItemId, PeerBody, Question, Told};
-use bearing_types::{ChunkId, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
+use bearing_types::{
+    ChunkId, LogIndex, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Answers to pings are told apart by an id that no request has.
@@ -68,9 +70,12 @@ impl MetaServer {
             }
             self.send_parts(&mut job, out);
             self.send_questions(&mut job, out);
+            let committed = self.tablets.get(&job.tablet).map_or(LogIndex::ZERO, |tablet| tablet.committed);
             for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
-                let again = |id| DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
-                out.extend(slot.sent.map(again).map(|request| Command::Data(slot.server, request)));
+                // What did not leave yet is held.
+                let Some((id, _)) = slot.sent.filter(|(_, behind)| *behind <= committed) else { continue };
+                let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
+                out.push(Command::Data(slot.server, request));
             }
             self.jobs.insert(id, job);
         }

@@ -594,19 +594,22 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Asks data servers, all at once; `None` for those that do not answer in time.
+    /// Asks data servers, all at once; `None` for those that do not answer in time. The answers are in the order of the servers given.
     pub fn data(&mut self, chunk: ChunkId, servers: &[ServerId], call: &DataCall) -> Decide<Vec<DataResult>> {
         let slots = &mut self.context.data;
+        let mut results = Vec::with_capacity(servers.len());
         for server in servers {
-            let asked =
-                slots.iter().any(|slot| slot.server == *server && slot.call == *call && slot.chunk == chunk);
-            if !asked {
-                slots.push(DataSlot { server: *server, chunk, call: call.clone(), sent: None, result: None });
+            let mine = |slot: &&DataSlot| slot.server == *server && slot.call == *call && slot.chunk == chunk;
+            match slots.iter().find(mine) {
+                Some(slot) => results.push(slot.result.clone()),
+                None => {
+                    let call = call.clone();
+                    slots.push(DataSlot { server: *server, chunk, call, sent: None, result: None });
+                    results.push(None);
+                }
             }
         }
-        let mine =
-            |slot: &&DataSlot| servers.contains(&slot.server) && slot.call == *call && slot.chunk == chunk;
-        slots.iter().filter(mine).map(|slot| slot.result.clone().ok_or(Stop::Need)).collect()
+        results.into_iter().map(|result| result.ok_or(Stop::Need)).collect()
     }
 
     /// What decides over the needs of chunks.

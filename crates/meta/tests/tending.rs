@@ -163,6 +163,28 @@ fn what_a_file_refers_to_stays_until_the_file_lets_go_of_it() {
 }
 
 #[test]
+fn no_server_removes_a_replica_before_it_is_stable_that_the_chunk_is_dead() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    pass_a_life(&mut cluster);
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    let cut = Call::SetAttributes { node: file.0, who: root_user(), change, token: Some(file.1) };
+    cluster.call(ALICE, file.0.home, cut).unwrap();
+    disks.borrow_mut().calls.clear();
+    cluster.hold_syncs = true;
+    cluster.pass(Duration::from_secs(5));
+    let looked = disks.borrow().calls.iter().any(|(_, call)| matches!(call, DataCall::Frames { .. }));
+    let removed = |(_, call): &(ServerId, DataCall)| matches!(call, DataCall::Remove { .. });
+    assert!(looked && !disks.borrow().calls.iter().any(removed), "{:?}", disks.borrow().calls);
+    cluster.release_syncs();
+    cluster.pass(Duration::from_secs(5));
+    assert!(disks.borrow().held.is_empty());
+}
+
+#[test]
 fn a_server_that_is_away_when_a_chunk_is_removed_is_told_when_it_is_back() {
     let (mut cluster, disks) = cluster();
     let (file, _) = create(&mut cluster, "f");
@@ -219,6 +241,24 @@ fn a_damaged_replica_is_made_anew_from_one_that_was_found_whole() {
     assert_eq!(tallies, 1, "while it lasted it was counted");
     let after: u64 = cluster.hosts.values().map(|host| host.machine.chunk_tally().lacking).sum();
     assert_eq!(after, 0);
+}
+
+#[test]
+fn a_replica_that_vanished_is_found_missing_and_made_again() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    pass_a_life(&mut cluster);
+    disks.borrow_mut().held.remove(&(DATA[0], chunk.chunk.chunk));
+    let change = AttributeChange { size: Some(2_000), ..AttributeChange::default() };
+    let cut = Call::SetAttributes { node: file.0, who: root_user(), change, token: Some(file.1) };
+    cluster.call(ALICE, file.0.home, cut).unwrap();
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(disks.borrow().held, DATA.map(|server| (server, chunk.chunk.chunk)).into());
+    let mended = show(&mut cluster, &chunk).unwrap();
+    assert_eq!(mended.servers.iter().collect::<BTreeSet<_>>(), DATA.iter().collect());
 }
 
 #[test]

@@ -149,6 +149,8 @@ impl DataHost {
         for message in packet.messages {
             let event = match message {
                 Message::Data(request) => {
+                    let (chunk, call) = (request.chunk, &request.call);
+                    world.tell(|| format!("{}: {:?} asks {chunk}: {call:?}", self.server, packet.sender));
                     let attachment = attachment.take().unwrap_or_default();
                     Event::Request { from: packet.sender, request, attachment }
                 }
@@ -183,6 +185,9 @@ impl DataHost {
         }
         let event = command.run(ticket, &mut self.log);
         self.meet_boundary(world, syncs(&command));
+        if let Some(chunk) = lane_of(&command) {
+            world.tell(|| told_of(self.server, chunk, &command, &event));
+        }
         if let Some(chunk) = lane_of(&command) {
             self.go_on(world, chunk);
         }
@@ -331,5 +336,18 @@ fn name_of(note: &Note) -> &'static str {
         Note::Cut { .. } => "data: torn tail cut",
         Note::Short { .. } => "data: sealed beyond what is here",
         Note::Step(name) => name,
+    }
+}
+
+fn told_of(server: ServerId, chunk: ChunkId, command: &LogCommand, event: &Event) -> String {
+    let result = match event {
+        Event::Done { result, .. } => format!("{result:?}"),
+        _ => String::new(),
+    };
+    match command {
+        LogCommand::Append { offset, bytes, .. } => {
+            format!("{server}: {chunk}, {} bytes appended at {offset}: {result}", bytes.len())
+        }
+        other => format!("{server}: {chunk}, {other:?}: {result}"),
     }
 }

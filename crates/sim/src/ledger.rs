@@ -125,6 +125,11 @@ impl Ledger {
                 }
             }
         }
+        for (key, value) in &changes {
+            if matches!(key, Key::Chunk(_) | Key::Extent(..) | Key::Joined(_) | Key::Closed(_)) {
+                world.tell(|| format!("{host:?} logged {key:?}: {value:?}"));
+            }
+        }
         self.bear_witness(world, record.tablet, &changes);
         for (key, record) in &changes {
             if let (Key::Ended(session), Some(_)) = (key, record) {

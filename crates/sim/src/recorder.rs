@@ -73,8 +73,8 @@ pub struct Recorder {
     /// Commits that a sync said are stable: when, and whose.
     stable_commits: Vec<(Mono, RequestId)>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
-    /// Frames where there was another one before.
-    reborn: BTreeMap<(ChunkId, u64), Rc<Vec<u8>>>,
+    /// Frames that were acknowledged where there was another one before, in their order. A client may still hold any of them.
+    reborn: BTreeMap<(ChunkId, u64), Vec<Rc<Vec<u8>>>>,
 }
 
 impl Recorder {
@@ -399,9 +399,9 @@ impl Recorder {
         for extent in extents {
             let place = (extent.chunk.chunk, extent.frame);
             let frame = self.frames.get(&place).map(|frame| &frame.payload);
-            let payload = self.reborn.get(&place).or(frame);
+            let mut payloads = self.reborn.get(&place).into_iter().flatten().rev().chain(frame);
             let (from, length) = (extent.skip as usize, extent.length as usize);
-            let bytes = payload.and_then(|payload| payload.get(from..from + length));
+            let bytes = payloads.find_map(|payload| payload.get(from..from + length));
             match bytes {
                 Some(bytes) => pieces.push(Piece { offset: extent.file_offset, bytes: bytes.to_vec() }),
                 None => self.complain(format!("{host:?} commits {extent:?}, which was never acknowledged")),
@@ -501,7 +501,7 @@ impl Recorder {
                 match self.frames.get(&place) {
                     // The chunk was removed and brought back to life, of no use to anybody: no commit of this will be taken.
                     Some(kept) if kept.payload != *payload => {
-                        self.reborn.insert(place, Rc::clone(payload));
+                        self.reborn.entry(place).or_default().push(Rc::clone(payload));
                     }
                     Some(_) => {}
                     None => {

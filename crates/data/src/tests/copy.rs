@@ -19,7 +19,7 @@ fn copy(length: usize) -> DataCall {
     DataCall::Copy { epoch: KEPT, sources: vec![OTHER, THIRD], length: length as u64 }
 }
 
-/// Answers every question for bytes from what a source holds, until nothing is asked any more; which servers were asked.
+/// Answers every question for bytes from what a source holds (nothing: it does not have the chunk), until nothing is asked any more; which servers were asked.
 fn serve(bench: &mut Bench, mut said: Vec<Command>, held: impl Fn(ServerId) -> Vec<u8>) -> Vec<ServerId> {
     let mut asked = Vec::new();
     for _ in 0..10_000 {
@@ -38,8 +38,10 @@ fn serve(bench: &mut Bench, mut said: Vec<Command>, held: impl Fn(ServerId) -> V
             let DataCall::Fetch { offset, length } = call else { panic!("{call:?}") };
             asked.push(server);
             let held = held(server);
-            let bytes = held[offset as usize..(offset as usize + length as usize)].to_vec();
-            let reply = DataReply { id, result: Ok(DataBody::Bytes { crc: crc32c::crc32c(&bytes) }) };
+            let bytes = held.get(offset as usize..(offset as usize + length as usize)).map(<[u8]>::to_vec);
+            let crc = bytes.as_ref().map(|bytes| DataBody::Bytes { crc: crc32c::crc32c(bytes) });
+            let reply = DataReply { id, result: crc.ok_or(DataError::NoChunk) };
+            let bytes = bytes.unwrap_or_default();
             let from = Sender::Server(server);
             said.extend(bench.step(crate::Event::Reply { from, reply, attachment: bytes }));
         }
@@ -92,6 +94,18 @@ fn what_is_damaged_everywhere_is_not_copied() {
     serve(&mut bench, said, |_| log.clone());
     assert_eq!(bench.result(META, copy(log.len()), &[]), Err(DataError::Corrupt));
     assert!(bench.log.chunks().unwrap().is_empty(), "what there was of it is removed");
+}
+
+#[test]
+fn what_no_source_has_is_not_copied_and_one_that_has_it_is_enough() {
+    let log = log_of(&[3_000, 4_000]);
+    let mut bench = Bench::new();
+    let said = bench.ask(META, 1, copy(log.len()), &[]);
+    serve(&mut bench, said, |_| Vec::new());
+    assert_eq!(bench.result(META, copy(log.len()), &[]), Err(DataError::Corrupt));
+    let said = bench.ask(META, 2, copy(log.len()), &[]);
+    serve(&mut bench, said, |server| if server == THIRD { log.clone() } else { Vec::new() });
+    assert_eq!(bench.result(META, copy(log.len()), &[]), Ok(DataBody::Done));
 }
 
 #[test]

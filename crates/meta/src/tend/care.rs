@@ -84,7 +84,7 @@ impl Surroundings<'_> {
         match (sources.is_empty(), record.coming) {
             (true, _) => false,
             (false, Some(_)) => true,
-            (false, None) if self.health.copies_full => false,
+            (false, None) if self.health.copies_full || self.health.was_refused(chunk) => false,
             (false, None) => {
                 self.spare(record).is_some() || (sources.iter().any(damaged) && !sources.iter().all(damaged))
             }
@@ -258,11 +258,11 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended>
         }
         Some(Ok(DataBody::Busy { done })) => Ok(Tended::Copying(done)),
         Some(Ok(_)) | None => Ok(Tended::Wait),
-        Some(Err(_)) => {
+        Some(Err(why)) => {
             // Not there, then: what it may hold of it is removed, and another one is tried.
             call_off(&mut record);
             keep(view, id, record);
-            Ok(Tended::Did("copy refused"))
+            Ok(if why == DataError::Corrupt { Tended::Hopeless } else { Tended::Did("copy refused") })
         }
     }
 }

@@ -11,6 +11,9 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 /// A data server that was silent for so long gets no new chunks.
 const PING_LOST: Duration = Duration::from_secs(3);
 
+/// A copy for which no source had what was needed is tried again after so long.
+const COPY_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// One data server.
 #[derive(Debug)]
 pub(crate) struct DataServer {
@@ -37,6 +40,8 @@ pub(crate) struct Health {
     lost: BTreeSet<ServerId>,
     /// No further copy may be begun for now.
     pub copies_full: bool,
+    /// Chunks whose last copy failed for want of a good source, and when.
+    refused: BTreeMap<ChunkId, Mono>,
 }
 
 impl Health {
@@ -64,7 +69,8 @@ impl Health {
     /// Judges who lives. Gives those that are to be pinged.
     pub fn look(&mut self, now: Mono, config: &Config) -> Vec<ServerId> {
         let mut due = Vec::new();
-        let Health { servers, takers, answering, lost, .. } = self;
+        let Health { servers, takers, answering, lost, refused, .. } = self;
+        refused.retain(|_, at| now.since(*at) < COPY_AGAIN_AFTER);
         takers.clear();
         answering.clear();
         lost.clear();
@@ -125,6 +131,16 @@ impl Health {
         } else {
             state.missing.remove(&chunk);
         }
+    }
+
+    /// A copy failed for want of a good source.
+    pub fn set_refused(&mut self, now: Mono, chunk: ChunkId) {
+        self.refused.insert(chunk, now);
+    }
+
+    /// Whether that was so a moment ago.
+    pub fn was_refused(&self, chunk: ChunkId) -> bool {
+        self.refused.contains_key(&chunk)
     }
 
     pub fn answers(&self, server: ServerId) -> bool {

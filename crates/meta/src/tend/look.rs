@@ -31,7 +31,7 @@ use crate::key::Key;
 use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
-use bearing_proto::data::{DataBody, DataCall, FrameAt};
+use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::peer::{ChunkUse, Question, Told};
 use bearing_types::{ChunkId, NodeId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,12 +57,21 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         return Ok(Tended::Did("chunk closed"));
     }
     // Where nobody has joined, nobody has to be asked whose frames these are.
-    let frames = if record.users.is_empty() { Vec::new() } else { frames(view, id, &record)? };
+    let frames = match record.users.is_empty() {
+        true => Ok(Vec::new()),
+        false => frames(view, id, &record)?,
+    };
+    let frames = match frames {
+        Ok(frames) => frames,
+        Err(missing) => return Ok(Tended::Missing(missing)),
+    };
     let uses = uses(view, id, &record, &frames)?;
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
     record.dead_bytes = 0;
     record.looked = Some(Looked { live, at: view.now.wall });
     record.doomed = uses.is_empty();
+    // A replica that vanished since is found when all are asked again.
+    record.confirmed &= record.doomed;
     if record.doomed && record.coming.is_some() {
         // Its copy is made under the next epoch.
         record.epoch = record.epoch.next();
@@ -72,20 +81,31 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     Ok(Tended::Did(if doomed { "chunk found dead" } else { "chunk found alive" }))
 }
 
-/// All frames below the sealed length.
-pub(super) fn frames(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Vec<FrameAt>> {
+/// All frames below the sealed length; or those servers that do not have the chunk, if nobody has.
+pub(super) fn frames(
+    view: &mut View,
+    id: ChunkId,
+    record: &ChunkRecord,
+) -> Decide<Result<Vec<FrameAt>, Vec<ServerId>>> {
     let length = record.sealed.unwrap_or(0);
     let mut servers = record.servers.clone();
     servers.retain(|server| view.health.answers(*server));
     servers.sort_by_key(|server| view.health.is_damaged(*server, id));
     let (mut frames, mut from) = (Vec::new(), Some(0));
     while let Some(at) = from.filter(|at| *at < length) {
-        let (page, next) = page(view, id, &servers, (at, length))?;
-        frames.extend(page.into_iter().filter(|frame| frame.frame < length));
-        from = next;
+        match page(view, id, &servers, (at, length))? {
+            Ok((page, next)) => {
+                frames.extend(page.into_iter().filter(|frame| frame.frame < length));
+                from = next;
+            }
+            Err(missing) => return Ok(Err(missing)),
+        }
     }
-    Ok(frames)
+    Ok(Ok(frames))
 }
+
+/// Frames, and where the next ones begin.
+type Page = (Vec<FrameAt>, Option<u64>);
 
 /// One page, from the first server that has it.
 fn page(
@@ -93,14 +113,19 @@ fn page(
     id: ChunkId,
     servers: &[ServerId],
     (from, end): (u64, u64),
-) -> Decide<(Vec<FrameAt>, Option<u64>)> {
+) -> Decide<Result<Page, Vec<ServerId>>> {
     let call = DataCall::Frames { from, end, count_max: FRAMES_MAX };
+    let mut missing = Vec::new();
     for server in servers {
-        if let Some(Ok(DataBody::Frames { frames, next })) = view.data(id, &[*server], &call)?.remove(0) {
-            return Ok((frames, next.filter(|next| *next > from)));
+        match view.data(id, &[*server], &call)?.remove(0) {
+            Some(Ok(DataBody::Frames { frames, next })) => {
+                return Ok(Ok((frames, next.filter(|next| *next > from))));
+            }
+            Some(Err(DataError::NoChunk)) if !view.health.is_damaged(*server, id) => missing.push(*server),
+            _ => {}
         }
     }
-    Err(Stop::Later)
+    if missing.is_empty() { Err(Stop::Later) } else { Ok(Err(missing)) }
 }
 
 /// Asks the homes of all nodes that frames name which extents they have in the chunk. From then on they take no new ones.

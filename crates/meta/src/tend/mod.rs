@@ -46,6 +46,8 @@ pub(crate) enum Tended {
     Copying(u64),
     /// A copy of so many bytes is recorded.
     Copied(u64),
+    /// No copy can be made for now: what is needed is damaged at all sources.
+    Hopeless,
     /// These servers do not hold what they should.
     Missing(Vec<ServerId>),
     /// These servers hold nothing of it any more.
@@ -242,6 +244,11 @@ impl MetaServer {
             Tended::Copied(bytes) => {
                 out.extend(step("copy recorded"));
                 self.counters.copied_bytes += bytes;
+                Some(now.mono)
+            }
+            Tended::Hopeless => {
+                self.health.set_refused(now.mono, chunk);
+                out.extend(step("copy refused"));
                 Some(now.mono)
             }
             Tended::Missing(servers) => {

@@ -1,6 +1,6 @@
 //! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed at once. Faults are the simulator's business.
 
-use bearing_meta::{Command, Config, Event, LoadResult, MetaServer, Note, recover};
+use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, LockFree, NewNode, Recall, RenameMode,
@@ -54,6 +54,9 @@ pub struct Cluster {
     /// Messages between servers do not arrive for now.
     pub hold_peers: bool,
     held_peers: Vec<(ServerId, Event)>,
+    /// Logs are not synced for now.
+    pub hold_syncs: bool,
+    held_syncs: BTreeMap<ServerId, AppendNumber>,
     /// The key of a record that stores say is damaged.
     pub unreadable: Option<Vec<u8>>,
     /// Whether servers have reason to complain.
@@ -113,6 +116,8 @@ impl Cluster {
             ahead: BTreeMap::new(),
             hold_peers: false,
             held_peers: Vec::new(),
+            hold_syncs: false,
+            held_syncs: BTreeMap::new(),
             unreadable: None,
             may_complain: false,
             complaints: Vec::new(),
@@ -280,6 +285,10 @@ impl Cluster {
             }
         }
         if let Some(number) = appended {
+            if self.hold_syncs {
+                self.held_syncs.insert(id, number);
+                return;
+            }
             self.hosts.get_mut(&id).unwrap().log.sync().unwrap();
             self.events.push_back((id, Event::Synced(number, Ok(()))));
         }
@@ -354,6 +363,16 @@ impl Cluster {
     pub fn release_peers(&mut self) {
         self.hold_peers = false;
         self.events.extend(std::mem::take(&mut self.held_peers));
+        self.settle();
+    }
+
+    /// Logs are synced again, and what was appended meanwhile with them.
+    pub fn release_syncs(&mut self) {
+        self.hold_syncs = false;
+        for (id, number) in std::mem::take(&mut self.held_syncs) {
+            self.hosts.get_mut(&id).unwrap().log.sync().unwrap();
+            self.events.push_back((id, Event::Synced(number, Ok(()))));
+        }
         self.settle();
     }
 
