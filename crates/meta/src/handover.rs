@@ -5,6 +5,7 @@ use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
 use crate::machine::MetaServer;
 use crate::record::{LogEntry, LoggedChange};
 use crate::tablet::{Leaving, Phase};
+use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::{Change, KeyRange, LoggedRecord, Pair};
 use bearing_types::{Block, Epoch, LogIndex, Now, Position, ServerId};
@@ -184,7 +185,11 @@ impl MetaServer {
             .get(&start)
             .is_some_and(|arriving| arriving.epoch == part.epoch && arriving.block == part.block);
         if !known {
-            if part.number != 0 {
+            // What this server holds of the tablet is void from here on, so it has to know that the source's epoch still stands: a part that the network
+            // kept until this server had taken over, and was started again since, is of a hand-over that is long over.
+            let stands = |assigned: &Tablet| assigned.block == part.block && assigned.epoch == part.epoch;
+            let register = self.startup.registers.get(&start);
+            if part.number != 0 || !register.is_some_and(|(_, assigned)| stands(assigned)) {
                 return;
             }
             let block = part.block;
