@@ -248,7 +248,10 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended>
             None => drop_damaged(view, id, record),
         };
     };
-    let sources = around.sources(id, &record);
+    let sources = match sealed_sources(view, id, &record, length)? {
+        Ok(sources) => sources,
+        Err(missing) => return Ok(Tended::Missing(missing)),
+    };
     let call = DataCall::Copy { epoch: record.epoch.next(), sources, length };
     match view.data(id, &[target], &call)?.remove(0) {
         Some(Ok(DataBody::Done)) => {
@@ -265,6 +268,25 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended>
             Ok(if why == DataError::Corrupt { Tended::Hopeless } else { Tended::Did("copy refused") })
         }
     }
+}
+
+/// The servers that can be copied from. A server that missed the seal, or lost it with a restart, takes it now: nothing is copied of an open chunk. Those
+/// that have nothing to seal are given if that was not known yet.
+fn sealed_sources(
+    view: &mut View,
+    id: ChunkId,
+    record: &ChunkRecord,
+    length: u64,
+) -> Decide<Result<Vec<ServerId>, Vec<ServerId>>> {
+    let sources = view.surroundings().sources(id, record);
+    let results = view.data(id, &sources, &DataCall::Seal { epoch: record.epoch, length })?;
+    let lacks = |(server, result): &(&ServerId, &crate::context::DataResult)| {
+        matches!(result, Some(Err(DataError::NoChunk | DataError::Corrupt)))
+            && !view.health.is_damaged(**server, id)
+    };
+    let missing: Vec<ServerId> =
+        sources.iter().zip(&results).filter(lacks).map(|(server, _)| *server).collect();
+    Ok(if missing.is_empty() { Ok(sources) } else { Err(missing) })
 }
 
 /// The target gets no copy. What it may hold of one was made under the next epoch, which is given to no other.
