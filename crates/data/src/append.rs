@@ -21,9 +21,6 @@ pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
     if let Err(error) = checked(cx, id, &append) {
         return cx.refuse(asker, error);
     }
-    if !chunks.contains_key(&id) && cx.core.removed.contains_key(&id) {
-        return cx.refuse(asker, DataError::Sealed);
-    }
     if cx.core.held_bytes + append.bytes.len() as u64 > cx.core.config.held_bytes_max {
         return cx.drop_request();
     }

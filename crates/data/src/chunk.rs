@@ -7,7 +7,7 @@
 //! Broken   refused        committed        a fence
 //! Fenced   refused        committed        a seal
 //! Copying  refused        nothing          the last byte of the copy
-//! Sealed   refused        its length       -
+//! Sealed   refused        its length       a removal; sealed at 0 it is a grave, or never held a byte
 //! Removing refused        nothing          the engine's answer
 //! ```
 //!
@@ -110,6 +110,7 @@ impl Chunk {
     pub fn found(entry: &ChunkEntry, server: ServerId) -> Chunk {
         let mut chunk = Chunk::new(entry.chunk, entry.epoch, Role::Nothing);
         chunk.phase = match entry.sealed {
+            _ if entry.epoch == ChunkEntry::HEADLESS => Phase::Broken(DataError::Corrupt),
             Some(length) => Phase::Sealed(length),
             None => Phase::Broken(DataError::ReplicaLost(server)),
         };
@@ -118,6 +119,11 @@ impl Chunk {
         chunk.writer.issued = entry.length;
         chunk.committed = entry.length;
         chunk
+    }
+
+    /// Nothing can be done with it but to remove it from the disk; then whoever asked comes again.
+    pub fn is_headless(&self) -> bool {
+        self.epoch == ChunkEntry::HEADLESS
     }
 
     pub fn create(&mut self, cx: &mut Cx<'_>) {
@@ -272,8 +278,9 @@ impl Chunk {
     /// What to say of frames behind that. What was lost here, or is not known here any more, may be elsewhere.
     pub fn beyond(&self) -> DataError {
         match self.phase {
-            Phase::Copying | Phase::Removing => DataError::NoChunk,
+            Phase::Copying | Phase::Removing | Phase::Sealed(0) => DataError::NoChunk,
             Phase::Sealed(_) => DataError::BeyondEnd,
+            Phase::Fenced { .. } if self.writer.written == 0 => DataError::NoChunk,
             Phase::Broken(_) | Phase::Fenced { .. } if self.stained => DataError::NoChunk,
             Phase::Naming | Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => DataError::BeyondEnd,
         }

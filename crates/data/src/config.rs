@@ -49,8 +49,8 @@ pub struct Config {
     pub cuts_waiting_max: usize,
     /// Requests waiting for one chunk's removal.
     pub removers_max: usize,
-    /// Removed chunks that are remembered.
-    pub removed_max: usize,
+    /// The grave of a removed chunk is kept for so long.
+    pub grave_kept: Duration,
     /// Pings under way.
     pub pings_max: usize,
     /// All copies that this server makes fetch together at most so many bytes a second.
@@ -98,7 +98,7 @@ impl Config {
             scans_max: 8,
             cuts_waiting_max: 16,
             removers_max: 16,
-            removed_max: 4096,
+            grave_kept: Duration::from_secs(24 * 3600),
             pings_max: 64,
             copy_bytes_per_second: 64 << 20,
             fetch_wait: Duration::from_secs(2),

@@ -40,7 +40,12 @@ pub(crate) enum Job {
     /// The front cut of a chunk.
     Set(ChunkId),
     Scan(ChunkId),
-    Remove(ChunkId),
+    /// The cut to nothing of a chunk that is removed, under this epoch.
+    Remove(ChunkId, Epoch),
+    /// The same, to make room for a copy under this epoch.
+    Anew(ChunkId, Epoch),
+    /// The end of a grave.
+    Forget(ChunkId),
     Space(Asker),
     Head(ReadJob),
     Blocks(ReadJob),
@@ -92,8 +97,10 @@ pub(crate) struct Core {
     /// Copies fetch nothing before this time.
     pub copy_free_at: Mono,
     pub scrubber: Scrubber,
-    /// Chunks that were removed since the start, and the newest epoch that this was meant for: what comes late must not bring them back to life.
-    pub removed: BTreeMap<ChunkId, Epoch>,
+    /// Whether the graves that were here at the start are among `graves`.
+    pub graves_known: bool,
+    /// Chunks that were removed, and when their graves may be forgotten.
+    pub graves: BTreeSet<(Mono, ChunkId)>,
     /// Chunks whose replica here is known to be damaged or cut short.
     pub damaged: BTreeSet<ChunkId>,
     next_ticket: u64,
@@ -119,22 +126,12 @@ impl Core {
             scans_waiting: VecDeque::new(),
             copy_free_at: Mono::ZERO,
             scrubber: Scrubber::new(),
-            removed: BTreeMap::new(),
+            graves_known: false,
+            graves: BTreeSet::new(),
             damaged: BTreeSet::new(),
             next_ticket: 0,
             next_id: start.first_id,
         }
-    }
-}
-
-impl Core {
-    /// A chunk was removed. The oldest are forgotten: ids grow.
-    pub fn note_removed(&mut self, chunk: ChunkId, epoch: Epoch) {
-        if self.removed.len() >= self.config.removed_max {
-            self.removed.pop_first();
-        }
-        let known = self.removed.entry(chunk).or_insert(epoch);
-        *known = epoch.max(*known);
     }
 }
 

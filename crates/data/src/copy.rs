@@ -2,7 +2,7 @@
 //! written. When all of it is here it is sealed as the others are; until then it is read by nobody.
 //!
 //! The metadata server asks again and again until it hears "done", so nothing of a copy has to survive a restart: one that was cut short is
-//! removed and begun anew. A window that is damaged at one source is taken from another; only what is damaged everywhere ends the copy. All copies
+//! cut to nothing and begun anew. A window that is damaged at one source is taken from another; only what is damaged everywhere ends the copy. All copies
 //! of a server together fetch no faster than `copy_bytes_per_second`.
 
 use crate::Config;
@@ -45,6 +45,20 @@ pub(crate) struct Copier {
 }
 
 impl Copier {
+    fn new(cx: &Cx<'_>, wanted: Wanted) -> Copier {
+        Copier {
+            epoch: wanted.epoch,
+            length: wanted.length,
+            sources: wanted.sources,
+            source: 0,
+            scan: Scan::new(wanted.length, cx.core.config.scan_bytes),
+            asked: None,
+            next_at: cx.mono(),
+            damaged: 0,
+            sealing: false,
+        }
+    }
+
     pub fn wake(&self, in_flight: usize, config: &Config) -> Option<Mono> {
         match self.asked {
             _ if self.sealing || in_flight > 0 => None,
@@ -73,28 +87,14 @@ pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chunk
     }
     match chunks.get_mut(&id) {
         Some(chunk) => chunk.copy_again(cx, asker, wanted),
-        // What is asked for late was given up since.
-        None if cx.core.removed.get(&id).is_some_and(|removed| *removed >= wanted.epoch) => {
-            cx.refuse(asker, DataError::NoChunk);
-        }
         None if cx.core.failed => cx.refuse(asker, DataError::Failed),
         None => {
-            let copier = Copier {
-                epoch: wanted.epoch,
-                length: wanted.length,
-                sources: wanted.sources,
-                source: 0,
-                scan: Scan::new(wanted.length, cx.core.config.scan_bytes),
-                asked: None,
-                next_at: cx.mono(),
-                damaged: 0,
-                sealing: false,
-            };
-            let mut chunk = Chunk::new(id, wanted.epoch, Role::Copies(Box::new(copier)));
+            let epoch = wanted.epoch;
+            let copier = Copier::new(cx, wanted);
+            let mut chunk = Chunk::new(id, epoch, Role::Copies(Box::new(copier)));
             chunk.phase = Phase::Copying;
             chunk.create(cx);
             chunks.insert(id, chunk);
-            cx.core.removed.remove(&id);
             cx.step("copy begins");
             cx.reply(asker, Ok(DataBody::Busy { done: 0 }));
         }
@@ -138,22 +138,34 @@ pub(crate) fn fetch_read(cx: &mut Cx<'_>, asker: Asker, result: EngineResult<Vec
 }
 
 impl Chunk {
-    /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier try left.
+    /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier life left.
     fn copy_again(&mut self, cx: &mut Cx<'_>, asker: Asker, wanted: Wanted) {
+        let (epoch, headless) = (wanted.epoch, self.is_headless());
         match (self.phase, &mut self.role) {
+            // What is asked for late was given up since.
+            (Phase::Sealed(0), _) if self.epoch >= epoch => cx.refuse(asker, DataError::NoChunk),
             (Phase::Sealed(length), _) if length >= wanted.length => cx.reply(asker, Ok(DataBody::Done)),
             (Phase::Copying, Role::Copies(copier)) if copier.length == wanted.length => {
                 copier.sources = wanted.sources;
                 cx.reply(asker, Ok(DataBody::Busy { done: self.writer.written }));
             }
             (Phase::Removing | Phase::Naming, _) => cx.drop_request(),
+            (_, _) if headless => self.begin_forgetting(cx),
+            (_, _) if self.epoch > epoch => cx.refuse(asker, DataError::NoChunk),
+            (Phase::Fenced { settled: true }, _) if self.epoch == epoch && self.writer.written == 0 => {
+                self.role = Role::Copies(Box::new(Copier::new(cx, wanted)));
+                self.phase = Phase::Copying;
+                cx.step("copy begins");
+                cx.reply(asker, Ok(DataBody::Busy { done: 0 }));
+                self.pump_copy(cx);
+            }
             (Phase::Broken(why @ (DataError::Full | DataError::Failed | DataError::Corrupt)), _) => {
                 cx.reply(asker, Err(why));
-                self.begin_removal(cx);
+                self.begin_anew(cx, epoch);
             }
             _ => {
                 cx.reply(asker, Ok(DataBody::Busy { done: 0 }));
-                self.begin_removal(cx);
+                self.begin_anew(cx, epoch);
             }
         }
     }

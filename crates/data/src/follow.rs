@@ -113,8 +113,7 @@ pub(crate) fn replicate(
         return cx.drop_request();
     }
     // This server is said to have acknowledged frames of a chunk that it does not know.
-    let removed = cx.core.removed.contains_key(&id);
-    if !chunks.contains_key(&id) && (replicate.committed > 0 || removed) {
+    if !chunks.contains_key(&id) && replicate.committed > 0 {
         return cx.refuse(asker, DataError::NoChunk);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {

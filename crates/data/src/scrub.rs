@@ -55,7 +55,7 @@ pub(crate) fn go_on(chunks: &Chunks, cx: &mut Cx<'_>) {
     let now = cx.mono();
     let (every, scan_bytes) = (cx.core.config.scrub_every, cx.core.config.scan_bytes);
     let scrubber = &mut cx.core.scrubber;
-    if scrubber.due.is_none() && !chunks.values().any(|chunk| matches!(chunk.phase, Phase::Sealed(_))) {
+    if scrubber.due.is_none() && !chunks.values().any(|chunk| matches!(chunk.phase, Phase::Sealed(1..))) {
         return;
     }
     let due = *scrubber.due.get_or_insert(now.after(cx.core.config.scrub_after));
@@ -81,7 +81,7 @@ pub(crate) fn go_on(chunks: &Chunks, cx: &mut Cx<'_>) {
 
 fn next_chunk(chunks: &Chunks, scrubber: &mut Scrubber) -> Option<(ChunkId, u64)> {
     let sealed = |id: &ChunkId| match chunks.get(id)?.phase {
-        Phase::Sealed(end) => Some((*id, end)),
+        Phase::Sealed(end @ 1..) => Some((*id, end)),
         _ => None,
     };
     while let Some(id) = scrubber.urgent.pop_first() {

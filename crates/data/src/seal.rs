@@ -8,10 +8,14 @@
 //! one that found the shorter length may be the one that is not recorded. Bytes beyond the recorded length stay; nobody refers to them,
 //! and capabilities end there.
 //!
+//! A *removal* leaves a grave: the chunk sealed at length 0, under the epoch of the removal. What comes late (an append of a writer that missed all that, a copy that
+//! was called off) must not bring the chunk back to life: its bytes would lie where readers look for others. Graves are kept for `grave_kept`, longer
+//! than any right to append lives and any network keeps a packet.
+//!
 //! A fence of an unknown chunk makes an empty one under the new epoch: nothing was ever acknowledged here, so 0 is the true length, and a late
 //! first append must not bring the chunk to life.
 
-use crate::chunk::{Chunk, Phase, Role};
+use crate::chunk::{Chunk, Phase, Role, Writer};
 use crate::context::{Asker, Cx, Job};
 use crate::event::{LogCommand, Note};
 use crate::scan::{Found, Scan};
@@ -57,9 +61,11 @@ pub(crate) fn cut(
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
-    let removed = cx.core.removed.contains_key(&id);
-    if !chunks.contains_key(&id) && (seal.is_some() || removed) {
+    if !chunks.contains_key(&id) && seal.is_some() {
         return cx.refuse(asker, DataError::NoChunk);
+    }
+    if chunks.get(&id).is_some_and(Chunk::is_headless) {
+        return cx.refuse(asker, DataError::Corrupt);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {
         let mut chunk = Chunk::new(id, epoch, Role::Nothing);
@@ -81,13 +87,33 @@ pub(crate) fn remove(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
-    match chunks.get_mut(&id) {
-        None => {
-            cx.core.note_removed(id, epoch);
-            cx.reply(asker, Ok(DataBody::Done));
+    if cx.core.failed && !chunks.contains_key(&id) {
+        return cx.refuse(asker, DataError::Failed);
+    }
+    let chunk = chunks.entry(id).or_insert_with(|| {
+        // Also what was never here gets a grave: a first append may still be on its way.
+        let mut chunk = Chunk::new(id, epoch, Role::Nothing);
+        chunk.create(cx);
+        chunk
+    });
+    match chunk.epoch > epoch || (chunk.phase == Phase::Sealed(0) && chunk.epoch == epoch) {
+        true => cx.reply(asker, Ok(DataBody::Done)),
+        false => chunk.remove(cx, asker, epoch),
+    }
+}
+
+/// Graves that are old enough are forgotten, and the others counted from now on if that was not known.
+pub(crate) fn clear_graves(chunks: &mut Chunks, cx: &mut Cx<'_>) {
+    let now = cx.mono();
+    while let Some((due, id)) = cx.core.graves.first().copied()
+        && due <= now
+    {
+        cx.core.graves.pop_first();
+        if let Some(chunk) = chunks.get_mut(&id)
+            && chunk.phase == Phase::Sealed(0)
+        {
+            chunk.begin_forgetting(cx);
         }
-        Some(chunk) if chunk.epoch > epoch => cx.reply(asker, Ok(DataBody::Done)),
-        Some(chunk) => chunk.remove(cx, asker),
     }
 }
 
@@ -137,6 +163,8 @@ impl Chunk {
         match seal {
             Some(at) if at == length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
             _ if epoch < self.epoch => Verdict::Answer(Err(DataError::Sealed)),
+            // It was removed here.
+            Some(at) if at > length && length == 0 => Verdict::Answer(Err(DataError::NoChunk)),
             Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
             Some(at) if epoch > self.epoch => Verdict::Set { length: at, sealed: true },
             Some(_) => Verdict::Answer(Ok(DataBody::Done)),
@@ -258,8 +286,9 @@ impl Chunk {
         }
     }
 
-    fn remove(&mut self, cx: &mut Cx<'_>, asker: Asker) {
+    fn remove(&mut self, cx: &mut Cx<'_>, asker: Asker, epoch: Epoch) {
         match self.phase {
+            Phase::Broken(_) if self.is_headless() => self.begin_forgetting(cx),
             // The engine may yet refuse to make it: the asker comes again.
             Phase::Naming => cx.drop_request(),
             Phase::Removing => {
@@ -271,42 +300,88 @@ impl Chunk {
             }
             Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } | Phase::Copying | Phase::Sealed(_) => {
                 self.removers.push(asker);
-                self.begin_removal(cx);
+                self.leave(cx);
+                cx.log(Job::Remove(self.id, epoch), self.cut_to_nothing(epoch, true));
             }
         }
     }
 
-    /// All that waits for the chunk is told that it is gone, and the engine removes it.
-    pub fn begin_removal(&mut self, cx: &mut Cx<'_>) {
+    /// All that waits for the chunk is told that it is gone.
+    fn leave(&mut self, cx: &mut Cx<'_>) {
         self.close(cx, DataError::NoChunk);
         self.refuse_cuts(cx, DataError::NoChunk);
         self.phase = Phase::Removing;
-        cx.log(Job::Remove(self.id), LogCommand::Remove { chunk: self.id });
     }
 
-    /// The engine has removed the chunk, or could not: then it stays until asked again.
-    pub fn removed(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+    fn cut_to_nothing(&self, epoch: Epoch, sealed: bool) -> LogCommand {
+        LogCommand::Set { chunk: self.id, epoch, length: 0, sealed }
+    }
+
+    /// What is here is of no use, and a copy takes its place; nothing else can meanwhile.
+    pub fn begin_anew(&mut self, cx: &mut Cx<'_>, epoch: Epoch) {
+        self.leave(cx);
+        cx.log(Job::Anew(self.id, epoch), self.cut_to_nothing(epoch, false));
+    }
+
+    pub fn begin_forgetting(&mut self, cx: &mut Cx<'_>) {
+        self.leave(cx);
+        cx.log(Job::Forget(self.id), LogCommand::Remove { chunk: self.id });
+    }
+
+    /// The engine has cut the chunk to nothing, or could not: then it stays until asked again.
+    pub fn removed(&mut self, cx: &mut Cx<'_>, epoch: Epoch, result: EngineResult<()>) {
         let answer = match result {
             Ok(()) => {
-                self.gone = true;
-                // What an unfinished copy left makes room for the same copy, which nobody has given up.
-                if !self.removers.is_empty() {
-                    cx.core.note_removed(self.id, self.epoch);
-                }
+                self.is_nothing(epoch);
+                self.phase = Phase::Sealed(0);
+                cx.core.damaged.remove(&self.id);
+                cx.core.graves.insert((cx.now.mono.after(cx.core.config.grave_kept), self.id));
                 cx.core.counters.removed += 1;
                 cx.step("removed, not answered");
                 Ok(DataBody::Done)
             }
-            Err(error) => {
-                let answer = self.engine_refused(cx, &error);
-                self.phase = Phase::Broken(answer);
-                self.stained = true;
-                self.scanned = false;
-                Err(answer)
-            }
+            Err(error) => Err(self.not_removed(cx, &error)),
         };
         for asker in std::mem::take(&mut self.removers) {
             cx.reply(asker, answer.clone());
         }
+    }
+
+    /// There is room for a copy, or not; whoever wants it asks again.
+    pub fn emptied(&mut self, cx: &mut Cx<'_>, epoch: Epoch, result: EngineResult<()>) {
+        match result {
+            Ok(()) => {
+                self.is_nothing(epoch);
+                cx.core.damaged.remove(&self.id);
+                self.phase = Phase::Fenced { settled: true };
+            }
+            Err(error) => drop(self.not_removed(cx, &error)),
+        }
+        // Who wanted it removed meanwhile asks again.
+        self.removers.clear();
+    }
+
+    /// A grave is gone.
+    pub fn forgotten(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        match result {
+            Ok(()) => self.gone = true,
+            Err(error) => drop(self.not_removed(cx, &error)),
+        }
+        self.removers.clear();
+    }
+
+    fn is_nothing(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        self.writer = Writer::default();
+        self.committed = 0;
+        (self.stained, self.scanned, self.checked) = (false, false, None);
+    }
+
+    fn not_removed(&mut self, cx: &mut Cx<'_>, error: &EngineError) -> DataError {
+        let answer = self.engine_refused(cx, error);
+        self.phase = Phase::Broken(answer);
+        self.stained = true;
+        self.scanned = false;
+        answer
     }
 }

@@ -1,7 +1,7 @@
 //! The machine: hands events to the chunks they concern and keeps timers and limits.
 
 use crate::append::{self, Append};
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Phase};
 use crate::context::{Asked, AskedFor, Asker, Core, Cx, Job};
 use crate::event::{Command, Event, LogCommand, Ticket};
 use crate::follow::{self, Replicate};
@@ -38,8 +38,11 @@ impl DataServer {
     /// A server that starts with what its log lists. Chunks that are not sealed take no more appends: what was not synced may be gone.
     /// `grants` is the key that capabilities are signed with.
     pub fn new(start: Start, config: Config, grants: Key, chunks: Vec<ChunkEntry>) -> DataServer {
-        let chunks = chunks.iter().map(|entry| (entry.chunk, Chunk::found(entry, start.server))).collect();
-        DataServer { core: Core::new(start, config, grants), chunks, timers: BTreeSet::new() }
+        let chunks: Chunks =
+            chunks.iter().map(|entry| (entry.chunk, Chunk::found(entry, start.server))).collect();
+        let mut core = Core::new(start, config, grants);
+        core.damaged.extend(chunks.values().filter(|chunk| chunk.is_headless()).map(|chunk| chunk.id));
+        DataServer { core, chunks, timers: BTreeSet::new() }
     }
 
     /// Takes an event and appends commands to `out`.
@@ -67,13 +70,15 @@ impl DataServer {
             self.settle(chunk);
         }
         self.start_scans(now, out);
+        self.tend_graves(now, out);
         scrub::go_on(&self.chunks, &mut Cx { now, core: &mut self.core, out });
     }
 
     /// When it wants a [`Event::Tick`].
     pub fn next_wake(&self) -> Option<Mono> {
         let timers = self.timers.first().map(|(at, _)| *at);
-        timers.into_iter().chain(self.core.scrubber.wake()).min()
+        let grave = self.core.graves.first().map(|(due, _)| *due);
+        timers.into_iter().chain(grave).chain(self.core.scrubber.wake()).min()
     }
 
     /// What was counted since the start.
@@ -81,9 +86,9 @@ impl DataServer {
         self.core.counters
     }
 
-    /// How many chunks there are.
+    /// How many chunks there are, without those that were removed.
     pub fn chunk_count(&self) -> usize {
-        self.chunks.len()
+        self.chunks.values().filter(|chunk| chunk.phase != Phase::Sealed(0)).count()
     }
 
     /// Whether the disk failed, so that no appends are taken any more.
@@ -170,7 +175,8 @@ impl DataServer {
         let job = self.core.jobs.remove(&ticket)?;
         let cx = &mut Cx { now, core: &mut self.core, out };
         let id = match &job {
-            Job::Create(id) | Job::Name(id) | Job::Set(id) | Job::Copied(id) | Job::Remove(id) => *id,
+            Job::Create(id) | Job::Name(id) | Job::Set(id) | Job::Copied(id) => *id,
+            Job::Remove(id, _) | Job::Anew(id, _) | Job::Forget(id) => *id,
             Job::Write { chunk, .. } | Job::Sync { chunk, .. } => *chunk,
             Job::Scan(_)
             | Job::Space(_)
@@ -188,7 +194,9 @@ impl DataServer {
             Job::Name(_) => chunk.named(cx, result),
             Job::Set(_) => chunk.was_set(cx, result),
             Job::Copied(_) => chunk.copied(cx, result),
-            Job::Remove(_) => chunk.removed(cx, result),
+            Job::Remove(_, epoch) => chunk.removed(cx, epoch, result),
+            Job::Anew(_, epoch) => chunk.emptied(cx, epoch, result),
+            Job::Forget(_) => chunk.forgotten(cx, result),
             Job::Write { offset, end, .. } => chunk.written(cx, offset, end, result),
             Job::Sync { covers, .. } => chunk.synced(cx, covers, result),
             Job::Scan(_)
@@ -280,6 +288,18 @@ impl DataServer {
             self.core.damaged.remove(&id);
             self.chunks.remove(&id);
         }
+    }
+
+    /// Counts the graves that were here at the start from now on, and forgets those that are old.
+    fn tend_graves(&mut self, now: Now, out: &mut Vec<Command>) {
+        let DataServer { core, chunks, .. } = self;
+        if !core.graves_known {
+            core.graves_known = true;
+            let due = now.mono.after(core.config.grave_kept);
+            let found = chunks.values().filter(|chunk| chunk.phase == Phase::Sealed(0));
+            core.graves.extend(found.map(|chunk| (due, chunk.id)));
+        }
+        seal::clear_graves(chunks, &mut Cx { now, core, out });
     }
 
     fn start_scans(&mut self, now: Now, out: &mut Vec<Command>) {

@@ -8,12 +8,17 @@ use bearing_types::{ChunkId, Epoch};
 pub struct ChunkEntry {
     /// The chunk.
     pub chunk: ChunkId,
-    /// The epoch kept with it.
+    /// The epoch kept with it. [`ChunkEntry::HEADLESS`]: what the engine kept with it is damaged, and nothing can be done with the chunk but to remove it.
     pub epoch: Epoch,
     /// Bytes in the log, whole frames or not.
     pub length: u64,
     /// The length at which it was sealed, once it is.
     pub sealed: Option<u64>,
+}
+
+impl ChunkEntry {
+    /// The epoch of a chunk of which no epoch can be read: no chunk has it.
+    pub const HEADLESS: Epoch = Epoch(0);
 }
 
 /// Append-only logs by chunk. Offsets are physical: byte 0 is the first byte after the engine's own file header. The engine does not look

@@ -114,10 +114,14 @@ impl DataHost {
         Some((entry.length, entry.sealed.is_some()))
     }
 
-    /// All chunks that are here, and whether they are sealed.
+    /// All chunks that are here, and whether they are sealed; without graves, of which nothing is left but the name.
     pub fn chunks(&mut self) -> Vec<(ChunkId, bool)> {
         let entries = self.log.chunks().unwrap_or_default();
-        entries.iter().map(|entry| (entry.chunk, entry.sealed.is_some())).collect()
+        entries
+            .iter()
+            .filter(|entry| entry.sealed != Some(0))
+            .map(|entry| (entry.chunk, entry.sealed.is_some()))
+            .collect()
     }
 
     /// The first bytes of a chunk, if it is sealed and has so many.

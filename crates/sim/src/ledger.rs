@@ -126,7 +126,10 @@ impl Ledger {
             }
         }
         for (key, value) in &changes {
-            if matches!(key, Key::Chunk(_) | Key::Extent(..) | Key::Joined(_) | Key::Closed(_)) {
+            if matches!(
+                key,
+                Key::Chunk(_) | Key::Extent(..) | Key::Joined(_) | Key::Closed(_) | Key::Fragment(_)
+            ) {
                 world.tell(|| format!("{host:?} logged {key:?}: {value:?}"));
             }
         }

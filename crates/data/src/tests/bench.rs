@@ -6,7 +6,7 @@ use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest}
 use bearing_proto::frame::{self, FrameOwner};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
 use bearing_proto::keys::Key;
-use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_seams::{ChunkEntry, ChunkLog, MemChunkLog};
 use bearing_types::{
     ChunkId, Epoch, Gid, Mode, Mono, NodeId, Now, Position, ServerId, SessionId, Uid, Version, Wall,
 };
@@ -111,6 +111,18 @@ impl Bench {
 
     pub fn on(mut log: MemChunkLog, config: Config) -> Bench {
         let chunks = log.chunks().unwrap();
+        Bench::listing(log, config, chunks)
+    }
+
+    /// A log with the chunk, of which the engine can read nothing.
+    pub fn headless() -> Bench {
+        let mut log = MemChunkLog::new();
+        log.create(CHUNK, EPOCH).unwrap();
+        let entry = ChunkEntry { chunk: CHUNK, epoch: ChunkEntry::HEADLESS, length: 0, sealed: None };
+        Bench::listing(log, Config::standard(), vec![entry])
+    }
+
+    fn listing(log: MemChunkLog, config: Config, chunks: Vec<ChunkEntry>) -> Bench {
         let machine = DataServer::new(Start { server: ME, first_id: 1000 }, config, key(), chunks);
         let now = Now { mono: Mono(1), wall: Wall(5) };
         Bench { machine, log, now, pending: VecDeque::new(), steps: Vec::new() }

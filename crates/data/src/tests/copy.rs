@@ -93,7 +93,7 @@ fn what_is_damaged_everywhere_is_not_copied() {
     let said = bench.ask(META, 1, copy(log.len()), &[]);
     serve(&mut bench, said, |_| log.clone());
     assert_eq!(bench.result(META, copy(log.len()), &[]), Err(DataError::Corrupt));
-    assert!(bench.log.chunks().unwrap().is_empty(), "what there was of it is removed");
+    assert_eq!(bench.log.chunks().unwrap()[0].length, 0, "what there was of it is gone");
 }
 
 #[test]
@@ -106,6 +106,24 @@ fn what_no_source_has_is_not_copied_and_one_that_has_it_is_enough() {
     let said = bench.ask(META, 2, copy(log.len()), &[]);
     serve(&mut bench, said, |server| if server == THIRD { log.clone() } else { Vec::new() });
     assert_eq!(bench.result(META, copy(log.len()), &[]), Ok(DataBody::Done));
+}
+
+#[test]
+fn a_copy_takes_the_place_of_a_grave_only_under_a_newer_epoch() {
+    let log = log_of(&[3_000, 4_000]);
+    let mut bench = Bench::new();
+    // The first one makes the grave.
+    bench.ask(META, 8, DataCall::Remove { epoch: KEPT }, &[]);
+    assert_eq!(bench.result(META, DataCall::Remove { epoch: KEPT }, &[]), Ok(DataBody::Done));
+    assert_eq!(bench.result(META, copy(log.len()), &[]), Err(DataError::NoChunk), "it was called off");
+    let again = DataCall::Copy { epoch: KEPT.next(), sources: vec![OTHER], length: log.len() as u64 };
+    assert_eq!(bench.result(META, again.clone(), &[]), Ok(DataBody::Busy { done: 0 }));
+    let late = frame(9, 100);
+    assert_eq!(bench.result(CLIENT, append(&[ME], &late), &late), Err(DataError::Sealed));
+    let said = bench.ask(META, 1, again.clone(), &[]);
+    serve(&mut bench, said, |_| log.clone());
+    assert_eq!(bench.result(META, again, &[]), Ok(DataBody::Done));
+    assert_eq!(held_by(&mut bench), log);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_seams::{ChunkLog, MemChunkLog};
 use bearing_types::Epoch;
+use std::time::Duration;
 
 const FENCE: Epoch = Epoch(5);
 const DONE: Result<DataBody, DataError> = Ok(DataBody::Done);
@@ -236,7 +237,63 @@ fn removing_is_the_same_when_repeated() {
     assert_eq!(answers(&bench.send(CLIENT, 3, read(0, 0, 1), &[])), [(3, Err(DataError::NoChunk))]);
     assert_eq!(answers(&bench.run()), [(1, DONE), (2, DONE)]);
     assert_eq!(bench.result(META, DataCall::Remove { epoch: Epoch(9) }, &[]), DONE);
-    assert_eq!((bench.machine.chunk_count(), bench.log.chunks().unwrap().len()), (0, 0));
+    let entry = bench.log.chunks().unwrap()[0];
+    assert_eq!((entry.length, entry.sealed, entry.epoch), (0, Some(0), Epoch(9)));
+    assert_eq!(bench.machine.chunk_count(), 0);
+}
+
+#[test]
+fn a_removed_chunk_is_not_brought_back_to_life_by_what_comes_late() {
+    // Removed with its bytes, and removed where no append had come to yet.
+    for removed in [two_frames().0, Bench::new()] {
+        let (mut bench, late) = (removed, frame(7, 50));
+        bench.ask(META, 1, DataCall::Remove { epoch: Epoch(9) }, &[]);
+        bench.ask(META, 2, DataCall::Remove { epoch: Epoch(9) }, &[]);
+        for restarts in 0..2 {
+            assert_eq!(
+                bench.result(CLIENT, append(&[ME], &late), &late),
+                Err(DataError::Sealed),
+                "{restarts}"
+            );
+            let primary = Sender::Server(OTHER);
+            assert_eq!(bench.result(primary, replicate(0, 0, &late), &late), Err(DataError::Sealed));
+            assert_eq!(bench.result(CLIENT, read(0, 0, 1), &[]), Err(DataError::NoChunk));
+            assert_eq!(bench.result(META, DataCall::Remove { epoch: Epoch(9) }, &[]), DONE);
+            bench = bench.restarted();
+        }
+    }
+}
+
+#[test]
+fn a_chunk_without_a_header_is_told_as_damaged_and_can_be_removed_and_copied_again() {
+    let (mut bench, bytes) = (Bench::headless(), frame(1, 100));
+    let Ok(DataBody::Space { damaged, .. }) = bench.result(META, DataCall::Ping, &[]) else {
+        panic!("no ping")
+    };
+    assert_eq!(damaged, [CHUNK]);
+    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Corrupt));
+    assert_eq!(bench.result(CLIENT, read(0, 0, 1), &[]), Err(DataError::NoChunk));
+    assert_eq!(bench.result(META, fence(), &[]), Err(DataError::Corrupt));
+    // Its file goes, then a grave is made, then there is one.
+    for id in 1..3 {
+        bench.ask(META, id, DataCall::Remove { epoch: Epoch(9) }, &[]);
+    }
+    assert_eq!(bench.result(META, DataCall::Remove { epoch: Epoch(9) }, &[]), DONE);
+    assert!(!bench.machine.has_failed());
+}
+
+#[test]
+fn graves_are_forgotten_after_their_time() {
+    let (mut bench, _) = two_frames();
+    bench.ask(META, 1, DataCall::Remove { epoch: Epoch(9) }, &[]);
+    let mut bench = bench.restarted();
+    bench.advance(Duration::ZERO);
+    bench.advance(Config::standard().grave_kept / 2);
+    assert_eq!(bench.log.chunks().unwrap().len(), 1);
+    bench.advance(Config::standard().grave_kept);
+    bench.run();
+    assert_eq!(bench.log.chunks().unwrap().len(), 0);
+    assert_eq!(bench.machine.next_wake(), None);
 }
 
 #[test]
@@ -245,7 +302,8 @@ fn a_removal_ends_what_waits() {
     bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
     let said = bench.ask(META, 2, DataCall::Remove { epoch: Epoch(9) }, &[]);
     assert_eq!(answers(&said), [(1, Err(DataError::NoChunk)), (2, DONE)]);
-    assert_eq!(bench.machine.next_wake(), None);
+    let forgotten = bench.now.mono.after(Config::standard().grave_kept);
+    assert_eq!(bench.machine.next_wake(), Some(forgotten));
 }
 
 #[test]

@@ -67,11 +67,6 @@ impl FileChunkLog {
         Ok(log)
     }
 
-    /// The chunks whose headers are damaged: to be removed, and fetched again from their replicas.
-    pub fn damaged(&self) -> Vec<ChunkId> {
-        self.damaged.keys().copied().collect()
-    }
-
     fn load(&mut self, path: PathBuf) -> EngineResult<()> {
         let Some(chunk) = chunk_of(&path) else {
             return Err(EngineError::Corrupt { what: format!("{}: not a chunk's file", path.display()) });
@@ -192,7 +187,15 @@ impl ChunkLog for FileChunkLog {
             length: chunk.length,
             sealed: chunk.header.sealed,
         });
-        Ok(entries.collect())
+        let headless = |chunk: &ChunkId| ChunkEntry {
+            chunk: *chunk,
+            epoch: ChunkEntry::HEADLESS,
+            length: 0,
+            sealed: None,
+        };
+        let mut entries: Vec<ChunkEntry> = entries.chain(self.damaged.keys().map(headless)).collect();
+        entries.sort_by_key(|entry| entry.chunk);
+        Ok(entries)
     }
 
     fn create(&mut self, chunk: ChunkId, epoch: Epoch) -> EngineResult<()> {

@@ -2,8 +2,7 @@
 //!
 //! Before a tablet takes the first extent in a chunk, it *joins*: the chunk's record lists it, then the tablet keeps a mark of its own beside the
 //! extent. So the chunk's owner knows whom to ask before it removes anything, and whoever has not joined cannot refer to a chunk that is closed or gone,
-//! however late its writer comes and whatever its clock says. This is what makes it harmless that a writer whose chunk was sealed and removed behind its
-//! back may bring an empty one of the same name to life at the data servers: nothing in it becomes part of a file.
+//! however late its writer comes and whatever its clock says: nothing of what it may still get appended somewhere becomes part of a file.
 
 use super::care::keep;
 use crate::key::Key;

@@ -18,9 +18,9 @@
 //! - Compaction moves extents to other chunks under a comparison in the node's tablet, before this one is looked at again.
 //! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
 //!   that are unlinked and still open keep their nodes and extents.
-//! - A writer that knows nothing of all this may append to the chunk when it is gone, and so bring an empty one of its name to life at the data servers.
-//!   Nothing of that gets into a file, because the chunk cannot be joined. It happens only while the right to append lives (it ends before
-//!   a chunk is looked at, unless clocks are wrong) and at data servers that restarted since they removed the chunk.
+//! - A writer that knows nothing of all this and appends to the chunk when it is gone is refused by the graves that data servers keep for longer than
+//!   the right to append lives. Should clocks be so wrong that it outlives them, nothing of what it appends gets into a file, because the chunk
+//!   cannot be joined.
 //!
 //! Crashes: "doomed" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
 //! the record goes last. A server that is away keeps the record alive until it is back or is taken out of the cluster.
