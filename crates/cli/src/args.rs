@@ -455,9 +455,12 @@ pub struct Check {
     /// The cluster.
     #[command(flatten)]
     pub target: Target,
-    /// Also read every file to its end, so that every stored byte is checked
+    /// Also read every file to its end, each byte from one of its replicas
     #[arg(long)]
     pub read: bool,
+    /// Also have every data server read all its replicas, as fast as it looks for damage by itself (`scrub_bytes_per_second`)
+    #[arg(long)]
+    pub verify: bool,
 }
 
 /// One process of a cluster.

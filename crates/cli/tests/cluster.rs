@@ -204,6 +204,53 @@ fn a_flipped_byte_of_a_chunk_is_found_and_repaired() {
 }
 
 #[test]
+fn check_finds_replicas_that_are_damaged_or_missing_and_files_whose_bytes_are_lost() {
+    let cluster = TestCluster::started("check-chunks");
+    cluster.down().ok();
+    for daemon in ["metadata-1", "metadata-2"] {
+        set(&cluster, daemon, "chunk_life_s", 2);
+    }
+    cluster.up(&[]).ok();
+    let local = cluster.root().join("local");
+    fs::write(&local, vec![7; 3_000_000]).unwrap();
+    cluster.run(&["fs", "put", local.to_str().unwrap(), "/file"]).ok();
+    wait_for("the chunk is sealed", PATIENCE, || cluster.status()["chunks"]["sealed"].as_u64() == Some(1));
+    let check =
+        || -> serde_json::Value { serde_json::from_str(&cluster.run(&["check", "--json"]).ok()).unwrap() };
+    let whole = check();
+    let count = |seen: &serde_json::Value, what: &str| seen[what].as_u64().unwrap();
+    assert_eq!((count(&whole, "chunks"), count(&whole, "replicas"), count(&whole, "unreferred")), (1, 2, 0));
+    assert!(count(&whole, "chunk_bytes") > 3_000_000);
+    let read = cluster.run(&["check", "--verify"]).ok();
+    assert!(read.contains("2 replicas were read by their servers"), "{read}");
+    // Of one replica a byte changes: the server that reads it notices.
+    cluster.down().ok();
+    let (name, path) = chunk_files(&cluster, "data-1").pop_first().unwrap();
+    let other = chunk_files(&cluster, "data-2")[&name].clone();
+    let good = fs::read(&path).unwrap();
+    let mut bad = good.clone();
+    bad[good.len() / 2] ^= 8;
+    fs::write(&path, &bad).unwrap();
+    cluster.up(&[]).ok();
+    let read = cluster.run(&["check", "--verify"]).ok();
+    assert!(read.contains("on data-1 is damaged") && read.contains(" 0 problems"), "{read}");
+    // It vanishes.
+    cluster.down().ok();
+    fs::write(&other, &good).unwrap();
+    fs::remove_file(&path).ok();
+    cluster.up(&[]).ok();
+    let seen = check();
+    assert_eq!((count(&seen, "replicas"), count(&seen, "replicas_bad"), count(&seen, "problems")), (1, 1, 0));
+    assert!(seen["shown"][0].as_str().unwrap().contains("on data-1 is missing"), "{seen}");
+    // The other one goes too, and with it the file.
+    cluster.down().ok();
+    fs::remove_file(&other).unwrap();
+    cluster.up(&[]).ok();
+    let lost = cluster.run(&["check"]).refused(1);
+    assert!(lost.contains("1 problems found"), "{lost}");
+}
+
+#[test]
 fn files_can_be_used_without_a_mount() {
     let cluster = TestCluster::started("files");
     let (local, back) = (cluster.root().join("local"), cluster.root().join("back"));

@@ -187,6 +187,10 @@ impl Hub {
             Operation::TestLock { node, lock } => self.test_lock(node, lock).await,
             Operation::Place { directory } => self.place_of(directory).await,
             Operation::Statfs => self.statfs().await,
+            Operation::Extents { node, offset } => self.extents_of(node, offset).await,
+            Operation::Chunks { position, who, from, depth } => {
+                self.chunks(position, &who, from, depth).await
+            }
             Operation::Open { node, who, read, write, truncate } => {
                 self.open_file(node, &who, Wish { read, write, truncate }).await
             }

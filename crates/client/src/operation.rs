@@ -1,8 +1,11 @@
 //! What programs (the mount, the session API, the simulator, benchmarks) ask of the client machine, and what it answers.
 
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, XattrChange};
+use bearing_proto::client::{
+    AttributeChange, CheckDepth, ChunkReport, Extent, Handle, NewNode, RenameMode, StatfsView, XattrChange,
+};
 use bearing_types::{
-    Attributes, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace, Mode, Name, XattrName,
+    Attributes, Block, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace, Mode,
+    Name, Position, XattrName,
 };
 use std::time::Duration;
 
@@ -219,6 +222,24 @@ pub enum Operation {
     SyncNames,
     /// Space and entries.
     Statfs,
+    /// Where the bytes of a file lie, as its owner has it: for whoever checks a cluster.
+    Extents {
+        /// The file.
+        node: Handle,
+        /// From this byte on.
+        offset: u64,
+    },
+    /// A page of the chunks of the tablet at a position, and whether their servers hold them.
+    Chunks {
+        /// Any position of the tablet.
+        position: Position,
+        /// Who asks; only root may.
+        who: Credentials,
+        /// Chunks from this one on.
+        from: ChunkId,
+        /// How sure the answer is to be.
+        depth: CheckDepth,
+    },
     /// The value of an extended attribute.
     Xattr {
         /// The node.
@@ -342,6 +363,22 @@ pub enum Answer {
     Place(Option<u64>),
     /// Space.
     Statfs(StatfsView),
+    /// Where bytes lie.
+    Extents {
+        /// In order of their offsets.
+        extents: Vec<Extent>,
+        /// These are all to the end of the file.
+        complete: bool,
+    },
+    /// A page of chunks.
+    Chunks {
+        /// The tablet whose chunks these are.
+        tablet: Block,
+        /// The chunks.
+        chunks: Vec<ChunkReport>,
+        /// Where to go on; `None` at the end.
+        next: Option<ChunkId>,
+    },
     /// The value of an extended attribute, or the names of all, each with a NUL behind it.
     Xattr(Vec<u8>),
     /// A lock that stands in the way; its process is 0 if it is another session's.

@@ -505,6 +505,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::SetAttributes { who, .. }
         | Call::Xattr { who, .. }
         | Call::Xattrs { who, .. }
+        | Call::Chunks { who, .. }
         | Call::Open { who, .. } => who.groups.len() > DATAGRAM_ITEMS_MAX,
         Call::OpenSession
         | Call::RenewSession

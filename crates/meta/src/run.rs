@@ -122,9 +122,7 @@ impl MetaServer {
         }
         match decided {
             Ok(decided) => self.conclude(now, job, decided, effects, out),
-            Err(Stop::Need) if job.runs < RUNS_MAX => {
-                self.fetch(now, job, effects.wanted, effects.read_index, out);
-            }
+            Err(Stop::Need) if job.runs < RUNS_MAX => self.fetch(now, job, &effects, out),
             Err(Stop::Need) | Err(Stop::Later) => self.postpone(job, out),
             Err(Stop::Locked(key)) => self.wait_for_lock(job, key, out),
             Err(Stop::Refuse(code)) => self.refuse(job, code, effects.read_index, out),
@@ -138,14 +136,7 @@ impl MetaServer {
 
     // --- what is missing ---
 
-    fn fetch(
-        &mut self,
-        now: Now,
-        mut job: Job,
-        wanted: Vec<Key>,
-        read_index: LogIndex,
-        out: &mut Vec<Command>,
-    ) {
+    fn fetch(&mut self, now: Now, mut job: Job, effects: &Effects, out: &mut Vec<Command>) {
         let id = job.id;
         if job.context.wants_transaction && job.context.transaction.is_none() {
             self.begin_transaction(&mut job);
@@ -156,12 +147,12 @@ impl MetaServer {
             // Whatever is fetched, time passes until the next run: a range is read again for it.
             slot.pairs = None;
         }
-        if reload || !wanted.is_empty() {
-            self.load(&job, &wanted, reload, out);
+        if reload || !effects.wanted.is_empty() {
+            self.load(&job, &effects.wanted, reload, out);
         }
         self.send_parts(&mut job, out);
         self.send_questions(&mut job, out);
-        self.send_data(now, &mut job, read_index, out);
+        self.send_data(now, &mut job, effects.read_index, out);
         self.jobs.insert(id, job);
     }
 

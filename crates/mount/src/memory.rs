@@ -411,6 +411,7 @@ impl State {
                 let parent = Handle { node: parent, home: Position(parent.0) };
                 return Ok(Answer::Named(parent, name.unwrap_or_default().to_vec()));
             }
+            Operation::Extents { .. } | Operation::Chunks { .. } => return Err(Code::Unsupported),
             Operation::Xattr { .. } => return Err(Code::NoData),
             Operation::Xattrs { .. } => return Ok(Answer::Xattr(Vec::new())),
             Operation::SetXattr { .. } => return Err(Code::Unsupported),

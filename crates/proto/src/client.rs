@@ -2,6 +2,7 @@
 
 use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
 use crate::grant::{Capability, DataRight, Grant, WriteToken};
+pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
 use bearing_placement::{Assignment, Scheme};
 use bearing_types::{
     Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, HeldLock,
@@ -370,6 +371,17 @@ pub enum Call {
         /// The directory.
         directory: Handle,
     },
+    /// A page of a tablet's chunks, and whether their servers hold them: for whoever checks a cluster. Asked at any position of the tablet.
+    Chunks {
+        /// Who asks; only root may.
+        who: Credentials,
+        /// Chunks from this one on.
+        from: ChunkId,
+        /// At most so many.
+        count_max: u32,
+        /// How sure the answer is to be.
+        depth: CheckDepth,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -689,6 +701,15 @@ pub enum Body {
     Lock(Option<HeldLock>),
     /// A directory's parent and its name there; of the root itself and nothing.
     Place(Handle, Vec<u8>),
+    /// A page of chunks.
+    Chunks {
+        /// The tablet whose chunks these are.
+        tablet: Block,
+        /// The chunks.
+        chunks: Vec<ChunkReport>,
+        /// Where to go on; `None` at the end.
+        next: Option<ChunkId>,
+    },
 }
 
 impl DataRight {
@@ -719,6 +740,7 @@ impl Call {
             | Call::Place { .. }
             // Who waits is remembered by nobody but the owner of the moment.
             | Call::StopWaiting { .. }
+            | Call::Chunks { .. }
             | Call::Statfs => false,
             Call::Open { truncate, .. } => *truncate,
             Call::OpenSession

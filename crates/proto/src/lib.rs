@@ -12,6 +12,7 @@ pub mod delegation;
 pub mod envelope;
 pub mod frame;
 pub mod grant;
+pub mod inspect;
 pub mod keys;
 pub mod notice;
 pub mod peer;

@@ -152,7 +152,9 @@ fn seen_of(query: Option<&Query>, answer: &Answer) -> Seen {
         | Answer::Place(_)
         | Answer::Lock(_)
         | Answer::Named(..)
-        | Answer::Statfs(_) => Seen::Done,
+        | Answer::Statfs(_)
+        | Answer::Extents { .. }
+        | Answer::Chunks { .. } => Seen::Done,
     }
 }
 

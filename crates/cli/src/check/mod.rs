@@ -1,16 +1,19 @@
 //! `check`: walks all names as fsck does, through an ordinary client session.
 //!
 //! What holds: every name leads to a node of the kind it says; a node has as many names as its link count says; a directory has one name,
-//! knows its parent, and counts its child directories; a file's stored bytes lie within its size. Changes by others while it runs
-//! can look like problems; what is in doubt is looked at again before it is reported.
+//! knows its parent, and counts its child directories; a file's stored bytes lie within its size, in chunks that the records know and that their servers
+//! hold (see `chunks`). Changes by others while it runs can look like problems; what is in doubt is looked at again before it is reported.
+
+mod chunks;
 
 use crate::args::Check;
 use crate::connect;
 use crate::names::{kind_word, shown};
 use anyhow::{Result, bail};
 use bearing_mount::session::{OpenMode, Session};
-use bearing_mount::{Answer, Caller, Found, Handle, Listed, Operation};
+use bearing_mount::{Answer, Caller, CheckDepth, Found, Handle, Listed, Operation};
 use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Outcome};
+use chunks::Chunks;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +36,10 @@ struct Counts {
     bytes: u64,
     bytes_read: u64,
     problems: u64,
+    /// What is not as it should be and is mended by the servers themselves.
+    mending: u64,
+    #[serde(flatten)]
+    chunks: chunks::Counts,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,29 +54,31 @@ pub fn run(flags: &Check) -> Result<()> {
     let mount = connect::connect(&flags.target.cluster, flags.target.secret.as_deref())?;
     let caller: Arc<dyn Caller> = mount.clone();
     let session = Session::new(caller.clone(), Credentials::ROOT)?;
-    let mut checker = Checker::new(&*caller, flags.read.then_some(&session));
+    let depth = if flags.verify { CheckDepth::Read } else { CheckDepth::Held };
+    let mut checker = Checker::new(&*caller, flags.read.then_some(&session), depth);
     let walked = checker.walk();
     let ended = connect::end(&mount);
     walked?;
     ended?;
-    print(&checker, flags.target.json)?;
+    print(&checker, flags)?;
     match checker.counts.problems {
         0 => Ok(()),
         problems => bail!("{problems} problems found"),
     }
 }
 
-fn print(checker: &Checker, as_json: bool) -> Result<()> {
+fn print(checker: &Checker, flags: &Check) -> Result<()> {
     let Checker { counts, problems, .. } = checker;
-    if as_json {
+    if flags.target.json {
         println!("{}", serde_json::to_string_pretty(&View { counts, shown: problems })?);
         return Ok(());
     }
     for problem in problems {
         println!("{problem}");
     }
-    if counts.problems as usize > problems.len() {
-        println!("... and {} more", counts.problems as usize - problems.len());
+    let all = counts.problems + counts.mending;
+    if all as usize > problems.len() {
+        println!("... and {} more", all as usize - problems.len());
     }
     println!(
         "{} directories, {} files ({} bytes), {} symbolic links, {} others, {} names; {} problems",
@@ -81,6 +90,31 @@ fn print(checker: &Checker, as_json: bool) -> Result<()> {
         counts.names,
         counts.problems
     );
+    let chunks = &counts.chunks;
+    let held = if flags.verify {
+        "were read by their servers and fit their checksums"
+    } else {
+        "are held by their servers"
+    };
+    println!(
+        "{} chunks ({} bytes, {} of them no file's); {} replicas {held}",
+        chunks.chunks,
+        chunks.chunk_bytes,
+        chunks.unreferred_bytes + chunks.slack_bytes,
+        chunks.replicas
+    );
+    if counts.mending > 0 || chunks.copies_lacking > 0 {
+        println!(
+            "{} replicas are bad, {} copies are lacking: they are made again by themselves, see `bearing status`",
+            chunks.replicas_bad, chunks.copies_lacking
+        );
+    }
+    if chunks.unreferred > 0 {
+        println!(
+            "{} chunks ({} bytes) hold nothing that a name leads to: they are removed by themselves, unless somebody still has a removed file open",
+            chunks.unreferred, chunks.unreferred_bytes
+        );
+    }
     if counts.bytes_read > 0 {
         println!("{} bytes were read and fit their checksums", counts.bytes_read);
     }
@@ -111,10 +145,11 @@ struct Checker<'a> {
     pending: Vec<Pending>,
     directories: BTreeMap<NodeId, Vec<u8>>,
     linked: BTreeMap<NodeId, Names>,
+    chunks: Chunks<'a>,
 }
 
 impl<'a> Checker<'a> {
-    fn new(caller: &'a dyn Caller, reader: Option<&'a Session>) -> Checker<'a> {
+    fn new(caller: &'a dyn Caller, reader: Option<&'a Session>, depth: CheckDepth) -> Checker<'a> {
         Checker {
             caller,
             reader,
@@ -123,6 +158,7 @@ impl<'a> Checker<'a> {
             pending: Vec::new(),
             directories: BTreeMap::new(),
             linked: BTreeMap::new(),
+            chunks: Chunks::new(caller, depth),
         }
     }
 
@@ -134,15 +170,26 @@ impl<'a> Checker<'a> {
             self.directory(&pending)?;
         }
         self.compare_links();
+        self.chunks.look()?;
+        for finding in std::mem::take(&mut self.chunks.findings) {
+            self.counts.mending += u64::from(finding.mends);
+            self.counts.problems += u64::from(!finding.mends);
+            self.show(format!("{}: {}", finding.place, finding.what));
+        }
+        self.counts.chunks = std::mem::take(&mut self.chunks.counts);
         Ok(())
+    }
+
+    fn show(&mut self, problem: String) {
+        if self.problems.len() < SHOWN_MAX {
+            self.problems.push(problem);
+        }
     }
 
     fn problem(&mut self, path: &[u8], what: &str) {
         self.counts.problems += 1;
-        if self.problems.len() < SHOWN_MAX {
-            let path = if path.is_empty() { "/".to_owned() } else { shown(path) };
-            self.problems.push(format!("{path}: {what}"));
-        }
+        let path = if path.is_empty() { "/".to_owned() } else { shown(path) };
+        self.show(format!("{path}: {what}"));
     }
 
     fn directory(&mut self, pending: &Pending) -> Result<()> {
@@ -236,12 +283,20 @@ impl<'a> Checker<'a> {
         let attributes =
             |entry: &Listed| Operation::Attributes { node: entry.node, file_type: entry.file_type };
         let answers = self.caller.call_all(entries.iter().map(attributes).collect());
-        let mut directories = 0;
+        let (mut directories, mut stored) = (0, Vec::new());
         for (entry, answer) in entries.iter().zip(answers) {
             self.counts.names += 1;
             let path = [&pending.path[..], b"/", entry.name.as_bytes()].concat();
             match answer {
-                Ok(Answer::Found(found)) => self.entry(pending, entry, &found, path)?,
+                Ok(Answer::Found(found)) => {
+                    let first_name = !self.linked.contains_key(&entry.node.node);
+                    let stores =
+                        found.attributes.file_type == FileType::Regular && found.attributes.space > 0;
+                    if stores && first_name {
+                        stored.push((entry.node, path.clone()));
+                    }
+                    self.entry(pending, entry, &found, path)?;
+                }
                 Ok(other) => bail!("the client answered {other:?} to a question for attributes"),
                 Err(code) => {
                     self.not_fatal(code)?;
@@ -254,6 +309,13 @@ impl<'a> Checker<'a> {
                 }
             }
             directories += u32::from(entry.file_type == FileType::Directory);
+        }
+        for failed in self.chunks.files(&stored)? {
+            let (node, path) = &stored[failed];
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            if self.lookup(pending.directory, name) == Ok(*node) {
+                self.problem(path, "where its bytes lie cannot be read");
+            }
         }
         Ok(directories)
     }

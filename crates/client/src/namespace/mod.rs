@@ -6,6 +6,7 @@
 mod attributes;
 mod create;
 mod directory;
+mod inspect;
 mod link;
 mod list;
 mod lookup;

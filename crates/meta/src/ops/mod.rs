@@ -1,6 +1,7 @@
 //! Operations of clients: one file each, told top to bottom: validate, load, decide, record, reply.
 
 mod chunk;
+mod chunks;
 mod commit;
 mod create;
 mod delegate;
@@ -71,6 +72,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Release { node } => release::decide(view, *node),
         Call::OpenChunk { avoid } => chunk::open(view, avoid),
         Call::Chunk { chunk } => chunk::show(view, *chunk),
+        Call::Chunks { who, from, count_max, depth } => chunks::decide(view, who, *from, *count_max, *depth),
         Call::Xattr { node, who, name } => xattr::get(view, *node, who, name),
         Call::Xattrs { node, who } => xattr::list(view, *node, who),
         Call::SetXattr { node, who, name, change } => xattr::set(view, *node, who, name, change),
