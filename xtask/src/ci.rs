@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{sim, tidy};
+use crate::{sim, soak, tidy};
 
 /// The package whose tests mount a real cluster: they run by themselves, after all else holds.
 const MOUNT_TESTS: &str = "cli";
@@ -27,6 +27,8 @@ enum Work {
     Simulate,
     /// Short sequences of operations, cut at every sync boundary.
     Crashes,
+    /// The real programs on a disk that forgets.
+    PowerCuts,
 }
 
 struct Part {
@@ -86,6 +88,7 @@ fn parts(root: &Path) -> Result<Vec<Part>> {
     }
     if !targets.mount.is_empty() {
         parts.push(part("mount tests", 480, vec![with_targets("test --workspace", &targets.mount)]));
+        parts.push(part("power cuts", 180, vec![Work::PowerCuts]));
     }
     Ok(parts)
 }
@@ -154,6 +157,7 @@ fn run_work(root: &Path, work: &Work) -> Result<()> {
         Work::Run(words) => run_cargo(root, words),
         Work::Tidy => tidy::run(root),
         Work::Simulate => simulate(root),
+        Work::PowerCuts => soak::power_cuts_of_ci(root),
         Work::Crashes => {
             let args = sim::SimArgs { seeds: None, crashes: Some(sim::CI_CRASHES), ..sim_args() };
             simulate_once(root, &args).map(drop)
@@ -282,6 +286,6 @@ mod tests {
         touch(root.path(), "crates/sim/src/main.rs");
         touch(root.path(), "crates/cli/tests/mount.rs");
         let names: Vec<_> = parts(root.path()).expect("finds them").iter().map(|p| p.name).collect();
-        assert_eq!(names[names.len() - 3..], ["simulation", "crash cases", "mount tests"]);
+        assert_eq!(names[names.len() - 4..], ["simulation", "crash cases", "mount tests", "power cuts"]);
     }
 }

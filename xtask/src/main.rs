@@ -6,6 +6,8 @@
 mod bench_tree;
 mod ci;
 mod demo;
+mod draw;
+mod lossyfs;
 mod sim;
 mod soak;
 mod stage;
@@ -34,8 +36,10 @@ enum Action {
     Sim(sim::SimArgs),
     /// Measure files and directories on the local disk, libfuse's passthrough and Bearing, in turns
     BenchTree(bench_tree::BenchTreeArgs),
-    /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng, rsync
+    /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng, rsync; cut its power, kill its servers
     Soak(soak::SoakArgs),
+    /// Mount a filesystem in memory that loses, on command, what was not synced
+    Lossyfs(lossyfs::LossyArgs),
     /// Start a cluster on this machine, mount it at ./mnt, fill it, verify it, leave it running
     Demo,
     /// Stop what `demo` started and unmount it
@@ -60,6 +64,7 @@ fn run(args: &Args) -> Result<()> {
         Action::Sim(sim) => sim::run(&root, sim),
         Action::BenchTree(bench) => bench_tree::run(&root, bench),
         Action::Soak(soak) => soak::run(&root, soak),
+        Action::Lossyfs(lossy) => lossyfs::run(lossy),
         Action::Demo => demo::up(&root),
         Action::Down => demo::down(&root),
     }

@@ -76,7 +76,10 @@ impl Secret {
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
             file.write_all(line.as_bytes())?;
-            file.sync_all()
+            file.sync_all()?;
+            // Its name too: what others seal with it must not outlive it.
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
         };
         write().map_err(|source| SecretError::File { doing: "create", path: path.to_owned(), source })?;
         Ok(secret)

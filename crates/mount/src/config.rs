@@ -29,7 +29,8 @@ impl MountConfig {
             seeds,
             enrolment_secret,
             filesystem: FilesystemId(1),
-            connect_wait: Duration::from_secs(10),
+            // The root itself may be delegated to a client that has just died: its lease has to run out first.
+            connect_wait: Duration::from_secs(20),
             directory_lateness: Duration::from_secs(1),
             delegates: false,
         }

@@ -97,12 +97,22 @@ fn make_secrets(layout: &Layout) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Makes a directory and those above it. Their names are stable then: a power cut soon after must not leave a cluster that nobody finds.
 fn make_directory(path: &Path) -> Result<(), StartError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|error| StartError::file("create", path, &error))
+    let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| is_missing(ancestor)).collect();
+    let make = || {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        for made in missing {
+            let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty());
+            fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        Ok(())
+    };
+    make().map_err(|error: std::io::Error| StartError::file("create", path, &error))
+}
+
+fn is_missing(path: &Path) -> bool {
+    !path.as_os_str().is_empty() && !path.exists()
 }
 
 /// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that none is chosen twice.

@@ -1,7 +1,12 @@
-//! `cargo xtask soak`: programs of other people on a mounted cluster, for as long as is asked for.
+//! `cargo xtask soak`: programs of other people on a mounted cluster, for as long as is asked for; power cuts and kills under programs that write.
 //!
-//! Each is a shell script (`xtask/src/soak/*.sh`) that gets its two mounts and its limits in the environment, ends with 0 if all is well, and says what it
+//! Each of the former is a shell script (`xtask/src/soak/*.sh`) that gets its two mounts and its limits in the environment, ends with 0 if all is well, and says what it
 //! needs when that is not installed. A cluster is made for each, mounted twice, and checked with `bearing check --read` in the end.
+
+mod cluster;
+mod kills;
+mod power_cuts;
+mod writers;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +16,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::stage::{Servers, Stage, ran};
+
+/// Power cuts in `ci`.
+const CI_CUTS: u64 = 10;
 
 /// What to run.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +35,12 @@ pub struct SoakArgs {
     /// Seconds of stress-ng, over all its stressors; and of fio, each way
     #[arg(long, default_value_t = 600)]
     seconds: u64,
+    /// Power cuts
+    #[arg(long, default_value_t = 200)]
+    cuts: u64,
+    /// Kills of servers and of the client
+    #[arg(long, default_value_t = 50)]
+    kills: u64,
     /// Where random choices begin
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -51,11 +65,16 @@ enum Soak {
     Rsync,
     /// pjdfstest: as root on the mount and beside it on the local disk; none fails, no more are skipped
     Pjdfstest,
+    /// The cluster on a disk that forgets what was not synced: power cuts under programs that write
+    PowerCuts,
+    /// kill -9 of random or all servers and of the client under programs that write
+    Kills,
 }
 
 impl Soak {
-    fn script(self) -> &'static str {
-        match self {
+    /// What it runs, if that is a script on two mounts.
+    fn script(self) -> Option<&'static str> {
+        Some(match self {
             Soak::Fsx => include_str!("fsx.sh"),
             Soak::Git => include_str!("git.sh"),
             Soak::Sqlite => include_str!("sqlite.sh"),
@@ -64,7 +83,8 @@ impl Soak {
             Soak::Cargo => include_str!("cargo.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
-        }
+            Soak::PowerCuts | Soak::Kills => return None,
+        })
     }
 
     /// How the mounts are made. SQLite wants locks; on one mount local ones will do.
@@ -72,6 +92,7 @@ impl Soak {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync | Soak::Pjdfstest => "",
+            Soak::PowerCuts | Soak::Kills => "",
         }
     }
 }
@@ -109,12 +130,28 @@ fn build(root: &Path) -> Result<PathBuf> {
     Ok(ours.with_file_name("bearing"))
 }
 
+/// The power cuts of `ci`, which has built the program. Where nothing can be mounted this says so.
+pub fn power_cuts_of_ci(root: &Path) -> Result<()> {
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        println!("skipped: /dev/fuse cannot be opened ({error})");
+        return Ok(());
+    }
+    let ours = std::env::current_exe().context("find this program's own path")?;
+    power_cuts::run(root, &ours.with_file_name("bearing"), CI_CUTS, 1)
+}
+
 fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<()> {
+    let Some(script_text) = soak.script() else {
+        return match soak {
+            Soak::Kills => kills::run(root, program, args.kills, args.seed),
+            _ => power_cuts::run(root, program, args.cuts, args.seed),
+        };
+    };
     let stage = Stage::new(root.join("target/soak"), program.to_owned())?;
     let points = stage.start(Servers { metadata: 2, data: 2, data_copies: 2 }, soak.options())?;
     let work = stage.make("work")?;
     let mut script = Command::new("bash");
-    script.args(["-euo", "pipefail", "-c", soak.script()]).current_dir(&work).stdin(Stdio::null());
+    script.args(["-euo", "pipefail", "-c", script_text]).current_dir(&work).stdin(Stdio::null());
     script.env("ROOT", root).env("M1", &points[0]).env("M2", &points[1]);
     script.env("OPERATIONS", args.operations.to_string()).env("SEED", args.seed.to_string());
     script.env("SECONDS_MAX", args.seconds.to_string());
@@ -129,9 +166,9 @@ mod tests {
 
     #[test]
     fn every_script_is_one_that_bash_can_read() {
-        for soak in Soak::value_variants() {
-            let read = Command::new("bash").args(["-n", "-c", soak.script()]).status();
-            assert!(read.expect("bash is there").success(), "{soak:?}");
+        for script in Soak::value_variants().iter().filter_map(|soak| soak.script()) {
+            let read = Command::new("bash").args(["-n", "-c", script]).status();
+            assert!(read.expect("bash is there").success(), "{script}");
         }
     }
 }

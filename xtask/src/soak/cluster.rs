@@ -1,0 +1,168 @@
+//! A cluster that is killed and started again, mounted at one point: for power cuts and live kills.
+//!
+//! Its processes are found by the directory that their command lines name, which is this run's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::stage::{mounted_below, ran};
+
+/// How long killed processes may take to be gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// See the module. Its processes end with it.
+pub struct Cluster {
+    program: PathBuf,
+    /// The cluster's directory.
+    pub directory: PathBuf,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// Where mounts write their logs.
+    logs: PathBuf,
+}
+
+/// A process of a cluster.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pid: u32,
+    line: String,
+}
+
+impl Process {
+    /// Whether it serves the cluster: neither a mount nor the supervisor.
+    pub fn is_daemon(&self) -> bool {
+        !self.is_mount() && !self.line.contains(" up ") && !self.line.contains("supervise")
+    }
+
+    /// Whether it is a mount.
+    pub fn is_mount(&self) -> bool {
+        self.line.contains(" mount ")
+    }
+
+    /// Whether it may have files open, and so hold locks. Its command line is gone earlier than these.
+    fn holds_files(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let state = stat.rsplit_once(')').and_then(|(_, after)| after.split_ascii_whitespace().next());
+        !matches!(state, None | Some("Z" | "X"))
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) -> Result<()> {
+        // One that has ended meanwhile is as good.
+        let mut kill = Command::new("kill");
+        kill.args(["-9", &self.pid.to_string()]).stderr(Stdio::null());
+        kill.status().context("start kill").map(drop)
+    }
+}
+
+impl Cluster {
+    /// Of this program, in this directory, mounted here.
+    pub fn new(program: &Path, directory: PathBuf, point: PathBuf, logs: &Path) -> Cluster {
+        Cluster { program: program.to_owned(), directory, point, logs: logs.to_owned() }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).env("TMPDIR", &self.logs).stdout(Stdio::null());
+        command
+    }
+
+    /// Makes it, or starts it again.
+    pub fn up(&self) -> Result<()> {
+        let mut up =
+            self.command(&["up", "--detach", "--metadata", "2", "--data", "2", "--data-copies", "2"]);
+        ran(up.arg("--dir").arg(&self.directory)).context("start the cluster")
+    }
+
+    /// Mounts it.
+    pub fn mount(&self, options: &str) -> Result<()> {
+        let mut mount = self.command(&["mount"]);
+        mount.arg(&self.directory).arg(&self.point).args(["--options", options]);
+        ran(&mut mount).context("mount the cluster")
+    }
+
+    /// Forgets the mount, whether or not anybody serves it.
+    pub fn unmount(&self) -> Result<()> {
+        for point in mounted_below(&self.point)? {
+            // A thread of a killed mount may wait in the kernel for a lock that a program holds which waits for the mount: this ends both waits. It says
+            // that the mount is busy all the same.
+            let mut forced = Command::new("umount");
+            forced.arg("-f").arg(&point).stderr(Stdio::null());
+            if forced.status().context("start umount")?.success() {
+                continue;
+            }
+            ran(Command::new("umount").arg("-l").arg(&point))?;
+        }
+        Ok(())
+    }
+
+    /// Has everything looked at.
+    pub fn check(&self) -> Result<()> {
+        let output = self.command(&["check", "--dir"]).arg(&self.directory).stdout(Stdio::piped()).output();
+        let output = output.context("start bearing check")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            bail!("bearing check ended with {}: {said}", output.status);
+        }
+        Ok(())
+    }
+
+    /// What its programs wrote last, for whoever reads of a failure.
+    pub fn show_logs(&self) {
+        for place in [&self.directory, &self.logs] {
+            let script = "find \"$0\" -maxdepth 2 -name '*log' -type f -exec tail -v -n 15 {} +";
+            let _shown = Command::new("sh").args(["-c", script]).arg(place).status();
+        }
+    }
+
+    /// All of its processes.
+    pub fn processes(&self) -> Result<Vec<Process>> {
+        let ours = self.directory.display().to_string();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").context("list /proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // Processes may end while this looks.
+            let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let is_program = line.starts_with(&self.program.display().to_string());
+            if is_program && line.contains(&ours) && pid != std::process::id() {
+                found.push(Process { pid, line });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends all of its processes, and waits until they are gone.
+    pub fn kill_all(&self) -> Result<()> {
+        let deadline = Instant::now() + GONE_PATIENCE;
+        let mut dying: Vec<Process> = Vec::new();
+        loop {
+            // What a supervisor started meanwhile goes too.
+            let left = self.processes()?;
+            left.iter().try_for_each(Process::kill)?;
+            dying.extend(left);
+            dying.retain(Process::holds_files);
+            if dying.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("killed, but not gone: {dying:?}");
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let ended = self.unmount().and_then(|()| self.kill_all());
+        if let Err(error) = ended {
+            eprintln!("{error:#}");
+        }
+    }
+}
