@@ -84,6 +84,12 @@ Examples:
   bearing fs find / --name '*.log' --larger 1000000
   bearing fs find /home --kind directory --depth 1";
 
+const QUOTA_EXAMPLES: &str = "\
+Examples:
+  bearing fs mkdir /team && bearing fs quota set /team --space 10G --entries 1M
+  bearing fs quota get /team/set1              the quota of /team, which counts it
+  df -h mnt/team                               the same through a mount
+  bearing fs quota clear /team";
 const TRASH_EXAMPLES: &str = "\
 Examples:
   bearing mount .bearing mnt -o trash=7        removed files are kept for a week
@@ -352,6 +358,13 @@ pub enum FsCommand {
         #[command(subcommand)]
         command: TrashCommand,
     },
+    /// Limit what directories may hold: space and entries, with all below
+    #[command(after_help = QUOTA_EXAMPLES)]
+    Quota {
+        /// What to do
+        #[command(subcommand)]
+        command: QuotaCommand,
+    },
     /// Store a local file; into TARGET if that is a directory
     Put {
         /// The local file, or - for standard input
@@ -377,6 +390,33 @@ pub enum FsCommand {
         /// The files in the cluster
         #[arg(required = true)]
         paths: Vec<String>,
+    },
+}
+
+/// `fs quota`.
+#[derive(Debug, Subcommand)]
+pub enum QuotaCommand {
+    /// Set limits (root only). A directory gets its first ones while it is empty; a limit that is not named stays as it is
+    Set {
+        /// The directory
+        directory: String,
+        /// At most so many bytes of files: 500M, 10G, 2T (powers of 1024)
+        #[arg(long, value_name = "BYTES", value_parser = crate::fs::quota::bytes)]
+        space: Option<u64>,
+        /// At most so many names: 5000, 20K, 1M (powers of 1000)
+        #[arg(long, value_name = "COUNT", value_parser = crate::fs::quota::count)]
+        entries: Option<u64>,
+    },
+    /// Show the quota that counts a file or directory, and what is used of it
+    Get {
+        /// The file or directory
+        #[arg(default_value = "/")]
+        path: String,
+    },
+    /// Take the limits away (root only); what is used is counted on
+    Clear {
+        /// The directory
+        directory: String,
     },
 }
 

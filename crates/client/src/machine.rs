@@ -185,6 +185,8 @@ impl Hub {
             Operation::Lock { node, lock, waits } => self.lock(ticket, node, lock, waits).await,
             Operation::Unlock { node, owner, space, range } => self.unlock(node, owner, space, range).await,
             Operation::TestLock { node, lock } => self.test_lock(node, lock).await,
+            Operation::SetQuota { directory, who, limit } => self.set_quota(directory, &who, limit).await,
+            Operation::Quota { node } => self.quota(node).await,
             Operation::Place { directory } => self.place_of(directory).await,
             Operation::Statfs => self.statfs().await,
             Operation::Extents { node, offset } => self.extents_of(node, offset).await,

@@ -1,11 +1,12 @@
 //! What programs (the mount, the session API, the simulator, benchmarks) ask of the client machine, and what it answers.
 
 use bearing_proto::client::{
-    AttributeChange, CheckDepth, ChunkReport, Extent, Handle, NewNode, RenameMode, StatfsView, XattrChange,
+    AttributeChange, CheckDepth, ChunkReport, Extent, Handle, NewNode, QuotaView, RenameMode, StatfsView,
+    XattrChange,
 };
 use bearing_types::{
-    Attributes, Block, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace, Mode,
-    Name, Position, XattrName,
+    Amount, Attributes, Block, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace,
+    Mode, Name, Position, XattrName,
 };
 use std::time::Duration;
 
@@ -301,6 +302,20 @@ pub enum Operation {
         /// The lock.
         lock: Lock,
     },
+    /// Limits what a directory may hold with all below it (root only). It gets its first limit while it is empty.
+    SetQuota {
+        /// The directory.
+        directory: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// The limit.
+        limit: Amount,
+    },
+    /// The quota that counts a node.
+    Quota {
+        /// The node.
+        node: Handle,
+    },
     /// Where a directory is and how it is called.
     Place {
         /// The directory.
@@ -385,4 +400,6 @@ pub enum Answer {
     Lock(Option<Lock>),
     /// A directory's parent and its name there; of the root itself and nothing.
     Named(Handle, Vec<u8>),
+    /// The quota that counts a node, if one does.
+    Quota(Option<QuotaView>),
 }

@@ -506,6 +506,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::Xattr { who, .. }
         | Call::Xattrs { who, .. }
         | Call::Chunks { who, .. }
+        | Call::SetQuota { who, .. }
         | Call::Open { who, .. } => who.groups.len() > DATAGRAM_ITEMS_MAX,
         Call::OpenSession
         | Call::RenewSession
@@ -524,6 +525,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::TestLock { .. }
         | Call::StopWaiting { .. }
         | Call::Place { .. }
+        | Call::Quota { .. }
         | Call::Statfs => false,
     };
     if large { Transport::Stream } else { Transport::Datagram }

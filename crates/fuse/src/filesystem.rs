@@ -36,8 +36,6 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 64;
 /// The unit of `statfs`.
 const BLOCK_BYTES: u32 = 4096;
-/// Nodes are limited by space only; programs want to see a number.
-const NODES_FREE: u64 = 1 << 32;
 const NAME_BYTES_MAX: u32 = 255;
 
 /// What the kernel may do, beyond what the library asks for by itself (asynchronous reads, large writes). Not asked for: the writeback cache,
@@ -493,13 +491,13 @@ impl Filesystem for Requests {
         }
     }
 
-    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
-        match self.bridge.caller.statfs() {
-            Ok(view) => {
+    fn statfs(&self, _request: &Request, number: INodeNo, reply: ReplyStatfs) {
+        match self.bridge.space(number) {
+            Ok(space) => {
                 let unit = u64::from(BLOCK_BYTES);
-                let (total, free) = (view.bytes_total / unit, view.bytes_free / unit);
-                let nodes = view.nodes_used + NODES_FREE;
-                reply.statfs(total, free, free, nodes, NODES_FREE, BLOCK_BYTES, NAME_BYTES_MAX, BLOCK_BYTES);
+                let (total, free) = (space.total / unit, space.free / unit);
+                let (nodes, nodes_free) = (space.nodes, space.nodes_free);
+                reply.statfs(total, free, free, nodes, nodes_free, BLOCK_BYTES, NAME_BYTES_MAX, BLOCK_BYTES);
             }
             Err(code) => reply.error(errno(code)),
         }

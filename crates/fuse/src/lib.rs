@@ -23,6 +23,7 @@ mod locks;
 mod mounted;
 mod options;
 mod point;
+mod space;
 mod xattrs;
 
 pub use errno::number as error_number;

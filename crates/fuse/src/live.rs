@@ -254,6 +254,8 @@ fn what_cannot_be_is_said_with_the_right_number() {
     // SAFETY: both names are strings with their zero bytes; no buffer is given.
     let size = unsafe { libc::getxattr(text.as_ptr(), c"user.a".as_ptr(), std::ptr::null_mut(), 0) };
     assert_eq!((size, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENODATA)));
+    let nameless = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(live.root());
+    assert_eq!(error(nameless), libc::EOPNOTSUPP, "programs make a file with a name and remove that");
 }
 
 #[test]

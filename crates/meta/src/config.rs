@@ -95,6 +95,10 @@ pub struct Config {
     pub copies_max: usize,
     /// A round over all chunks begins so long after the one before ended.
     pub sweep_every: Duration,
+    /// What a tablet may use of a quota it may use for so long after it asked.
+    pub quota_share_life: Duration,
+    /// How often a quota's home is told what is used.
+    pub quota_report: Duration,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -148,6 +152,8 @@ impl Config {
             tends_max: 16,
             copies_max: 8,
             sweep_every: Duration::from_secs(2),
+            quota_share_life: Duration::from_secs(3),
+            quota_report: Duration::from_secs(1),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

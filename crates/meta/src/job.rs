@@ -3,7 +3,7 @@
 use crate::collect::Ripe;
 use crate::context::Context;
 use crate::key::Key;
-use bearing_proto::client::Request;
+use bearing_proto::client::{Handle, Request};
 use bearing_proto::peer::{ItemId, Part, Question, Work};
 use bearing_types::{ChunkId, NodeId, Position, SessionId, TransactionId};
 
@@ -54,6 +54,8 @@ pub(crate) enum JobWork {
     Tend(ChunkId),
     /// Looks through chunk records from one on.
     SweepChunks(ChunkId),
+    /// Tells a quota's home what is used here.
+    ReportUsage(Handle),
     /// Looks through marks from a key on, and removes old ones.
     Collect { from: Key, ripe: Ripe },
 }
@@ -73,6 +75,7 @@ impl Job {
             | JobWork::EndDelegation(..)
             | JobWork::Tend(_)
             | JobWork::SweepChunks(_)
+            | JobWork::ReportUsage(_)
             | JobWork::Collect { .. } => None,
         }
     }

@@ -55,6 +55,10 @@ pub enum Key {
     Xattr(NodeId, u16),
     /// The locks that are held on a file at home here.
     Locks(NodeId),
+    /// A quota, at the home of the directory that has it.
+    Quota(NodeId),
+    /// What is used of a quota in this tablet.
+    Usage(NodeId),
 }
 
 macro_rules! tags {
@@ -66,8 +70,7 @@ macro_rules! tags {
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
     REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
-    XATTR = 19, LOCKS = 20,
-    CLOSED = 24, JOINED = 25,
+    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25,
 }
 
 impl Key {
@@ -110,6 +113,8 @@ impl Key {
             Key::Locks(node) => put(&mut bytes, LOCKS, &[node.0]),
             Key::Closed(chunk) => put(&mut bytes, CLOSED, &[chunk.0]),
             Key::Joined(chunk) => put(&mut bytes, JOINED, &[chunk.0]),
+            Key::Quota(directory) => put(&mut bytes, QUOTA, &[directory.0]),
+            Key::Usage(directory) => put(&mut bytes, USAGE, &[directory.0]),
         }
         bytes
     }
@@ -150,6 +155,8 @@ impl Key {
             LOCKS => Key::Locks(NodeId(fields.u64()?)),
             JOINED => Key::Joined(ChunkId(fields.u64()?)),
             CLOSED => Key::Closed(ChunkId(fields.u64()?)),
+            QUOTA => Key::Quota(NodeId(fields.u64()?)),
+            USAGE => Key::Usage(NodeId(fields.u64()?)),
             _ => return None,
         };
         fields.0.is_empty().then_some(key)
@@ -157,8 +164,8 @@ impl Key {
 }
 
 /// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and deliveries.
-pub(crate) const RESIDENT_TAGS: [u8; 11] =
-    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION, LOCKS];
+pub(crate) const RESIDENT_TAGS: [u8; 12] =
+    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION, LOCKS, USAGE];
 
 fn put(bytes: &mut Vec<u8>, tag: u8, fields: &[u64]) {
     bytes.push(tag);
@@ -224,6 +231,8 @@ mod tests {
             any::<u64>().prop_map(|node| Key::Locks(NodeId(node))),
             any::<u64>().prop_map(|chunk| Key::Closed(ChunkId(chunk))),
             any::<u64>().prop_map(|chunk| Key::Joined(ChunkId(chunk))),
+            any::<u64>().prop_map(|node| Key::Quota(NodeId(node))),
+            any::<u64>().prop_map(|node| Key::Usage(NodeId(node))),
             Just(Key::NextId),
         ]
     }

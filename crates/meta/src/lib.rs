@@ -32,6 +32,7 @@ mod ops;
 mod parts;
 mod peers;
 mod questions;
+mod quotas;
 mod record;
 mod recover;
 mod request;

@@ -12,8 +12,8 @@ use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs,
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
 use bearing_types::{
-    Access, Acls, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, QuotaId, SessionId, Uid,
-    Version, Wall,
+    Access, Acls, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, SessionId, Uid, Version,
+    Wall,
 };
 
 /// What one entry adds to its directory's size, in bytes.
@@ -120,7 +120,7 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
     if view.get(Key::Dead(seat.node))?.is_some() {
         #[cfg(feature = "mutants")]
         if view.config.mutant == Some(crate::mutant::Mutant::GrantAfterRmdir) {
-            return Ok(empty_fragment(view.time(), grant.access_version));
+            return Ok(empty_fragment(view.time(), grant.access_version, grant.quota));
         }
         return Err(Stop::Refuse(Code::NotFound));
     }
@@ -128,7 +128,7 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
     let block = view.tablet;
     match view.ask(seat.home, Question::ListFragment { directory, block })? {
         Told::Listed { access_version } => {
-            let fragment = empty_fragment(view.time(), access_version);
+            let fragment = empty_fragment(view.time(), access_version, grant.quota);
             young_enough(view, fragment, grant.access_version)
         }
         _ => Err(Stop::Later),
@@ -144,8 +144,8 @@ fn young_enough(view: &View, fragment: FragmentRecord, shown: Version) -> Decide
 }
 
 /// A fragment without entries.
-pub(crate) fn empty_fragment(born: Wall, access_version: Version) -> FragmentRecord {
-    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1), access_version }
+pub(crate) fn empty_fragment(born: Wall, access_version: Version, quota: Option<Handle>) -> FragmentRecord {
+    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1), access_version, quota }
 }
 
 /// Writes a fragment back with other counts.
@@ -311,6 +311,7 @@ pub(crate) struct NewDirectory<'a> {
     pub name: &'a Name,
     pub access: Access,
     pub acls: &'a Acls,
+    pub quota: Option<Handle>,
 }
 
 /// The permission bits and lists of something new. A default list of its directory decides, with the bits that were asked for as the most it may give; links to
@@ -326,11 +327,11 @@ pub(crate) fn inherit(parent: &Acls, mode: Mode, file_type: FileType) -> (Mode, 
 
 /// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
 pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall) -> NodeRecord {
-    let NewDirectory { seat, parent, name, access, acls } = new;
+    let NewDirectory { seat, parent, name, access, acls, quota } = new;
     let mut fragments = Vec::new();
     if view.tablet.covers(seat.name_block) {
         fragments.push(view.tablet);
-        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born, Version(0))));
+        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born, Version(0), quota)));
     }
     let mut attributes = new_attributes(view, FileType::Directory, access);
     attributes.links = 2;
@@ -349,7 +350,7 @@ pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall
     };
     let content = NodeContent::Directory(content);
     let acls = Box::new(acls.clone());
-    let record = NodeRecord { home: seat.home, attributes, content, xattrs: false, acls };
+    let record = NodeRecord { home: seat.home, attributes, content, xattrs: false, acls, quota };
     view.put_node(seat.node, record.clone());
     record
 }
@@ -419,7 +420,7 @@ pub(crate) fn grant_body(view: &View, record: &NodeRecord) -> Decide<GrantBody> 
         access: record.access(),
         access_version: directory.access_version,
         acl: record.acls.hash(),
-        quota: QuotaId(0),
+        quota: record.quota,
         expires: view.now.wall.after(view.config.grant_life),
     })
 }

@@ -131,6 +131,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
                 modified,
                 version,
                 access_version: Version(0),
+                quota: None,
             })
         }
         RecordV1::Extent(record) => Record::Extent(record),
@@ -150,7 +151,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
 fn outbox(record: OutboxRecordV1) -> OutboxRecord {
     let work = match record.work {
         WorkV1::MakeDirectory { seat, parent, name, access, born } => {
-            Work::MakeDirectory { seat, parent, name, access, acls: Box::default(), born }
+            Work::MakeDirectory { seat, parent, name, access, acls: Box::default(), born, quota: None }
         }
         WorkV1::DropLink { node, open, changed } => Work::DropLink { node, open, changed },
         WorkV1::ReleaseSpace { chunk, bytes } => Work::ReleaseSpace { chunk, bytes },
@@ -167,7 +168,7 @@ fn prepare(record: PrepareRecordV1) -> PrepareRecord {
             Promise::Linked(NodeView { node, attributes, lease, may_open, extended: false })
         }
     };
-    PrepareRecord { promise, locks: record.locks, changes: record.changes }
+    PrepareRecord { promise, locks: record.locks, changes: record.changes, usage: Vec::new() }
 }
 
 fn chunk(record: ChunkRecordV1) -> ChunkRecord {
@@ -212,6 +213,7 @@ fn node(record: NodeRecordV1) -> NodeRecord {
         content,
         xattrs: false,
         acls: Box::default(),
+        quota: None,
     }
 }
 
@@ -251,6 +253,7 @@ mod tests {
             content,
             xattrs: false,
             acls: Box::default(),
+            quota: None,
         }))
     }
 
@@ -270,6 +273,7 @@ mod tests {
             modified: Wall(9),
             version: Version(10),
             access_version: Version(0),
+            quota: None,
         };
         let chunk = ChunkRecord {
             position: Position(5),

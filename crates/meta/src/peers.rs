@@ -6,6 +6,7 @@ use crate::handover::CopiedPart;
 use crate::job::{JobId, JobWork};
 use crate::key::Key;
 use crate::machine::MetaServer;
+use crate::quotas;
 use crate::record::Record;
 use crate::run::QUESTION_BITS;
 use crate::tablet::{Held, LockedBy, Phase};
@@ -142,8 +143,10 @@ impl MetaServer {
         let parts: Vec<(TransactionId, u8)> =
             tablet.prepared.range((transaction, 0)..=(transaction, u8::MAX)).map(|(key, _)| *key).collect();
         let mut batch: BTreeMap<Key, Option<Record>> = BTreeMap::new();
+        let mut usage = Vec::new();
         for part in parts {
             let prepared = tablet.prepared.remove(&part).expect("listed just now");
+            usage.extend(prepared.record.usage.iter().filter(|_| commit).copied());
             batch.insert(Key::Prepare(part.0, part.1), None);
             for change in prepared.record.changes.iter().filter(|_| commit) {
                 match change.decode() {
@@ -157,6 +160,9 @@ impl MetaServer {
         }
         if !batch.is_empty() {
             let number = self.next_append_number();
+            let tablet = self.tablets.get_mut(&start).expect("seen just now");
+            batch.extend(quotas::prepared_records(&tablet.quotas, &usage));
+            self.note_usage(start, batch.iter());
             let tablet = self.tablets.get_mut(&start).expect("seen just now");
             tablet.write(batch, number, out);
             out.push(Command::Note(Note::Step(if commit { "part committed" } else { "part aborted" })));

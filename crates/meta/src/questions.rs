@@ -2,6 +2,7 @@
 
 use crate::key::Key;
 use crate::namespace;
+use crate::quotas;
 use crate::record::{NodeContent, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
@@ -36,6 +37,10 @@ pub(crate) fn decide(view: &mut View, question: &Question) -> Decide<Told> {
             let same = record.acls.hash() == *hash;
             if same { Ok(Told::Acls(record.acls)) } else { Err(Stop::Refuse(Code::Unauthenticated)) }
         }
+        Question::Share { quota, tablet, used, wanted } => {
+            quotas::lend(view, *quota, *tablet, *used, *wanted)
+        }
+        Question::Quota { quota } => quotas::show(view, *quota).map(Told::Quota),
         Question::Ids { count } => take_ids(view, *count),
         Question::Session { session } => session_alive(view, *session),
         Question::Owner { node } => {

@@ -9,8 +9,8 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::peer::{ItemId, Promise, Work};
 use bearing_types::{
-    Access, Acls, Attributes, Block, Code, Credentials, Epoch, FileLocks, FileType, Name, NodeId, Permission,
-    Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
+    Access, Acls, Amount, Attributes, Block, Code, Credentials, Epoch, FileLocks, FileType, Name, NodeId,
+    Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -55,6 +55,8 @@ pub struct NodeRecord {
     pub xattrs: bool,
     /// Its access control lists.
     pub acls: Box<Acls>,
+    /// The directory whose quota counts it, and of a directory all that is in it.
+    pub quota: Option<Handle>,
 }
 
 /// What a node of each kind needs.
@@ -100,6 +102,8 @@ pub struct FragmentRecord {
     pub version: Version,
     /// Changes under a grant of an older access version of the directory are refused.
     pub access_version: Version,
+    /// The directory whose quota counts the entries.
+    pub quota: Option<Handle>,
 }
 
 /// A run of a file's bytes; the file offset is in the key.
@@ -164,6 +168,37 @@ pub struct PrepareRecord {
     pub locks: Vec<Vec<u8>>,
     /// What commit changes.
     pub changes: Vec<LoggedChange>,
+    /// By how much it changes what is used of quotas: space and entries.
+    pub usage: Vec<(Handle, i64, i64)>,
+}
+
+/// The quota of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaRecord {
+    /// The limit.
+    pub limit: Amount,
+    /// What each tablet uses and may use.
+    pub shares: Vec<Share>,
+}
+
+/// A tablet's part of a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The tablet's start.
+    pub tablet: Position,
+    /// What it said it uses.
+    pub used: Amount,
+    /// What it may use.
+    pub allowed: Amount,
+}
+
+/// What is used of a quota in one tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// The quota.
+    pub quota: Handle,
+    /// Used.
+    pub used: Amount,
 }
 
 /// An item on its way to another tablet.
@@ -250,6 +285,10 @@ pub enum Record {
     Xattr(Vec<u8>),
     /// For [`Key::Locks`].
     Locks(FileLocks),
+    /// For [`Key::Quota`].
+    Quota(Box<QuotaRecord>),
+    /// For [`Key::Usage`].
+    Usage(UsageRecord),
 }
 
 /// One absolute change in a log record: encoded key, encoded record (`None` deletes).
@@ -339,6 +378,16 @@ fn decode_versioned<'a, T: Deserialize<'a>>(bytes: &'a [u8], known: u8) -> Resul
         Some((version, _)) if *version > known => Err(RecordError::Version(*version)),
         _ => Err(RecordError::Malformed),
     }
+}
+
+/// What a range of a store holds; or what of it makes no sense.
+pub(crate) fn decode_pairs(pairs: Vec<bearing_seams::Pair>) -> Result<Vec<(Key, Record)>, String> {
+    let decode = |(key, value): bearing_seams::Pair| {
+        let decoded = Key::decode(&key).ok_or_else(|| format!("key {key:02x?} makes no sense"))?;
+        let record = Record::decode(&value).map_err(|error| format!("{decoded:?}: {error}"))?;
+        Ok((decoded, record))
+    };
+    pairs.into_iter().map(decode).collect()
 }
 
 impl LoggedChange {

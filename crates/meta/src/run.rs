@@ -11,7 +11,8 @@ use crate::machine::MetaServer;
 use crate::ops;
 use crate::parts;
 use crate::questions;
-use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
+use crate::quotas;
+use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord, decode_pairs};
 use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::tend::{self, Swept, Tended};
 use crate::upkeep;
@@ -38,6 +39,7 @@ pub(crate) enum Decided {
     Reaped(bool),
     LetGo,
     SessionOver,
+    Reported,
     Collected(Collected),
     Tended(Tended),
     Swept(Swept),
@@ -333,7 +335,9 @@ impl MetaServer {
         if commit {
             self.add_protocol_records(&job, &decided, &mut effects);
         }
-        let Some(tablet) = self.tablets.get(&start) else { return };
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let usage = quotas::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
+        effects.batch.extend(usage);
         let first_item = tablet.next_index;
         for node in upkeep::nodes_to_reap(&effects.batch) {
             self.begin_reaping(now, start, node);
@@ -341,6 +345,7 @@ impl MetaServer {
         self.note_orphans(now, start, &effects.batch, out);
         self.note_delegations(now, start, &effects.batch, out);
         self.note_locks(now, start, &effects.batch, out);
+        self.note_usage(start, effects.batch.iter());
         if commit {
             add_outbox_records(&job, first_item, &mut effects);
         }
@@ -367,6 +372,8 @@ impl MetaServer {
             }
             (JobWork::Prepare { transaction, part_number, .. }, Decided::Promise(promise)) => {
                 let changes = std::mem::take(&mut effects.batch);
+                let cache = self.tablets.get_mut(&job.tablet).map(|tablet| &mut tablet.cache);
+                let usage = cache.map(|cache| quotas::noted(cache, &changes)).unwrap_or_default();
                 let record = PrepareRecord {
                     promise: promise.clone(),
                     locks: effects.locks.iter().map(Key::encode).collect(),
@@ -374,6 +381,7 @@ impl MetaServer {
                         .iter()
                         .map(|(key, record)| crate::record::LoggedChange::new(key, record.as_ref()))
                         .collect(),
+                    usage,
                 };
                 // What the part changes counts only with the decision; its leases are free by now, and locked keys give no new ones.
                 effects.batch.insert(
@@ -524,6 +532,7 @@ impl MetaServer {
                 | Decided::Reaped(_)
                 | Decided::LetGo
                 | Decided::SessionOver
+                | Decided::Reported
                 | Decided::Collected(_)
                 | Decided::Tended(_)
                 | Decided::Swept(_),
@@ -600,6 +609,7 @@ impl MetaServer {
             | JobWork::Tend(_)
             | JobWork::SweepChunks(_)
             | JobWork::Collect { .. } => {}
+            JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
         self.drop_job(job);
     }
@@ -643,6 +653,7 @@ impl MetaServer {
             | JobWork::Tend(_)
             | JobWork::SweepChunks(_)
             | JobWork::Collect { .. } => {}
+            JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
         self.drop_job(job);
     }
@@ -747,6 +758,7 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
         JobWork::EndDelegation(directory, session) => {
             delegations::end(view, *directory, *session).map(|()| Decided::SessionOver)
         }
+        JobWork::ReportUsage(quota) => quotas::report(view, *quota).map(|()| Decided::Reported),
         JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
         JobWork::Tend(chunk) => tend::tend(view, *chunk).map(Decided::Tended),
         JobWork::SweepChunks(from) => tend::sweep(view, *from).map(Decided::Swept),
@@ -783,13 +795,4 @@ fn key_range(keys: &std::ops::RangeInclusive<Key>) -> KeyRange {
     let mut end = keys.end().encode();
     end.push(0);
     KeyRange { start: keys.start().encode(), end: Some(end) }
-}
-
-pub(crate) fn decode_pairs(pairs: Vec<bearing_seams::Pair>) -> Result<Vec<(Key, Record)>, String> {
-    let decode = |(key, value): bearing_seams::Pair| {
-        let decoded = Key::decode(&key).ok_or_else(|| format!("key {key:02x?} makes no sense"))?;
-        let record = Record::decode(&value).map_err(|error| format!("{decoded:?}: {error}"))?;
-        Ok((decoded, record))
-    };
-    pairs.into_iter().map(decode).collect()
 }

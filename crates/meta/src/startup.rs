@@ -5,8 +5,7 @@ use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::key::{Key, RESIDENT_TAGS};
 use crate::machine::MetaServer;
 use crate::namespace::{REAPER, empty_fragment};
-use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record};
-use crate::run::decode_pairs;
+use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
 use crate::tablet::{Answered, DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
@@ -311,7 +310,7 @@ impl MetaServer {
         if tablet.block.covers(seat.name_block) {
             batch.insert(
                 Key::Fragment(seat.node),
-                Some(Record::Fragment(empty_fragment(now.wall, Version(0)))),
+                Some(Record::Fragment(empty_fragment(now.wall, Version(0), None))),
             );
         }
         tablet.write(batch, number, out);
@@ -372,6 +371,7 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
         content: NodeContent::Directory(content),
         xattrs: false,
         acls: Box::default(),
+        quota: None,
     }
 }
 
@@ -433,6 +433,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             }
             tablet.locks.note(node, Some(&locks));
         }
+        (Key::Usage(directory), Record::Usage(used)) => tablet.quotas.note(directory, Some(used)),
         (Key::Delegation(directory), Record::Delegation(delegated)) => {
             let holder = delegated.holder;
             tablet.delegate(directory, *delegated);

@@ -10,6 +10,7 @@ use crate::key::Key;
 use crate::lease::LeaseTable;
 use crate::locks::LockTable;
 use crate::opens::OpenTable;
+use crate::quotas::Quotas;
 use crate::record::{
     Delegated, Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record,
 };
@@ -150,6 +151,7 @@ pub(crate) struct Tablet {
     /// Nodes that are lent with a delegated directory, and with which.
     pub lent: BTreeMap<NodeId, NodeId>,
     lent_with: BTreeMap<NodeId, Vec<NodeId>>,
+    pub quotas: Quotas,
     pub collector: Collector,
     pub tending: Tending,
     /// Replies that the client has: they go with the next record.
@@ -214,6 +216,7 @@ impl Tablet {
             locks: LockTable::default(),
             lent: BTreeMap::new(),
             lent_with: BTreeMap::new(),
+            quotas: Quotas::default(),
             collector: Collector::new(now),
             tending: Tending::new(now),
             stale_replies: Vec::new(),

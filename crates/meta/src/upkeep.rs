@@ -52,6 +52,7 @@ impl MetaServer {
                 self.collect(now, start);
                 self.watch_locks(now, start, out);
                 self.tend_chunks(now, start);
+                self.watch_quotas(now, start);
             }
         }
     }

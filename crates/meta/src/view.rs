@@ -10,6 +10,7 @@ use crate::lease::{LeaseTable, Offer};
 use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::parts;
+use crate::quotas::Quotas;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
 use crate::tablet::LockedBy;
 use crate::tend::{Health, Surroundings};
@@ -90,6 +91,8 @@ pub(crate) struct View<'a> {
     pub(crate) waits: &'a mut LockTable,
     /// Nodes that are lent with delegated directories, and with which.
     pub(crate) lent: &'a BTreeMap<NodeId, NodeId>,
+    /// What is used of quotas here, and what may be.
+    pub(crate) quotas: &'a mut Quotas,
     pub(crate) ids: &'a mut NodeIdRange,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
@@ -151,6 +154,7 @@ impl<'a> View<'a> {
             delegations: &tablet.delegations,
             waits: &mut tablet.locks,
             lent: &tablet.lent,
+            quotas: &mut tablet.quotas,
             ids,
             context,
             wanted: Vec::new(),
@@ -577,11 +581,22 @@ impl<'a> View<'a> {
 
     /// Asks the tablet of `position`; here the answer is at hand at once.
     pub fn ask(&mut self, position: Position, question: Question) -> Decide<Told> {
+        let asked = question.clone();
+        self.ask_as(position, question, |other| *other == asked)
+    }
+
+    /// The same with an answer to a question that is as good.
+    pub fn ask_as(
+        &mut self,
+        position: Position,
+        question: Question,
+        same: impl Fn(&Question) -> bool,
+    ) -> Decide<Told> {
         if self.tablet.contains(position) {
             return crate::questions::decide(self, &question);
         }
         let questions = &mut self.context.questions;
-        let Some(slot) = questions.iter().find(|slot| slot.position == position && slot.question == question)
+        let Some(slot) = questions.iter().find(|slot| slot.position == position && same(&slot.question))
         else {
             questions.push(QuestionSlot { position, question, sent: false, told: None });
             return Err(Stop::Need);

@@ -11,9 +11,10 @@ use bearing_types::Code;
 /// Decides an item.
 pub(crate) fn decide(view: &mut View, work: &Work) -> Decide<()> {
     match work {
-        Work::MakeDirectory { seat, parent, name, access, acls, born } => {
+        Work::MakeDirectory { seat, parent, name, access, acls, born, quota } => {
             view.require(seat.home)?;
-            let made = NewDirectory { seat: *seat, parent: *parent, name, access: *access, acls };
+            let made =
+                NewDirectory { seat: *seat, parent: *parent, name, access: *access, acls, quota: *quota };
             namespace::make_directory_node(view, made, *born);
             Ok(())
         }

@@ -4,7 +4,7 @@
 //! not know how operations reach a server, so that users of it can be tested on a caller of their own.
 
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
-use bearing_proto::client::{Handle, StatfsView};
+use bearing_proto::client::{Handle, QuotaView, StatfsView};
 use bearing_types::{Lock, Outcome};
 
 /// Runs operations and waits for their answers. Shared by all threads.
@@ -78,6 +78,14 @@ pub trait Caller: Send + Sync {
         match self.call(operation)? {
             Answer::Lock(lock) => Ok(lock),
             other => unexpected("a lock", &other),
+        }
+    }
+
+    /// Asks for the quota that counts a node.
+    fn quota(&self, node: Handle) -> Outcome<Option<QuotaView>> {
+        match self.call(Operation::Quota { node })? {
+            Answer::Quota(quota) => Ok(quota),
+            other => unexpected("a quota", &other),
         }
     }
 

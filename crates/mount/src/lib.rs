@@ -21,8 +21,8 @@ pub use bearing_client::{
     SeekTarget,
 };
 pub use bearing_proto::client::{
-    AttributeChange, CheckDepth, ChunkFate, ChunkRef, ChunkReport, Extent, Handle, NewNode, RenameMode,
-    ReplicaState, StatfsView, TimeChange, XattrChange, XattrMode,
+    AttributeChange, CheckDepth, ChunkFate, ChunkRef, ChunkReport, Extent, Handle, NewNode, QuotaView,
+    RenameMode, ReplicaState, StatfsView, TimeChange, XattrChange, XattrMode,
 };
 pub use bearing_proto::keys::Key;
 pub use caller::{Caller, into_found};

@@ -412,6 +412,8 @@ impl State {
                 return Ok(Answer::Named(parent, name.unwrap_or_default().to_vec()));
             }
             Operation::Extents { .. } | Operation::Chunks { .. } => return Err(Code::Unsupported),
+            Operation::Quota { .. } => return Ok(Answer::Quota(None)),
+            Operation::SetQuota { .. } => return Err(Code::Unsupported),
             Operation::Xattr { .. } => return Err(Code::NoData),
             Operation::Xattrs { .. } => return Ok(Answer::Xattr(Vec::new())),
             Operation::SetXattr { .. } => return Err(Code::Unsupported),

@@ -7,8 +7,10 @@ use crate::caller::Caller;
 pub use crate::path::{LastLink, PathError, Reason};
 use crate::path::{Walker, trim_slashes};
 use bearing_client::{Found, Listed, OpenFile, Operation, SeekTarget};
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, XattrChange};
-use bearing_types::{Code, Cookie, Credentials, FileType, Mode, Outcome, XattrName};
+use bearing_proto::client::{
+    AttributeChange, Handle, NewNode, QuotaView, RenameMode, StatfsView, XattrChange,
+};
+use bearing_types::{Amount, Code, Cookie, Credentials, FileType, Mode, Outcome, XattrName};
 use std::sync::Arc;
 use std::vec;
 
@@ -59,6 +61,18 @@ impl Session {
     /// What runs the operations.
     pub fn caller(&self) -> &Arc<dyn Caller> {
         &self.caller
+    }
+
+    /// The quota that counts what is at a path, if one does.
+    pub fn quota(&self, path: &[u8]) -> Result<Option<QuotaView>, PathError> {
+        let node = self.find(path, LastLink::Follow)?.node;
+        at("read the quota of", path, self.caller.quota(node))
+    }
+
+    /// Limits what a directory may hold with all below it.
+    pub fn set_quota(&self, path: &[u8], limit: Amount) -> Result<(), PathError> {
+        let (directory, who) = (self.find(path, LastLink::Follow)?.node, self.who.clone());
+        at("set the quota of", path, self.caller.done(Operation::SetQuota { directory, who, limit }))
     }
 
     /// Whose view it is.

@@ -5,9 +5,9 @@ use crate::grant::{Capability, DataRight, Grant, WriteToken};
 pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
 use bearing_placement::{Assignment, Scheme};
 use bearing_types::{
-    Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, HeldLock,
-    Lock, LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId, Position,
-    Sequence, ServerId, Uid, Version, Wall, XattrName,
+    Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid,
+    HeldLock, Lock, LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId,
+    Position, Sequence, ServerId, Uid, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -382,6 +382,20 @@ pub enum Call {
         /// How sure the answer is to be.
         depth: CheckDepth,
     },
+    /// Limits what a directory may hold with all below it, at its home.
+    SetQuota {
+        /// The directory.
+        directory: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// The limit.
+        limit: Amount,
+    },
+    /// The quota that counts a node, at the node's home.
+    Quota {
+        /// The node.
+        node: Handle,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -636,6 +650,17 @@ pub struct ChunkView {
     pub capability: Capability,
 }
 
+/// A quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaView {
+    /// The directory that has it.
+    pub directory: Handle,
+    /// The limit.
+    pub limit: Amount,
+    /// What is used, a few seconds late.
+    pub used: Amount,
+}
+
 /// Space and entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatfsView {
@@ -710,6 +735,8 @@ pub enum Body {
         /// Where to go on; `None` at the end.
         next: Option<ChunkId>,
     },
+    /// The quota that counts a node, if one does.
+    Quota(Option<QuotaView>),
 }
 
 impl DataRight {
@@ -738,6 +765,7 @@ impl Call {
             | Call::Xattrs { .. }
             | Call::TestLock { .. }
             | Call::Place { .. }
+            | Call::Quota { .. }
             // Who waits is remembered by nobody but the owner of the moment.
             | Call::StopWaiting { .. }
             | Call::Chunks { .. }
@@ -761,7 +789,8 @@ impl Call {
             | Call::MakeHole { .. }
             | Call::SetXattr { .. }
             | Call::Lock { .. }
-            | Call::Unlock { .. } => true,
+            | Call::Unlock { .. }
+            | Call::SetQuota { .. } => true,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What servers sign for clients to show to other servers: grants, write tokens, data capabilities.
 
+use crate::client::Handle;
 use crate::keys::{Key, Mac};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, AclHash, ChunkId, Epoch, FilesystemId, NameKey, NodeId, QuotaId, SessionId, Version, Wall,
+    Access, AclHash, ChunkId, Epoch, FilesystemId, NameKey, NodeId, SessionId, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,7 @@ pub struct GrantBody {
     /// The hash of its access control list.
     pub acl: AclHash,
     /// The directory whose quota counts its entries.
-    pub quota: QuotaId,
+    pub quota: Option<Handle>,
     /// The end of its life, by the giver's wall clock.
     pub expires: Wall,
 }

@@ -1,10 +1,10 @@
 //! Between metadata servers: parts of transactions, queued items, questions, and the hand-over of tablets.
 
-use crate::client::{ChunkRef, Extent, Handle, NodeView};
+use crate::client::{ChunkRef, Extent, Handle, NodeView, QuotaView};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, AclHash, Acls, Block, ChunkId, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name, NameHash,
-    NodeId, Position, SessionId, TransactionId, Uid, Version, Wall,
+    Access, AclHash, Acls, Amount, Block, ChunkId, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name,
+    NameHash, NodeId, Position, SessionId, TransactionId, Uid, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -149,6 +149,8 @@ pub enum Work {
         acls: Box<Acls>,
         /// When.
         born: Wall,
+        /// The quota that counts what is in it.
+        quota: Option<Handle>,
     },
     /// A name of the node is gone.
     DropLink {
@@ -214,6 +216,8 @@ pub enum Part {
         node: Handle,
         /// When.
         changed: Wall,
+        /// The quota that counts the new name: the node has to be of the same.
+        quota: Option<Handle>,
     },
     /// rmdir, at the directory's home: no new fragment is listed from now on.
     KillNode {
@@ -231,6 +235,8 @@ pub enum Part {
         node: NodeId,
         /// Its new access version.
         access_version: Version,
+        /// The quota that counts its entries: another one than before only if there are none.
+        quota: Option<Handle>,
     },
     /// Exchange of two names: lets one of them lead to what the other leads to.
     SwapName {
@@ -351,6 +357,22 @@ pub enum Question {
         /// Extents from this file offset on.
         from: u64,
     },
+    /// A tablet tells a quota's home what it uses and wants to use.
+    Share {
+        /// The quota.
+        quota: Handle,
+        /// The tablet's start.
+        tablet: Position,
+        /// What it uses.
+        used: Amount,
+        /// What it wants to use.
+        wanted: Amount,
+    },
+    /// A quota, at its home.
+    Quota {
+        /// The quota.
+        quota: Handle,
+    },
 }
 
 /// An extent that lies in a chunk.
@@ -395,6 +417,10 @@ pub enum Told {
     },
     /// The lists that were asked for.
     Acls(Box<Acls>),
+    /// What the tablet may use of the quota.
+    Share(Amount),
+    /// The quota.
+    Quota(QuotaView),
     /// No such thing.
     Refused(bearing_types::Code),
     /// Ask again a little later.

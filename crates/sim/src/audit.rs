@@ -6,7 +6,7 @@ use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
 use bearing_proto::client::{Handle, NewNode};
-use bearing_types::{Access, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
+use bearing_types::{Access, Amount, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
 use bearing_workload::{
     Check, Event, History, Law, Mutation, Observed, Record, Seen, View, WitnessEvent, compare_tree,
 };
@@ -70,6 +70,15 @@ impl Audit {
     pub fn prepare(&mut self, sim: &mut Sim) -> bool {
         let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return false };
         self.root = Some(root);
+        // All is counted, and nothing refused: what is used has to come out right in the end.
+        if sim.world.rng.chance(1, 3) {
+            let (who, limit) = (Credentials::ROOT, Amount { space: 1 << 40, entries: 1 << 30 });
+            let set = Operation::SetQuota { directory: root.node, who, limit };
+            if self.must(sim, set).is_none() {
+                return false;
+            }
+            sim.world.counts.add("runs with a quota");
+        }
         let Some(shared) = self.make(sim, root.node, "shared") else { return false };
         let mut logs = Vec::new();
         for log in 0..LOGS {

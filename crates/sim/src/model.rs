@@ -339,6 +339,7 @@ impl Model {
                 ));
             }
         }
+        broken.extend(self.check_usage());
         let (first, last) = (Key::Locks(NodeId(0)), Key::Locks(NodeId(u64::MAX)));
         for stored in self.stored.values() {
             for (key, _) in stored.range(first.encode()..=last.encode()) {
@@ -359,6 +360,40 @@ impl Model {
                         format!("{node} has no extended attributes, but number {number} is left in {block}");
                     broken.push((Promise::Settled, what));
                 }
+            }
+        }
+        broken
+    }
+
+    /// What tablets say is used of quotas is what lies in them.
+    fn check_usage(&self) -> Vec<Broken> {
+        let mut broken = Vec::new();
+        for (block, stored) in &self.stored {
+            let (mut lies, mut says) = (BTreeMap::new(), BTreeMap::new());
+            for (key, value) in stored {
+                match (Key::decode(key), Record::decode(value)) {
+                    (Some(Key::Node(_)), Ok(Record::Node(node))) if !node.attributes.is_directory() => {
+                        let Some(quota) = node.quota else { continue };
+                        let lies: &mut (u64, u64) = lies.entry(quota.node).or_default();
+                        lies.0 += node.attributes.space;
+                    }
+                    (Some(Key::Fragment(_)), Ok(Record::Fragment(fragment))) => {
+                        let Some(quota) = fragment.quota else { continue };
+                        lies.entry(quota.node).or_default().1 += fragment.entries;
+                    }
+                    (Some(Key::Usage(quota)), Ok(Record::Usage(usage))) => {
+                        says.insert(quota, (usage.used.space, usage.used.entries));
+                    }
+                    _ => {}
+                }
+            }
+            lies.retain(|_, used| *used != (0, 0));
+            says.retain(|_, used| *used != (0, 0));
+            if lies != says {
+                broken.push((
+                    Promise::Settled,
+                    format!("{block} says that {says:?} is used of quotas, but it is {lies:?}"),
+                ));
             }
         }
         broken

@@ -152,6 +152,7 @@ fn seen_of(query: Option<&Query>, answer: &Answer) -> Seen {
         | Answer::Place(_)
         | Answer::Lock(_)
         | Answer::Named(..)
+        | Answer::Quota(_)
         | Answer::Statfs(_)
         | Answer::Extents { .. }
         | Answer::Chunks { .. } => Seen::Done,

@@ -45,8 +45,6 @@ id!(/// A chunk: a checksummed append-only log on R data servers.
     ChunkId(u64), "k");
 id!(/// A node's change counter: it grows with every change of attributes or content.
     Version(u64), "v");
-id!(/// The directory whose quota counts an entry. 0 when no quota applies.
-    QuotaId(u64), "q");
 id!(/// The hash of a directory's access control list. 0 when it has none.
     AclHash(u64), "a");
 

@@ -9,6 +9,7 @@ mod code;
 mod id;
 mod lock;
 mod name;
+mod quota;
 mod ring;
 mod time;
 mod xattr;
@@ -17,11 +18,12 @@ pub use acl::{Acl, Acls, Named, Rights};
 pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, Uid};
 pub use code::{Code, Outcome};
 pub use id::{
-    AclHash, ChunkId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange, QuotaId,
-    Sequence, ServerId, SessionId, TransactionId, Version,
+    AclHash, ChunkId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange, Sequence,
+    ServerId, SessionId, TransactionId, Version,
 };
 pub use lock::{FileLocks, HeldLock, LOCKS_PER_FILE_MAX, Lock, LockMode, LockOwner, LockRange, LockSpace};
 pub use name::{Cookie, Name, NameHash, NameKey};
+pub use quota::Amount;
 pub use ring::{Arc, Block, Position};
 pub use time::{Mono, Now, Wall};
 pub use xattr::{XattrName, XattrSpace, xattr_list};

@@ -3,6 +3,7 @@
 mod access;
 mod change;
 mod progress;
+pub mod quota;
 mod show;
 mod transfer;
 mod trash;
@@ -64,6 +65,7 @@ fn carry_out(session: &Session, command: &FsCommand, as_json: bool) -> Result<()
         FsCommand::Get { source, target, recursive } => {
             transfer::get(session, source, target, depth(recursive), as_json)
         }
+        FsCommand::Quota { command } => quota::run(session, command, as_json),
         FsCommand::Trash { command } => trash::run(session, command, as_json),
         FsCommand::Cat { paths } => transfer::cat(session, paths),
     }

@@ -10,6 +10,7 @@ mod inspect;
 mod link;
 mod list;
 mod lookup;
+mod quota;
 pub(crate) mod rename;
 mod statfs;
 mod unlink;

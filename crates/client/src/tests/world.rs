@@ -230,7 +230,7 @@ pub fn directory_view(seat: Seat, lease: u32) -> DirectoryView {
         access: attributes.access(),
         access_version: Version(0),
         acl: AclHash(0),
-        quota: QuotaId(0),
+        quota: None,
         expires: Wall(i64::MAX),
     };
     DirectoryView {

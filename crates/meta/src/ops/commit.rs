@@ -4,13 +4,14 @@
 use crate::extents::{self, Freed, SCAN_MAX};
 use crate::namespace;
 use crate::ops::set_attributes::FILE_BYTES_MAX;
+use crate::quotas;
 use crate::record::{ExtentRecord, NodeContent, NodeRecord};
 use crate::tend;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::grant::WriteToken;
-use bearing_types::{Code, Wall};
+use bearing_types::{Amount, Code, Wall};
 use std::collections::BTreeMap;
 
 pub(super) fn decide(
@@ -65,6 +66,8 @@ pub(super) fn put(
     extents::write_difference(view, handle.node, &before, &after);
 
     let added: u64 = written.iter().map(|extent| u64::from(extent.length)).sum();
+    let growth = added.saturating_sub(freed.bytes());
+    quotas::admit(view, record.quota, Amount { space: growth, entries: 0 })?;
     let attributes = &mut record.attributes;
     attributes.space = (attributes.space + added).saturating_sub(freed.bytes());
     attributes.size = attributes.size.max(size_min).max(end);

@@ -1,11 +1,12 @@
 //! A new file, symbolic link or special file: name, node and count in one batch on one tablet.
 
 use crate::namespace;
+use crate::quotas;
 use crate::record::{NameEntry, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};
 use bearing_proto::grant::{Grant, GrantBody, WriteToken};
-use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission};
+use bearing_types::{Access, Amount, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission};
 
 /// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -50,6 +51,7 @@ pub(super) fn make(
     };
     let fragment = namespace::fragment_for_insert(view, grant)?;
 
+    quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
     let acls = view.acls(grant)?;
     let id = view.new_id()?;
     let (mode, acls) = namespace::inherit(&acls, new.mode, new.file_type);
@@ -57,7 +59,14 @@ pub(super) fn make(
     let mut attributes = namespace::new_attributes(view, new.file_type, access);
     attributes.device = new.device;
     attributes.size = new.target.len() as u64;
-    let node = NodeRecord { home: position, attributes, content, xattrs: false, acls: Box::new(acls) };
+    let node = NodeRecord {
+        home: position,
+        attributes,
+        content,
+        xattrs: false,
+        acls: Box::new(acls),
+        quota: grant.quota,
+    };
     let entry = NameEntry { name: name.clone(), node: node.handle(id), file_type: new.file_type };
     view.put_node(id, node);
     namespace::insert(view, vacancy, entry.clone());

@@ -44,8 +44,8 @@ fn may_be_lent(view: &View, node: NodeId, record: &NodeRecord, session: SessionI
     let elsewhere = directory.fragments.iter().any(|block| !view.tablet.covers(*block));
     // Two who take turns get nothing: it would come and go with every change.
     let resting = !view.leases.may_delegate(node, session, view.now.mono);
-    // Who holds it decides alone, and knows permission bits only.
-    let listed = !record.acls.is_empty();
+    // Who holds it decides alone, and knows permission bits only, and nothing of quotas.
+    let listed = !record.acls.is_empty() || record.quota.is_some();
     !elsewhere && !resting && !listed && view.tablet.covers(directory.seat.name_block)
 }
 

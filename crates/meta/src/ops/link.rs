@@ -1,12 +1,13 @@
 //! A further name for a node. Two-phase: the name may exist, and the node may refuse.
 
 use crate::namespace;
+use crate::quotas;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseKey};
 use bearing_proto::grant::Grant;
 use bearing_proto::peer::{Part, Promise};
-use bearing_types::{Code, Credentials, Name, NameHash, Permission};
+use bearing_types::{Amount, Code, Credentials, Name, NameHash, Permission};
 
 pub(crate) fn decide(
     view: &mut View,
@@ -24,8 +25,9 @@ pub(crate) fn decide(
         Err(vacancy) => vacancy,
     };
     let fragment = namespace::fragment_for_insert(view, &grant)?;
-    let changed = view.time();
-    let Promise::Linked(linked) = view.part(node.home, Part::AddLink { node, changed })? else {
+    quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
+    let (changed, quota) = (view.time(), grant.quota);
+    let Promise::Linked(linked) = view.part(node.home, Part::AddLink { node, changed, quota })? else {
         return Err(Stop::Refuse(Code::Io));
     };
     let file_type = linked.attributes.file_type;

@@ -2,12 +2,13 @@
 
 use crate::namespace::{self, NewDirectory};
 use crate::ops::create::group_of_new;
+use crate::quotas;
 use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::Work;
-use bearing_types::{Access, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
+use bearing_types::{Access, Amount, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
 
 pub(crate) fn decide(
     view: &mut View,
@@ -54,6 +55,7 @@ pub(super) fn make(
     };
     let fragment = namespace::fragment_for_insert(view, grant)?;
 
+    quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
     let acls = view.acls(grant)?;
     let id = view.new_id()?;
     let seat = grant.seat.child(id, hash);
@@ -67,11 +69,12 @@ pub(super) fn make(
     namespace::count(view, parent.node, fragment, 1, 1);
     let born = view.time();
     if view.tablet.contains(seat.home) {
-        let new = NewDirectory { seat, parent, name, access, acls: &acls };
+        let new = NewDirectory { seat, parent, name, access, acls: &acls, quota: grant.quota };
         namespace::make_directory_node(view, new, born);
     } else {
         let acls = Box::new(acls);
-        let work = Work::MakeDirectory { seat, parent, name: name.clone(), access, acls, born };
+        let work =
+            Work::MakeDirectory { seat, parent, name: name.clone(), access, acls, born, quota: grant.quota };
         view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
     }
     Ok((entry, access))

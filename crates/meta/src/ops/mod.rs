@@ -16,6 +16,7 @@ mod lookup;
 mod make_directory;
 mod make_hole;
 mod open;
+mod quota;
 mod release;
 mod remove_directory;
 mod rename;
@@ -80,6 +81,8 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Unlock { node, owner, space, range } => lock::give_back(view, *node, *owner, *space, *range),
         Call::TestLock { node, lock } => lock::test(view, *node, *lock),
         Call::StopWaiting { node, wait } => lock::stop_waiting(view, *node, *wait),
+        Call::SetQuota { directory, who, limit } => quota::set(view, *directory, who, *limit),
+        Call::Quota { node } => quota::show(view, *node),
         Call::Place { directory } => directory::place(view, *directory),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
         Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),

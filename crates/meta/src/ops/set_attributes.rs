@@ -93,10 +93,11 @@ pub(super) fn conclude(
 /// Whoever changes entries of a directory shows a grant with its mode, owner and group. With these the grant's version changes, here and in every
 /// fragment at once: so no change is decided by what was true before, be its request delayed, copied, or left behind by a client that died.
 fn age_grants(view: &mut View, handle: Handle, record: &mut NodeRecord) -> Decide<()> {
+    let quota = record.quota;
     let NodeContent::Directory(directory) = &mut record.content else { return Ok(()) };
     directory.access_version = directory.access_version.next();
     for block in &directory.fragments {
-        let part = Part::AgeGrants { node: handle.node, access_version: directory.access_version };
+        let part = Part::AgeGrants { node: handle.node, access_version: directory.access_version, quota };
         view.part(block.start(), part)?;
     }
     view.changes(LeaseKey::Access(handle.node));

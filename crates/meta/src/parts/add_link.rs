@@ -10,13 +10,21 @@ use bearing_types::{Code, Wall};
 /// As many names as ext4 would allow a file to have.
 const LINKS_MAX: u32 = 65_000;
 
-pub(super) fn decide(view: &mut View, handle: Handle, changed: Wall) -> Decide<Promise> {
+pub(super) fn decide(
+    view: &mut View,
+    handle: Handle,
+    changed: Wall,
+    quota: Option<Handle>,
+) -> Decide<Promise> {
     let mut record = match view.node_at(handle) {
         Err(Stop::Refuse(Code::Stale)) => return Err(Stop::Refuse(Code::NotFound)),
         other => other?,
     };
     if record.attributes.is_directory() {
         return Err(Stop::Refuse(Code::NotPermitted));
+    }
+    if record.quota != quota {
+        return Err(Stop::Refuse(Code::CrossDevice));
     }
     // An unlinked file that is still open does not come back.
     if record.attributes.links == 0 {

@@ -17,6 +17,9 @@ pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Promise> {
     view.lock(Key::Node(handle.node))?;
     xattrs::remove_all(view, handle.node, &mut record)?;
     view.delete(Key::Node(handle.node));
+    if record.quota == Some(handle) {
+        view.delete(Key::Quota(handle.node));
+    }
     view.changes(LeaseKey::Access(handle.node));
     view.changes(LeaseKey::Content(handle.node));
     Ok(Promise::Fragments(fragments))

@@ -24,13 +24,15 @@ pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
             set_parent::decide(view, *node, *parent, name, who, *changed)
         }
         Part::MoveToken => move_token::decide(view),
-        Part::AddLink { node, changed } => add_link::decide(view, *node, *changed),
+        Part::AddLink { node, changed, quota } => add_link::decide(view, *node, *changed, *quota),
         Part::KillNode { node } => kill_node::decide(view, *node),
         Part::KillFragment { node } => kill_fragment::decide(view, *node),
         Part::SwapName { directory, hash, name, node, file_type, remover, access_version, changed: _ } => {
             let entry = NameEntry { name: name.clone(), node: *node, file_type: *file_type };
             swap_name::decide(view, *directory, *hash, entry, remover, *access_version)
         }
-        Part::AgeGrants { node, access_version } => age_grants::decide(view, *node, *access_version),
+        Part::AgeGrants { node, access_version, quota } => {
+            age_grants::decide(view, *node, *access_version, *quota)
+        }
     }
 }

@@ -12,7 +12,7 @@ use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::keys::{Key, session_secret};
 use bearing_types::{
     AclHash, Attributes, Block, Epoch, FileType, FilesystemId, Gid, MapVersion, Mode, Name, NameKey, NodeId,
-    Position, QuotaId, ServerId, SessionId, Uid, Version, Wall,
+    Position, ServerId, SessionId, Uid, Version, Wall,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -303,7 +303,7 @@ fn root(session: SessionId) -> DirectoryView {
         access: view.attributes.access(),
         access_version: bearing_types::Version(0),
         acl: AclHash(0),
-        quota: QuotaId(0),
+        quota: None,
         expires: Wall(i64::MAX),
     };
     DirectoryView {

@@ -1,0 +1,31 @@
+//! Quotas: setting one, asking for the one that counts a node.
+
+use super::{home, node_keys, unexpected};
+use crate::hub::{Hub, State};
+use crate::operation::Answer;
+use bearing_proto::client::{Body, Call, Handle};
+use bearing_types::{Amount, Code, Credentials};
+
+impl Hub {
+    pub(crate) async fn set_quota(
+        &self,
+        directory: Handle,
+        who: &Credentials,
+        limit: Amount,
+    ) -> Result<Answer, Code> {
+        self.leave_to_home(directory.node).await;
+        let call = Call::SetQuota { directory, who: who.clone(), limit };
+        let taken = |state: &mut State, answered| state.take_node_body(answered);
+        self.change(node_keys(directory.node, true), home(directory), call, taken).await??;
+        Ok(Answer::Done)
+    }
+
+    pub(crate) async fn quota(&self, node: Handle) -> Result<Answer, Code> {
+        self.leave_to_home(node.node).await;
+        let answered = self.call(home(node), Call::Quota { node }).await?;
+        self.with(|state| match answered.body {
+            Body::Quota(quota) => Ok(Answer::Quota(quota)),
+            _ => Err(unexpected(state)),
+        })
+    }
+}

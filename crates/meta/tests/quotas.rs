@@ -1,0 +1,234 @@
+//! Quotas: what counts, where it stops, what is used beyond the limit at most.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_placement::Scheme;
+use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode, QuotaView};
+use bearing_proto::grant::{Grant, WriteToken};
+use bearing_types::{Amount, Code, Credentials, FileType, Gid, Mode, Position, Uid, Wall};
+use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use std::time::Duration;
+
+/// The tablets of the cluster.
+const TABLETS: u64 = 8;
+/// What is written at once.
+const PIECE: u32 = 1 << 19;
+
+fn limit(space: u64, entries: u64) -> Amount {
+    Amount { space, entries }
+}
+
+fn set(cluster: &mut Cluster, directory: Handle, amount: Amount) -> Result<(), Code> {
+    let call = Call::SetQuota { directory, who: root_user(), limit: amount };
+    cluster.call(ALICE, directory.home, call).map(|_| ())
+}
+
+fn shown(cluster: &mut Cluster, node: Handle) -> Option<QuotaView> {
+    // Tablets tell their use within seconds.
+    cluster.pass(Duration::from_secs(5));
+    match cluster.call(ALICE, node.home, Call::Quota { node }).unwrap() {
+        Body::Quota(quota) => quota,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn used(cluster: &mut Cluster, node: Handle) -> Amount {
+    shown(cluster, node).unwrap().used
+}
+
+fn grant(cluster: &mut Cluster, directory: Handle) -> Grant {
+    cluster.directory(ALICE, directory).unwrap().grant
+}
+
+/// A directory with a quota in a cluster of two servers.
+fn with_quota(amount: Amount) -> (Cluster, Handle) {
+    let mut cluster = Cluster::new(2, Scheme::Hash);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    let root = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &root, "q").unwrap();
+    set(&mut cluster, directory, amount).unwrap();
+    (cluster, directory)
+}
+
+fn create_open(cluster: &mut Cluster, grant: &Grant, text: &str) -> (Handle, WriteToken) {
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
+    match cluster.call(ALICE, position(grant, text), call).unwrap() {
+        Body::Entry(entry, Some(token)) => (entry.node, token),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A chunk for what is written.
+fn chunk(cluster: &mut Cluster) -> ChunkRef {
+    // Until data servers are known.
+    cluster.pass(Duration::from_secs(2));
+    match cluster.call(ALICE, Position(77), Call::OpenChunk { avoid: Vec::new() }).unwrap() {
+        Body::Chunk(view) => view.chunk,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(
+    cluster: &mut Cluster,
+    (node, token): (Handle, WriteToken),
+    chunk: ChunkRef,
+    offset: u64,
+) -> Result<(), Code> {
+    let extents = vec![Extent { file_offset: offset, length: PIECE, chunk, frame: offset, skip: 0 }];
+    let (size_min, modified, mode) = (0, Wall(0), CommitMode::Put);
+    cluster
+        .call(ALICE, node.home, Call::Commit { node, token, extents, size_min, modified, mode })
+        .map(|_| ())
+}
+
+#[test]
+fn names_are_counted_wherever_they_lie_and_refused_beyond_the_limit() {
+    let (mut cluster, directory) = with_quota(limit(u64::MAX, 40));
+    let grant = grant(&mut cluster, directory);
+    let inner = cluster.mkdir(ALICE, &grant, "inner").unwrap();
+    let below = cluster.directory(ALICE, inner).unwrap().grant;
+    let mut made = 1;
+    for file in 0..100 {
+        let into = if file % 2 == 0 { &grant } else { &below };
+        match cluster.create(ALICE, into, &format!("f{file}")) {
+            Ok(_) => made += 1,
+            Err(code) => assert_eq!(code, Code::QuotaExceeded),
+        }
+    }
+    // One share is one entry here.
+    assert!((40 - TABLETS..=40 + TABLETS).contains(&made), "{made}");
+    assert_eq!(used(&mut cluster, inner).entries, made);
+    for file in 0..100 {
+        let from = if file % 2 == 0 { &grant } else { &below };
+        let _ = cluster.unlink(ALICE, from, &format!("f{file}"));
+    }
+    cluster.rmdir(ALICE, &grant, "inner").unwrap();
+    assert_eq!(used(&mut cluster, directory), Amount::ZERO);
+    for file in 0..20 {
+        cluster.create(ALICE, &grant, &format!("again{file}")).unwrap();
+    }
+}
+
+#[test]
+fn space_is_counted_when_it_is_written_and_comes_back() {
+    let (mut cluster, directory) = with_quota(limit(10 << 20, u64::MAX));
+    let grant = grant(&mut cluster, directory);
+    let files: Vec<_> = (0..8).map(|file| create_open(&mut cluster, &grant, &format!("f{file}"))).collect();
+    let chunk = chunk(&mut cluster);
+    let mut written = 0;
+    for turn in 0..4u64 {
+        for file in &files {
+            match write(&mut cluster, *file, chunk, turn * u64::from(PIECE)) {
+                Ok(()) => written += u64::from(PIECE),
+                Err(code) => assert_eq!(code, Code::QuotaExceeded),
+            }
+        }
+    }
+    let share = 256 << 10;
+    assert!(written <= (10 << 20) + TABLETS * share && written >= (10 << 20) - TABLETS * share, "{written}");
+    assert_eq!(used(&mut cluster, files[0].0), limit(written, 8));
+    // What is written over what is there takes no more.
+    write(&mut cluster, files[0], chunk, 0).unwrap();
+    for file in 0..8 {
+        cluster.unlink(ALICE, &grant, &format!("f{file}")).unwrap();
+    }
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(used(&mut cluster, directory), Amount::ZERO);
+}
+
+#[test]
+fn use_is_known_after_restarts_and_a_hand_over() {
+    let (mut cluster, directory) = with_quota(limit(u64::MAX, 30));
+    let grant = grant(&mut cluster, directory);
+    let mut made = 0;
+    for file in 0..20 {
+        made += u64::from(cluster.create(ALICE, &grant, &format!("f{file}")).is_ok());
+    }
+    let servers: Vec<_> = cluster.hosts.keys().copied().collect();
+    servers.iter().for_each(|server| cluster.restart(*server));
+    let (owner, block, _) = cluster.owner(directory.home);
+    let other = *servers.iter().find(|id| **id != owner).unwrap();
+    cluster.send(owner, bearing_meta::Event::HandOver(block, other));
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(used(&mut cluster, directory).entries, made);
+    for file in 20..80 {
+        made += u64::from(cluster.create(ALICE, &grant, &format!("f{file}")).is_ok());
+    }
+    assert!((30 - TABLETS..=30 + TABLETS).contains(&made), "{made}");
+    assert_eq!(used(&mut cluster, directory).entries, made);
+}
+
+#[test]
+fn nothing_moves_and_no_name_leads_from_one_quota_to_another() {
+    let (mut cluster, directory) = with_quota(limit(u64::MAX, 100));
+    let (root, inside) = (cluster.root(ALICE).grant, grant(&mut cluster, directory));
+    let file = cluster.create(ALICE, &inside, "a").unwrap();
+    let foreign = cluster.create(ALICE, &root, "b").unwrap();
+    assert_eq!(cluster.rename(ALICE, (&inside, "a"), (&root, "c")), Err(Code::CrossDevice));
+    assert_eq!(cluster.rename(ALICE, (&root, "b"), (&inside, "c")), Err(Code::CrossDevice));
+    assert_eq!(cluster.link(ALICE, file, &root, "c"), Err(Code::CrossDevice));
+    assert_eq!(cluster.link(ALICE, foreign, &inside, "c"), Err(Code::CrossDevice));
+    cluster.link(ALICE, file, &inside, "c").unwrap();
+    cluster.rename(ALICE, (&inside, "a"), (&inside, "d")).unwrap();
+    assert_eq!(used(&mut cluster, directory).entries, 2);
+    assert_eq!(shown(&mut cluster, foreign), None);
+    // The directory itself is a name outside.
+    cluster.rename(ALICE, (&root, "q"), (&root, "moved")).unwrap();
+    assert_eq!(used(&mut cluster, directory).entries, 2);
+}
+
+#[test]
+fn a_first_limit_wants_an_empty_directory_and_every_limit_wants_root() {
+    let (mut cluster, directory) = with_quota(limit(u64::MAX, 2));
+    let (root, inside) = (cluster.root(ALICE).grant, grant(&mut cluster, directory));
+    let full = cluster.mkdir(ALICE, &root, "full").unwrap();
+    let of_full = cluster.directory(ALICE, full).unwrap().grant;
+    cluster.create(ALICE, &of_full, "x").unwrap();
+    assert_eq!(set(&mut cluster, full, limit(1, 1)), Err(Code::NotEmpty));
+    let who = Credentials { uid: Uid(1000), gid: Gid(1000), groups: Vec::new() };
+    let call = Call::SetQuota { directory: full, who, limit: limit(1, 1) };
+    assert_eq!(cluster.call(ALICE, full.home, call).map(|_| ()), Err(Code::NotPermitted));
+    let refused: Vec<_> =
+        (0..8).map(|at| cluster.create(ALICE, &inside, &format!("{at}")).is_err()).collect();
+    assert!(refused.contains(&true));
+    // Another limit counts at once for whoever was refused.
+    set(&mut cluster, directory, Amount::UNLIMITED).unwrap();
+    for at in 0..8 {
+        let _ = cluster.create(ALICE, &inside, &format!("{at}"));
+    }
+    assert_eq!(used(&mut cluster, directory).entries, 8);
+    // A quota within a quota counts for itself.
+    let inner = cluster.mkdir(ALICE, &inside, "inner").unwrap();
+    set(&mut cluster, inner, limit(1 << 30, 1 << 20)).unwrap();
+    let of_inner = cluster.directory(ALICE, inner).unwrap().grant;
+    cluster.create(ALICE, &of_inner, "x").unwrap();
+    assert_eq!((used(&mut cluster, inner).entries, used(&mut cluster, directory).entries), (1, 9));
+}
+
+#[test]
+fn a_grant_from_before_a_quota_makes_nothing_that_is_not_counted() {
+    let mut cluster = Cluster::new(2, Scheme::Hash);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &root, "q").unwrap();
+    let old = grant(&mut cluster, directory);
+    cluster.create(ALICE, &old, "a").unwrap();
+    cluster.unlink(ALICE, &old, "a").unwrap();
+    set(&mut cluster, directory, limit(1 << 30, 1 << 20)).unwrap();
+    assert_eq!(cluster.create(ALICE, &old, "b"), Err(Code::Unauthenticated));
+    let new = grant(&mut cluster, directory);
+    cluster.create(ALICE, &new, "b").unwrap();
+    assert_eq!(used(&mut cluster, directory).entries, 1);
+    cluster.unlink(ALICE, &new, "b").unwrap();
+    cluster.rmdir(ALICE, &root, "q").unwrap();
+}
+
+#[test]
+fn a_directory_with_a_quota_is_not_delegated() {
+    let (mut cluster, directory) = with_quota(limit(1 << 30, 100));
+    let call = Call::Delegate { directory, incarnation: 1 };
+    assert_eq!(cluster.call(ALICE, directory.home, call).map(|_| ()), Err(Code::Unsupported));
+}
