@@ -1,7 +1,7 @@
 //! `cargo xtask bench-tree`: `bearing bench tree` on a local disk, on libfuse's `passthrough_ll` over that disk, and on Bearing over that disk, in turns.
 //!
 //! A ratio is only worth something if both sides met the same machine at the same time: so each repetition visits all three, and the next begins with
-//! another. Passthrough and Bearing are mounted twice, and the drain counts. The example is built from Debian's `libfuse3-dev`. Everything lies under
+//! another. Passthrough and Bearing, without delegated directories and with them, are mounted twice, and the drain counts. The example is built from Debian's `libfuse3-dev`. Everything lies under
 //! `target/bench-tree`; what a run that was cut short left there is cleared away by the next.
 
 use std::fmt::Write as _;
@@ -20,6 +20,9 @@ const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
 /// What ratios are made to.
 const CEILING: &str = "passthrough";
+/// Bearing without delegated directories, and with them: two mounts each of one cluster, each pair in a directory of its own.
+const PLAIN: &str = "bearing";
+const DELEGATED: &str = "bearing-delegated";
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
@@ -129,13 +132,19 @@ fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
         }
     }
     let servers = Servers { metadata: args.metadata, data: args.data, data_copies: args.data_copies };
-    let bearing = stage.start(servers, "")?;
+    let plain = stage.start(servers, "nodelegate")?;
+    let delegated = [stage.mount("delegated-1", "delegate")?, stage.mount("delegated-2", "delegate")?];
+    for name in [PLAIN, DELEGATED] {
+        std::fs::create_dir(plain[0].join(name)).with_context(|| format!("make {name} in the cluster"))?;
+    }
+    let in_own = |points: [PathBuf; 2], name: &str| points.map(|point| point.join(name));
     let twice =
         |name: &str, [path, also]: [PathBuf; 2]| Subject { name: name.to_owned(), path, also: Some(also) };
     Ok(vec![
         Subject { name: "local".to_owned(), path: local, also: None },
         twice(CEILING, points),
-        twice("bearing", bearing),
+        twice(PLAIN, in_own(plain, PLAIN)),
+        twice(DELEGATED, in_own(delegated, DELEGATED)),
     ])
 }
 
@@ -194,7 +203,8 @@ fn heading(text: &str, args: &BenchTreeArgs) -> String {
         writeln!(head, "{line}").expect("a string takes everything");
     }
     head += "# subjects: local: the disk itself (no second mount, so no drain); passthrough: libfuse's passthrough_ll, timeout=1, over that disk; \
-             bearing: all daemons and the mounts on this machine, over that disk; each repetition begins with another\n\
+             bearing: all daemons and the mounts on this machine, over that disk, without delegation; bearing-delegated: the same cluster, mounted with -o delegate; \
+             each repetition begins with another\n\
              # drain: passthrough and bearing are mounted twice; a phase that changes something ends when all of it is seen through the second mount\n";
     head
 }

@@ -52,14 +52,17 @@ impl Stage {
         up.args(count("--metadata", servers.metadata)).args(count("--data", servers.data));
         up.args(count("--data-copies", servers.data_copies));
         ran(&mut up)?;
-        let points = [self.make("bearing-1")?, self.make("bearing-2")?];
-        for point in &points {
-            let mut mount = Command::new(&self.program);
-            // Logs of mounts go to the directory for temporary files.
-            mount.env("TMPDIR", &self.directory).arg("mount").arg(&cluster).arg(point);
-            ran(mount.args(["--options", options]))?;
-        }
-        Ok(points)
+        Ok([self.mount("bearing-1", options)?, self.mount("bearing-2", options)?])
+    }
+
+    /// Mounts the cluster once more.
+    pub fn mount(&self, name: &str, options: &str) -> Result<PathBuf> {
+        let point = self.make(name)?;
+        let mut mount = Command::new(&self.program);
+        // Logs of mounts go to the directory for temporary files.
+        mount.env("TMPDIR", &self.directory).arg("mount").arg(self.directory.join("cluster")).arg(&point);
+        ran(mount.args(["--options", options]))?;
+        Ok(point)
     }
 
     fn clear(&self) -> Result<()> {
