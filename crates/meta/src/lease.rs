@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
+/// Keys in one recall: it has to fit a datagram.
+const RECALL_KEYS_MAX: usize = 1024;
+
 /// Ends of leases are rounded up to such steps, so that what ends together is found together.
 const TICK: Duration = Duration::from_millis(50);
 /// A key that has leases is looked at no more often than this, to see which have ended.
@@ -247,9 +250,8 @@ impl LeaseTable {
                 self.entry(*key, expires).quiet_until = Some(expires);
             }
             keys.retain(|key| !self.is_recalled_from(session, *key));
-            if !keys.is_empty() {
-                wishes.push(self.begin(session, keys, expires));
-            }
+            let parts = keys.chunks(RECALL_KEYS_MAX).map(<[LeaseKey]>::to_vec).collect::<Vec<_>>();
+            wishes.extend(parts.into_iter().map(|keys| self.begin(session, keys, expires)));
         }
         wishes
     }
@@ -439,6 +441,22 @@ mod tests {
             Offer::Tracked(LeaseMs(300)),
             "by its own use, not by others'"
         );
+    }
+
+    #[test]
+    fn many_keys_are_recalled_in_messages_that_fit_a_datagram() {
+        let (mut table, config) = table();
+        let keys: Vec<LeaseKey> = (0..5000).map(|node| LeaseKey::File(NodeId(node))).collect();
+        for key in &keys {
+            table.give(*key, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        }
+        let holders = table.holders(&keys, Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        assert_eq!(wishes.iter().map(|wish| wish.keys.len()).collect::<Vec<_>>(), [1024, 1024, 1024, 1024, 904]);
+        for wish in wishes {
+            assert!(table.recalled(A, wish.number, Mono(2), &config).is_some());
+        }
+        assert!(table.holders(&keys, Some(B), Mono(3)).is_empty());
     }
 
     #[test]
