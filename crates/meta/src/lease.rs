@@ -452,7 +452,10 @@ mod tests {
         }
         let holders = table.holders(&keys, Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
-        assert_eq!(wishes.iter().map(|wish| wish.keys.len()).collect::<Vec<_>>(), [1024, 1024, 1024, 1024, 904]);
+        assert_eq!(
+            wishes.iter().map(|wish| wish.keys.len()).collect::<Vec<_>>(),
+            [1024, 1024, 1024, 1024, 904]
+        );
         for wish in wishes {
             assert!(table.recalled(A, wish.number, Mono(2), &config).is_some());
         }

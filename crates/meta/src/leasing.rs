@@ -43,6 +43,26 @@ impl MetaServer {
         untracked
     }
 
+    /// Whether sessions are asked what they have open, and will have answered in a moment.
+    pub(crate) fn asks_who_has_open(
+        &mut self,
+        now: Now,
+        start: Position,
+        doubtful: &[(SessionId, NodeId)],
+        out: &mut Vec<Command>,
+    ) -> bool {
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|_| !doubtful.is_empty()) else {
+            return false;
+        };
+        let mut asked = false;
+        for (session, node) in doubtful {
+            asked |= tablet.opens.ask_now(*session, *node, now.mono, &self.config);
+        }
+        let surveys = tablet.opens.due(now.mono, &self.config);
+        self.send_surveys(start, surveys, out);
+        asked
+    }
+
     /// Notes what goes out with the reply.
     pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) {
         let (JobWork::Request(session, request), Some(tablet)) =

@@ -13,6 +13,10 @@ use crate::config::Config;
 use bearing_types::{Mono, NodeId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
+use std::time::Duration;
+
+/// A session that was asked longer ago is silent.
+const SOON: Duration = Duration::from_millis(50);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -222,6 +226,26 @@ impl OpenTable {
     }
 
     // --- asking ---
+
+    /// Somebody would like to know at once whether a session has a file open; no lease lets it be opened unasked any more. Whether an answer can be expected
+    /// soon: it has not said "open", and is not silent.
+    pub fn ask_now(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) -> bool {
+        let Some(opener) = self.sessions.get(&session) else { return false };
+        let asked_for = |survey: &SurveyState| now.after(config.survey_again).since(survey.again);
+        let silent = opener.survey.as_ref().is_some_and(|survey| asked_for(survey) > SOON);
+        let unsaid = opener.files.get(&node).filter(|given| given.said != Said::Open);
+        let Some(given) = unsaid.filter(|_| !silent) else { return false };
+        if given.survey.is_none() && given.ask_at > now {
+            let said = given.said;
+            self.change(session, |opener| {
+                if let Some(given) = opener.files.get_mut(&node) {
+                    given.not_before = now;
+                }
+                opener.ask_again(node, now, said);
+            });
+        }
+        true
+    }
 
     /// Surveys to send now: one at a time to each session, again and again until it answers.
     pub fn due(&mut self, now: Mono, config: &Config) -> Vec<SurveyWish> {

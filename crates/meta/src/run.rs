@@ -53,6 +53,7 @@ pub(crate) struct Effects {
     drafts: Vec<Draft>,
     changed: Vec<LeaseKey>,
     reserved: Vec<LeaseKey>,
+    doubtful: Vec<(SessionId, NodeId)>,
     pub given: Vec<(LeaseKey, Offer)>,
     pub handed: Vec<NodeId>,
     read_index: LogIndex,
@@ -114,6 +115,7 @@ impl MetaServer {
             drafts: view.drafts,
             changed: view.changed,
             reserved: view.reserved,
+            doubtful: view.doubtful,
             given: view.given,
             handed: view.handed,
             read_index: view.read_index,
@@ -312,6 +314,9 @@ impl MetaServer {
             if self.config.mutant == Some(crate::mutant::Mutant::RecallWhileHolding) {
                 return self.wait_for_recall(job, effects.batch.into_keys());
             }
+            return self.postpone(job, out);
+        }
+        if self.asks_who_has_open(now, job.tablet, &effects.doubtful, out) {
             return self.postpone(job, out);
         }
         self.answer(now, job, decided, effects, true, out);

@@ -107,6 +107,8 @@ pub(crate) struct View<'a> {
     pub(crate) changed: Vec<LeaseKey>,
     /// Leases that nobody but the one who asks may have.
     pub(crate) reserved: Vec<LeaseKey>,
+    /// Sessions that may have files open, of which it would be good to know whether they do.
+    pub(crate) doubtful: Vec<(SessionId, NodeId)>,
     /// Whether the operation said that it changes nothing.
     pub(crate) nothing: bool,
     /// Leases that go out with the reply.
@@ -163,6 +165,7 @@ impl<'a> View<'a> {
             drafts: Vec::new(),
             changed: Vec::new(),
             reserved: Vec::new(),
+            doubtful: Vec::new(),
             nothing: false,
             given: Vec::new(),
             handed: Vec::new(),

@@ -209,6 +209,25 @@ fn a_file_that_somebody_else_has_open_is_not_lent_with_its_directory() {
 }
 
 #[test]
+fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
+    let (mut cluster, directory) = with_directory();
+    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    let node = cluster.create(ALICE, &grant, "closed").unwrap();
+    let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+    cluster.call(BOB, node.home, call).unwrap();
+    // The lease is over; by itself the server would ask half a second later.
+    cluster.pass(Duration::from_millis(700));
+    assert!(cluster.surveys.is_empty());
+    let call = Call::Delegate { directory, incarnation: 1 };
+    assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
+    assert!(cluster.surveys.iter().any(|(session, survey)| *session == BOB && survey.nodes == [node.node]));
+    // Bob is silent: nobody waits for him for long, and his file is not lent.
+    cluster.pass(Duration::from_millis(60));
+    let entries = delegate(&mut cluster, ALICE, directory).directories.remove(0).entries;
+    assert_eq!(entries[0].lent, None);
+}
+
+#[test]
 fn a_node_is_lent_also_after_its_server_restarted() {
     let (mut cluster, directory) = with_directory();
     let grant = cluster.directory(ALICE, directory).unwrap().grant;

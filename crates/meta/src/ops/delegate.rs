@@ -154,8 +154,11 @@ fn lent_node(view: &mut View, session: SessionId, node: Handle) -> Option<LentNo
     }
     // Whoever only may have it open says that it has not when it is asked for its lease.
     view.reserves(LeaseKey::File(node.node));
-    let shared = view.openers(node.node).iter().any(|opener| *opener != session);
-    (!shared).then(|| LentNode { attributes: record.attributes, extended: record.is_extended() })
+    let others: Vec<SessionId> =
+        view.openers(node.node).into_iter().filter(|opener| *opener != session).collect();
+    view.doubtful.extend(others.iter().map(|other| (*other, node.node)));
+    let lent = LentNode { attributes: record.attributes, extended: record.is_extended() };
+    others.is_empty().then_some(lent)
 }
 
 /// How long delegations may be used from now.
