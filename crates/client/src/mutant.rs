@@ -9,7 +9,7 @@ pub enum Mutant {
     AnswerBeforeSteps,
     /// Says that a sync is done while what was decided in delegated directories is still on its way.
     SyncBeforeSteps,
-    /// Forgets what was written to new files, and not sent, when their directory leaves its hands.
+    /// Forgets what was written to a file, and not sent, when the file is recalled or its delegated directory is called back.
     DirtyForgotten,
     /// Commits at a sync what data servers were not asked to keep.
     SyncWithoutData,

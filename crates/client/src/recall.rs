@@ -119,6 +119,9 @@ impl State {
         for node in &open {
             self.files.recalled(*node);
         }
+        if self.config.forgets_dirty() {
+            open.iter().for_each(|node| self.files.forget(*node));
+        }
         if self.config.serves_after_recall() {
             return open;
         }
