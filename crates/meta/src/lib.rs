@@ -15,6 +15,7 @@ mod context;
 mod delegations;
 mod event;
 mod extents;
+mod fetch;
 mod file_extents;
 mod handover;
 mod job;

@@ -2,13 +2,13 @@
 
 use crate::context::PartVote;
 use crate::event::{Command, Note};
+use crate::fetch::QUESTION_BITS;
 use crate::handover::CopiedPart;
 use crate::job::{JobId, JobWork};
 use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::quotas;
 use crate::record::Record;
-use crate::run::QUESTION_BITS;
 use crate::tablet::{Held, LockedBy, Phase};
 use bearing_lookup::Located;
 use bearing_proto::data::DataReply;
