@@ -117,7 +117,7 @@ impl Config {
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),
             delegation_life: Duration::from_secs(10),
-            delegation_quiet: Duration::from_millis(100),
+            delegation_quiet: Duration::from_millis(20),
             delegated_entries_max: 8192,
             ids_lent: 512,
             lease_holders_max: 64,

@@ -19,7 +19,7 @@ const ENTRIES_A_CHANGE: u64 = 128;
 /// A directory that was refused is not asked for so long.
 const REFUSED: Duration = Duration::from_secs(1);
 /// One that was called back is not asked for so long; for twice as long each time that it was called back soon.
-const CALLED_BACK: Duration = Duration::from_millis(100);
+const CALLED_BACK: Duration = Duration::from_millis(20);
 const CALLED_BACK_MAX: Duration = Duration::from_secs(3);
 /// Called back within this time, it was hardly worth asking for.
 const SOON: Duration = Duration::from_secs(1);

@@ -73,14 +73,17 @@ fn read_by(view: &View, change: &Change) -> Vec<Key> {
         | Change::MakeDirectory { directory, name, node, .. }
         | Change::Unlink { directory, name, node, .. } => entry(directory, name, node).to_vec(),
         Change::RemoveDirectory { directory, name, node, .. } => {
-            [&entry(directory, name, node)[..], &[Key::Fragment(*node)]].concat()
+            [&entry(directory, name, node)[..], &[Key::Fragment(*node), Key::Dead(*node)]].concat()
         }
         Change::Rename { source, source_name, target, target_name, moved, replaced, .. } => {
             let replaced = replaced.as_ref().unwrap_or(moved);
             [entry(source, source_name, moved), entry(target, target_name, replaced)].concat()
         }
         Change::SetAttributes { node, .. } | Change::Commit { node, .. } => vec![Key::Node(node.node)],
-        Change::Release { node } => vec![Key::Node(node.node)],
+        Change::Release { node } => {
+            let orphan = view.session.map(|session| Key::Orphan(node.node, session));
+            std::iter::once(Key::Node(node.node)).chain(orphan).collect()
+        }
     }
 }
 
