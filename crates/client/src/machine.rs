@@ -231,7 +231,10 @@ impl Hub {
     }
 
     async fn end(&self) -> Result<Answer, Code> {
+        let told = self.losses_told();
         let synced = self.sync_all().await;
+        // Whoever asks while the session is being closed has not been told by an answer that is yet to come.
+        self.with(|state| state.tell_losses_again(told));
         let closed = self.close_session().await;
         synced.and(closed).map(|()| Answer::Done)
     }

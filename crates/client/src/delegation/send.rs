@@ -89,6 +89,11 @@ impl State {
         self.counters.batches += 1;
     }
 
+    /// Of losses after this number nobody was told yet.
+    pub(crate) fn tell_losses_again(&mut self, told: u64) {
+        self.delegations.losses_told = told;
+    }
+
     fn lose_incarnation(&mut self, tablet: Block, incarnation: u64) {
         if self.delegations.is_current(tablet, incarnation) {
             self.lose_tablet(tablet);
@@ -191,6 +196,11 @@ impl Hub {
             state.delegations.losses_told = state.delegations.losses_told.max(sync.losses);
             Err(Code::Io)
         })
+    }
+
+    /// How many losses somebody was told of.
+    pub(crate) fn losses_told(&self) -> u64 {
+        self.with(|state| state.delegations.losses_told)
     }
 
     /// The same in all tablets.

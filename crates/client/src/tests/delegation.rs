@@ -255,3 +255,18 @@ fn the_end_of_a_lease_is_not_missed_while_a_batch_is_put_off() {
     }
     assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
 }
+
+#[test]
+fn what_was_lost_is_told_to_a_sync_too_while_an_end_that_will_tell_it_is_not_answered_yet() {
+    let mut world = with_root();
+    world.start(make("c"));
+    world.pass(Duration::from_millis(3));
+    world.sent.clear();
+    for _ in 0..200 {
+        world.pass(Duration::from_millis(100));
+    }
+    let end = world.start(Operation::End);
+    assert!(!world.finished.contains_key(&end), "the session is being closed");
+    let sync = world.start(Operation::SyncNames);
+    assert_eq!(world.result(sync), Err(Code::Io));
+}
