@@ -102,14 +102,21 @@ impl Hub {
         self.publish_node(node).await;
     }
 
-    /// A node that was made here is changed by its home from now on: it hears of all that was decided before.
-    pub(crate) async fn publish_node(&self, node: NodeId) {
+    /// A node's home hears of all that was decided of it here. It stays ours, and the kernel is told nothing: so a read may wait for this, whose pages the
+    /// kernel keeps locked until it is answered.
+    pub(crate) async fn catch_up(&self, node: NodeId) {
         // It may be decided of, even removed, while this waits: what is on its way would come to its home behind what the home decides.
         while let Some(tablet) = self.with(|state| state.delegations.tablet_with_steps_of(node)) {
             if self.flush_steps(tablet).await.is_err() {
                 break;
             }
         }
+    }
+
+    /// A node that was made here is changed by its home from now on: it hears of all that was decided before. The kernel forgets the node on the way; so nothing
+    /// may wait for this for which the kernel locks its pages.
+    pub(crate) async fn publish_node(&self, node: NodeId) {
+        self.catch_up(node).await;
         if self.with(|state| state.delegations.is_our_node(node)) {
             self.with(|state| state.publish(node));
             self.expose(node).await;

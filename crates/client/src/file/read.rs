@@ -136,7 +136,7 @@ impl Hub {
         });
         let handle = handle.ok_or(Code::InvalidArgument)?;
         // Of what was decided here its home has to hear before it is asked.
-        self.publish_node(node).await;
+        self.catch_up(node).await;
         let call = Call::Extents { node: handle, offset, count_max };
         let answered = self.call(handle.home, call).await?;
         self.with(|state| match answered.body {
