@@ -514,6 +514,8 @@ pub enum DaemonCommand {
     Data(DaemonFile),
     /// The supervisor of a cluster that was made before.
     Supervise(Supervise),
+    /// Has the kernel give up a mount whose process was killed and cannot end.
+    Guard(Guard),
     /// Not a daemon: fails when the mount is dead.
     Probe {
         /// Where it is mounted
@@ -527,6 +529,22 @@ pub struct DaemonFile {
     /// Its configuration
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+}
+
+/// `daemon guard`.
+#[derive(Args, Debug)]
+pub struct Guard {
+    /// The mount's process
+    #[arg(long)]
+    pub pid: u32,
+    /// When that started, in ticks since boot
+    #[arg(long)]
+    pub started: u64,
+    /// The number of the mount, as in /proc/self/mountinfo
+    #[arg(long)]
+    pub mount: u64,
+    /// Where it is mounted
+    pub point: PathBuf,
 }
 
 /// `daemon supervise`.

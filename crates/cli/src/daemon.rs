@@ -2,7 +2,9 @@
 
 use crate::args::{DaemonCommand, DaemonFile};
 use crate::failure::Hopeless;
+use crate::guard;
 use crate::mounts;
+use crate::process::Process;
 use crate::up::supervise_daemon;
 use anyhow::Result;
 use bearing_meta::RecoverError;
@@ -19,6 +21,10 @@ pub fn run(command: &DaemonCommand) -> Result<()> {
         DaemonCommand::Metadata(file) => run_server(ServerKind::Metadata, file, run_metadata),
         DaemonCommand::Data(file) => run_server(ServerKind::Data, file, run_data),
         DaemonCommand::Supervise(flags) => supervise_daemon(flags),
+        DaemonCommand::Guard(flags) => {
+            let process = Process { pid: flags.pid, started_ticks: flags.started };
+            guard::run(process, flags.mount, &flags.point)
+        }
         DaemonCommand::Probe { point } => mounts::probe(point),
     }
 }

@@ -12,6 +12,7 @@ mod daemon;
 mod down;
 mod failure;
 mod fs;
+mod guard;
 mod mount;
 mod mounts;
 mod names;

@@ -4,6 +4,7 @@ use crate::args;
 use crate::connect;
 use crate::daemon::log_to_stderr;
 use crate::failure::Usage;
+use crate::guard;
 use crate::mounts::{self, Detach, MountState};
 use crate::process::{in_own_session, own_program, wait_until};
 use crate::report::Report;
@@ -56,6 +57,9 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     let mut reported = Ok(());
     mount_blocking(mount.clone(), point, options, |_| {
         unmount_on_signals(mount.clone(), point.to_owned());
+        if let Err(error) = guard::start(point) {
+            tracing::warn!("{error:#}; if this process is killed, programs may wait until umount -f");
+        }
         tracing::info!("mounted at {} ({options})", point.display());
         reported = report(Phase::Serving);
     })?;

@@ -52,7 +52,7 @@ pub fn absolute(point: &Path) -> Result<PathBuf> {
 pub fn state(point: &Path) -> Result<MountState> {
     Ok(match mounted_at(&table()?, point) {
         None => MountState::None,
-        Some(Mounted { is_bearing: false, kind }) => MountState::Foreign(kind),
+        Some(Mounted { is_bearing: false, kind, .. }) => MountState::Foreign(kind),
         Some(_) if is_connected(point)? => MountState::Ours,
         Some(_) => MountState::Dead,
     })
@@ -93,12 +93,33 @@ pub fn is_ours(point: &Path) -> Result<bool> {
     Ok(mounted_at(&table()?, point).is_some_and(|mounted| mounted.is_bearing))
 }
 
+/// What the kernel calls the topmost mount at a point.
+pub fn topmost(point: &Path) -> Result<Option<u64>> {
+    Ok(mounted_at(&table()?, point).map(|mounted| mounted.id))
+}
+
+/// Has the kernel fail whoever waits for the mount at a point, and whoever asks later.
+pub fn give_up(point: &Path) -> Result<()> {
+    let path = CString::new(point.as_os_str().as_bytes()).context("a path with a NUL")?;
+    // SAFETY: `path` is a NUL-terminated string that outlives the call.
+    if unsafe { libc::umount2(path.as_ptr(), libc::MNT_FORCE) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // Those who waited are failed all the same; they still have it as their directory, or files open.
+        Some(libc::EBUSY) => Ok(()),
+        _ => Err(error).with_context(|| format!("give up the mount at {}", point.display())),
+    }
+}
+
 fn table() -> Result<String> {
     fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
+    id: u64,
     kind: String,
     is_bearing: bool,
 }
@@ -110,10 +131,11 @@ fn mounted_at(table: &str, point: &Path) -> Option<Mounted> {
         if unescape(before.split(' ').nth(4)?) != point.as_os_str().as_bytes() {
             return None;
         }
+        let id = before.split(' ').next()?.parse().ok()?;
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, after.next()?);
         let is_bearing = kind.starts_with("fuse") && (kind.contains("bearing") || source.contains("bearing"));
-        Some(Mounted { kind: kind.to_owned(), is_bearing })
+        Some(Mounted { id, kind: kind.to_owned(), is_bearing })
     })
 }
 
@@ -188,7 +210,7 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_unescaped_point() {
         let found = mounted_at(TABLE, Path::new("/a b/mnt")).unwrap();
-        assert!(found.is_bearing);
+        assert!(found.is_bearing && found.id == 40);
         assert_eq!(mounted_at(TABLE, Path::new("/a")), None);
     }
 

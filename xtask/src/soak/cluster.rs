@@ -89,13 +89,6 @@ impl Cluster {
     /// Forgets the mount, whether or not anybody serves it.
     pub fn unmount(&self) -> Result<()> {
         for point in mounted_below(&self.point)? {
-            // A thread of a killed mount may wait in the kernel for a lock that a program holds which waits for the mount: this ends both waits. It says
-            // that the mount is busy all the same.
-            let mut forced = Command::new("umount");
-            forced.arg("-f").arg(&point).stderr(Stdio::null());
-            if forced.status().context("start umount")?.success() {
-                continue;
-            }
             ran(Command::new("umount").arg("-l").arg(&point))?;
         }
         Ok(())

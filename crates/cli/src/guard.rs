@@ -1,0 +1,74 @@
+//! A process beside each mount, for the case that the mount's own is killed.
+//!
+//! A killed process ends when all its threads have left the kernel. A mount's may wait there: to have the kernel forget a name it needs the lock of a directory, which
+//! a program holds that waits for the mount. Then neither ends, and the kernel does not notice that nobody serves the mount any more. Somebody else has to say so.
+
+use crate::mounts;
+use crate::process::{Process, in_own_session, own_program, without_files};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How often the mount's process is looked at, and how long it may take to end.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Starts the guard of what this process has just mounted.
+pub fn start(point: &Path) -> Result<()> {
+    let Some(mount) = mounts::topmost(point)? else { return Ok(()) };
+    let own = Process::own();
+    let mut command = Command::new(own_program()?);
+    command.args(["daemon", "guard", "--mount", &mount.to_string(), "--pid", &own.pid.to_string()]);
+    command.args(["--started", &own.started_ticks.to_string()]).arg(point);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).current_dir("/");
+    in_own_session(&mut command);
+    without_files(&mut command);
+    command.spawn().context("start the guard of the mount")?;
+    Ok(())
+}
+
+/// The guard: ends soon after the mount's process.
+pub fn run(process: Process, mount: u64, point: &Path) -> Result<()> {
+    while process.is_alive() {
+        std::thread::sleep(LOOK);
+    }
+    std::thread::sleep(LOOK);
+    if has_threads(process.pid) && mounts::topmost(point)? == Some(mount) {
+        mounts::give_up(point)?;
+        eprintln!("{}: its process was killed and could not end; the mount was given up", point.display());
+    }
+    Ok(())
+}
+
+/// Whether a process that was killed has threads that are still to end.
+fn has_threads(pid: u32) -> bool {
+    let own = pid.to_string();
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads.is_ok_and(|threads| threads.flatten().any(|thread| thread.file_name() != *own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::wait_until;
+    use std::time::Instant;
+
+    #[test]
+    fn a_process_whose_first_thread_ended_is_dead_and_still_has_threads_until_those_end() {
+        let script = "import ctypes, sys, threading; threading.Thread(target=sys.stdin.read).start(); ctypes.CDLL(None).pthread_exit(None)";
+        let started = Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).spawn();
+        let Ok(mut child) = started else {
+            eprintln!("left out: python3 is not installed");
+            return;
+        };
+        let started_ticks = bearing_server::state::process_started(child.id()).expect("it runs");
+        let process = Process { pid: child.id(), started_ticks };
+        let patience = Instant::now() + Duration::from_secs(20);
+        assert!(wait_until(patience, || !process.is_alive()), "its first thread ends");
+        assert!(has_threads(process.pid));
+        drop(child.stdin.take());
+        assert!(wait_until(patience, || !has_threads(process.pid)), "the other ends at the end of its input");
+        child.wait().expect("it is a child");
+    }
+}
