@@ -208,6 +208,7 @@ fn simulate(root: &Path) -> Result<()> {
         );
     }
     println!("{} seeds twice, both times digest {first}", sim::CI_SEEDS);
+    simulate_once(root, &sim::SimArgs { delegations: true, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { seeds: None, mutants: true, ..args }).map(drop)
 }
 

@@ -109,7 +109,7 @@ impl Options {
             occupied: Occupied::Refuse,
             set_user_id: Trusted::No,
             devices: Trusted::No,
-            delegates: false,
+            delegates: true,
             trash_days: None,
             // A thread waits while its operation is under way, so there are more than cores.
             threads: (4 * cores).clamp(8, 32),

@@ -113,6 +113,17 @@ impl Cluster {
         }
     }
 
+    /// Ends it, and keeps its directory for whoever looks for the cause of a failure.
+    pub fn keep(&self, place: &Path) -> Result<()> {
+        self.kill_all()?;
+        if place.exists() {
+            fs::remove_dir_all(place).with_context(|| format!("remove {}", place.display()))?;
+        }
+        ran(Command::new("cp").arg("-a").arg(&self.directory).arg(place)).context("keep the cluster")?;
+        println!("the cluster's directory is kept as {}", place.display());
+        Ok(())
+    }
+
     /// All of its processes.
     pub fn processes(&self) -> Result<Vec<Process>> {
         let ours = self.directory.display().to_string();

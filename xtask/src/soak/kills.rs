@@ -1,9 +1,9 @@
 //! kill -9 of random or all servers, and of the client, under programs that write: nothing that was synced is lost.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::cluster::{Cluster, Process};
 use super::writers::{Known, ROUNDS_KEPT, Writers};
@@ -13,6 +13,9 @@ use crate::stage::Stage;
 /// Programs that write.
 const WRITERS: u64 = 3;
 
+/// Within which programs are failed whose mount was killed; its guard looks each second.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+
 /// Kills so often.
 pub fn run(root: &Path, program: &Path, kills: u64, seed: u64) -> Result<()> {
     let stage = Stage::new(root.join("target/kills"), program.to_owned())?;
@@ -21,6 +24,7 @@ pub fn run(root: &Path, program: &Path, kills: u64, seed: u64) -> Result<()> {
     let killed = kill_again_and_again(&cluster, kills, seed);
     if killed.is_err() {
         cluster.show_logs();
+        cluster.keep(&root.join("target/kills-kept"))?;
     }
     killed
 }
@@ -30,7 +34,7 @@ fn kill_again_and_again(cluster: &Cluster, kills: u64, seed: u64) -> Result<()> 
     let mut known = Known::default();
     cluster.up()?;
     for round in 0..kills {
-        let options = if round % 2 == 0 { "" } else { "delegate" };
+        let options = if round % 2 == 0 { "nodelegate" } else { "delegate" };
         cluster.mount(options)?;
         known.verify(&cluster.point).with_context(|| format!("after {round} kills"))?;
         known.forget_before(&cluster.point, round.saturating_sub(ROUNDS_KEPT))?;
@@ -43,8 +47,13 @@ fn kill_again_and_again(cluster: &Cluster, kills: u64, seed: u64) -> Result<()> 
             // Now the client, so that what is looked at comes from the servers.
             kill_those(cluster, Process::is_mount)?;
         }
-        cluster.unmount()?;
+        // Nobody waits for a client that was killed.
+        let killed = Instant::now();
         let new = writers.end();
+        if killed.elapsed() > LET_GO_WITHIN {
+            bail!("after {what} was killed, programs waited for {:?}", killed.elapsed());
+        }
+        cluster.unmount()?;
         println!(
             "kill {}: {what}; {} operations, {} files known",
             round + 1,

@@ -39,7 +39,7 @@ fn cut_again_and_again(disk: &Mounted, cluster: &Cluster, cuts: u64, seed: u64) 
     for cut in 0..cuts {
         let began = Instant::now();
         // Every other time the client decides by itself in directories that only it changes.
-        let options = if cut % 2 == 0 { "" } else { "delegate" };
+        let options = if cut % 2 == 0 { "nodelegate" } else { "delegate" };
         start_and_verify(cluster, options, &mut known).with_context(|| format!("after {cut} power cuts"))?;
         let ready = began.elapsed();
         known.forget_before(&cluster.point, cut.saturating_sub(ROUNDS_KEPT))?;
