@@ -30,15 +30,28 @@ pub fn start(point: &Path) -> Result<()> {
 
 /// The guard: ends soon after the mount's process.
 pub fn run(process: Process, mount: u64, point: &Path) -> Result<()> {
-    while process.is_alive() {
+    while process.is_alive() && !is_killed(process.pid) {
         std::thread::sleep(LOOK);
     }
     std::thread::sleep(LOOK);
-    if has_threads(process.pid) && mounts::topmost(point)? == Some(mount) {
+    if (has_threads(process.pid) || is_killed(process.pid)) && mounts::topmost(point)? == Some(mount) {
         mounts::give_up(point)?;
         eprintln!("{}: its process was killed and could not end; the mount was given up", point.display());
     }
     Ok(())
+}
+
+/// Whether a process was sent SIGKILL and its first thread has not come to it yet.
+fn is_killed(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| awaits_kill(&status))
+}
+
+/// The same of what the kernel says of it: masks of signals that wait for the thread, and for any of the process.
+fn awaits_kill(status: &str) -> bool {
+    let masks =
+        status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    let mut masks = masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    masks.any(|mask| mask & (1 << (libc::SIGKILL - 1)) != 0)
 }
 
 /// Whether a process that was killed has threads that are still to end.
@@ -53,6 +66,15 @@ mod tests {
     use super::*;
     use crate::process::wait_until;
     use std::time::Instant;
+
+    #[test]
+    fn a_kill_that_waits_is_told_from_other_signals() {
+        assert!(awaits_kill("Threads:\t9\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+        assert!(awaits_kill("SigPnd:\t0000000000000000\nShdPnd:\t0000000000004100\nSigBlk:\t0\n"));
+        assert!(!awaits_kill(
+            "SigPnd:\t0000000000004000\nShdPnd:\t0000000000000000\nSigBlk:\t0000000000000100\n"
+        ));
+    }
 
     #[test]
     fn a_process_whose_first_thread_ended_is_dead_and_still_has_threads_until_those_end() {
