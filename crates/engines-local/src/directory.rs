@@ -13,10 +13,15 @@ const FORMAT_BYTES_MAX: u64 = 200;
 /// Translates an error of the system: no space is worth another try, everything else ends writing.
 pub fn failed(doing: &str, path: &Path, error: &io::Error) -> EngineError {
     let doing = format!("{doing} {}", path.display());
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full { doing },
-        _ => EngineError::Failed { doing: format!("{doing} ({error})") },
+    match is_full(error) {
+        true => EngineError::Full { doing },
+        false => EngineError::Failed { doing: format!("{doing} ({error})") },
     }
+}
+
+/// Whether it would go when there were more space.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// The error of a call that makes no sense in the engine's present state. It changes nothing.

@@ -9,7 +9,7 @@ mod segment;
 use crate::directory::{Directory, Format, failed, refused, sync_directory};
 use bearing_seams::{EngineError, EngineResult, LogMark, LoggedRecord, TabletLog};
 use frame::{PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, encode_frame, frame_bytes};
-use segment::{Reader, Segment};
+use segment::{Reader, Segment, Unfinished};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -79,13 +79,17 @@ impl FileTabletLog {
     }
 
     fn begin_segment(&mut self) -> EngineResult<()> {
+        // Its room first: on a full disk this one keeps the room that it has.
+        let next = Unfinished::create(self.directory.path(), self.end, self.segment_bytes)?;
         // All before the new segment is stable before the new one exists: so only the last can be torn.
         let result = self.last().truncate(self.end, 0);
         self.broken |= result.is_err();
         result?;
         self.synced = self.end;
-        let next = Segment::create(self.directory.path(), self.end, self.segment_bytes)?;
-        self.segments.push(next);
+        let next = next.finish();
+        // Whether an unnamed one is found after a crash nobody knows, but on a full disk it never got its name.
+        self.broken |= next.as_ref().is_err_and(|error| !matches!(error, EngineError::Full { .. }));
+        self.segments.push(next?);
         Ok(())
     }
 
@@ -112,15 +116,27 @@ impl FileTabletLog {
         self.write_buffer()
     }
 
-    /// Takes a failed append back as a whole: nothing of it may be found after a crash.
+    /// Takes a failed append back as a whole: nothing of it may be found after a crash. On a full disk the next try finds the log as it was, and the room
+    /// that it has.
     fn take_back(&mut self, start: u64) {
-        let last = self.last();
-        if last.first > start || last.truncate(start, 0).is_err() {
+        if self.try_take_back(start).is_err() {
             self.broken = true;
             return;
         }
         self.end = start;
         self.synced = self.synced.min(start);
+    }
+
+    fn try_take_back(&mut self, start: u64) -> EngineResult<()> {
+        while self.last().first > start {
+            let path = &self.last().path;
+            std::fs::remove_file(path).map_err(|error| failed("remove", path, &error))?;
+            // Before the one before it is cut: a segment that another follows ends exactly there.
+            sync_directory(self.directory.path())?;
+            self.segments.pop();
+        }
+        // All that a write may have reached.
+        self.last().erase(start, self.end + self.buffer.len() as u64)
     }
 
     /// Reads within one segment from the first record at or behind a mark.

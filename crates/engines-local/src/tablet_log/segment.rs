@@ -4,7 +4,7 @@ use super::frame::{
     ALIGNMENT, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, decode_frame,
     decode_segment_header, encode_segment_header, frame_bytes, payload_bytes,
 };
-use crate::directory::{failed, sync_directory};
+use crate::directory::{failed, is_full, sync_directory};
 use bearing_seams::{EngineError, EngineResult, LoggedRecord};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -27,9 +27,16 @@ pub struct Segment {
     pub first: u64,
 }
 
-impl Segment {
-    /// Makes a segment with `reserve_bytes` of room. When this returns, it is stable with its name and holds no record.
-    pub fn create(directory: &Path, first: u64, reserve_bytes: u64) -> EngineResult<Segment> {
+/// A segment with room and a header, but without its name: nobody would find it.
+#[derive(Debug)]
+pub struct Unfinished {
+    segment: Segment,
+    directory: PathBuf,
+}
+
+impl Unfinished {
+    /// Makes a segment with `reserve_bytes` of room.
+    pub fn create(directory: &Path, first: u64, reserve_bytes: u64) -> EngineResult<Unfinished> {
         let path = directory.join(format!("log-{first:016x}.seg"));
         let unfinished = path.with_extension(UNFINISHED);
         let make = || {
@@ -38,7 +45,6 @@ impl Segment {
             reserve(&file, reserve_bytes)?;
             file.write_all_at(&encode_segment_header(first), 0)?;
             file.sync_all()?;
-            fs::rename(&unfinished, &path)?;
             Ok(file)
         };
         let file = make().map_err(|error: std::io::Error| {
@@ -46,8 +52,25 @@ impl Segment {
             let _ = fs::remove_file(&unfinished);
             failed("make log segment", &path, &error)
         })?;
-        sync_directory(directory)?;
-        Ok(Segment { file, path, first })
+        let segment = Segment { file, path, first };
+        Ok(Unfinished { segment, directory: directory.to_owned() })
+    }
+
+    /// Gives it its name. When this returns, it is stable with its name and holds no record.
+    pub fn finish(self) -> EngineResult<Segment> {
+        let path = &self.segment.path;
+        fs::rename(path.with_extension(UNFINISHED), path).map_err(|error| failed("name", path, &error))?;
+        // Not `Full`, whatever the system says: the name is there, if not for sure.
+        sync_directory(&self.directory)
+            .map_err(|error| EngineError::Failed { doing: format!("name {} ({error})", path.display()) })?;
+        Ok(self.segment)
+    }
+}
+
+impl Segment {
+    /// Makes a segment with `reserve_bytes` of room. When this returns, it is stable with its name and holds no record.
+    pub fn create(directory: &Path, first: u64, reserve_bytes: u64) -> EngineResult<Segment> {
+        Unfinished::create(directory, first, reserve_bytes)?.finish()
     }
 
     /// Opens all segments of a directory in order, and removes what an interrupted creation left.
@@ -104,14 +127,38 @@ impl Segment {
         Ok(metadata.len())
     }
 
-    /// Cuts the file behind a mark, reserves room again if asked, and makes that stable.
+    /// Cuts the file behind a mark, reserves room again if asked and there is some, and makes that stable.
     pub fn truncate(&self, end: u64, reserve_bytes: u64) -> EngineResult<()> {
         let cut = || {
             self.file.set_len(self.offset(end))?;
-            reserve(&self.file, reserve_bytes)?;
+            match reserve(&self.file, reserve_bytes) {
+                // A full disk must not hinder opening: what is here is read, and appends say what they lack.
+                Err(error) if is_full(&error) => {}
+                reserved => reserved?,
+            }
             self.file.sync_all()
         };
         cut().map_err(|error| failed("cut", &self.path, &error))
+    }
+
+    /// Overwrites what lies between two marks with zeros, as far as the file goes, and makes that stable. The file keeps its room.
+    pub fn erase(&self, start: u64, end: u64) -> EngineResult<()> {
+        let erase = || {
+            let mut window = vec![0; WINDOW_BYTES];
+            let (mut offset, end) = (self.offset(start), self.offset(end));
+            while offset < end {
+                let length = WINDOW_BYTES.min((end - offset) as usize);
+                let held = read_up_to(&self.file, &mut window[..length], offset)?;
+                // Room that was never written reads as zeros; writing there could need more of it.
+                if window[..held].iter().any(|byte| *byte != 0) {
+                    window.fill(0);
+                    self.file.write_all_at(&window[..held], offset)?;
+                }
+                offset += if held < length { end - offset } else { held as u64 };
+            }
+            self.file.sync_all()
+        };
+        erase().map_err(|error: std::io::Error| failed("erase the end of", &self.path, &error))
     }
 
     /// The mark behind the last whole record, and whether the rest of the file must be cut off. A record that is broken although a later

@@ -209,3 +209,91 @@ fn a_second_process_is_told_that_the_log_is_in_use() {
     let _first = FileTabletLog::open(temporary.path(), &[]).unwrap();
     assert!(matches!(FileTabletLog::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
 }
+
+/// A small disk, mounted for a test; root only.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(bytes: u64) -> Option<SmallDisk> {
+        let directory = tempfile::tempdir().unwrap();
+        let target = std::ffi::CString::new(directory.path().to_str().unwrap()).unwrap();
+        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let (source, kind) = (c"bearing-test", c"tmpfs");
+        // SAFETY: all pointers are of strings that live until the call is over.
+        let result = unsafe {
+            libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast())
+        };
+        match result {
+            0 => Some(SmallDisk(directory)),
+            _ => {
+                eprintln!("skipped: a tmpfs cannot be mounted ({})", std::io::Error::last_os_error());
+                None
+            }
+        }
+    }
+
+    fn fill(&self) {
+        let mut ballast = fs::File::create(self.0.path().join("ballast")).unwrap();
+        let full = std::io::copy(&mut std::io::repeat(7), &mut ballast).unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.path().join("ballast")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let target = std::ffi::CString::new(self.0.path().to_str().unwrap()).unwrap();
+        // SAFETY: the pointer is of a string that lives until the call is over.
+        unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn an_append_to_a_full_disk_leaves_nothing_and_goes_on_when_there_is_space_again() {
+    let Some(disk) = SmallDisk::mount(1 << 20) else { return };
+    let path = disk.0.path().join("log");
+    let mut log = FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap();
+    log.append(&records(0..20)).unwrap();
+    log.sync().unwrap();
+    disk.fill();
+    // Over the end of a segment and of further ones: what is written of it before there is no room for the next is taken back.
+    for _ in 0..3 {
+        let error = log.append(&records(20..400)).unwrap_err();
+        assert!(matches!(error, EngineError::Full { .. }), "{error}");
+        assert_eq!(contents(&mut log), records(0..20));
+    }
+    // What fits the room that the log has goes on.
+    log.append(&records(20..40)).unwrap();
+    log.sync().unwrap();
+    drop(log);
+    let mut log = FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap();
+    assert_eq!(contents(&mut log), records(0..40));
+    disk.make_room();
+    log.append(&records(40..400)).unwrap();
+    log.sync().unwrap();
+    drop(log);
+    let found = contents(&mut FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap());
+    assert_eq!(found, records(0..400));
+}
+
+#[test]
+fn what_a_failed_append_wrote_over_several_segments_is_taken_back() {
+    let Some(disk) = SmallDisk::mount(1 << 20) else { return };
+    let path = disk.0.path().join("log");
+    let mut log = FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap();
+    log.append(&records(0..20)).unwrap();
+    // More than the disk holds: some segments are made before there is no room.
+    let many: Vec<LoggedRecord> =
+        (0..400).map(|number| LoggedRecord { bytes: vec![5; 4000], ..record(number % 9) }).collect();
+    let error = log.append(&many).unwrap_err();
+    assert!(matches!(error, EngineError::Full { .. }), "{error}");
+    assert_eq!(contents(&mut log), records(0..20));
+    log.append(&records(20..30)).unwrap();
+    log.sync().unwrap();
+    drop(log);
+    let found = contents(&mut FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap());
+    assert_eq!(found, records(0..30));
+}
