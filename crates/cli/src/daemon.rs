@@ -44,7 +44,13 @@ fn run_server(
 pub fn log_to_stderr() {
     let asked = std::env::var("BEARING_LOG").ok();
     let level = asked.as_deref().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        // On a full disk the log loses lines. Saying so there would end the process.
+        .log_internal_errors(false)
+        .init();
 }
 
 /// Whether starting again would meet the same fault: a person has to do something first.

@@ -146,9 +146,10 @@ fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {
     let (pid, word_of) = match &state {
         None => (None, "stopped"),
         Some(state) if state.is_alive() => (Some(state.pid), word(state.state)),
-        Some(DaemonState { state: phase @ (Phase::Stopped | Phase::Failed | Phase::DiskFailed), .. }) => {
-            (None, word(*phase))
-        }
+        Some(DaemonState {
+            state: phase @ (Phase::Stopped | Phase::Failed | Phase::DiskFailed | Phase::DiskFull),
+            ..
+        }) => (None, word(*phase)),
         Some(_) => (None, "dead"),
     };
     DaemonView {
@@ -168,6 +169,7 @@ fn word(phase: Phase) -> &'static str {
         Phase::Starting => "starting",
         Phase::Serving => "serving",
         Phase::ClockOff => "clock off",
+        Phase::DiskFull => "disk full",
         Phase::DiskFailed => "disk failed",
         Phase::Stopping => "stopping",
         Phase::Stopped => "stopped",

@@ -263,7 +263,7 @@ impl Supervisor<'_> {
                 None => return false,
             },
         };
-        pid == child.id() && state == Phase::Serving
+        pid == child.id() && state.is_serving()
     }
 
     /// A child that does not serve, with what it says of that itself.

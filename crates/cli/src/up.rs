@@ -140,7 +140,7 @@ fn settle(layout: &Layout, cluster: &Cluster, report: &Report) -> bool {
             cluster.daemons().into_iter().map(|daemon| DaemonState::read(&layout.daemon(daemon.name)));
         let daemons = states
             .into_iter()
-            .all(|state| state.is_some_and(|state| state.is_alive() && state.state == Phase::Serving));
+            .all(|state| state.is_some_and(|state| state.is_alive() && state.state.is_serving()));
         daemons && report.mount.as_deref().is_none_or(|point| mounts::is_ours(point).unwrap_or(false))
     };
     wait_until(Instant::now() + SETTLE_PATIENCE, || !report.is_alive() || serves());

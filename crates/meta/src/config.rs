@@ -99,6 +99,8 @@ pub struct Config {
     pub quota_share_life: Duration,
     /// How often a quota's home is told what is used.
     pub quota_report: Duration,
+    /// So much of the disk of log and store is kept free for removals and the server's own work, in bytes; less of a small disk.
+    pub reserve_bytes: u64,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -154,6 +156,7 @@ impl Config {
             sweep_every: Duration::from_secs(2),
             quota_share_life: Duration::from_secs(3),
             quota_report: Duration::from_secs(1),
+            reserve_bytes: 256 << 20,
             #[cfg(feature = "mutants")]
             mutant: None,
         }

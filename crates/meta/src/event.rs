@@ -1,5 +1,6 @@
 //! What goes into the machine and what comes out.
 
+use crate::space::{DiskSpace, Room};
 use bearing_placement::Assignment;
 use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
 use bearing_proto::coordinator::{Ask, Told};
@@ -73,6 +74,10 @@ pub enum Event {
     LogFull,
     /// This server's clock is too far from those of others, or is so no more.
     ClockOff(bool),
+    /// What the disk of log and store has.
+    Space(DiskSpace),
+    /// The log found no space for what was appended and tries again, or has it all now.
+    LogStuck(bool),
     /// Time passed.
     Tick,
 }
@@ -132,6 +137,8 @@ pub enum Note {
     Unreadable(String),
     /// Stored records make no sense.
     Damaged(String),
+    /// There is more or less room for changes than before.
+    Room(Room),
     /// Something happened in a protocol that crash tests want to hit: its name.
     Step(&'static str),
 }

@@ -4,6 +4,7 @@
 use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
 use crate::machine::MetaServer;
 use crate::record::{LogEntry, LoggedChange};
+use crate::space::Room;
 use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
@@ -190,6 +191,10 @@ impl MetaServer {
             let stands = |assigned: &Tablet| assigned.block == part.block && assigned.epoch == part.epoch;
             let register = self.startup.registers.get(&start);
             if part.number != 0 || !register.is_some_and(|(_, assigned)| stands(assigned)) {
+                return;
+            }
+            // Its source goes on with it.
+            if self.room() != Room::Enough {
                 return;
             }
             let block = part.block;

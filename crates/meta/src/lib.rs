@@ -38,6 +38,7 @@ mod record;
 mod recover;
 mod request;
 mod run;
+mod space;
 mod startup;
 mod tablet;
 mod tend;
@@ -58,4 +59,5 @@ pub use record::{
     RECORD_VERSION, Record, RecordError, ReplyRecord,
 };
 pub use recover::{RecoverError, recover};
+pub use space::{DiskSpace, Room, reserve_bytes};
 pub use tend::ChunkTally;

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
 use crate::job::{Job, JobId};
 use crate::key::Key;
+use crate::space::Space;
 use crate::startup::Startup;
 use crate::tablet::{Held, Tablet};
 use crate::tend::Health;
@@ -75,6 +76,7 @@ pub struct MetaServer {
     pub(crate) failed: bool,
     /// No grants, capabilities or times of changes go out, and none come in.
     pub(crate) clock_off: bool,
+    pub(crate) space: Space,
     pub(crate) next_upkeep: Mono,
     pub(crate) next_resend: Mono,
     pub(crate) arriving: BTreeMap<Position, crate::handover::Arriving>,
@@ -111,6 +113,7 @@ impl MetaServer {
             inward: VecDeque::new(),
             failed: false,
             clock_off: false,
+            space: Space::default(),
             next_upkeep: Mono::ZERO,
             next_resend: Mono::ZERO,
             arriving: BTreeMap::new(),
@@ -139,6 +142,8 @@ impl MetaServer {
             Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,
+            Event::Space(disk) => self.take_space(disk, out),
+            Event::LogStuck(stuck) => self.take_stuck(stuck, out),
             Event::Tick => {}
         }
         if now.mono >= self.next_upkeep {

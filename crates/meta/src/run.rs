@@ -13,6 +13,7 @@ use crate::parts;
 use crate::questions;
 use crate::quotas;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
+use crate::space::{Lack, Room};
 use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::tend::{self, Swept, Tended};
 use crate::upkeep;
@@ -53,7 +54,14 @@ pub(crate) struct Effects {
     pub given: Vec<(LeaseKey, Offer)>,
     pub handed: Vec<NodeId>,
     read_index: LogIndex,
-    nothing: bool,
+    pub nothing: bool,
+}
+
+impl Effects {
+    /// Whether something goes into the outbox.
+    pub fn queues(&self) -> bool {
+        !self.drafts.is_empty()
+    }
 }
 
 impl MetaServer {
@@ -86,6 +94,8 @@ impl MetaServer {
         job.runs += 1;
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
+        let is_holder = job.session().is_some_and(|session| tablet.holders.contains(&session));
+        let nothing_logged = self.space.room() == Room::None && !is_holder;
         let mut view = View::new(
             now,
             &self.config,
@@ -102,6 +112,7 @@ impl MetaServer {
             view.finished_below = request.finished_below;
         }
         view.known = known;
+        view.nothing_logged = nothing_logged;
         let decided = decide(&mut view, &job.work);
         let met = view.known && !known;
         let effects = Effects {
@@ -121,7 +132,15 @@ impl MetaServer {
             tablet.sessions.entry(session).or_default().met = true;
         }
         match decided {
-            Ok(decided) => self.conclude(now, job, decided, effects, out),
+            Ok(decided) => match self.lacks_room(&job, &effects) {
+                None => self.conclude(now, job, decided, effects, out),
+                Some(Lack::Refused(code)) => {
+                    out.push(Command::Note(Note::Step("refused for space")));
+                    // It is so whatever becomes of the records that were read.
+                    self.refuse(job, code, LogIndex::ZERO, out)
+                }
+                Some(Lack::Later) => self.postpone(job, out),
+            },
             Err(Stop::Need) if job.runs < RUNS_MAX => {
                 self.fetch(now, job, &effects.wanted, effects.read_index, out)
             }

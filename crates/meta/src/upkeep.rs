@@ -46,7 +46,11 @@ impl MetaServer {
             self.next_resend = now.mono.after(self.config.resend);
             self.ping_data_servers(now, out);
             self.resend_jobs(out);
+            let ask_back = self.delegations_are_asked_back(now);
             for start in starts {
+                if ask_back {
+                    self.ask_back_delegations(now, start, out);
+                }
                 self.resend_tablet(now, start, out);
                 self.resume_reaping(now, start);
                 self.collect(now, start);

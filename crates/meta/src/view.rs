@@ -76,6 +76,8 @@ pub(crate) struct View<'a> {
     pub session: Option<SessionId>,
     /// Whether the session is known to live.
     pub known: bool,
+    /// The session's first lease in this tablet could not be logged, so it gets none.
+    pub nothing_logged: bool,
     /// The client has taken all replies below this one, if a client asks.
     pub finished_below: Sequence,
     pub health: &'a Health,
@@ -145,6 +147,7 @@ impl<'a> View<'a> {
             by_client: false,
             session,
             known: false,
+            nothing_logged: false,
             finished_below: Sequence(0),
             health,
             map,
@@ -523,7 +526,8 @@ impl<'a> View<'a> {
     }
 
     fn offer(&mut self, key: LeaseKey) -> Offer {
-        let Some(session) = self.session.filter(|_| self.by_client) else { return Offer::Nothing };
+        let asker = self.session.filter(|_| self.by_client && !self.nothing_logged);
+        let Some(session) = asker else { return Offer::Nothing };
         // What this decision changes is free of all leases afterwards, whatever was being recalled for it.
         let offer = if self.changed.contains(&key) {
             self.leases.offer_after_change(key, session, self.config)

@@ -3,16 +3,25 @@
 //! Store commands are carried out by the store's thread in the order given; appends of a turn are gathered and synced together here. The log is cut in
 //! three steps: when it has grown by its limit since the last flush, and every record in it was handed to the store, the store is told to flush; the
 //! next append's mark is then the first that is still needed; when the flush is done, the log is cut there.
+//!
+//! When the disk is full, what was gathered stays gathered, and is tried again: it is neither in the log nor lost. The log is cut as far as it can be meanwhile,
+//! because that gives space back. A store that finds no space ends the server: it takes no more changes until it is opened anew. So the machine refuses
+//! changes long before (`bearing_meta::Room`).
 
 use crate::StartError;
 use crate::store_thread::{Done, StoreThread, Work};
 use bearing_meta::{AppendNumber, Event, LoadTicket};
-use bearing_seams::{Change, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog};
-use bearing_types::{Block, LogIndex};
+use bearing_seams::{Change, EngineError, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog};
+use bearing_types::{Block, LogIndex, Mono};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// About what a record takes in the log beside its bytes.
 const FRAME_BYTES: u64 = 64;
+/// An append that found no space is tried again after so long.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// With little space the log is cut when it has this part of its limit.
+const PRESSED: u64 = 4;
 
 /// See the module.
 pub struct Disk<L> {
@@ -26,6 +35,21 @@ pub struct Disk<L> {
     /// The last record of each tablet that is in the log but was not yet handed to the store.
     unapplied: BTreeMap<Block, LogIndex>,
     flush: Flush,
+    /// When to try again what found no space.
+    stuck: Option<Mono>,
+    /// Whether the machine was told that there is no space.
+    stuck_told: bool,
+    pressure: Pressure,
+}
+
+/// How much the disk needs what the log takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pressure {
+    Usual,
+    /// The log is to be cut now.
+    New,
+    /// There is little space for longer.
+    Known,
 }
 
 /// How far a flush is. The mark is that of the first record after it, once there is one.
@@ -49,32 +73,68 @@ impl<L: TabletLog> Disk<L> {
             gathered_last: None,
             unapplied: BTreeMap::new(),
             flush: Flush::Idle,
+            stuck: None,
+            stuck_told: false,
+            pressure: Pressure::Usual,
         }
     }
 
     /// Gathers a record for the next [`Disk::sync`].
     pub fn append(&mut self, number: AppendNumber, record: LoggedRecord) {
-        self.unapplied.insert(record.tablet, record.index);
         self.unflushed_bytes += record.bytes.len() as u64 + FRAME_BYTES;
         self.gathered.push(record);
         self.gathered_last = Some(number);
     }
 
-    /// Whether something is gathered.
-    pub fn has_gathered(&self) -> bool {
-        self.gathered_last.is_some()
+    /// Whether [`Disk::sync`] has something to do now.
+    pub fn wants_sync(&self, now: Mono) -> bool {
+        match self.stuck {
+            Some(again) => now >= again,
+            None => self.gathered_last.is_some() || self.stuck_told,
+        }
     }
 
-    /// Writes and syncs what was gathered; `None` when that is nothing.
-    pub fn sync(&mut self) -> Option<Event> {
+    /// When to come back although nothing happened.
+    pub fn next_try(&self) -> Option<Mono> {
+        self.stuck
+    }
+
+    /// Whether there is little space on the disk.
+    pub fn set_pressed(&mut self, pressed: bool) {
+        self.pressure = match (pressed, self.pressure) {
+            (false, _) => Pressure::Usual,
+            (true, Pressure::Usual) => Pressure::New,
+            (true, known) => known,
+        };
+    }
+
+    /// Writes and syncs what was gathered, or says whether there is space; `None` when there is nothing to do or to say.
+    pub fn sync(&mut self, now: Mono) -> Option<Event> {
+        if self.stuck.is_some_and(|again| now < again) {
+            return None;
+        }
+        if self.gathered_last.is_none() {
+            return std::mem::take(&mut self.stuck_told).then_some(Event::LogStuck(false));
+        }
+        let written = self.log.append(&self.gathered);
+        if let Err(EngineError::Full { doing }) = &written {
+            self.stuck = Some(now.after(TRY_AGAIN));
+            self.pressure = if self.pressure == Pressure::Usual { Pressure::New } else { self.pressure };
+            if !std::mem::replace(&mut self.stuck_told, true) {
+                tracing::error!("{doing}: the disk is full; it is tried again until there is space");
+                return Some(Event::LogStuck(true));
+            }
+            return None;
+        }
+        self.stuck = None;
         let last = self.gathered_last.take()?;
-        let result = self.write_gathered();
+        let result = written.and_then(|mark| self.written(mark));
         self.gathered.clear();
         Some(Event::Synced(last, result))
     }
 
-    fn write_gathered(&mut self) -> EngineResult<()> {
-        let mark = self.log.append(&self.gathered)?;
+    fn written(&mut self, mark: LogMark) -> EngineResult<()> {
+        self.unapplied.extend(self.gathered.iter().map(|record| (record.tablet, record.index)));
         self.log.sync()?;
         match self.flush {
             Flush::UnderWay(None) => self.flush = Flush::UnderWay(Some(mark)),
@@ -89,7 +149,12 @@ impl<L: TabletLog> Disk<L> {
 
     /// Whether the log has grown by its limit since the last flush.
     pub fn is_flush_due(&self) -> bool {
-        self.unflushed_bytes >= self.log_bytes_max && self.flush == Flush::Idle
+        let limit = match self.pressure {
+            Pressure::Usual => self.log_bytes_max,
+            Pressure::New => 1,
+            Pressure::Known => self.log_bytes_max / PRESSED,
+        };
+        self.unflushed_bytes >= limit && self.flush == Flush::Idle
     }
 
     /// Has the store flushed, unless something in the log was not yet handed to it.
@@ -98,6 +163,7 @@ impl<L: TabletLog> Disk<L> {
             self.store.add(Work::Flush);
             self.flush = Flush::UnderWay(None);
             self.unflushed_bytes = 0;
+            self.pressure = if self.pressure == Pressure::New { Pressure::Known } else { self.pressure };
         }
     }
 
@@ -105,6 +171,8 @@ impl<L: TabletLog> Disk<L> {
         result?;
         match std::mem::replace(&mut self.flush, Flush::Idle) {
             Flush::UnderWay(Some(mark)) => self.log.cut(mark),
+            // Nothing can come after it, and it was all flushed.
+            Flush::UnderWay(None) if self.stuck.is_some() => self.log.cut(LogMark(u64::MAX)),
             Flush::UnderWay(None) | Flush::Done => {
                 self.flush = Flush::Done;
                 Ok(())
@@ -207,7 +275,7 @@ mod tests {
     impl Disk<MemTabletLog> {
         fn append_synced(&mut self, index: u64) {
             self.append(AppendNumber(index), record(index));
-            self.sync();
+            self.sync(Mono::ZERO);
         }
 
         /// Until the store has done all that it was given.
@@ -225,10 +293,10 @@ mod tests {
     #[test]
     fn appends_of_a_turn_share_one_sync_that_confirms_the_last() {
         let mut disk = disk(1 << 20);
-        assert_eq!(disk.sync(), None);
+        assert_eq!(disk.sync(Mono::ZERO), None);
         disk.append(AppendNumber(4), record(1));
         disk.append(AppendNumber(5), record(2));
-        assert_eq!(disk.sync(), Some(Event::Synced(AppendNumber(5), Ok(()))));
+        assert_eq!(disk.sync(Mono::ZERO), Some(Event::Synced(AppendNumber(5), Ok(()))));
         assert_eq!(disk.log.read(None, 9).unwrap().len(), 2);
     }
 
@@ -262,5 +330,51 @@ mod tests {
         disk.append_synced(2);
         assert_eq!(disk.kept(), [2]);
         assert!(disk.is_flush_due());
+    }
+
+    #[test]
+    fn what_finds_no_space_waits_for_some_and_the_log_is_cut_meanwhile() {
+        let mut disk = disk(1 << 20);
+        disk.append_synced(1);
+        disk.apply(Block::RING, LogIndex(1), Vec::new());
+        disk.log.set_full(true);
+        disk.append(AppendNumber(2), record(2));
+        assert!(disk.wants_sync(Mono::ZERO));
+        assert_eq!(disk.sync(Mono::ZERO), Some(Event::LogStuck(true)));
+        assert_eq!(disk.sync(Mono::ZERO), None);
+        assert!(!disk.wants_sync(Mono::ZERO), "not at once");
+        assert!(disk.is_flush_due(), "although the log is short");
+        disk.flush();
+        disk.settle();
+        assert_eq!(disk.kept(), [0; 0]);
+        let again = disk.next_try().unwrap();
+        assert_eq!(disk.sync(again), None, "still full");
+        disk.log.set_full(false);
+        disk.append(AppendNumber(3), record(3));
+        let again = disk.next_try().unwrap();
+        assert!(disk.wants_sync(again));
+        assert_eq!(disk.sync(again), Some(Event::Synced(AppendNumber(3), Ok(()))));
+        assert!(disk.wants_sync(again), "that there is space is told");
+        assert_eq!(disk.sync(again), Some(Event::LogStuck(false)));
+        assert_eq!(disk.sync(again), None);
+        assert_eq!(disk.kept(), [2, 3]);
+    }
+
+    #[test]
+    fn with_little_space_the_log_is_cut_at_once_and_then_sooner_than_usual() {
+        let mut disk = disk(400);
+        disk.append_synced(1);
+        disk.apply(Block::RING, LogIndex(1), Vec::new());
+        assert!(!disk.is_flush_due());
+        disk.set_pressed(true);
+        assert!(disk.is_flush_due());
+        disk.flush();
+        disk.settle();
+        disk.set_pressed(true);
+        assert!(!disk.is_flush_due(), "nothing came since");
+        disk.append_synced(2);
+        assert!(disk.is_flush_due());
+        disk.set_pressed(false);
+        assert!(!disk.is_flush_due());
     }
 }

@@ -133,7 +133,7 @@ impl StartError {
         match self {
             StartError::DiskFailed { .. } => true,
             StartError::Engine { error, .. } | StartError::Recover(RecoverError::Engine(error)) => {
-                matches!(error, EngineError::Failed { .. })
+                matches!(error, EngineError::Failed { .. } | EngineError::Full { .. })
             }
             _ => false,
         }

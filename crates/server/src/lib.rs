@@ -17,6 +17,7 @@ mod metadata;
 pub mod post;
 mod routes;
 mod shell;
+mod space;
 pub mod state;
 mod store_thread;
 pub mod toml_file;

@@ -9,25 +9,33 @@ use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use crate::post::Post;
 use crate::shell::{self, Driver};
+use crate::space::HeldSpace;
 use crate::state::ChunkReport;
 use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
-use bearing_meta::{ChunkTally, Command, Config, Event, MetaServer, Note};
+use bearing_meta::{ChunkTally, Command, Config, Event, MetaServer, Note, Room, reserve_bytes};
 use bearing_proto::{Message, Sender};
 use bearing_seams::TabletLog;
 use bearing_types::{Block, Mono, Now, ServerId};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// The log takes at most this part of a small disk.
+const LOG_OF_DISK: u64 = 16;
+
 /// Runs a metadata server until it is told to stop.
 pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
     shell::run(config, |config, keys, waker| {
+        // Before anything is opened: a full disk has no other room for that.
+        let space = HeldSpace::open(&config.directory, config.metadata.reserve_bytes)?;
+        let log_bytes_max =
+            config.metadata.log_bytes_max.min((space.disk_bytes() / LOG_OF_DISK).max(1 << 20));
         let mut store = FjallStore::open(&config.directory.join("store"), &STORE_CONTENTS)
             .map_err(StartError::engine("open the store"))?;
         let mut log = FileTabletLog::open_with_segments(
             &config.directory.join("tablet-log"),
             &LOG_CONTENTS,
-            segment_bytes(config.metadata.log_bytes_max),
+            segment_bytes(log_bytes_max),
         )
         .map_err(StartError::engine("open the tablet log"))?;
         let tablets = bearing_meta::recover(&mut store, &mut log)?;
@@ -37,6 +45,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             cache_entries_max: config.metadata.cache_entries_max,
             lost_after: Duration::from_secs(config.metadata.data_server_lost_after_s),
             chunk_life: Duration::from_secs(config.metadata.chunk_life_s),
+            reserve_bytes: config.metadata.reserve_bytes,
             ..Config::standard()
         };
         let machine = MetaServer::new(id, limits, keys.clone());
@@ -44,9 +53,20 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             server: id,
             reason: format!("no thread could be made for the store: {error}"),
         })?;
-        let disk = Disk::new(store, log, config.metadata.log_bytes_max);
+        let reserve_asked = config.metadata.reserve_bytes;
+        let disk = Disk::new(store, log, log_bytes_max);
         let events = VecDeque::from([Event::Start(tablets)]);
-        Ok(TabletKeeper { id, machine, disk, events, commands: Vec::new(), owned: None, failed: None })
+        Ok(TabletKeeper {
+            id,
+            machine,
+            disk,
+            space,
+            events,
+            commands: Vec::new(),
+            owned: None,
+            failed: None,
+            reserve_asked,
+        })
     })
 }
 
@@ -59,11 +79,14 @@ struct TabletKeeper<L> {
     id: ServerId,
     machine: MetaServer,
     disk: Disk<L>,
+    space: HeldSpace,
     events: VecDeque<Event>,
     commands: Vec<Command>,
     /// The tablets that are this server's by the newest map.
     owned: Option<Vec<Block>>,
     failed: Option<StartError>,
+    /// What is to be kept free of the disk.
+    reserve_asked: u64,
 }
 
 impl<L: TabletLog> Driver for TabletKeeper<L> {
@@ -72,14 +95,15 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
     }
 
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        self.events.extend(self.space.look(now.mono).map(Event::Space));
         if self.machine.next_wake() <= now.mono {
             self.events.push_back(Event::Tick);
         }
         self.run_events(now, post)
     }
 
-    fn wants_sync(&self) -> bool {
-        self.disk.has_gathered() || self.disk.is_flush_due()
+    fn wants_sync(&self, now: Mono) -> bool {
+        self.disk.wants_sync(now) || self.disk.is_flush_due()
     }
 
     fn sync(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
@@ -94,7 +118,8 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
     }
 
     fn next_wake(&self) -> Option<Mono> {
-        Some(self.machine.next_wake())
+        let look = self.space.next_look();
+        Some(self.machine.next_wake().min(look).min(self.disk.next_try().unwrap_or(look)))
     }
 
     fn is_serving(&self) -> bool {
@@ -107,6 +132,25 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
             self.machine.chunk_tally();
         let copied_bytes = self.machine.counters().copied_bytes;
         Some(ChunkReport { chunks, sealed, lacking, lacking_bytes, damaged, dead: doomed, copied_bytes })
+    }
+
+    fn disk_full(&self) -> Option<String> {
+        let (disk, room) = (self.machine.disk_space(), self.machine.room());
+        let what = match room {
+            Room::Enough => return None,
+            Room::Low => "nothing new is made, but what is there is read and removed",
+            Room::Short => {
+                "what is there is read, but nothing is removed either, since even that needs a little space"
+            }
+            Room::None => "the log waits for space; what is there is read",
+        };
+        let reserve = reserve_bytes(self.reserve_asked, disk);
+        Some(format!(
+            "the disk is full: {} MiB are free of {}, and {} are kept in reserve; {what}. Free some space on it",
+            disk.free >> 20,
+            disk.total >> 20,
+            reserve >> 20
+        ))
     }
 
     fn set_clock_off(&mut self, off: bool) {
@@ -138,8 +182,13 @@ impl<L: TabletLog> TabletKeeper<L> {
     fn run_to_the_end(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
         loop {
             self.run_events(now, post)?;
-            match self.disk.sync() {
-                Some(synced) => self.events.push_back(synced),
+            match self.disk.sync(now.mono) {
+                Some(event) => {
+                    if event == Event::LogStuck(true) {
+                        self.space.give_up_some();
+                    }
+                    self.events.push_back(event);
+                }
                 None => return Ok(()),
             }
         }
@@ -188,6 +237,13 @@ impl<L: TabletLog> TabletKeeper<L> {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
             }
             Note::Unreadable(reason) => self.failed = Some(StartError::Refused(reason)),
+            Note::Room(room) => {
+                self.disk.set_pressed(room != Room::Enough);
+                match self.disk_full() {
+                    Some(complaint) => tracing::error!("{complaint}"),
+                    None => tracing::info!("the disk has room again"),
+                }
+            }
             Note::Damaged(reason) => tracing::error!("stored records make no sense: {reason}"),
             Note::Step(name) => tracing::trace!("{name}"),
         }

@@ -48,7 +48,7 @@ pub trait Driver {
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError>;
 
     /// Whether something waits for a sync.
-    fn wants_sync(&self) -> bool {
+    fn wants_sync(&self, _now: Mono) -> bool {
         false
     }
 
@@ -65,6 +65,11 @@ pub trait Driver {
 
     /// Why the disk takes no more writes, if the daemon goes on without it.
     fn disk_failure(&self) -> Option<&str> {
+        None
+    }
+
+    /// What is refused for want of space, if anything is, in words.
+    fn disk_full(&self) -> Option<String> {
         None
     }
 
@@ -92,6 +97,8 @@ struct Shell<'a> {
     clock: Option<Verdict>,
     serving: bool,
     disk_failed: bool,
+    /// Why there is no space, as it was reported.
+    disk_full: Option<String>,
     /// When the state of chunks was last looked at.
     chunks_seen: Mono,
     stopping: Arc<AtomicBool>,
@@ -146,6 +153,7 @@ fn serve<D: Driver>(
         clock: None,
         serving: false,
         disk_failed: false,
+        disk_full: None,
         chunks_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
@@ -170,7 +178,10 @@ impl Shell<'_> {
             let now = Clock.mono();
             if self.serving && now.since(self.chunks_seen) >= CHUNKS_REPORTED_EVERY {
                 self.chunks_seen = now;
-                if self.occupied.note_chunks(driver.chunks()) {
+                let chunks = self.occupied.note_chunks(driver.chunks());
+                let full = driver.disk_full();
+                if chunks || full != self.disk_full {
+                    self.disk_full = full;
                     self.report(driver)?;
                 }
             }
@@ -202,7 +213,7 @@ impl Shell<'_> {
         }
         driver.turn(now, &mut self.post)?;
         self.send();
-        if driver.wants_sync() {
+        if driver.wants_sync(Clock.mono()) {
             self.endpoint
                 .receive(Some(Duration::ZERO), incoming)
                 .map_err(|error| self.network_failed(&error))?;
@@ -289,13 +300,14 @@ impl Shell<'_> {
 
     fn report(&self, driver: &impl Driver) -> Result<(), StartError> {
         let (disk, clock) = (driver.disk_failure().map(str::to_owned), self.clock_complaint());
-        let phase = match (self.serving, &disk, &clock) {
+        let phase = match (self.serving, &disk, &clock, &self.disk_full) {
             (false, ..) => Phase::Starting,
-            (true, Some(_), _) => Phase::DiskFailed,
-            (true, None, Some(_)) => Phase::ClockOff,
-            (true, None, None) => Phase::Serving,
+            (true, Some(_), ..) => Phase::DiskFailed,
+            (true, None, Some(_), _) => Phase::ClockOff,
+            (true, None, None, Some(_)) => Phase::DiskFull,
+            (true, None, None, None) => Phase::Serving,
         };
-        self.occupied.enter(phase, disk.or(clock))
+        self.occupied.enter(phase, disk.or(clock).or(self.disk_full.clone()))
     }
 
     fn handle(&mut self, now: Now, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {

@@ -22,6 +22,9 @@ pub enum Phase {
     /// It runs, but its clock is too far from those of others: it serves nobody until that is set right.
     #[serde(rename = "clock-off")]
     ClockOff,
+    /// Its disk is full: it refuses what needs space, and serves what is there.
+    #[serde(rename = "disk-full")]
+    DiskFull,
     /// Its disk failed. A data server goes on serving what can be read, a metadata server ends.
     #[serde(rename = "disk-failed")]
     DiskFailed,
@@ -31,6 +34,21 @@ pub enum Phase {
     Stopped,
     /// It gave up; its log says why.
     Failed,
+}
+
+impl Phase {
+    /// Whether it answers requests, be it with refusals of some.
+    pub fn is_serving(self) -> bool {
+        match self {
+            Phase::Serving | Phase::DiskFull => true,
+            Phase::Starting
+            | Phase::ClockOff
+            | Phase::DiskFailed
+            | Phase::Stopping
+            | Phase::Stopped
+            | Phase::Failed => false,
+        }
+    }
 }
 
 /// The state of the chunks that a metadata server looks after.
@@ -160,7 +178,7 @@ impl Occupied {
             reason,
             chunks: self.chunks.get(),
         };
-        toml_file::write(&state_file(&self.directory), "# Written by the daemon.\n", &report)
+        toml_file::write_report(&state_file(&self.directory), "# Written by the daemon.\n", &report)
     }
 }
 

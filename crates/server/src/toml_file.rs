@@ -3,7 +3,8 @@
 use crate::StartError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Reads a file. Unknown keys are refused by the types (`deny_unknown_fields`).
@@ -23,15 +24,39 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, StartErr
 
 /// Writes bytes to a file that is either the old one or the new one after a crash.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
+    try_replace(path, bytes).map_err(|error| StartError::file("write", path, &error))
+}
+
+fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file = fs::File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+    let mut file = fs::File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+}
+
+/// Writes a value that is only a report, as [`write`]. On a full disk it takes the place of the one before in its own room, where a crash may leave half of it.
+pub fn write_report<T: Serialize>(path: &Path, heading: &str, value: &T) -> Result<(), StartError> {
+    let body = toml::to_string(value).map_err(|error| StartError::file("encode", path, &error))?;
+    let text = format!("{heading}\n{body}");
+    let overwrite = || {
+        let _ = fs::remove_file(path.with_extension("new"));
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)
     };
-    write().map_err(|error| StartError::file("write", path, &error))
+    let written = match try_replace(path, text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => overwrite(),
+        written => written,
+    };
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            tracing::warn!("{} is not up to date: there is no space for it", path.display());
+            Ok(())
+        }
+        written => written.map_err(|error| StartError::file("write", path, &error)),
+    }
 }
 
 /// Writes a value under a heading of comment lines.

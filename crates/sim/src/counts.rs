@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 109] = [
+const EXPECTED: [&str; 115] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -35,6 +35,9 @@ const EXPECTED: [&str; 109] = [
     "fault: a bit of a sealed chunk flips",
     "fault: a data disk is full",
     "fault: all data disks are full",
+    "fault: a metadata disk has little space",
+    "fault: a metadata disk has hardly any space",
+    "fault: a metadata disk is full",
     "step: prepared",
     "step: decided",
     "step: part committed",
@@ -103,6 +106,9 @@ const EXPECTED: [&str; 109] = [
     "step: client session open",
     "step: client all flushed, session not closed",
     "meta: log cut",
+    "meta: log waited for space",
+    "meta: log goes on",
+    "step: refused for space",
     "data: torn tail cut",
     "data: replica lost",
     "data: disk full",

@@ -9,13 +9,14 @@ use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
 use crate::complaint::Promise;
 use crate::crash_point::CrashPoints;
 use crate::ledger::Ledger;
+use crate::nemesis::Crowded;
 use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
-use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note};
+use bearing_meta::{AppendNumber, Command, Config, DiskSpace, Event, LoadResult, MetaServer, Note, Room};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
+use bearing_seams::{EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
 use bearing_types::{Block, LogIndex, ServerId, SessionId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,10 @@ use std::time::Duration;
 
 /// The log is cut when it is longer than this; small, so that cutting happens.
 const LOG_BYTES_MAX: u64 = 128 << 10;
+
+/// What servers keep free of a disk, in bytes that only serve to be compared.
+const RESERVE_BYTES: u64 = 1000;
+const ROOMY: DiskSpace = DiskSpace { free: 1 << 30, total: 1 << 30 };
 
 /// Records that are being made stable.
 struct Syncing {
@@ -56,6 +61,9 @@ pub struct MetaHost {
     flushed: bool,
     wake_at: Option<Instantly>,
     out: Vec<Command>,
+    disk: DiskSpace,
+    /// What was gathered finds no space.
+    stuck: bool,
     /// Syncs take so many times longer than usual.
     pub slowness: u64,
     /// The next sync fails.
@@ -112,6 +120,8 @@ impl MetaHost {
             flushed: false,
             wake_at: None,
             out: Vec::new(),
+            disk: ROOMY,
+            stuck: false,
             slowness: 1,
             fail_sync: false,
             crash_points: CrashPoints::default(),
@@ -127,6 +137,7 @@ impl MetaHost {
         let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
         self.step(world, ledger, Event::Start(recovered));
+        self.step(world, ledger, Event::Space(self.disk));
         self.finish_step(world, ledger);
     }
 
@@ -151,6 +162,7 @@ impl MetaHost {
         config.closed_kept = Duration::from_secs(600);
         config.lease_holders_max = self.limits.lease_holders;
         config.opens_per_session_max = self.limits.opens_per_session;
+        config.reserve_bytes = RESERVE_BYTES;
         config.mutant = self.planted.meta;
         config
     }
@@ -167,6 +179,7 @@ impl MetaHost {
         self.wake_at = None;
         self.fail_sync = false;
         self.dying = None;
+        self.stuck = false;
         self.unapplied.clear();
         self.flushed = false;
         let mut fault = crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), world);
@@ -204,6 +217,20 @@ impl MetaHost {
             world.counts.add("fault: clock off, noticed");
         }
         self.step(world, ledger, Event::ClockOff(off));
+        self.finish_step(world, ledger);
+    }
+
+    /// Its disk has little space or none, or as much as it should.
+    pub fn crowd(&mut self, world: &mut World, ledger: &mut Ledger, crowded: Option<Crowded>) {
+        self.log.set_full(crowded == Some(Crowded::Full));
+        self.disk.free = match crowded {
+            None => ROOMY.free,
+            Some(Crowded::Low) => RESERVE_BYTES / 2,
+            Some(Crowded::Short) => RESERVE_BYTES / 20,
+            // The log meets it before anybody has looked.
+            Some(Crowded::Full) => return,
+        };
+        self.step(world, ledger, Event::Space(self.disk));
         self.finish_step(world, ledger);
     }
 
@@ -269,7 +296,7 @@ impl MetaHost {
     }
 
     fn finish_step(&mut self, world: &mut World, ledger: &mut Ledger) {
-        self.begin_sync(world);
+        self.begin_sync(world, ledger);
         self.flush_if_due(world, ledger);
         self.post.flush(world);
         self.set_wake(world);
@@ -352,6 +379,7 @@ impl MetaHost {
                 world.counts.add("meta: stopped after a failure");
                 self.dying = Some(format!("it failed: {reason}"));
             }
+            Note::Room(_) => {}
             Note::Damaged(what) => {
                 let what = format!("{} says its records are damaged: {what}", self.server);
                 ledger.blame(world, Promise::Readable, what);
@@ -372,15 +400,29 @@ impl MetaHost {
         self.gathered.push((number, record));
     }
 
-    fn begin_sync(&mut self, world: &mut World) {
+    fn begin_sync(&mut self, world: &mut World, ledger: &mut Ledger) {
+        self.try_sync(world);
+        let told = self.machine.as_ref().is_some_and(|machine| machine.room() == Room::None);
+        if self.stuck != told {
+            world.counts.add(if self.stuck { "meta: log waited for space" } else { "meta: log goes on" });
+            self.step(world, ledger, Event::LogStuck(self.stuck));
+        }
+    }
+
+    fn try_sync(&mut self, world: &mut World) {
         if self.syncing.is_some() || self.gathered.is_empty() || self.dying.is_some() {
             return;
         }
         let gathered = std::mem::take(&mut self.gathered);
         let last = gathered.last().expect("not empty").0;
-        let records: Vec<LoggedRecord> = gathered.into_iter().map(|(_, record)| record).collect();
+        let (numbers, records): (Vec<AppendNumber>, Vec<LoggedRecord>) = gathered.into_iter().unzip();
         match self.log.append(&records) {
-            Ok(mark) => self.syncing = Some(Syncing { mark, last, records }),
+            Ok(mark) => (self.stuck, self.syncing) = (false, Some(Syncing { mark, last, records })),
+            // Tried again at the next step: the machine wants to be woken all the time.
+            Err(EngineError::Full { .. }) => {
+                self.stuck = true;
+                return self.gathered = numbers.into_iter().zip(records).collect();
+            }
             Err(error) => {
                 self.report(world, Event::Synced(last, Err(error)));
                 return;

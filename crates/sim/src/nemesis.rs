@@ -44,12 +44,27 @@ pub enum Act {
     Fill(Vec<HostId>, u64),
     /// They have room again.
     Room(Vec<HostId>),
+    /// The disk of a metadata server has little space or none, for so many nanoseconds.
+    Crowd(HostId, Crowded, u64),
+    /// It has space again.
+    Uncrowd(HostId),
     /// A data server dies for good.
     Lose(HostId),
     /// A bit flips on a data server's disk, in a chunk and at a place drawn by this number.
     Rot(HostId, u64),
     /// A client ends its session, as an unmount does, and begins another.
     Unmount(HostId),
+}
+
+/// How little space a metadata server's disk has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowded {
+    /// The reserve is touched.
+    Low,
+    /// Most of the reserve is used.
+    Short,
+    /// There is none, and nobody said so before.
+    Full,
 }
 
 /// What survives a crash: all, nothing, or a drawn part.
@@ -120,7 +135,8 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40]) {
+        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20])
+        {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
@@ -139,7 +155,8 @@ impl Nemesis {
             15 => Act::Unmount(self.one_of(hosts.clients())),
             16 => Act::CutOff(self.rng.next(), self.rng.between(4_000, 15_000) * MILLISECOND),
             17 => Act::Lose(self.one_of(hosts.data())),
-            _ => Act::Rot(self.one_of(hosts.data()), self.rng.next()),
+            18 => Act::Rot(self.one_of(hosts.data()), self.rng.next()),
+            _ => self.crowd(spell),
         }
     }
 
@@ -152,6 +169,13 @@ impl Nemesis {
         };
         let first = self.rng.below(disks.len() as u64) as usize;
         Act::Fill(disks.into_iter().cycle().skip(first).take(count).collect(), spell)
+    }
+
+    fn crowd(&mut self, spell: u64) -> Act {
+        let crowded = *self.rng.pick(&[Crowded::Low, Crowded::Short, Crowded::Full]).expect("three kinds");
+        // Now and then longer than a delegation lives that can send nothing.
+        let spell = if self.rng.chance(1, 5) { self.rng.between(9_000, 14_000) * MILLISECOND } else { spell };
+        Act::Crowd(self.one_of(self.hosts.metadata()), crowded, spell)
     }
 
     fn cut_pair(&mut self, both_ways: bool, spell: u64) -> Act {

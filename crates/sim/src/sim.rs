@@ -11,7 +11,7 @@ use crate::counts::Counts;
 use crate::data_host::DataHost;
 use crate::ledger::Ledger;
 use crate::meta_host::MetaHost;
-use crate::nemesis::{Act, Nemesis};
+use crate::nemesis::{Act, Crowded, Nemesis};
 use crate::network::{HostId, Weather};
 use crate::options::Options;
 use crate::recorder::Recorder;
@@ -209,6 +209,9 @@ impl Sim {
         self.metadata.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
         self.data.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
         self.data.iter_mut().for_each(|host| host.set_full(false));
+        for host in self.hosts.metadata() {
+            self.crowd(host, None);
+        }
         for host in self.hosts.all() {
             self.world.clocks[usize::from(host.0)].wall_offset %= 100 * MILLISECOND as i64;
             self.judge_clock(host, false);
@@ -520,6 +523,12 @@ impl Sim {
                 self.world.after(spell, Happening::Act(Act::Room(disks)));
             }
             Act::Room(disks) => self.set_full(&disks, false),
+            Act::Crowd(host, crowded, spell) => {
+                self.recorder.disks_were_full = true;
+                self.crowd(host, Some(crowded));
+                self.world.after(spell, Happening::Act(Act::Uncrowd(host)));
+            }
+            Act::Uncrowd(host) => self.crowd(host, None),
             Act::Lose(host) => self.lose(host),
             Act::Rot(host, number) => self.rot(host, number),
             Act::Unmount(host) => {
@@ -536,6 +545,11 @@ impl Sim {
         for disk in disks {
             self.data[index_of(*disk, 1 + crate::cluster::METADATA)].set_full(full);
         }
+    }
+
+    fn crowd(&mut self, host: HostId, crowded: Option<Crowded>) {
+        let Sim { metadata, world, ledger, .. } = self;
+        metadata[index_of(host, 1)].crowd(world, ledger, crowded);
     }
 
     fn cut_off(&mut self, number: u64, spell: u64) {
@@ -664,6 +678,10 @@ fn name_of(act: &Act) -> &'static str {
         Act::Unmount(_) => "a client ends its session",
         Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
         Act::Fill(..) => "all data disks are full",
-        Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) | Act::Room(_) => "an end",
+        Act::Crowd(_, Crowded::Low, _) => "a metadata disk has little space",
+        Act::Crowd(_, Crowded::Short, _) => "a metadata disk has hardly any space",
+        Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
+        Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
+        Act::Room(_) | Act::Uncrowd(_) => "an end",
     }
 }

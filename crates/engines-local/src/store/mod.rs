@@ -7,7 +7,7 @@
 
 mod sequence;
 
-use crate::directory::{Directory, Format, failed, refused, sync_directory};
+use crate::directory::{Directory, Format, failed, is_full, refused, sync_directory};
 use bearing_seams::{Change, EngineError, EngineResult, KeyRange, Pair, Store};
 use bearing_types::{Block, LogIndex, Position};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -166,6 +166,7 @@ fn translate(doing: &str, error: fjall::Error) -> EngineError {
         Error::Unrecoverable | Error::JournalRecovery(_) => {
             EngineError::Corrupt { what: format!("{doing} ({error})") }
         }
+        Error::Io(error) if is_full(&error) => EngineError::Full { doing: doing.to_owned() },
         Error::Storage(inner) => translate_tree(doing, inner),
         other => EngineError::Failed { doing: format!("{doing} ({other})") },
     }
@@ -174,6 +175,7 @@ fn translate(doing: &str, error: fjall::Error) -> EngineError {
 fn translate_tree(doing: &str, error: fjall::LsmError) -> EngineError {
     use fjall::LsmError;
     match error {
+        LsmError::Io(error) if is_full(&error) => EngineError::Full { doing: doing.to_owned() },
         LsmError::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
             EngineError::Failed { doing: format!("{doing} ({error})") }
         }

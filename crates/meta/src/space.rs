@@ -1,0 +1,297 @@
+//! How much space the disk of log and store has left, and what may still be decided with it.
+//!
+//! Invariants: a change that is refused for space leaves nothing behind and is refused whenever it comes again; what was decided is never given up for
+//! want of space, it waits; reading never needs space, but for the first lease or open file of a session in a tablet, which has to be logged.
+
+use crate::event::{Command, Note};
+use crate::job::{Job, JobWork};
+use crate::machine::MetaServer;
+use crate::run::Effects;
+use bearing_proto::client::{Call, XattrChange};
+use bearing_proto::peer::Work;
+use bearing_types::{Code, Mono, NodeId, Now, Position};
+use std::time::Duration;
+
+/// Who has delegated directories is asked for them so often while there is little space.
+const ASK_BACK_EVERY: Duration = Duration::from_secs(1);
+/// Of the reserve so much has to be free that removals go on.
+const KEPT_FOR_SERVING: u64 = 8;
+/// Space has returned when there is so much more than the reserve, in parts of it: else a disk at its limit would be full and not full in turn.
+const RETURNED: u64 = 16;
+
+/// What a disk has, in bytes. A total of 0 says that nobody knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// What can still be written there.
+    pub free: u64,
+    /// How large it is.
+    pub total: u64,
+}
+
+/// How much room there is for changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Room {
+    /// The log can take nothing at all.
+    None,
+    /// Most of the reserve is used: only what serving itself needs goes on.
+    Short,
+    /// The reserve is touched: nothing grows any more.
+    Low,
+    /// As it should be.
+    #[default]
+    Enough,
+}
+
+/// What is known of the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    disk: DiskSpace,
+    /// The log waits for space.
+    stuck: bool,
+    room: Room,
+    /// When delegated directories are asked for again.
+    ask_back: Option<Mono>,
+}
+
+/// What an operation does to the space that a server needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Appetite {
+    /// There is more to keep afterwards.
+    Grows,
+    /// There is as much or less afterwards, and a little more until then.
+    Keeps,
+    /// Clients could not go on as they are without it.
+    Serves,
+}
+
+/// Why a decision must not be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// There is no space for it.
+    Refused(Code),
+    /// It has to be done, when there is space.
+    Later,
+}
+
+/// What is kept free of a disk for removals and for the server's own work: as much as was asked for, but not more than an eighth of a small disk.
+pub fn reserve_bytes(asked: u64, disk: DiskSpace) -> u64 {
+    asked.min(disk.total / 8)
+}
+
+impl Space {
+    pub fn room(&self) -> Room {
+        self.room
+    }
+
+    fn judge(&mut self, reserve_asked: u64) {
+        let reserve = reserve_bytes(reserve_asked, self.disk);
+        let DiskSpace { free, total } = self.disk;
+        let was_low = self.room != Room::Enough;
+        let enough = if was_low { reserve + reserve / RETURNED } else { reserve };
+        self.room = match total {
+            _ if self.stuck => Room::None,
+            0 => Room::Enough,
+            _ if free < reserve / KEPT_FOR_SERVING => Room::Short,
+            _ if free < enough => Room::Low,
+            _ => Room::Enough,
+        };
+    }
+}
+
+impl MetaServer {
+    /// How much room there is for changes.
+    pub fn room(&self) -> Room {
+        self.space.room
+    }
+
+    /// What its disk has, as it was told last.
+    pub fn disk_space(&self) -> DiskSpace {
+        self.space.disk
+    }
+
+    /// The shell looked at the disk.
+    pub(crate) fn take_space(&mut self, disk: DiskSpace, out: &mut Vec<Command>) {
+        self.space.disk = disk;
+        self.judge_space(out);
+    }
+
+    /// The log found no space for what was to be appended, or took it all.
+    pub(crate) fn take_stuck(&mut self, stuck: bool, out: &mut Vec<Command>) {
+        self.space.stuck = stuck;
+        self.judge_space(out);
+    }
+
+    fn judge_space(&mut self, out: &mut Vec<Command>) {
+        let before = self.space.room;
+        self.space.judge(self.config.reserve_bytes);
+        if self.space.room != before {
+            self.space.ask_back = None;
+            out.push(Command::Note(Note::Room(self.space.room)));
+        }
+    }
+
+    /// Whoever decides by itself in a directory would go on to: it is asked for what it holds, and meets the refusals itself from then on.
+    pub(crate) fn ask_back_delegations(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let held: Vec<NodeId> = tablet.delegations.keys().copied().collect();
+        for directory in held {
+            self.call_back(now, start, directory, out);
+        }
+    }
+
+    /// Whether it is time for that, in all tablets.
+    pub(crate) fn delegations_are_asked_back(&mut self, now: Now) -> bool {
+        let due = self.space.room != Room::Enough && self.space.ask_back.is_none_or(|due| now.mono >= due);
+        if due {
+            self.space.ask_back = Some(now.mono.after(ASK_BACK_EVERY));
+        }
+        due
+    }
+
+    /// Whether a decision would be logged for which there is no space.
+    pub(crate) fn lacks_room(&self, job: &Job, effects: &Effects) -> Option<Lack> {
+        let room = self.space.room;
+        if room == Room::Enough || !self.would_log(job, effects) {
+            return None;
+        }
+        match &job.work {
+            JobWork::Request(_, request) => lack_for_call(room, &request.call),
+            JobWork::Prepare { .. } => match room {
+                Room::Enough | Room::Low => None,
+                Room::Short => Some(Lack::Refused(Code::NoSpace)),
+                Room::None => Some(Lack::Later),
+            },
+            // What another tablet has queued cannot be refused.
+            JobWork::Deliver { work: Work::MakeDirectory { .. }, .. } if room == Room::Short => {
+                Some(Lack::Later)
+            }
+            JobWork::Deliver { .. }
+            | JobWork::Ask { .. }
+            | JobWork::Reap(_)
+            | JobWork::LetGo(..)
+            | JobWork::EndSession(_)
+            | JobWork::SweepSession(_)
+            | JobWork::EndDelegation(..)
+            | JobWork::Tend(_)
+            | JobWork::SweepChunks(_)
+            | JobWork::ReportUsage(_)
+            | JobWork::Collect { .. } => (room == Room::None).then_some(Lack::Later),
+        }
+    }
+
+    fn would_log(&self, job: &Job, effects: &Effects) -> bool {
+        let mutation = match &job.work {
+            JobWork::Request(_, request) => request.call.mutates() && !effects.nothing,
+            JobWork::Prepare { .. } | JobWork::Deliver { .. } => true,
+            _ => false,
+        };
+        let holder = !effects.given.is_empty() || !effects.handed.is_empty();
+        let new_holder = || {
+            let tablet = self.tablets.get(&job.tablet);
+            job.session().zip(tablet).is_some_and(|(session, tablet)| !tablet.holders.contains(&session))
+        };
+        mutation || !effects.batch.is_empty() || effects.queues() || (holder && new_holder())
+    }
+}
+
+fn lack_for_call(room: Room, call: &Call) -> Option<Lack> {
+    let refused = match (room, appetite(call)) {
+        (Room::Enough, _) | (Room::Low, Appetite::Keeps) | (Room::Low | Room::Short, Appetite::Serves) => {
+            return None;
+        }
+        (Room::None, Appetite::Serves) => false,
+        (Room::Low | Room::Short | Room::None, Appetite::Grows) => true,
+        (Room::Short | Room::None, Appetite::Keeps) => true,
+    };
+    match call {
+        // Whoever asks can do without.
+        Call::Delegate { .. } if refused => Some(Lack::Refused(Code::Unsupported)),
+        // These were promised to programs already.
+        Call::Delegated { .. } => Some(Lack::Later),
+        _ if refused => Some(Lack::Refused(Code::NoSpace)),
+        _ => Some(Lack::Later),
+    }
+}
+
+fn appetite(call: &Call) -> Appetite {
+    match call {
+        Call::Create { .. }
+        | Call::MakeDirectory { .. }
+        | Call::Link { .. }
+        | Call::Commit { .. }
+        | Call::OpenChunk { .. }
+        | Call::Delegate { .. }
+        | Call::SetXattr { change: XattrChange::Set { .. }, .. }
+        | Call::SetQuota { .. } => Appetite::Grows,
+        Call::Unlink { .. }
+        | Call::RemoveDirectory { .. }
+        | Call::Rename { .. }
+        | Call::SetAttributes { .. }
+        | Call::Open { truncate: true, .. }
+        | Call::MakeHole { .. }
+        | Call::SetXattr { change: XattrChange::Remove, .. } => Appetite::Keeps,
+        Call::Delegated { steps, .. } if !steps.is_empty() => Appetite::Keeps,
+        Call::Delegated { .. }
+        | Call::Open { truncate: false, .. }
+        | Call::OpenSession
+        | Call::RenewSession
+        | Call::CloseSession
+        | Call::Map { .. }
+        | Call::Root { .. }
+        | Call::Directory { .. }
+        | Call::Lookup { .. }
+        | Call::List { .. }
+        | Call::Attributes { .. }
+        | Call::ReadLink { .. }
+        | Call::Extents { .. }
+        | Call::Release { .. }
+        | Call::Chunk { .. }
+        | Call::SealChunk { .. }
+        | Call::Statfs
+        | Call::Xattr { .. }
+        | Call::Xattrs { .. }
+        | Call::Lock { .. }
+        | Call::Unlock { .. }
+        | Call::TestLock { .. }
+        | Call::StopWaiting { .. }
+        | Call::Place { .. }
+        | Call::Chunks { .. }
+        | Call::Quota { .. } => Appetite::Serves,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESERVE: u64 = 800;
+
+    fn judged(space: &mut Space, free: u64) -> Room {
+        space.disk = DiskSpace { free, total: 1 << 20 };
+        space.judge(RESERVE);
+        space.room
+    }
+
+    #[test]
+    fn a_disk_is_full_at_its_reserve_and_has_room_again_a_little_above_it() {
+        let mut space = Space::default();
+        assert_eq!(judged(&mut space, 800), Room::Enough);
+        assert_eq!(judged(&mut space, 799), Room::Low);
+        assert_eq!(judged(&mut space, 849), Room::Low, "not at once");
+        assert_eq!(judged(&mut space, 850), Room::Enough);
+        assert_eq!(judged(&mut space, 820), Room::Enough);
+        assert_eq!(judged(&mut space, 99), Room::Short);
+        assert_eq!(judged(&mut space, 100), Room::Low);
+        space.stuck = true;
+        assert_eq!(judged(&mut space, 1 << 20), Room::None, "the log knows better");
+    }
+
+    #[test]
+    fn a_small_disk_has_a_small_reserve_and_one_of_unknown_size_none() {
+        assert_eq!(reserve_bytes(256, DiskSpace { free: 0, total: 10_000 }), 256);
+        assert_eq!(reserve_bytes(256, DiskSpace { free: 0, total: 800 }), 100);
+        let mut space = Space::default();
+        space.judge(RESERVE);
+        assert_eq!(space.room, Room::Enough);
+    }
+}
