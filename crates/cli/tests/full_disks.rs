@@ -154,6 +154,7 @@ fn a_full_data_disk_refuses_bytes_serves_what_is_there_and_goes_on_when_there_is
     }
     eprintln!("{refused} of 8 files were refused");
     assert_eq!(fs::read(mnt.join("before")).unwrap(), vec![7; 1 << 20]);
+    wait_for("it says that its disk is full", PATIENCE, || state(&cluster, "data-1") == "disk full");
     assert!(names(&mnt).contains(&"before".to_owned()));
     fs::remove_file(mnt.join("before")).unwrap();
     fs::create_dir(mnt.join("names need no data server")).unwrap();
@@ -161,6 +162,7 @@ fn a_full_data_disk_refuses_bytes_serves_what_is_there_and_goes_on_when_there_is
     fs::remove_file(ballast).unwrap();
     wait_for("it takes bytes again", PATIENCE, || write(&mnt.join("after"), &vec![9; 1 << 20]).is_ok());
     assert_eq!(fs::read(mnt.join("after")).unwrap(), vec![9; 1 << 20]);
+    wait_for("it says that it is not", PATIENCE, || state(&cluster, "data-1") == "serving");
     assert_eq!(pid(&cluster, "data"), daemon);
     cluster.run(&["check"]).ok();
 }

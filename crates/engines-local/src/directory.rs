@@ -3,6 +3,7 @@
 use bearing_seams::{EngineError, EngineResult};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 const FORMAT_FILE: &str = "FORMAT";
@@ -22,6 +23,21 @@ pub fn failed(doing: &str, path: &Path, error: &io::Error) -> EngineError {
 /// Whether it would go when there were more space.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Takes room for a range of a file, so that writing there needs none. The file keeps its length and its bytes. Where the file system cannot, nothing is done.
+pub fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let number = |bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+    let (mode, offset, bytes) = (libc::FALLOC_FL_KEEP_SIZE, number(offset), number(bytes));
+    // SAFETY: the descriptor is open for writing (borrowed here); the call takes no pointers.
+    if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// The error of a call that makes no sense in the engine's present state. It changes nothing.

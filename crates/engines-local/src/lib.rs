@@ -7,6 +7,8 @@
 mod chunk_log;
 mod coordinator;
 mod directory;
+#[cfg(test)]
+mod small_disk;
 mod store;
 mod tablet_log;
 

@@ -1,6 +1,6 @@
 //! What goes into the machine and what comes out.
 
-use crate::space::{DiskSpace, Room};
+use crate::space::{DiskSpace, Headroom};
 use bearing_placement::Assignment;
 use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
 use bearing_proto::coordinator::{Ask, Told};
@@ -138,7 +138,7 @@ pub enum Note {
     /// Stored records make no sense.
     Damaged(String),
     /// There is more or less room for changes than before.
-    Room(Room),
+    Headroom(Headroom),
     /// Something happened in a protocol that crash tests want to hit: its name.
     Step(&'static str),
 }

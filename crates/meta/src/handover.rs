@@ -4,7 +4,7 @@
 use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
 use crate::machine::MetaServer;
 use crate::record::{LogEntry, LoggedChange};
-use crate::space::Room;
+use crate::space::Headroom;
 use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
@@ -194,7 +194,7 @@ impl MetaServer {
                 return;
             }
             // Its source goes on with it.
-            if self.room() != Room::Enough {
+            if self.headroom() != Headroom::Enough {
                 return;
             }
             let block = part.block;

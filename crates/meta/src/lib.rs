@@ -59,5 +59,5 @@ pub use record::{
     RECORD_VERSION, Record, RecordError, ReplyRecord,
 };
 pub use recover::{RecoverError, recover};
-pub use space::{DiskSpace, Room, reserve_bytes};
+pub use space::{DiskSpace, Headroom, reserve_bytes};
 pub use tend::ChunkTally;

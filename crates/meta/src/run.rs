@@ -13,7 +13,7 @@ use crate::parts;
 use crate::questions;
 use crate::quotas;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
-use crate::space::{Lack, Room};
+use crate::space::{Headroom, Lack};
 use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::tend::{self, Swept, Tended};
 use crate::upkeep;
@@ -95,7 +95,7 @@ impl MetaServer {
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let is_holder = job.session().is_some_and(|session| tablet.holders.contains(&session));
-        let nothing_logged = self.space.room() == Room::None && !is_holder;
+        let nothing_logged = self.space.headroom() == Headroom::None && !is_holder;
         let mut view = View::new(
             now,
             &self.config,
@@ -132,7 +132,7 @@ impl MetaServer {
             tablet.sessions.entry(session).or_default().met = true;
         }
         match decided {
-            Ok(decided) => match self.lacks_room(&job, &effects) {
+            Ok(decided) => match self.lacks_headroom(&job, &effects) {
                 None => self.conclude(now, job, decided, effects, out),
                 Some(Lack::Refused(code)) => {
                     out.push(Command::Note(Note::Step("refused for space")));

@@ -30,7 +30,7 @@ pub struct DiskSpace {
 
 /// How much room there is for changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Room {
+pub enum Headroom {
     /// The log can take nothing at all.
     None,
     /// Most of the reserve is used: only what serving itself needs goes on.
@@ -48,7 +48,7 @@ pub(crate) struct Space {
     disk: DiskSpace,
     /// The log waits for space.
     stuck: bool,
-    room: Room,
+    headroom: Headroom,
     /// When delegated directories are asked for again.
     ask_back: Option<Mono>,
 }
@@ -79,29 +79,29 @@ pub fn reserve_bytes(asked: u64, disk: DiskSpace) -> u64 {
 }
 
 impl Space {
-    pub fn room(&self) -> Room {
-        self.room
+    pub fn headroom(&self) -> Headroom {
+        self.headroom
     }
 
     fn judge(&mut self, reserve_asked: u64) {
         let reserve = reserve_bytes(reserve_asked, self.disk);
         let DiskSpace { free, total } = self.disk;
-        let was_low = self.room != Room::Enough;
+        let was_low = self.headroom != Headroom::Enough;
         let enough = if was_low { reserve + reserve / RETURNED } else { reserve };
-        self.room = match total {
-            _ if self.stuck => Room::None,
-            0 => Room::Enough,
-            _ if free < reserve / KEPT_FOR_SERVING => Room::Short,
-            _ if free < enough => Room::Low,
-            _ => Room::Enough,
+        self.headroom = match total {
+            _ if self.stuck => Headroom::None,
+            0 => Headroom::Enough,
+            _ if free < reserve / KEPT_FOR_SERVING => Headroom::Short,
+            _ if free < enough => Headroom::Low,
+            _ => Headroom::Enough,
         };
     }
 }
 
 impl MetaServer {
     /// How much room there is for changes.
-    pub fn room(&self) -> Room {
-        self.space.room
+    pub fn headroom(&self) -> Headroom {
+        self.space.headroom
     }
 
     /// What its disk has, as it was told last.
@@ -122,11 +122,11 @@ impl MetaServer {
     }
 
     fn judge_space(&mut self, out: &mut Vec<Command>) {
-        let before = self.space.room;
+        let before = self.space.headroom;
         self.space.judge(self.config.reserve_bytes);
-        if self.space.room != before {
+        if self.space.headroom != before {
             self.space.ask_back = None;
-            out.push(Command::Note(Note::Room(self.space.room)));
+            out.push(Command::Note(Note::Headroom(self.space.headroom)));
         }
     }
 
@@ -141,7 +141,8 @@ impl MetaServer {
 
     /// Whether it is time for that, in all tablets.
     pub(crate) fn delegations_are_asked_back(&mut self, now: Now) -> bool {
-        let due = self.space.room != Room::Enough && self.space.ask_back.is_none_or(|due| now.mono >= due);
+        let due =
+            self.space.headroom != Headroom::Enough && self.space.ask_back.is_none_or(|due| now.mono >= due);
         if due {
             self.space.ask_back = Some(now.mono.after(ASK_BACK_EVERY));
         }
@@ -149,20 +150,20 @@ impl MetaServer {
     }
 
     /// Whether a decision would be logged for which there is no space.
-    pub(crate) fn lacks_room(&self, job: &Job, effects: &Effects) -> Option<Lack> {
-        let room = self.space.room;
-        if room == Room::Enough || !self.would_log(job, effects) {
+    pub(crate) fn lacks_headroom(&self, job: &Job, effects: &Effects) -> Option<Lack> {
+        let headroom = self.space.headroom;
+        if headroom == Headroom::Enough || !self.would_log(job, effects) {
             return None;
         }
         match &job.work {
-            JobWork::Request(_, request) => lack_for_call(room, &request.call),
-            JobWork::Prepare { .. } => match room {
-                Room::Enough | Room::Low => None,
-                Room::Short => Some(Lack::Refused(Code::NoSpace)),
-                Room::None => Some(Lack::Later),
+            JobWork::Request(_, request) => lack_for_call(headroom, &request.call),
+            JobWork::Prepare { .. } => match headroom {
+                Headroom::Enough | Headroom::Low => None,
+                Headroom::Short => Some(Lack::Refused(Code::NoSpace)),
+                Headroom::None => Some(Lack::Later),
             },
             // What another tablet has queued cannot be refused.
-            JobWork::Deliver { work: Work::MakeDirectory { .. }, .. } if room == Room::Short => {
+            JobWork::Deliver { work: Work::MakeDirectory { .. }, .. } if headroom == Headroom::Short => {
                 Some(Lack::Later)
             }
             JobWork::Deliver { .. }
@@ -175,7 +176,7 @@ impl MetaServer {
             | JobWork::Tend(_)
             | JobWork::SweepChunks(_)
             | JobWork::ReportUsage(_)
-            | JobWork::Collect { .. } => (room == Room::None).then_some(Lack::Later),
+            | JobWork::Collect { .. } => (headroom == Headroom::None).then_some(Lack::Later),
         }
     }
 
@@ -194,14 +195,16 @@ impl MetaServer {
     }
 }
 
-fn lack_for_call(room: Room, call: &Call) -> Option<Lack> {
-    let refused = match (room, appetite(call)) {
-        (Room::Enough, _) | (Room::Low, Appetite::Keeps) | (Room::Low | Room::Short, Appetite::Serves) => {
+fn lack_for_call(headroom: Headroom, call: &Call) -> Option<Lack> {
+    let refused = match (headroom, appetite(call)) {
+        (Headroom::Enough, _)
+        | (Headroom::Low, Appetite::Keeps)
+        | (Headroom::Low | Headroom::Short, Appetite::Serves) => {
             return None;
         }
-        (Room::None, Appetite::Serves) => false,
-        (Room::Low | Room::Short | Room::None, Appetite::Grows) => true,
-        (Room::Short | Room::None, Appetite::Keeps) => true,
+        (Headroom::None, Appetite::Serves) => false,
+        (Headroom::Low | Headroom::Short | Headroom::None, Appetite::Grows) => true,
+        (Headroom::Short | Headroom::None, Appetite::Keeps) => true,
     };
     match call {
         // Whoever asks can do without.
@@ -266,24 +269,24 @@ mod tests {
 
     const RESERVE: u64 = 800;
 
-    fn judged(space: &mut Space, free: u64) -> Room {
+    fn judged(space: &mut Space, free: u64) -> Headroom {
         space.disk = DiskSpace { free, total: 1 << 20 };
         space.judge(RESERVE);
-        space.room
+        space.headroom
     }
 
     #[test]
     fn a_disk_is_full_at_its_reserve_and_has_room_again_a_little_above_it() {
         let mut space = Space::default();
-        assert_eq!(judged(&mut space, 800), Room::Enough);
-        assert_eq!(judged(&mut space, 799), Room::Low);
-        assert_eq!(judged(&mut space, 849), Room::Low, "not at once");
-        assert_eq!(judged(&mut space, 850), Room::Enough);
-        assert_eq!(judged(&mut space, 820), Room::Enough);
-        assert_eq!(judged(&mut space, 99), Room::Short);
-        assert_eq!(judged(&mut space, 100), Room::Low);
+        assert_eq!(judged(&mut space, 800), Headroom::Enough);
+        assert_eq!(judged(&mut space, 799), Headroom::Low);
+        assert_eq!(judged(&mut space, 849), Headroom::Low, "not at once");
+        assert_eq!(judged(&mut space, 850), Headroom::Enough);
+        assert_eq!(judged(&mut space, 820), Headroom::Enough);
+        assert_eq!(judged(&mut space, 99), Headroom::Short);
+        assert_eq!(judged(&mut space, 100), Headroom::Low);
         space.stuck = true;
-        assert_eq!(judged(&mut space, 1 << 20), Room::None, "the log knows better");
+        assert_eq!(judged(&mut space, 1 << 20), Headroom::None, "the log knows better");
     }
 
     #[test]
@@ -292,6 +295,6 @@ mod tests {
         assert_eq!(reserve_bytes(256, DiskSpace { free: 0, total: 800 }), 100);
         let mut space = Space::default();
         space.judge(RESERVE);
-        assert_eq!(space.room, Room::Enough);
+        assert_eq!(space.headroom, Headroom::Enough);
     }
 }

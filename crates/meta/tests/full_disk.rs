@@ -3,7 +3,7 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::{DiskSpace, Event, Room};
+use bearing_meta::{DiskSpace, Event, Headroom};
 use bearing_placement::Scheme;
 use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, XattrChange, XattrMode,
@@ -129,7 +129,7 @@ fn while_the_log_waits_for_space_nothing_is_lost_and_what_does_not_depend_on_it_
     let call = Call::Create { grant: grant.clone(), who: root_user(), name: name("early"), new };
     let early = cluster.send_call(ALICE, position(&grant, "early"), call);
     set_stuck(&mut cluster, true);
-    assert!(cluster.hosts.values().all(|host| host.machine.room() == Room::None));
+    assert!(cluster.hosts.values().all(|host| host.machine.headroom() == Headroom::None));
     assert_eq!(cluster.answer(ALICE, early), None, "it is not stable");
     assert_eq!(cluster.lookup(ALICE, &grant, "f"), Ok(file));
     assert_eq!(cluster.links(ALICE, file), Ok(1));

@@ -14,6 +14,11 @@ use bearing_types::{Mono, Now};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// How often a full disk is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A disk is full no more when this part of it is free.
+const FULL_BELOW: u64 = 64;
+
 /// Runs a data server until it is told to stop.
 pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
     shell::run(config, |config, keys, _| {
@@ -29,7 +34,8 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
             ..Config::standard()
         };
         let machine = DataServer::new(start, limits, keys.grants().clone(), chunks);
-        Ok(ChunkKeeper { machine, log, events: VecDeque::new(), commands: Vec::new(), disk_failure: None })
+        let (events, commands) = (VecDeque::new(), Vec::new());
+        Ok(ChunkKeeper { machine, log, events, commands, disk_failure: None, full: None })
     })
 }
 
@@ -39,6 +45,8 @@ struct ChunkKeeper<L> {
     events: VecDeque<Event>,
     commands: Vec<Command>,
     disk_failure: Option<String>,
+    /// The disk was full when something was to be appended, and when it was looked at last, whether it still is.
+    full: Option<Mono>,
 }
 
 impl<L: ChunkLog> Driver for ChunkKeeper<L> {
@@ -71,9 +79,10 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
         while let Some(event) = self.events.pop_front() {
             self.machine.step(now, event, &mut self.commands);
             for command in std::mem::take(&mut self.commands) {
-                self.carry_out(command, post);
+                self.carry_out(now.mono, command, post);
             }
         }
+        self.look_for_space(now.mono);
         Ok(())
     }
 
@@ -89,6 +98,11 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
         self.disk_failure.as_deref()
     }
 
+    fn disk_full(&self) -> Option<String> {
+        let words = "the disk is full: what is there is read, but nothing is written until some of it is freed. Free some space on it";
+        self.full.map(|_| words.to_owned())
+    }
+
     fn set_clock_off(&mut self, off: bool) {
         self.events.push_back(Event::ClockOff(off));
     }
@@ -100,7 +114,16 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
 }
 
 impl<L: ChunkLog> ChunkKeeper<L> {
-    fn carry_out(&mut self, command: Command, post: &mut Post) {
+    /// A disk that was full is so until there is a little more than nothing.
+    fn look_for_space(&mut self, now: Mono) {
+        if self.full.is_none_or(|looked| now.since(looked) < LOOK_EVERY) {
+            return;
+        }
+        let full = self.log.space().is_ok_and(|(used, free)| free < (used + free) / FULL_BELOW);
+        self.full = full.then_some(now);
+    }
+
+    fn carry_out(&mut self, now: Mono, command: Command, post: &mut Post) {
         match command {
             Command::Ask { to, request, attachment } => {
                 post.to_server(to, &Message::Data(request), &attachment)
@@ -112,6 +135,9 @@ impl<L: ChunkLog> ChunkKeeper<L> {
             Command::Note(Note::Step(name)) => tracing::trace!("{name}"),
             Command::Note(note) => {
                 tracing::warn!("{note}");
+                if matches!(note, Note::DiskFull { .. }) {
+                    self.full = Some(now);
+                }
                 if matches!(note, Note::DiskFailed { .. }) {
                     self.disk_failure = Some(note.to_string());
                 }

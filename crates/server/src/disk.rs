@@ -6,7 +6,7 @@
 //!
 //! When the disk is full, what was gathered stays gathered, and is tried again: it is neither in the log nor lost. The log is cut as far as it can be meanwhile,
 //! because that gives space back. A store that finds no space ends the server: it takes no more changes until it is opened anew. So the machine refuses
-//! changes long before (`bearing_meta::Room`).
+//! changes long before (`bearing_meta::Headroom`).
 
 use crate::StartError;
 use crate::store_thread::{Done, StoreThread, Work};

@@ -13,15 +13,16 @@ use crate::space::HeldSpace;
 use crate::state::ChunkReport;
 use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
-use bearing_meta::{ChunkTally, Command, Config, Event, MetaServer, Note, Room, reserve_bytes};
+use bearing_meta::{ChunkTally, Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::{Message, Sender};
 use bearing_seams::TabletLog;
 use bearing_types::{Block, Mono, Now, ServerId};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// The log takes at most this part of a small disk.
+/// The log takes at most this part of a small disk, and the room taken ahead for the store as much.
 const LOG_OF_DISK: u64 = 16;
+const JOURNAL_OF_DISK: u64 = 16;
 
 /// Runs a metadata server until it is told to stop.
 pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
@@ -32,6 +33,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             config.metadata.log_bytes_max.min((space.disk_bytes() / LOG_OF_DISK).max(1 << 20));
         let mut store = FjallStore::open(&config.directory.join("store"), &STORE_CONTENTS)
             .map_err(StartError::engine("open the store"))?;
+        store.take_room(space.disk_bytes() / JOURNAL_OF_DISK);
         let mut log = FileTabletLog::open_with_segments(
             &config.directory.join("tablet-log"),
             &LOG_CONTENTS,
@@ -135,14 +137,14 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
     }
 
     fn disk_full(&self) -> Option<String> {
-        let (disk, room) = (self.machine.disk_space(), self.machine.room());
+        let (disk, room) = (self.machine.disk_space(), self.machine.headroom());
         let what = match room {
-            Room::Enough => return None,
-            Room::Low => "nothing new is made, but what is there is read and removed",
-            Room::Short => {
+            Headroom::Enough => return None,
+            Headroom::Low => "nothing new is made, but what is there is read and removed",
+            Headroom::Short => {
                 "what is there is read, but nothing is removed either, since even that needs a little space"
             }
-            Room::None => "the log waits for space; what is there is read",
+            Headroom::None => "the log waits for space; what is there is read",
         };
         let reserve = reserve_bytes(self.reserve_asked, disk);
         Some(format!(
@@ -237,8 +239,8 @@ impl<L: TabletLog> TabletKeeper<L> {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
             }
             Note::Unreadable(reason) => self.failed = Some(StartError::Refused(reason)),
-            Note::Room(room) => {
-                self.disk.set_pressed(room != Room::Enough);
+            Note::Headroom(room) => {
+                self.disk.set_pressed(room != Headroom::Enough);
                 match self.disk_full() {
                     Some(complaint) => tracing::error!("{complaint}"),
                     None => tracing::info!("the disk has room again"),

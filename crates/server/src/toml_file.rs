@@ -102,4 +102,27 @@ mod tests {
         write(&path, "# a heading", &Sample { count: 7 }).unwrap();
         assert_eq!(read::<Sample>(&path).unwrap(), Sample { count: 7 });
     }
+
+    #[test]
+    fn a_report_on_a_full_disk_takes_the_room_of_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().to_str().unwrap();
+        let mount = ["-t", "tmpfs", "-o", "size=65536", "bearing-test", place];
+        let mounted = std::process::Command::new("mount").args(mount).output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: a tmpfs cannot be mounted");
+            return;
+        }
+        let told = std::panic::catch_unwind(|| {
+            let path = directory.path().join("state");
+            write_report(&path, "# a longer heading", &Sample { count: 1_000_000 }).unwrap();
+            let mut ballast = fs::File::create(directory.path().join("ballast")).unwrap();
+            io::copy(&mut io::repeat(7), &mut ballast).unwrap_err();
+            assert!(write(&path, "# a heading", &Sample { count: 7 }).is_err(), "the disk is full");
+            write_report(&path, "# a heading", &Sample { count: 7 }).unwrap();
+            read::<Sample>(&path).unwrap()
+        });
+        std::process::Command::new("umount").arg("-l").arg(place).output().unwrap();
+        assert_eq!(told.unwrap(), Sample { count: 7 });
+    }
 }

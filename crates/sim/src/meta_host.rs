@@ -14,7 +14,7 @@ use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
-use bearing_meta::{AppendNumber, Command, Config, DiskSpace, Event, LoadResult, MetaServer, Note, Room};
+use bearing_meta::{AppendNumber, Command, Config, DiskSpace, Event, Headroom, LoadResult, MetaServer, Note};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
 use bearing_types::{Block, LogIndex, ServerId, SessionId};
@@ -379,7 +379,7 @@ impl MetaHost {
                 world.counts.add("meta: stopped after a failure");
                 self.dying = Some(format!("it failed: {reason}"));
             }
-            Note::Room(_) => {}
+            Note::Headroom(_) => {}
             Note::Damaged(what) => {
                 let what = format!("{} says its records are damaged: {what}", self.server);
                 ledger.blame(world, Promise::Readable, what);
@@ -402,7 +402,7 @@ impl MetaHost {
 
     fn begin_sync(&mut self, world: &mut World, ledger: &mut Ledger) {
         self.try_sync(world);
-        let told = self.machine.as_ref().is_some_and(|machine| machine.room() == Room::None);
+        let told = self.machine.as_ref().is_some_and(|machine| machine.headroom() == Headroom::None);
         if self.stuck != told {
             world.counts.add(if self.stuck { "meta: log waited for space" } else { "meta: log goes on" });
             self.step(world, ledger, Event::LogStuck(self.stuck));

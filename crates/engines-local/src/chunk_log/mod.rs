@@ -7,7 +7,7 @@
 mod files;
 mod header;
 
-use crate::directory::{Directory, Format, failed, refused, sync_directory};
+use crate::directory::{Directory, Format, allocate, failed, refused, sync_directory};
 use bearing_seams::{ChunkEntry, ChunkLog, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch};
 use files::Files;
@@ -212,6 +212,8 @@ impl ChunkLog for FileChunkLog {
             let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path)?;
             file.write_all_at(&header::encode(header), slot_offset(header.generation))?;
             file.set_len(DATA_OFFSET)?;
+            // Both slots: a chunk must be fenced and sealed on a full disk, too.
+            allocate(&file, 0, DATA_OFFSET)?;
             Ok(file)
         };
         match self.files.get(chunk, make) {
@@ -275,10 +277,13 @@ impl ChunkLog for FileChunkLog {
         }
         let generation = entry.header.generation + 1;
         let header = Header { chunk, generation, epoch, sealed: sealed.then_some(length) };
+        // Before anything is changed: chunks of older versions have no room for it.
+        let slot = slot_offset(generation);
+        self.with_file(chunk, "set", |file| allocate(file, slot, header::SLOT_BYTES as u64))?;
         self.with_file_stably(chunk, "set", |file| {
             file.set_len(DATA_OFFSET + length)?;
             file.sync_all()?;
-            file.write_all_at(&header::encode(header), slot_offset(generation))?;
+            file.write_all_at(&header::encode(header), slot)?;
             file.sync_data()
         })?;
         self.name(chunk)?;

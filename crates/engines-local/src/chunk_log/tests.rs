@@ -1,4 +1,5 @@
 use super::*;
+use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Subject};
 use header::HEADER_BYTES;
 
@@ -142,4 +143,36 @@ fn a_second_process_is_told_that_the_chunks_are_in_use() {
     let temporary = tempfile::tempdir().unwrap();
     let _first = open(temporary.path());
     assert!(matches!(FileChunkLog::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
+}
+
+#[test]
+fn a_chunk_is_sealed_on_a_full_disk_or_says_that_there_is_no_space_and_stays_as_it_was() {
+    let Some(disk) = SmallDisk::mount(1 << 20) else { return };
+    let mut log = FileChunkLog::open(&disk.path().join("chunks"), &[]).unwrap();
+    for chunk in [ChunkId(1), ChunkId(2)] {
+        log.create(chunk, Epoch(1)).unwrap();
+        log.append(chunk, 0, &[7; 5000]).unwrap();
+        log.sync(chunk).unwrap();
+    }
+    // The second is of an older version, which took no room for its other slot.
+    let file = OpenOptions::new().write(true).open(log.path(ChunkId(2))).unwrap();
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let slot = if slot_offset(1) == 0 { slot_offset(2) } else { 0 };
+    // SAFETY: the descriptor is open for writing; the call takes no pointers.
+    let punched = unsafe {
+        libc::fallocate(std::os::fd::AsRawFd::as_raw_fd(&file), punch, slot as i64, header::SLOT_BYTES as i64)
+    };
+    assert_eq!(punched, 0);
+    disk.fill();
+    assert!(matches!(log.append(ChunkId(1), 5000, &[8; 9000]), Err(EngineError::Full { .. })));
+    log.set(ChunkId(1), Epoch(2), 5000, true).unwrap();
+    assert!(matches!(log.set(ChunkId(2), Epoch(2), 4000, true), Err(EngineError::Full { .. })));
+    assert_eq!(log.read(ChunkId(2), 0, 9000).unwrap(), [7; 5000]);
+    disk.make_room();
+    log.append(ChunkId(2), 5000, &[8; 9000]).unwrap();
+    log.set(ChunkId(2), Epoch(2), 14_000, true).unwrap();
+    drop(log);
+    let mut log = FileChunkLog::open(&disk.path().join("chunks"), &[]).unwrap();
+    let sealed: Vec<Option<u64>> = log.chunks().unwrap().into_iter().map(|entry| entry.sealed).collect();
+    assert_eq!(sealed, [Some(5000), Some(14_000)]);
 }

@@ -7,14 +7,15 @@
 
 mod sequence;
 
-use crate::directory::{Directory, Format, failed, is_full, refused, sync_directory};
+use crate::directory::{Directory, Format, allocate, failed, is_full, refused, sync_directory};
 use bearing_seams::{Change, EngineError, EngineResult, KeyRange, Pair, Store};
 use bearing_types::{Block, LogIndex, Position};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use sequence::SequenceGuard;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const FORMAT: Format = Format { name: "bearing-store", version: 1 };
@@ -23,6 +24,8 @@ const DATABASE: &str = "fjall";
 /// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of entries of its own.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// After so many bytes of journal a flush has fjall begin another.
+const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// With one, a flush may wait behind a compaction; but with more, fjall's first worker spins while the others compact.
 const WORKER_THREADS: usize = 1;
 /// How often a flush looks whether the worker has finished.
@@ -39,6 +42,8 @@ pub struct FjallStore {
     sequence: SequenceGuard,
     database: Database,
     directory: Directory,
+    /// So much room is to be taken ahead for the journal.
+    journal_bytes: u64,
     /// Something was applied since the last flush.
     unflushed: bool,
     broken: bool,
@@ -68,12 +73,35 @@ impl FjallStore {
                 keyspaces.insert(tablet, keyspace);
             }
         }
-        Ok(FjallStore { keyspaces, sequence, database, directory, unflushed: false, broken: false })
+        let (journal_bytes, unflushed, broken) = (0, false, false);
+        Ok(FjallStore { keyspaces, sequence, database, directory, journal_bytes, unflushed, broken })
     }
 
     /// Flushes and closes. Dropping a store without this loses nothing that was flushed.
     pub fn close(mut self) -> EngineResult<()> {
         self.flush()
+    }
+
+    /// Takes room ahead for what is applied, so many bytes at a time as far as the disk has them. fjall makes its journal long, but without room in it, and a
+    /// write there that finds none ends all writing.
+    pub fn take_room(&mut self, bytes: u64) {
+        self.journal_bytes = bytes.min(JOURNAL_BYTES);
+        self.allocate_journal();
+    }
+
+    fn allocate_journal(&self) {
+        let Ok(entries) = fs::read_dir(self.directory.path().join(DATABASE)) else { return };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let journals = paths.filter(|path| path.extension().is_some_and(|extension| extension == "jnl"));
+        let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+        let Some(path) = journals.max_by_key(number).filter(|_| self.journal_bytes > 0) else { return };
+        let Ok(journal) = OpenOptions::new().write(true).open(path) else { return };
+        // Where there is little, others need it more.
+        if free_bytes(&journal) < self.journal_bytes * 4 {
+            return;
+        }
+        // Without room it is as it would be without this.
+        let _ = allocate(&journal, 0, self.journal_bytes);
     }
 
     /// Where it keeps its files.
@@ -113,6 +141,15 @@ impl FjallStore {
         self.wait_for_worker()?;
         self.sequence.wait(&self.database)
     }
+}
+
+/// What others than root may still write to a file's disk.
+fn free_bytes(file: &File) -> u64 {
+    // SAFETY: all zeros are a value of this struct of numbers.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open (borrowed here), and the pointer is of a struct that lives until the call is over.
+    let result = unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut found) };
+    if result == 0 { found.f_bavail * found.f_frsize } else { 0 }
 }
 
 fn options() -> KeyspaceCreateOptions {
@@ -296,6 +333,8 @@ impl Store for FjallStore {
         let flushed = self.flush_all();
         self.broken |= flushed.is_err();
         self.unflushed = flushed.is_err();
+        // It may have begun another.
+        self.allocate_journal();
         flushed
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
+use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Stop, Subject};
 use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
@@ -306,4 +306,24 @@ fn read_all(path: &Path, tablet: Block, rows: &[Change]) -> EngineResult<()> {
         Err(error) => worst = Err(error),
     }
     worst
+}
+
+#[test]
+fn with_room_taken_ahead_a_disk_that_others_fill_ends_nothing() {
+    let Some(disk) = SmallDisk::mount(32 << 20) else { return };
+    let path = disk.path().join("store");
+    let mut store = open(&path);
+    store.create_tablet(Block::RING).unwrap();
+    store.take_room(4 << 20);
+    disk.fill();
+    let keys: Vec<String> =
+        (0..20_000).map(|number| format!("key {number:08} with some length to it")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        store.apply(Block::RING, LogIndex(number as u64 + 1), &[put(key, 7)]).unwrap();
+    }
+    assert_eq!(content(&mut store, Block::RING).len(), keys.len());
+    disk.make_room();
+    store.flush().unwrap();
+    drop(store);
+    assert_eq!(content(&mut open(&path), Block::RING).len(), keys.len());
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Subject};
 use bearing_types::{Block, Epoch, LogIndex, Position};
 use std::fs::{self, OpenOptions};
@@ -210,51 +211,10 @@ fn a_second_process_is_told_that_the_log_is_in_use() {
     assert!(matches!(FileTabletLog::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
 }
 
-/// A small disk, mounted for a test; root only.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(bytes: u64) -> Option<SmallDisk> {
-        let directory = tempfile::tempdir().unwrap();
-        let target = std::ffi::CString::new(directory.path().to_str().unwrap()).unwrap();
-        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
-        let (source, kind) = (c"bearing-test", c"tmpfs");
-        // SAFETY: all pointers are of strings that live until the call is over.
-        let result = unsafe {
-            libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast())
-        };
-        match result {
-            0 => Some(SmallDisk(directory)),
-            _ => {
-                eprintln!("skipped: a tmpfs cannot be mounted ({})", std::io::Error::last_os_error());
-                None
-            }
-        }
-    }
-
-    fn fill(&self) {
-        let mut ballast = fs::File::create(self.0.path().join("ballast")).unwrap();
-        let full = std::io::copy(&mut std::io::repeat(7), &mut ballast).unwrap_err();
-        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.0.path().join("ballast")).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let target = std::ffi::CString::new(self.0.path().to_str().unwrap()).unwrap();
-        // SAFETY: the pointer is of a string that lives until the call is over.
-        unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
-    }
-}
-
 #[test]
 fn an_append_to_a_full_disk_leaves_nothing_and_goes_on_when_there_is_space_again() {
     let Some(disk) = SmallDisk::mount(1 << 20) else { return };
-    let path = disk.0.path().join("log");
+    let path = disk.path().join("log");
     let mut log = FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap();
     log.append(&records(0..20)).unwrap();
     log.sync().unwrap();
@@ -282,7 +242,7 @@ fn an_append_to_a_full_disk_leaves_nothing_and_goes_on_when_there_is_space_again
 #[test]
 fn what_a_failed_append_wrote_over_several_segments_is_taken_back() {
     let Some(disk) = SmallDisk::mount(1 << 20) else { return };
-    let path = disk.0.path().join("log");
+    let path = disk.path().join("log");
     let mut log = FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap();
     log.append(&records(0..20)).unwrap();
     // More than the disk holds: some segments are made before there is no room.
