@@ -10,7 +10,6 @@
 use crate::bounded::Bounded;
 use crate::config::ClientConfig;
 use crate::event::Invalidation;
-use crate::file::Stability;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Ticket};
 use crate::task::{Awaited, Promise, promise};
@@ -151,7 +150,7 @@ impl Hub {
         }
         if lock.mode == LockMode::Shared {
             // It may be given in place of an exclusive one.
-            self.flush_if_dirty(node.node, Stability::Visible).await?;
+            self.flush_if_dirty(node.node).await?;
         }
         self.leave_to_home(node.node).await;
         if !waits {
@@ -215,7 +214,7 @@ impl Hub {
         space: LockSpace,
         range: LockRange,
     ) -> Result<Answer, Code> {
-        let stored = self.flush_if_dirty(node.node, Stability::Visible).await;
+        let stored = self.flush_if_dirty(node.node).await;
         self.leave_to_home(node.node).await;
         let given_back = self.call(node.home, Call::Unlock { node, owner, space, range }).await;
         if given_back.as_ref().is_err_and(|code| *code == Code::Unreachable) {

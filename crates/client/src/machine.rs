@@ -219,12 +219,11 @@ impl Hub {
         file: crate::operation::OpenFile,
         stability: Stability,
     ) -> Result<Answer, Code> {
-        let node = self.with(|state| state.files.node_of(file))?;
         if stability == Stability::Visible {
-            return self.flush(node, stability).await.map(|()| Answer::Done);
+            return self.flush(file, stability).await.map(|()| Answer::Done);
         }
         let sync = self.sync_begins();
-        let flushed = self.flush(node, stability).await;
+        let flushed = self.flush(file, stability).await;
         // The names that lead to it too, and what was decided before.
         let done = self.flush_all_steps().await;
         flushed.and(done).and(self.sync_ends(sync)).map(|()| Answer::Done)

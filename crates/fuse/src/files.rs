@@ -11,7 +11,7 @@ use bearing_types::{Code, Credentials, FileType, Mode, Outcome};
 use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How often `create` looks up and opens a name that appears and vanishes at the same time, before it gives up.
@@ -23,8 +23,9 @@ pub(crate) struct File {
     file: OpenFile,
     number: INodeNo,
     flags: OpenFlags,
-    /// Whether it was written to since it was last flushed.
-    is_dirty: AtomicBool,
+    /// Writes done, and how many of them a flush or a sync that went well came after. A flush that finds another one under way must not take it for done.
+    written: AtomicU64,
+    settled: AtomicU64,
 }
 
 /// The open files of a mount.
@@ -100,7 +101,7 @@ impl Bridge {
         if !writes(flags) && !self.lockers.wants_every_close() {
             answer |= FopenFlags::FOPEN_NOFLUSH;
         }
-        let open = File { file, number, flags, is_dirty: AtomicBool::new(false) };
+        let open = File { file, number, flags, written: AtomicU64::new(0), settled: AtomicU64::new(0) };
         self.files.lock().insert(file.0, Arc::new(open));
         Opened { file: file.0, flags: answer }
     }
@@ -165,9 +166,10 @@ impl Bridge {
         // Pages of a mapping come through any writable file handle and know their place.
         let appends = has(wish.flags, libc::O_APPEND) && !wish.kind.contains(WriteFlags::FUSE_WRITE_CACHE);
         let offset = (!appends).then_some(wish.offset);
-        file.is_dirty.store(true, Ordering::Release);
-        let count =
-            self.caller.written(Operation::Write { file: file.file, offset, bytes: bytes.to_vec() })?;
+        let written =
+            self.caller.written(Operation::Write { file: file.file, offset, bytes: bytes.to_vec() });
+        file.written.fetch_add(1, Ordering::AcqRel);
+        let count = written?;
         if has(wish.flags, libc::O_DSYNC) {
             self.sync(handle)?;
         }
@@ -205,16 +207,15 @@ impl Bridge {
     /// What close(2) needs: later opens anywhere see what was written.
     pub fn flush(&self, handle: u64) -> Outcome<()> {
         let file = self.files.get(handle)?;
-        if file.is_dirty.swap(false, Ordering::AcqRel) {
-            self.settle(&file, Operation::Flush { file: file.file })?;
+        if file.settled.load(Ordering::Acquire) == file.written.load(Ordering::Acquire) {
+            return Ok(());
         }
-        Ok(())
+        self.settle(&file, Operation::Flush { file: file.file })
     }
 
     /// What fsync(2) needs. A clean file is synced too: it may have been flushed without being stable.
     pub fn sync(&self, handle: u64) -> Outcome<()> {
         let file = self.files.get(handle)?;
-        file.is_dirty.store(false, Ordering::Release);
         self.settle(&file, Operation::Sync { file: file.file })
     }
 
@@ -229,11 +230,11 @@ impl Bridge {
     }
 
     fn settle(&self, file: &File, operation: Operation) -> Outcome<()> {
-        self.caller.done(operation).inspect_err(|_| {
-            // The kernel's pages show bytes that may be lost.
-            self.inodes.distrust(file.number);
-            file.is_dirty.store(true, Ordering::Release);
-        })
+        let written = file.written.load(Ordering::Acquire);
+        // The kernel's pages show bytes that may be lost.
+        self.caller.done(operation).inspect_err(|_| self.inodes.distrust(file.number))?;
+        file.settled.fetch_max(written, Ordering::AcqRel);
+        Ok(())
     }
 
     /// The last user of a file handle is gone.

@@ -8,6 +8,7 @@ use super::data_request::DataFailure;
 use super::{Buffered, File, Stability};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
+use crate::operation::OpenFile;
 use bearing_proto::client::{
     Body, Call, ChunkRef, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView,
 };
@@ -77,6 +78,9 @@ impl State {
     fn end_flush(&mut self, node: NodeId, result: Result<(), Code>) {
         let Some(file) = self.files.files.get_mut(&node) else { return };
         let flushed = std::mem::take(&mut file.flushing);
+        if let (Err(code), false) = (result, flushed.is_empty()) {
+            file.losses.note(code);
+        }
         file.appended = 0;
         file.written_end = file.end_of_placed();
         self.files.buffered_bytes -= flushed.bytes();
@@ -84,13 +88,6 @@ impl State {
             self.out.push(Command::Note(Note::WritesLost(node, code)));
         }
         self.files.made_room();
-    }
-
-    /// A failure that nobody was told of is for the file's next flush to tell.
-    fn keep_error(&mut self, node: NodeId, result: Result<(), Code>) {
-        if let (Err(code), Some(file)) = (result, self.files.files.get_mut(&node)) {
-            file.error.get_or_insert(code);
-        }
     }
 
     fn encode_frame(&self, node: NodeId, piece: &Range<u64>) -> Vec<u8> {
@@ -130,31 +127,24 @@ impl State {
 }
 
 impl Hub {
-    /// Writes a file out and tells of an earlier failure that nobody was told of. Each failure is told once.
-    pub(crate) async fn flush(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
-        let result = self.write_out(node, stability).await;
-        let earlier = self.with(|state| state.files.files.get_mut(&node).and_then(|file| file.error.take()));
-        result.and(earlier.map_or(Ok(()), Err))
+    /// Writes an open file out. Tells of all that the file has lost since it was opened, each loss once; a sync tells of it whatever a flush has told, which
+    /// may have been another's.
+    pub(crate) async fn flush(&self, file: OpenFile, stability: Stability) -> Result<(), Code> {
+        let node = self.with(|state| state.files.node_of(file))?;
+        let written = self.write_out(node, stability).await;
+        written.and(self.with(|state| state.files.tell_losses(file, stability)))
     }
 
-    /// The same for whoever does not wait for the result.
+    /// Writes a file out for whoever does not wait for the result: its next flush tells.
     pub(crate) async fn write_behind(self, node: NodeId) {
-        self.flush_behind(node).await;
+        let _told_later = self.write_out(node, Stability::Visible).await;
+        self.with(|state| state.files.drop_unused(node));
     }
 
-    /// The same, if there is anything to write out.
-    pub(crate) async fn flush_if_dirty(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
+    /// Writes a file out, if there is anything to write, before something else is done to it.
+    pub(crate) async fn flush_if_dirty(&self, node: NodeId) -> Result<(), Code> {
         let dirty = self.with(|state| state.files.files.get(&node).is_some_and(File::is_dirty));
-        if dirty { self.flush(node, stability).await } else { Ok(()) }
-    }
-
-    /// Writes a file out without anybody waiting for it; a failure is kept for whoever asks next.
-    pub(super) async fn flush_behind(self, node: NodeId) {
-        let result = self.write_out(node, Stability::Visible).await;
-        self.with(|state| {
-            state.keep_error(node, result);
-            state.files.drop_unused(node);
-        });
+        if dirty { self.write_out(node, Stability::Visible).await } else { Ok(()) }
     }
 
     async fn write_out(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
@@ -360,6 +350,9 @@ impl Hub {
         self.with(|state| {
             if let Some(file) = state.files.files.get_mut(&node) {
                 file.unsynced.retain(|chunk, _| !earlier.contains_key(chunk));
+                if lost {
+                    file.losses.note(Code::Io);
+                }
             }
         });
         if lost { Err(Code::Io) } else { Ok(()) }
@@ -413,12 +406,7 @@ impl Hub {
         let mut work: Vec<Work<_>> = Vec::new();
         for node in nodes {
             let hub = self.clone();
-            work.push(Box::pin(async move {
-                let result = hub.write_out(node, Stability::Stable).await;
-                // At once: a flush of this file that waited for its turn must not find that all is well.
-                hub.with(|state| state.keep_error(node, result));
-                result
-            }));
+            work.push(Box::pin(async move { hub.write_out(node, Stability::Stable).await }));
         }
         let appends_max = self.with(|state| state.config.appends_max);
         let mut failed = None;

@@ -1,6 +1,5 @@
 //! Holes: making them, and finding where they and the stored bytes begin.
 
-use super::Stability;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile, SeekTarget};
 use bearing_proto::client::{Body, Call, LeaseKey};
@@ -29,7 +28,7 @@ impl Hub {
     ) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.opened(file, |open| open.write))?;
         // What was written before must not fill the hole when it is flushed later.
-        self.flush_if_dirty(node, Stability::Visible).await?;
+        self.flush_if_dirty(node).await?;
         self.leave_to_home(node).await;
         let (handle, token) = self.with(|state| (state.files.handle(node), state.files.token(file)));
         let handle = handle.ok_or(Code::InvalidArgument)?;
@@ -55,7 +54,7 @@ impl Hub {
 
     pub(crate) async fn seek(&self, file: OpenFile, offset: u64, target: SeekTarget) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.node_of(file))?;
-        self.flush_if_dirty(node, Stability::Visible).await?;
+        self.flush_if_dirty(node).await?;
         self.validate(node).await?;
         let mut from = offset;
         for _ in 0..PAGES_MAX {

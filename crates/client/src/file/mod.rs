@@ -69,8 +69,7 @@ pub(crate) struct File {
     modified: Wall,
     /// Chunks with frames of this file that are committed but were not synced, and where the last of these frames ends.
     unsynced: BTreeMap<ChunkId, u64>,
-    /// A failed write-out that nobody was told of.
-    error: Option<Code>,
+    losses: Losses,
     /// One write-out at a time.
     gate: Gate,
     writeout_planned: bool,
@@ -83,6 +82,42 @@ struct Open {
     node: NodeId,
     read: bool,
     write: bool,
+    /// How many losses of the file its syncs and its flushes have told of. A flush tells somebody else, such as a child process whose end closes what it was
+    /// given: whoever syncs has to hear of the same loss.
+    told_by_sync: u64,
+    told_by_flush: u64,
+}
+
+/// What a file has lost of what was written to it. As with Linux's own filesystems each sync of each open file tells of a loss once.
+#[derive(Debug, Default)]
+struct Losses {
+    count: u64,
+    /// Why, the last time.
+    code: Option<Code>,
+    /// Somebody was told of the last one. Otherwise who opens the file next is.
+    told: bool,
+}
+
+impl Losses {
+    fn note(&mut self, code: Code) {
+        *self = Losses { count: self.count + 1, code: Some(code), told: false };
+    }
+
+    /// How many losses are no news for a file that is opened now.
+    fn known(&self) -> u64 {
+        if self.told { self.count } else { self.count.saturating_sub(1) }
+    }
+
+    /// Tells whoever was told of so many.
+    fn tell(&mut self, told: u64) -> Result<(), Code> {
+        match self.code {
+            Some(code) if self.count > told => {
+                self.told = true;
+                Err(code)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -195,6 +230,21 @@ impl Files {
         let inside: BTreeSet<_> =
             open.chain(opening).filter(|(_, home)| block.contains(*home)).map(|(node, _)| node).collect();
         inside.into_iter().collect()
+    }
+
+    /// A flush or a sync of an open file is over: tells it of losses that it has not heard of.
+    pub fn tell_losses(&mut self, file: OpenFile, stability: Stability) -> Result<(), Code> {
+        let Some(open) = self.opens.get_mut(&file) else { return Ok(()) };
+        let Some(file) = self.files.get_mut(&open.node) else { return Ok(()) };
+        let told = match stability {
+            Stability::Visible => open.told_by_flush.max(open.told_by_sync),
+            Stability::Stable => open.told_by_sync,
+        };
+        open.told_by_flush = file.losses.count;
+        if stability == Stability::Stable {
+            open.told_by_sync = file.losses.count;
+        }
+        file.losses.tell(told)
     }
 
     /// The right to write that came with an open file.

@@ -1,7 +1,7 @@
 //! Opening and closing files.
 
 use super::extents::ExtentMap;
-use super::{Buffered, File, Open, Opening, Stability};
+use super::{Buffered, File, Open, Opening};
 use crate::cache::Seen;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
@@ -42,7 +42,7 @@ impl Hub {
         }
         if wish.truncate {
             // Written before, so cut off: but if the file may not be cut, what was written must not be lost.
-            self.flush_if_dirty(node.node, Stability::Visible).await?;
+            self.flush_if_dirty(node.node).await?;
         }
         self.with(|state| state.files.begin_opening(node));
         let opened = self.ask_open(node, who, wish).await;
@@ -103,7 +103,7 @@ impl Hub {
     pub(crate) async fn close(&self, file: OpenFile) -> Result<Answer, Code> {
         let open = self.with(|state| state.files.opens.get(&file).copied()).ok_or(Code::InvalidArgument)?;
         let last = self.with(|state| state.files.files.get(&open.node).is_some_and(|file| file.opens == 1));
-        let stored = if last { self.flush_if_dirty(open.node, Stability::Visible).await } else { Ok(()) };
+        let stored = if last { self.flush_if_dirty(open.node).await } else { Ok(()) };
         let (error, release) = self.with(|state| state.end_open(file));
         if let Some(node) = release {
             self.release(node).await;
@@ -153,7 +153,6 @@ impl State {
         let handle = seen.node;
         let number = OpenFile(self.files.next_open);
         self.files.next_open += 1;
-        self.files.opens.insert(number, Open { node: handle.node, read: wish.read, write: wish.write });
         let unsynced = self.files.left_unsynced.remove(&handle.node);
         let file = self.files.files.entry(handle.node).or_insert_with(|| File {
             handle,
@@ -168,11 +167,14 @@ impl State {
             written_end: None,
             modified: self.now.wall,
             unsynced: BTreeMap::new(),
-            error: None,
+            losses: Default::default(),
             gate: Gate::default(),
             writeout_planned: false,
             release_due: false,
         });
+        let (node, told) = (handle.node, file.losses.known());
+        let open = Open { node, read: wish.read, write: wish.write, told_by_sync: told, told_by_flush: told };
+        self.files.opens.insert(number, open);
         file.opens += 1;
         file.token = token.or(file.token);
         file.unsynced.extend(unsynced.into_iter().flatten());
@@ -187,7 +189,7 @@ impl State {
         let Some(open) = self.files.opens.remove(&file) else { return (None, None) };
         let Some(file) = self.files.files.get_mut(&open.node) else { return (None, None) };
         file.opens -= 1;
-        let error = file.error.take();
+        let error = file.losses.tell(file.losses.known()).err();
         let over = file.opens == 0 && file.release_due;
         // It is being opened again: its home would let it go under that. Whoever closes it last tells.
         let opening = self.files.opening.get_mut(&open.node).filter(|_| over);
@@ -220,7 +222,7 @@ impl super::Files {
     pub fn lose(&mut self, node: NodeId) {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
-            file.error.get_or_insert(Code::Io);
+            file.losses.note(Code::Io);
         }
     }
 

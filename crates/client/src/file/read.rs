@@ -45,7 +45,7 @@ impl Hub {
         self.validate(node).await?;
         if self.with(|state| state.files.reaches_appended(node, offset, length)) {
             // If this fails, the file's next flush tells of it.
-            self.clone().flush_behind(node).await;
+            self.clone().write_behind(node).await;
         }
         // Own writes are looked at before the extents: what is committed in between is in these then.
         let (range, own) = self.with(|state| state.own_bytes(node, offset, length));

@@ -21,7 +21,7 @@ impl Hub {
         self.room(node).await;
         while self.with(|state| state.files.holds_other(node, kind)) {
             // If this fails, the file's next flush tells of it.
-            self.clone().flush_behind(node).await;
+            self.clone().write_behind(node).await;
             self.room(node).await;
         }
         let plan = self.with(|state| state.buffer(node, offset, &bytes))?;
@@ -42,7 +42,7 @@ impl Hub {
             }
             if let Some(fullest) = write_out {
                 let hub = self.clone();
-                self.with(|state| state.spawn(hub.flush_behind(fullest)));
+                self.with(|state| state.spawn(hub.write_behind(fullest)));
             }
             awaited.await;
         }
@@ -57,7 +57,7 @@ impl Hub {
             file.is_dirty().then_some(())
         });
         if dirty.is_some() {
-            self.flush_behind(node).await;
+            self.write_behind(node).await;
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::{home, node_keys, unexpected};
 use crate::cache::Seen;
 use crate::delegation::Local;
-use crate::file::Stability;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
 use crate::request::Answered;
@@ -53,7 +52,7 @@ impl Hub {
         file: Option<OpenFile>,
     ) -> Result<Answer, Code> {
         // What was written before must not undo the change of size or times when it is flushed later.
-        self.flush_if_dirty(node.node, Stability::Visible).await?;
+        self.flush_if_dirty(node.node).await?;
         if file_type == FileType::Directory {
             // Of a directory its home decides.
             self.suspend(node.node).await;

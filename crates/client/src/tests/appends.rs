@@ -178,7 +178,9 @@ fn appends_that_could_not_be_stored_are_told_and_those_after_them_go_on() {
     servers.commits_fail = None;
     assert_eq!(size(&mut world, &mut servers, node), 0);
     append(&mut world, &mut servers, file, b"kept");
-    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Ok(Answer::Done));
+    let sync = Operation::Sync { file };
+    assert_eq!(servers.perform(&mut world, sync.clone()), Err(Code::NoSpace), "a sync tells of it too");
+    assert_eq!(servers.perform(&mut world, sync), Ok(Answer::Done));
     assert_eq!(read(&mut world, &mut servers, file, 10), b"kept");
 }
 

@@ -189,6 +189,26 @@ fn full_disks_end_in_no_space_after_bounded_tries_and_are_told_once() {
     assert_eq!(servers.perform(&mut world, Operation::Close { file }), Ok(Answer::Done));
 }
 
+/// As when a child process ends that had the file from its parent, which syncs it at that moment.
+#[test]
+fn a_sync_tells_of_what_was_lost_also_when_a_flush_has_told_of_it_and_once() {
+    let (mut world, mut servers) = stage();
+    let (file, node) = create_open(&mut world, &mut servers, "a");
+    let other = opened(servers.perform(&mut world, open(node, true)));
+    servers.full.extend([D1, D2, D3]);
+    done(&mut world, &mut servers, write(file, 0, b"one"));
+    let flush = world.start(Operation::Flush { file });
+    let sync = world.start(Operation::Sync { file });
+    assert_eq!(servers.run(&mut world, flush), Err(Code::NoSpace));
+    assert_eq!(servers.run(&mut world, sync), Err(Code::NoSpace));
+    // Whoever has it open besides hears of it too; whoever opens it now that it was told does not.
+    let later = opened(servers.perform(&mut world, open(node, true)));
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file: other }), Err(Code::NoSpace));
+    for file in [file, other, later] {
+        assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Ok(Answer::Done));
+    }
+}
+
 #[test]
 fn a_flush_that_waits_for_an_unmount_is_told_what_that_lost() {
     let (mut world, mut servers) = stage();
