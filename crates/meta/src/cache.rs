@@ -95,6 +95,29 @@ impl Cache {
         self.extents.get(node)
     }
 
+    /// Where the last extent begins that begins before an offset, with what is logged and decided since; the offset itself if there is none. `None` if the
+    /// file's extents are not held.
+    pub fn extent_before(
+        &mut self,
+        node: NodeId,
+        offset: u64,
+        decided: &BTreeMap<Key, Option<Record>>,
+    ) -> Option<u64> {
+        let Some(Known::All(extents)) = self.extents.get(node) else { return None };
+        let Some(last) = offset.checked_sub(1) else { return Some(offset) };
+        let overlay = &self.overlay;
+        let keys = Key::Extent(node, 0)..=Key::Extent(node, last);
+        let begins = |key: &Key| if let Key::Extent(_, at) = key { Some(*at) } else { None };
+        let put = |key: &Key| match decided.get(key) {
+            Some(record) => record.is_some(),
+            None => overlay.get(key).is_none_or(|slot| slot.record.is_some()),
+        };
+        let stored = extents.range(..offset).map(|(at, _)| *at).rfind(|at| put(&Key::Extent(node, *at)));
+        let logged = overlay.range(keys.clone()).map(|(key, _)| key).rfind(|key| put(key)).and_then(begins);
+        let decided = decided.range(keys).map(|(key, _)| key).rfind(|key| put(key)).and_then(begins);
+        Some(stored.max(logged).max(decided).unwrap_or(offset))
+    }
+
     /// The overlay's part of a range of keys, deletions included.
     pub fn overlay(&self, range: RangeInclusive<Key>) -> impl Iterator<Item = (&Key, &Slot)> {
         self.overlay.range(range)

@@ -8,9 +8,13 @@ use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::peer::Work;
 use bearing_types::{Code, NodeId};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-/// At most so many extents are looked at in one change of a file.
-pub(crate) const SCAN_MAX: usize = 1 << 16;
+/// Extents asked of the store at a time.
+const PAGE_MAX: usize = 1 << 16;
+/// At most so many extents are let go of in one change of a file: what one log record holds. To delete an extent takes 20 bytes of it, so these take 21 of
+/// the 32 MB that a tablet log takes in one piece.
+pub(crate) const SCAN_MAX: usize = 1 << 20;
 
 /// The extents that overlap with `start..end`, by file offset.
 pub(crate) fn overlapping(
@@ -26,14 +30,15 @@ pub(crate) fn overlapping(
     // No extent is longer than a frame, so none that starts earlier reaches `start`.
     let mut from = start.saturating_sub(u64::from(PAYLOAD_BYTES_MAX));
     let overlaps = |(offset, extent): &(u64, ExtentRecord)| offset + u64::from(extent.length) > start;
-    if let Some(pairs) = view.extents_held(node, from..=end - 1)? {
+    if let Some(pairs) = view.extents_held(node, (start, end), count_max)? {
         return Ok(pairs.into_iter().map(extent).filter(overlaps).take(count_max).collect());
     }
     let mut found = BTreeMap::new();
     loop {
         let keys = Key::Extent(node, from)..=Key::Extent(node, end - 1);
-        let pairs = view.range(keys.clone(), count_max)?;
-        let (full, last) = (view.range_was_full(&keys, count_max), pairs.last().map(|(key, _)| *key));
+        let page = count_max.min(PAGE_MAX);
+        let pairs = view.range(keys.clone(), page)?;
+        let (full, last) = (view.range_was_full(&keys, page), pairs.last().map(|(key, _)| *key));
         found.extend(pairs.into_iter().map(extent).filter(overlaps));
         // A page may hold extents that end before `start` and nothing else: then what is asked for lies on the next.
         match last {
@@ -43,6 +48,40 @@ pub(crate) fn overlapping(
             _ => return Ok(found),
         }
     }
+}
+
+/// The extents that overlap with any of these ranges, at most about `count_max`. All that is missing is asked for at once.
+pub(crate) fn overlapping_any(
+    view: &mut View,
+    node: NodeId,
+    ranges: &[Range<u64>],
+    count_max: usize,
+) -> Decide<BTreeMap<u64, ExtentRecord>> {
+    let (mut found, mut missing) = (BTreeMap::new(), false);
+    for range in ranges {
+        if found.len() >= count_max {
+            break;
+        }
+        match overlapping(view, node, range.start, range.end, count_max) {
+            Ok(more) => found.extend(more),
+            Err(Stop::Need) => missing = true,
+            Err(stop) => return Err(stop),
+        }
+    }
+    if missing { Err(Stop::Need) } else { Ok(found) }
+}
+
+/// These ranges in order, those that touch as one.
+pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges.into_iter().filter(|range| range.start < range.end) {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 fn extent((key, record): (Key, Record)) -> (u64, ExtentRecord) {

@@ -1,4 +1,5 @@
-//! The extents of files that are worked on, all of each that has few enough: so that neither a commit nor a reader asks the store again and again.
+//! The extents of files that are worked on, all of each that has few enough: so that neither a commit nor a reader asks the store again and again. A
+//! database of 1 GiB that is written in pages of 4 KiB has 262,144.
 //!
 //! A store keeps every version of a key in memory until it writes a table, so a range that is rewritten all the time is read ever more slowly.
 //!
@@ -12,9 +13,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// Files with more extents are not held.
-pub(crate) const EXTENTS_MAX: usize = 1024;
+pub(crate) const EXTENTS_MAX: usize = 1 << 19;
 /// Files of one generation; two are held.
 const FILES_MAX: usize = 64;
+/// Extents of one generation, when a file gets into it: about 30 MB.
+const GENERATION_MAX: usize = 1 << 19;
 
 /// What is known of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,17 @@ pub(crate) enum Known {
 pub(crate) struct FileExtents {
     young: BTreeMap<NodeId, Known>,
     old: BTreeMap<NodeId, Known>,
+    /// Extents in `young`, as of when its files got there.
+    young_extents: usize,
+}
+
+impl Known {
+    fn count(&self) -> usize {
+        match self {
+            Known::All(extents) => extents.len(),
+            Known::TooMany => 0,
+        }
+    }
 }
 
 /// The keys of all extents of a file: the range that is asked for to hold them.
@@ -76,9 +90,13 @@ impl FileExtents {
     }
 
     fn insert(&mut self, node: NodeId, known: Known) {
-        if self.young.len() >= FILES_MAX && !self.young.contains_key(&node) {
+        let count = known.count();
+        let full = self.young.len() >= FILES_MAX || self.young_extents + count > GENERATION_MAX;
+        if full && !self.young.contains_key(&node) {
             self.old = std::mem::take(&mut self.young);
+            self.young_extents = 0;
         }
+        self.young_extents += count;
         self.young.insert(node, known);
     }
 }
@@ -134,5 +152,17 @@ mod tests {
         }
         assert_eq!(held.get(NodeId(1)), None);
         assert!(held.young.len() + held.old.len() <= 2 * FILES_MAX);
+    }
+
+    #[test]
+    fn many_large_files_are_not_held_at_the_same_time() {
+        let mut held = FileExtents::default();
+        for node in 1..=8 {
+            let pairs: Vec<_> = (0..GENERATION_MAX as u64 / 3).map(|offset| pair(node, offset, 1)).collect();
+            held.range_loaded(&whole(NodeId(node)), EXTENTS_MAX, &pairs);
+            assert!(matches!(held.get(NodeId(node)), Some(Known::All(_))));
+        }
+        let count: usize = held.young.values().chain(held.old.values()).map(Known::count).sum();
+        assert!(count <= 2 * GENERATION_MAX, "{count} extents are held");
     }
 }

@@ -291,31 +291,35 @@ impl<'a> View<'a> {
         self.overlaid(stored, *keys.start()..=last)
     }
 
-    /// The extents of a file that begin in a range of offsets, if the file has so few that all are held or are to be; `None`: ask for the range.
+    /// The first extents of a file that overlap with `start..end`, at least so many if there are, and perhaps one before; `None`: it has too many to be
+    /// held, ask for the range.
     pub fn extents_held(
         &mut self,
         node: NodeId,
-        offsets: RangeInclusive<u64>,
+        (start, end): (u64, u64),
+        count: usize,
     ) -> Decide<Option<Vec<(Key, Record)>>> {
-        let keys = Key::Extent(node, *offsets.start())..=Key::Extent(node, *offsets.end());
-        let stored = match self.cache.extents(node) {
-            Some(Known::TooMany) => return Ok(None),
-            Some(Known::All(extents)) => {
-                let pair = |(offset, extent): (&u64, &ExtentRecord)| {
-                    (Key::Extent(node, *offset), Record::Extent(*extent))
-                };
-                extents.range(offsets).map(pair).collect()
+        if self.cache.extents(node).is_none() {
+            self.range(file_extents::whole(node), EXTENTS_MAX)?;
+        }
+        // Extents never overlap: of those that begin before, only the last can reach `start`.
+        let Some(first) = self.cache.extent_before(node, start, &self.batch) else { return Ok(None) };
+        let mut count = count.saturating_add(1);
+        loop {
+            let Some(Known::All(extents)) = self.cache.extents(node) else { return Ok(None) };
+            let pair = |(offset, extent): (&u64, &ExtentRecord)| {
+                (Key::Extent(node, *offset), Record::Extent(*extent))
+            };
+            let stored: Vec<_> = extents.range(first..end).take(count).map(pair).collect();
+            let cut = stored.last().map(|(key, _)| *key).filter(|_| stored.len() == count);
+            let last = cut.unwrap_or(Key::Extent(node, end - 1));
+            let found = self.overlaid(stored, Key::Extent(node, first)..=last)?;
+            if cut.is_none() || found.len() >= count {
+                return Ok(Some(found));
             }
-            None => {
-                let whole = file_extents::whole(node);
-                let pairs = self.range(whole.clone(), EXTENTS_MAX)?;
-                if self.range_was_full(&whole, EXTENTS_MAX) {
-                    return Ok(None);
-                }
-                return Ok(Some(pairs.into_iter().filter(|(key, _)| keys.contains(key)).collect()));
-            }
-        };
-        self.overlaid(stored, keys).map(Some)
+            // Many of these were deleted since.
+            count = count.saturating_mul(2);
+        }
     }
 
     /// What the store holds of a range, as it is with all that was logged since.

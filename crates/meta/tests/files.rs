@@ -245,3 +245,42 @@ fn chown_takes_set_id_bits_away_also_from_root_but_not_where_the_group_may_not_e
         assert_eq!(set(AttributeChange { uid, ..Default::default() }), Mode::new(after), "{before:o}");
     }
 }
+
+/// Many extents of 4 bytes each, one after the other, with a hole of 4 bytes before each.
+fn scatter(cluster: &mut Cluster, node: Handle, token: WriteToken, count: u64) {
+    let extents: Vec<Extent> = (0..count).map(|at| extent(at * 8 + 4, 4, at * 64)).collect();
+    for part in extents.chunks(1024) {
+        commit(cluster, ALICE, node, token, part.to_vec()).unwrap();
+    }
+}
+
+#[test]
+fn a_file_of_very_many_extents_is_written_at_both_ends_at_once_and_cut_to_nothing() {
+    let count = 70_000;
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "database");
+    scatter(&mut cluster, node, token, count);
+    // From the first to the last it has more than 65,536.
+    let last = (count - 1) * 8;
+    let ends = vec![extent(0, 6, 1_000_000), extent(last, 6, 2_000_000)];
+    commit(&mut cluster, ALICE, node, token, ends).unwrap();
+    let (first, _) = page(&mut cluster, node, 0, 3);
+    let skipped = |offset, length, frame, skip| Extent { skip, ..extent(offset, length, frame) };
+    assert_eq!(first, [extent(0, 6, 1_000_000), skipped(6, 2, 0, 2), extent(12, 4, 64)]);
+    let (behind, complete) = page(&mut cluster, node, last - 4, 10);
+    let expected = [
+        extent(last - 4, 4, (count - 2) * 64),
+        extent(last, 6, 2_000_000),
+        skipped(last + 6, 2, (count - 1) * 64, 2),
+    ];
+    assert_eq!((behind.as_slice(), complete), (&expected[..], true));
+    // The same of what the store says, not only of what is held.
+    cluster.pass(std::time::Duration::from_secs(1));
+    assert_eq!(page(&mut cluster, node, last - 4, 10).0, expected);
+
+    let change = AttributeChange { size: Some(5), ..AttributeChange::default() };
+    let call = Call::SetAttributes { node, who: root_user(), change, token: Some(token) };
+    let cut = attributes(cluster.call(ALICE, node.home, call).unwrap());
+    assert_eq!((cut.size, cut.space), (5, 5));
+    assert_eq!(page(&mut cluster, node, 0, 10), (vec![extent(0, 5, 1_000_000)], true));
+}

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// Pages of extents asked for within one read before it is given up: the file changes faster than it can be read.
-const PAGES_MAX: u32 = 1024;
+const PAGES_MAX: u32 = 1 << 13;
 /// How often a read begins anew because chunks that it was to read from were removed.
 const REREADS_MAX: u32 = 16;
 /// The first pause before silent replicas are asked again.

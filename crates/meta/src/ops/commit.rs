@@ -54,10 +54,12 @@ pub(super) fn put(
     let written = &moved(written, base)?[..];
     let size_min = size_min.checked_add(base).filter(|size| *size <= FILE_BYTES_MAX);
     let size_min = size_min.ok_or(Stop::Refuse(Code::TooLarge))?;
-    let start = written.iter().map(|extent| extent.file_offset).min().unwrap_or(0);
     let end = written.iter().map(extent_end).max().unwrap_or(0);
     // No extent lies beyond the size, so a file that only grows needs no look at its extents.
-    let before = extents::overlapping(view, handle.node, start, end.min(record.attributes.size), SCAN_MAX)?;
+    let size = record.attributes.size;
+    let covered = written.iter().map(|extent| extent.file_offset..extent_end(extent).min(size)).collect();
+    let covered = extents::joined(covered);
+    let before = extents::overlapping_any(view, handle.node, &covered, SCAN_MAX)?;
     if before.len() >= SCAN_MAX {
         return Err(Stop::Refuse(Code::TooLarge));
     }
