@@ -117,12 +117,25 @@ fn chunks(layout: &Layout, cluster: &Cluster) -> Option<ChunkReport> {
         damaged: sum.damaged + report.damaged,
         dead: sum.dead + report.dead,
         copied_bytes: sum.copied_bytes + report.copied_bytes,
+        live_bytes: sum.live_bytes + report.live_bytes,
+        dead_bytes: sum.dead_bytes + report.dead_bytes,
+        compacting: sum.compacting + report.compacting,
+        compacting_bytes: sum.compacting_bytes + report.compacting_bytes,
     })
 }
 
 /// The same for people. Nothing to do is worth no words.
 fn chunk_words(report: &ChunkReport) -> String {
     let mut words = vec![format!("chunks: {}", report.chunks)];
+    if report.sealed > 0 {
+        words.push(format!("{} bytes live, {} dead", report.live_bytes, report.dead_bytes));
+    }
+    if report.compacting > 0 {
+        words.push(format!(
+            "{} being compacted, {} bytes to keep",
+            report.compacting, report.compacting_bytes
+        ));
+    }
     if report.lacking > 0 {
         let left = report.lacking_bytes;
         words.push(format!("{} lack copies, {left} bytes left to copy", report.lacking));

@@ -52,6 +52,15 @@ pub(crate) enum Job {
     /// The last cut of a copy.
     Copied(ChunkId),
     Fetch(Asker),
+    /// The same for a chunk that is made of frames of another one here.
+    FetchHere {
+        /// Which is made.
+        chunk: ChunkId,
+        /// The question.
+        ask: u64,
+        from: ChunkId,
+        end: u64,
+    },
     Frames(Listing),
     Scrub(ChunkId),
 }

@@ -4,6 +4,9 @@
 //! The metadata server asks again and again until it hears "done", so nothing of a copy has to survive a restart: one that was cut short is
 //! cut to nothing and begun anew. A window that is damaged at one source is taken from another; only what is damaged everywhere ends the copy. All copies
 //! of a server together fetch no faster than `copy_bytes_per_second`.
+//!
+//! Chunks are compacted the same way: a chunk is made of some whole frames of another, sealed one. Each of its servers does so by itself, and because which
+//! frames these are is given once and for all, they come to the same bytes.
 
 use crate::Config;
 use crate::chunk::{Chunk, Phase, Role};
@@ -12,7 +15,7 @@ use crate::event::LogCommand;
 use crate::scan::{Found, Scan};
 use crate::server::Chunks;
 use bearing_proto::Sender;
-use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest};
+use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Pieces};
 use bearing_seams::EngineResult;
 use bearing_types::{ChunkId, Epoch, Mono, ServerId};
 use std::time::Duration;
@@ -22,6 +25,8 @@ pub(crate) struct Wanted {
     pub epoch: Epoch,
     pub sources: Vec<ServerId>,
     pub length: u64,
+    /// Of which other chunk, if it is no copy, and of which of its frames.
+    pub origin: Option<(ChunkId, Pieces)>,
 }
 
 /// See the module.
@@ -29,6 +34,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Copier {
     epoch: Epoch,
     length: u64,
+    origin: Option<(ChunkId, Pieces)>,
     sources: Vec<ServerId>,
     /// Counts on through the sources.
     source: usize,
@@ -49,6 +55,7 @@ impl Copier {
         Copier {
             epoch: wanted.epoch,
             length: wanted.length,
+            origin: wanted.origin,
             sources: wanted.sources,
             source: 0,
             scan: Scan::new(wanted.length, cx.core.config.scan_bytes),
@@ -73,6 +80,15 @@ impl Copier {
         }
     }
 
+    /// What to read next: where that lies in this chunk, then of which chunk, where, and how much.
+    fn want(&self, myself: ChunkId) -> (u64, ChunkId, u64, u32) {
+        let (offset, length) = self.scan.want();
+        let Some((from, pieces)) = &self.origin else { return (offset, myself, offset, length) };
+        // Behind the last piece there is nothing to want.
+        let (at, end) = pieces.old_place(offset).unwrap_or((u64::MAX, offset));
+        (offset, *from, at, u64::from(length).min(end - offset) as u32)
+    }
+
     fn turn_to_next_source(&mut self, now: Mono, config: &Config) {
         self.source += 1;
         self.next_at = now.after(config.fetch_pause);
@@ -81,7 +97,7 @@ impl Copier {
 
 /// Takes a request for a copy.
 pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: Wanted) {
-    let myself = wanted.sources.contains(&cx.core.server);
+    let myself = wanted.origin.is_none() && wanted.sources.contains(&cx.core.server);
     if !matches!(asker.from, Sender::Server(_)) || wanted.sources.is_empty() || myself {
         return cx.refuse(asker, DataError::Capability);
     }
@@ -123,6 +139,27 @@ pub(crate) fn fetch(
     }
     cx.core.reads += 1;
     cx.log(Job::Fetch(asker), LogCommand::Read { chunk: id, offset, length });
+}
+
+/// Bytes of another chunk here were read.
+pub(crate) fn fetched_here(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    id: ChunkId,
+    ask: u64,
+    (from, end): (ChunkId, u64),
+    result: EngineResult<Vec<u8>>,
+) {
+    let sealed = |chunk: &Chunk| matches!(chunk.phase, Phase::Sealed(sealed) if end <= sealed);
+    let here = chunks.get(&from).is_some_and(sealed);
+    let (result, bytes) = match result {
+        _ if !here => (Err(DataError::NoChunk), Vec::new()),
+        Ok(bytes) => (Ok(DataBody::Bytes { crc: crc32c::crc32c(&bytes) }), bytes),
+        Err(_) => (Err(DataError::Corrupt), Vec::new()),
+    };
+    if let Some(chunk) = chunks.get_mut(&id) {
+        chunk.fetched(cx, ask, result, &bytes);
+    }
 }
 
 /// The bytes that another server wants were read.
@@ -182,7 +219,7 @@ impl Chunk {
             let (epoch, length) = (copier.epoch, copier.length);
             return cx.log(Job::Copied(id), LogCommand::Set { chunk: id, epoch, length, sealed: true });
         }
-        let (offset, length) = copier.scan.want();
+        let (offset, from, at, length) = copier.want(id);
         copier.next_at = copier.next_at.max(cx.core.copy_free_at);
         if copier.next_at > now {
             return;
@@ -192,8 +229,13 @@ impl Chunk {
         let server = copier.sources[copier.source % copier.sources.len()];
         let ask = cx.ask_id(Asked { chunk: id, server, what: AskedFor::Fetch });
         copier.asked = Some((ask, now, offset));
-        let call = DataCall::Fetch { offset, length };
-        cx.send(server, DataRequest { id: ask, chunk: id, call }, crate::Payload::default());
+        if server == cx.core.server {
+            let end = at.saturating_add(u64::from(length));
+            let job = Job::FetchHere { chunk: id, ask, from, end };
+            return cx.log(job, LogCommand::Read { chunk: from, offset: at, length });
+        }
+        let call = DataCall::Fetch { offset: at, length };
+        cx.send(server, DataRequest { id: ask, chunk: from, call }, crate::Payload::default());
     }
 
     /// A source that is silent is passed over for another one.

@@ -129,7 +129,11 @@ impl DataServer {
                 frames::frames(chunks, cx, asker, id, (from, end, count_max));
             }
             DataCall::Copy { epoch, sources, length } => {
-                copy::copy(chunks, cx, asker, id, copy::Wanted { epoch, sources, length });
+                copy::copy(chunks, cx, asker, id, copy::Wanted { epoch, sources, length, origin: None });
+            }
+            DataCall::Gather { epoch, from, sources, pieces, length } => {
+                let origin = Some((from, pieces));
+                copy::copy(chunks, cx, asker, id, copy::Wanted { epoch, sources, length, origin });
             }
             DataCall::Fetch { offset, length } => copy::fetch(chunks, cx, asker, id, (offset, length)),
             DataCall::Verify { length } => scrub::verify(chunks, cx, asker, id, length),
@@ -183,6 +187,7 @@ impl DataServer {
             | Job::Head(_)
             | Job::Blocks(_)
             | Job::Fetch(_)
+            | Job::FetchHere { .. }
             | Job::Frames(_)
             | Job::Scrub(_) => {
                 panic!("{job:?} asked for an answer of another kind");
@@ -204,6 +209,7 @@ impl DataServer {
             | Job::Head(_)
             | Job::Blocks(_)
             | Job::Fetch(_)
+            | Job::FetchHere { .. }
             | Job::Frames(_)
             | Job::Scrub(_) => {}
         }
@@ -228,6 +234,10 @@ impl DataServer {
                 return Some(id);
             }
             Job::Fetch(asker) => copy::fetch_read(cx, asker, result),
+            Job::FetchHere { chunk, ask, from, end } => {
+                copy::fetched_here(&mut self.chunks, cx, chunk, ask, (from, end), result);
+                return Some(chunk);
+            }
             Job::Frames(listing) => frames::read(&self.chunks, cx, listing, result),
             Job::Scrub(id) => scrub::read(&mut self.chunks, cx, id, result),
             other => panic!("{other:?} did not ask for a read"),

@@ -85,6 +85,8 @@ pub struct Config {
     pub look_after: Duration,
     /// And again so long after the last look, although nothing was let go of.
     pub look_every: Duration,
+    /// A sealed chunk of at least so many bytes is compacted when less than half of it is in use.
+    pub compact_bytes_min: u64,
     /// The mark that a chunk takes no new extents is kept for so long: longer than any writer waits between an append and its commit.
     pub closed_kept: Duration,
     /// A data server that was silent for so long is lost: what it holds is copied again.
@@ -149,6 +151,7 @@ impl Config {
             chunk_life: Duration::from_secs(660),
             look_after: Duration::from_secs(60),
             look_every: Duration::from_secs(24 * 3600),
+            compact_bytes_min: 1 << 20,
             closed_kept: Duration::from_secs(3600),
             lost_after: Duration::from_secs(30),
             tends_max: 16,

@@ -119,6 +119,19 @@ struct ReplyRecordV1 {
     position: Position,
 }
 
+/// How a chunk's record begins.
+const CHUNK_TAG: u8 = 4;
+/// What a chunk's record ended with before there was compaction: nothing kept, no heir, none itself.
+const NO_COMPACTION: [u8; 3] = [0, 0, 0];
+
+/// A record of the present version, with fields at its end that were added since.
+pub(crate) fn decode_whole(body: &[u8]) -> Result<Record, postcard::Error> {
+    match postcard::from_bytes(body) {
+        Err(_) if body.first() == Some(&CHUNK_TAG) => postcard::from_bytes(&[body, &NO_COMPACTION].concat()),
+        decoded => decoded,
+    }
+}
+
 /// A record from the bytes behind its version.
 pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
     Ok(match postcard::from_bytes(body)? {
@@ -187,6 +200,9 @@ fn chunk(record: ChunkRecordV1) -> ChunkRecord {
         closed: false,
         looked: None,
         doomed: false,
+        kept: 0,
+        heir: None,
+        gather: None,
     }
 }
 
@@ -289,6 +305,9 @@ mod tests {
             closed: false,
             looked: None,
             doomed: false,
+            kept: 0,
+            heir: None,
+            gather: None,
         };
         let reply = ReplyRecord { position: Position(77), body: Body::Done };
         let stored = [
@@ -305,5 +324,26 @@ mod tests {
             assert_eq!(Record::decode(&again).unwrap(), expected);
         }
         assert_eq!(Record::decode(&[1, 2]), Err(RecordError::Malformed));
+    }
+
+    #[test]
+    fn a_chunk_that_was_stored_before_there_was_compaction_opens() {
+        let record = ChunkRecord {
+            sealed: Some(300),
+            looked: Some(crate::record::Looked { live: 7, at: Wall(8) }),
+            ..chunk(ChunkRecordV1 {
+                position: Position(5),
+                epoch: Epoch(1),
+                servers: vec![ServerId(6)],
+                sealed: None,
+                dead_bytes: 0,
+            })
+        };
+        let record = Record::Chunk(Box::new(record));
+        let bytes = record.encode();
+        let (before, since) = bytes.split_at(bytes.len() - NO_COMPACTION.len());
+        assert_eq!(since, NO_COMPACTION);
+        assert_eq!(Record::decode(before), Ok(record));
+        assert_eq!(Record::decode(&before[..before.len() - 1]), Err(RecordError::Malformed));
     }
 }

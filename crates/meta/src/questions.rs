@@ -49,6 +49,7 @@ pub(crate) fn decide(view: &mut View, question: &Question) -> Decide<Told> {
         }
         Question::Join { chunk, user } => crate::tend::answer_join(view, *chunk, *user),
         Question::Uses { chunk, nodes, from } => crate::tend::answer_uses(view, *chunk, nodes, *from),
+        Question::Move { from, to, moves } => crate::tend::answer_move(view, *from, *to, moves),
     }
 }
 

@@ -7,10 +7,11 @@ use crate::key::Key;
 use crate::older;
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
+use bearing_proto::data::Pieces;
 use bearing_proto::peer::{ItemId, Promise, Work};
 use bearing_types::{
-    Access, Acls, Amount, Attributes, Block, Code, Credentials, Epoch, FileLocks, FileType, Name, NodeId,
-    Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
+    Access, Acls, Amount, Attributes, Block, ChunkId, Code, Credentials, Epoch, FileLocks, FileType, Name,
+    NodeId, Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -148,6 +149,23 @@ pub struct ChunkRecord {
     pub looked: Option<Looked>,
     /// Nobody refers to it, and nobody can any more: its replicas are being removed.
     pub doomed: bool,
+    /// Bytes of the frames that files refer to, as of the last look.
+    pub kept: u64,
+    /// The chunk that takes what is in use of it.
+    pub heir: Option<ChunkId>,
+    /// It is an heir itself, and has not got everything yet.
+    pub gather: Option<Gather>,
+}
+
+/// What an heir is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gather {
+    /// The old chunk; its record lies in the same tablet.
+    pub from: ChunkId,
+    /// Which of its frames, in their order.
+    pub pieces: Pieces,
+    /// All servers of the heir have all of it, stable and sealed.
+    pub made: bool,
 }
 
 /// What a look at a sealed chunk found.
@@ -337,6 +355,7 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
         match bytes.split_first() {
             Some((&older::V1, body)) => older::decode(body).map_err(|_| RecordError::Malformed),
+            Some((&RECORD_VERSION, body)) => older::decode_whole(body).map_err(|_| RecordError::Malformed),
             _ => decode_versioned(bytes, RECORD_VERSION),
         }
     }
@@ -438,6 +457,13 @@ impl NodeRecord {
     /// Whether it has extended attributes or access control lists, so that whoever wants to know has to ask.
     pub fn is_extended(&self) -> bool {
         self.xattrs || !self.acls.is_empty()
+    }
+}
+
+impl ChunkRecord {
+    /// It is to be made of frames of another chunk, and its servers may not have it yet.
+    pub fn is_in_the_making(&self) -> bool {
+        self.gather.as_ref().is_some_and(|gather| !gather.made)
     }
 }
 

@@ -113,6 +113,19 @@ pub enum DataCall {
         /// The length at which it was sealed.
         length: u64,
     },
+    /// From a metadata server: make this chunk of some frames of another, sealed one. Answered as [`DataCall::Copy`] is.
+    Gather {
+        /// The epoch to keep.
+        epoch: Epoch,
+        /// The other chunk.
+        from: ChunkId,
+        /// Servers that have that, the best first; this one may be among them.
+        sources: Vec<ServerId>,
+        /// Which frames.
+        pieces: Pieces,
+        /// Bytes of these: the length at which this chunk is sealed.
+        length: u64,
+    },
 }
 
 /// A reply of a data server.
@@ -135,6 +148,58 @@ pub struct FrameAt {
     pub node: NodeId,
     /// That node's home.
     pub home: Position,
+}
+
+/// What frames begin and end at a multiple of.
+const FRAME_UNIT: u64 = 8;
+
+/// Whole frames of a chunk, in their order: what another chunk is made of when this one is compacted. Each piece is what is left out before it, and what is
+/// taken, counted in 8 bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pieces(Vec<(u32, u32)>);
+
+impl Pieces {
+    /// Those that lie in these ranges of the chunk: in order, none empty, none within another.
+    pub fn of(ranges: &[std::ops::Range<u64>]) -> Pieces {
+        let mut end = 0;
+        let pieces = ranges.iter().map(|range| {
+            let piece = ((range.start - end) / FRAME_UNIT, (range.end - range.start) / FRAME_UNIT);
+            end = range.end;
+            (piece.0 as u32, piece.1 as u32)
+        });
+        Pieces(pieces.collect())
+    }
+
+    /// Bytes that are taken.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|(_, taken)| u64::from(*taken) * FRAME_UNIT).sum()
+    }
+
+    /// Where each piece begins in the old chunk and in the new one, and its length.
+    pub fn places(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let (mut old, mut new) = (0, 0);
+        self.0.iter().map(move |(skipped, taken)| {
+            let length = u64::from(*taken) * FRAME_UNIT;
+            let start = old + u64::from(*skipped) * FRAME_UNIT;
+            let place = (start, new, length);
+            (old, new) = (start + length, new + length);
+            place
+        })
+    }
+
+    /// Where something of the old chunk lies in the new one; `None` if it was left out.
+    pub fn new_place(&self, old: u64) -> Option<u64> {
+        let mut places = self.places();
+        places.find_map(|(from, to, length)| (from..from + length).contains(&old).then(|| to + (old - from)))
+    }
+
+    /// Where something of the new chunk lies in the old one, and up to where in the new one the piece goes.
+    pub fn old_place(&self, new: u64) -> Option<(u64, u64)> {
+        let mut places = self.places();
+        places.find_map(|(from, to, length)| {
+            (to..to + length).contains(&new).then(|| (from + (new - to), to + length))
+        })
+    }
 }
 
 /// The content of a reply that went well.
@@ -205,4 +270,24 @@ pub enum DataError {
     Failed,
     /// The server's clock is too far from those of others: it takes no new chunks.
     Clock,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_lies_without_gaps_in_the_new_chunk_and_what_is_left_out_nowhere() {
+        let pieces = Pieces::of(&[16..40, 40..48, 800..1600]);
+        assert_eq!(pieces.bytes(), 24 + 8 + 800);
+        for (old, new) in [(16, 0), (32, 16), (40, 24), (800, 32), (1592, 824)] {
+            assert_eq!(pieces.new_place(old), Some(new));
+            assert_eq!(pieces.old_place(new).map(|(old, _)| old), Some(old));
+        }
+        for old in [0, 8, 48, 792, 1600] {
+            assert_eq!(pieces.new_place(old), None);
+        }
+        assert_eq!(pieces.old_place(8), Some((24, 24)));
+        assert_eq!(pieces.old_place(832), None);
+    }
 }

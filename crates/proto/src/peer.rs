@@ -373,6 +373,30 @@ pub enum Question {
         /// The quota.
         quota: Handle,
     },
+    /// Frames of a chunk lie in another one as well: extents that are still in the old one are in the new one from the answer on.
+    Move {
+        /// The old chunk.
+        from: ChunkId,
+        /// The new one.
+        to: ChunkRef,
+        /// Which extents, all of nodes at home in one tablet.
+        moves: Vec<ExtentMove>,
+    },
+}
+
+/// An extent that is to be in another chunk, if it still is where it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentMove {
+    /// Whose it is.
+    pub node: Handle,
+    /// Where it begins in the file.
+    pub file_offset: u64,
+    /// Its length when it was seen; parts of it may have been replaced since.
+    pub length: u32,
+    /// Where its frame starts in the old chunk.
+    pub frame: u64,
+    /// Where that frame starts in the new one.
+    pub place: u64,
 }
 
 /// An extent that lies in a chunk.
@@ -437,6 +461,8 @@ pub enum Told {
         /// Nodes with more extents than were looked at, and from which file offset on.
         unfinished: Vec<(Handle, u64)>,
     },
+    /// The extents lie where they were to be moved, or were changed since.
+    Moved,
 }
 
 /// A directory's content in one tablet: what stat of the directory merges.

@@ -59,6 +59,8 @@ pub struct MetadataLimits {
     pub data_server_lost_after_s: u64,
     /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after.
     pub chunk_life_s: u64,
+    /// And looked at, what of it is in use, so long after that.
+    pub chunk_look_after_s: u64,
     /// So much of the disk is kept free for removals and for the server's own work, or an eighth of a disk that is smaller than eight times that. Below, nothing
     /// new is made. A quarter of it is held in a file of its own.
     pub reserve_bytes: u64,
@@ -72,6 +74,7 @@ impl Default for MetadataLimits {
             cache_entries_max: standard.cache_entries_max,
             data_server_lost_after_s: standard.lost_after.as_secs(),
             chunk_life_s: standard.chunk_life.as_secs(),
+            chunk_look_after_s: standard.look_after.as_secs(),
             reserve_bytes: standard.reserve_bytes,
         }
     }

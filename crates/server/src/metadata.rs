@@ -13,7 +13,7 @@ use crate::space::HeldSpace;
 use crate::state::ChunkReport;
 use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
-use bearing_meta::{ChunkTally, Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
+use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::{Message, Sender};
 use bearing_seams::TabletLog;
 use bearing_types::{Block, Mono, Now, ServerId};
@@ -47,6 +47,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             cache_entries_max: config.metadata.cache_entries_max,
             lost_after: Duration::from_secs(config.metadata.data_server_lost_after_s),
             chunk_life: Duration::from_secs(config.metadata.chunk_life_s),
+            look_after: Duration::from_secs(config.metadata.chunk_look_after_s),
             reserve_bytes: config.metadata.reserve_bytes,
             ..Config::standard()
         };
@@ -130,10 +131,20 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
     }
 
     fn chunks(&self) -> Option<ChunkReport> {
-        let ChunkTally { chunks, sealed, lacking, lacking_bytes, damaged, doomed } =
-            self.machine.chunk_tally();
-        let copied_bytes = self.machine.counters().copied_bytes;
-        Some(ChunkReport { chunks, sealed, lacking, lacking_bytes, damaged, dead: doomed, copied_bytes })
+        let tally = self.machine.chunk_tally();
+        Some(ChunkReport {
+            chunks: tally.chunks,
+            sealed: tally.sealed,
+            lacking: tally.lacking,
+            lacking_bytes: tally.lacking_bytes,
+            damaged: tally.damaged,
+            dead: tally.doomed,
+            copied_bytes: self.machine.counters().copied_bytes,
+            live_bytes: tally.live_bytes,
+            dead_bytes: tally.dead_bytes,
+            compacting: tally.compacting,
+            compacting_bytes: tally.compacting_bytes,
+        })
     }
 
     fn disk_full(&self) -> Option<String> {

@@ -68,6 +68,18 @@ pub struct ChunkReport {
     pub dead: u64,
     /// Bytes that were copied again since the server's start.
     pub copied_bytes: u64,
+    /// Bytes of chunks that nobody appends to any more and that files refer to; before the first look at a chunk, all of it.
+    #[serde(default)]
+    pub live_bytes: u64,
+    /// The rest of them: bytes that no file refers to.
+    #[serde(default)]
+    pub dead_bytes: u64,
+    /// Chunks that are being compacted.
+    #[serde(default)]
+    pub compacting: u64,
+    /// Bytes of them that are in use and are written anew.
+    #[serde(default)]
+    pub compacting_bytes: u64,
 }
 
 /// The content of a state file.

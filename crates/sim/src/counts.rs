@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 115] = [
+const EXPECTED: [&str; 120] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -65,6 +65,11 @@ const EXPECTED: [&str; 115] = [
     "step: chunk closed",
     "step: chunk found alive",
     "step: chunk found dead",
+    "step: compaction begins",
+    "step: heir made",
+    "step: extents moved",
+    "step: chunk compacted",
+    "step: compaction called off",
     "step: removals sent",
     "step: chunk removed",
     "step: replicas confirmed",

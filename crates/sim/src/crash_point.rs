@@ -5,7 +5,7 @@ use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
 /// Steps that most runs do not get to.
-const RARE: [&str; 11] = [
+const RARE: [&str; 12] = [
     "hand-over given up",
     "silent session ended",
     "session open",
@@ -17,6 +17,7 @@ const RARE: [&str; 11] = [
     "replica found missing",
     "chunk removed from some of its servers",
     "damage found, nobody told",
+    "compaction called off",
 ];
 
 /// Draws at which step a process dies. Steps that are rare in a run are met by a crash more often, so that all are met in a few hundred runs.

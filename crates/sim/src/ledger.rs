@@ -7,11 +7,12 @@ use crate::complaint::{Complaint, Promise};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
-use bearing_meta::{Key, LogEntry, Record};
+use bearing_meta::{ChunkRecord, Key, LogEntry, Record};
 use bearing_proto::client::Body;
+use bearing_proto::data::Pieces;
 use bearing_proto::peer::{ItemId, Work};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, Epoch, LogIndex, Mono, NodeId, Position, SessionId};
+use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, NodeId, Position, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,11 +37,21 @@ pub struct Ledger {
     pub complaints: Vec<Complaint>,
     /// When sessions were over.
     pub ended: BTreeMap<SessionId, Mono>,
+    /// Chunks that are sealed, at which length, and heirs of which frames of which chunk they are made, since this was last taken.
+    pub chunk_news: Vec<ChunkNews>,
     lines: BTreeMap<Block, Line>,
     committed: BTreeSet<RequestId>,
     /// Queued drops of links on their way: whose they are.
     owed: BTreeMap<(Position, ItemId), RequestId>,
     inbox: BTreeMap<(Block, Position), BTreeSet<ItemId>>,
+}
+
+/// What the stable record of a chunk says.
+pub enum ChunkNews {
+    /// It is sealed at this length: its servers have kept what is below stable before this was logged.
+    Sealed(ChunkId, u64),
+    /// It is made of these frames of another one.
+    Gathers(ChunkId, ChunkId, Pieces),
 }
 
 /// Complaints beyond so many only repeat the first ones.
@@ -131,6 +142,11 @@ impl Ledger {
                 Key::Chunk(_) | Key::Extent(..) | Key::Joined(_) | Key::Closed(_) | Key::Fragment(_)
             ) {
                 world.tell(|| format!("{host:?} logged {key:?}: {value:?}"));
+            }
+        }
+        for change in &changes {
+            if let (Key::Chunk(chunk), Some(Record::Chunk(record))) = change {
+                self.chunk_news.extend(news_of(*chunk, record));
             }
         }
         self.bear_witness(world, record.tablet, &changes);
@@ -224,6 +240,16 @@ impl Ledger {
     /// All tablets.
     pub fn tablets(&self) -> impl Iterator<Item = Block> + '_ {
         self.lines.keys().copied()
+    }
+}
+
+fn news_of(chunk: ChunkId, record: &ChunkRecord) -> Option<ChunkNews> {
+    match (&record.gather, record.sealed) {
+        (Some(gather), _) if !gather.made => {
+            Some(ChunkNews::Gathers(chunk, gather.from, gather.pieces.clone()))
+        }
+        (_, Some(length)) => Some(ChunkNews::Sealed(chunk, length)),
+        (_, None) => None,
     }
 }
 

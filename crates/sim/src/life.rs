@@ -61,7 +61,7 @@ impl Sim {
     fn is_whole_without(&mut self, host: HostId, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let others: Vec<HostId> =
             record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
-        let nothing = record.doomed || record.sealed == Some(0);
+        let nothing = record.doomed || record.sealed == Some(0) || record.is_in_the_making();
         nothing || others.iter().any(|other| *other != host && self.holds(*other, chunk, record.sealed))
     }
 
@@ -91,7 +91,8 @@ impl Sim {
         let Role::Data(server) = self.hosts.role(host) else { return };
         let mut mine = Vec::new();
         for (chunk, record) in &records {
-            let holds = record.servers.contains(&server) && record.sealed.is_some_and(|length| length > 0);
+            let counts = record.sealed.is_some_and(|length| length > 0) && !record.is_in_the_making();
+            let holds = record.servers.contains(&server) && counts;
             if holds && self.holds(host, *chunk, record.sealed) && self.is_whole_without(host, *chunk, record)
             {
                 mine.push((*chunk, record.sealed.unwrap_or(0)));

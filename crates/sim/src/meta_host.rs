@@ -159,6 +159,7 @@ impl MetaHost {
         config.look_every = Duration::from_secs(10);
         config.lost_after = Duration::from_secs(7);
         config.sweep_every = Duration::from_millis(300);
+        config.compact_bytes_min = 1;
         config.closed_kept = Duration::from_secs(600);
         config.lease_holders_max = self.limits.lease_holders;
         config.opens_per_session_max = self.limits.opens_per_session;

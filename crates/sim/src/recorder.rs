@@ -8,7 +8,7 @@ use crate::network::HostId;
 use crate::program::FileRun;
 use crate::world::World;
 use bearing_proto::client::{Answer, Body, Call, CommitMode, Extent, Reply, Request};
-use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest};
+use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::delegation::{Change, Step};
 use bearing_proto::frame::FrameHeader;
 use bearing_types::{ChunkId, Code, Lock, Mono, NodeId, Outcome, SessionId};
@@ -523,8 +523,22 @@ impl Recorder {
         }
     }
 
+    /// Frames of a chunk lie in another one too, which is stable before anybody refers to it.
+    pub fn gathers(&mut self, chunk: ChunkId, from: ChunkId, pieces: &Pieces) {
+        let old = self.frames.range((from, 0)..=(from, u64::MAX));
+        let places: Vec<(u64, Frame)> = old
+            .filter_map(|((_, frame), kept)| {
+                let copy = Frame { payload: Rc::clone(&kept.payload), bytes: kept.bytes, stable: true };
+                pieces.new_place(*frame).map(|place| (place, copy))
+            })
+            .collect();
+        for (place, frame) in places {
+            self.frames.entry((chunk, place)).or_insert(frame);
+        }
+    }
+
     /// A chunk was sealed: servers keep what they hold stable before they tell how much that is.
-    fn sealed(&mut self, chunk: ChunkId, length: u64) {
+    pub fn sealed(&mut self, chunk: ChunkId, length: u64) {
         for ((_, start), frame) in self.frames.range_mut((chunk, 0)..(chunk, length)) {
             frame.stable |= start + frame.bytes <= length;
         }

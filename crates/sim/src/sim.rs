@@ -9,7 +9,7 @@ use crate::complaint::{Complaint, Promise};
 use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_host::DataHost;
-use crate::ledger::Ledger;
+use crate::ledger::{ChunkNews, Ledger};
 use crate::meta_host::MetaHost;
 use crate::nemesis::{Act, Crowded, Nemesis};
 use crate::network::{HostId, Weather};
@@ -304,7 +304,18 @@ impl Sim {
             self.cut(at, cut);
         }
         self.bury();
+        self.hear_of_chunks();
         self.judge_lost_reads();
+    }
+
+    /// What became of chunks, for who keeps the history of their frames.
+    fn hear_of_chunks(&mut self) {
+        for news in std::mem::take(&mut self.ledger.chunk_news) {
+            match news {
+                ChunkNews::Sealed(chunk, length) => self.recorder.sealed(chunk, length),
+                ChunkNews::Gathers(chunk, from, pieces) => self.recorder.gathers(chunk, from, &pieces),
+            }
+        }
     }
 
     /// From now on faults are drawn anew, and so is what crashes lose.

@@ -3,9 +3,9 @@
 use super::bench::*;
 use crate::{Command, Config, Payload};
 use bearing_proto::Sender;
-use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, FrameAt};
+use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, FrameAt, Pieces};
 use bearing_seams::{ChunkLog, MemChunkLog};
-use bearing_types::{Epoch, NodeId, Position, ServerId};
+use bearing_types::{ChunkId, Epoch, NodeId, Position, ServerId};
 use std::time::Duration;
 
 const KEPT: Epoch = Epoch(6);
@@ -215,4 +215,72 @@ fn a_sealed_chunk_tells_whose_frames_it_holds_page_by_page() {
     assert_eq!(found.len(), sizes.len());
     let beyond = DataCall::Frames { from: 0, end: bytes.len() as u64 + 8, count_max: 4 };
     assert_eq!(bench.result(META, beyond, &[]), Err(DataError::BeyondEnd), "this replica does not know all");
+}
+
+/// A chunk's log with frames of these sizes, and where each begins; the last place is its end.
+fn placed(sizes: &[usize]) -> (Vec<u8>, Vec<u64>) {
+    let (mut log, mut places) = (Vec::new(), vec![0]);
+    for (salt, size) in sizes.iter().enumerate() {
+        log.extend(frame(salt as u64, *size));
+        places.push(log.len() as u64);
+    }
+    (log, places)
+}
+
+fn gather(sources: Vec<ServerId>, pieces: &Pieces) -> DataCall {
+    DataCall::Gather { epoch: KEPT, from: OLD, sources, pieces: pieces.clone(), length: pieces.bytes() }
+}
+
+const OLD: ChunkId = ChunkId(77);
+
+#[test]
+fn a_chunk_is_made_of_some_frames_of_another_also_when_windows_cut_frames() {
+    let (log, at) = placed(&[3_000, 1, 300, 65_536, 5, 200_000, 64_000, 300_001, 7]);
+    // Single frames, neighbours, those larger than a window, and the last.
+    let ranges = [at[1]..at[2], at[3]..at[4], at[5]..at[6], at[7]..at[9]];
+    let expected: Vec<u8> =
+        ranges.iter().flat_map(|range| log[range.start as usize..range.end as usize].to_vec()).collect();
+    let pieces = Pieces::of(&ranges);
+    for scan_bytes in [65_536, 131_072, 1 << 20] {
+        let mut bench = Bench::with(Config { scan_bytes, ..Config::standard() });
+        let call = gather(vec![OTHER, THIRD], &pieces);
+        let said = bench.ask(META, 1, call.clone(), &[]);
+        assert_eq!(answers(&said), [(1, Ok(DataBody::Busy { done: 0 }))]);
+        serve(&mut bench, said, |_| log.clone());
+        assert_eq!(bench.result(META, call, &[]), Ok(DataBody::Done));
+        assert_eq!(held_by(&mut bench), expected);
+        let entry = bench.log.chunks().unwrap()[0];
+        assert_eq!((entry.epoch, entry.sealed), (KEPT, Some(expected.len() as u64)));
+        assert_eq!(bench.bytes(0, 0, 1), payload(1, 1), "it is read as any other");
+    }
+}
+
+#[test]
+fn a_server_that_has_the_old_chunk_itself_makes_the_new_one_of_that() {
+    let (log, at) = placed(&[3_000, 100_000, 4_000]);
+    let mut disk = MemChunkLog::new();
+    disk.create(OLD, EPOCH).unwrap();
+    disk.append(OLD, 0, &log).unwrap();
+    disk.set(OLD, KEPT, log.len() as u64, true).unwrap();
+    let mut bench = Bench::on(disk, Config::standard());
+    let pieces = Pieces::of(std::slice::from_ref(&(at[1]..at[2])));
+    let said = bench.ask(META, 1, gather(vec![ME], &pieces), &[]);
+    assert_eq!(serve(&mut bench, said, |_| panic!("nobody else is asked")), []);
+    assert_eq!(bench.result(META, gather(vec![ME], &pieces), &[]), Ok(DataBody::Done));
+    assert_eq!(held_by(&mut bench), log[at[1] as usize..at[2] as usize]);
+}
+
+#[test]
+fn frames_that_are_damaged_everywhere_make_no_chunk_and_what_was_given_up_is_not_made_later() {
+    let (mut log, at) = placed(&[3_000, 4_000]);
+    log[at[1] as usize + 500] ^= 1;
+    let mut bench = Bench::new();
+    let pieces = Pieces::of(std::slice::from_ref(&(at[1]..at[2])));
+    let call = gather(vec![OTHER, THIRD], &pieces);
+    let said = bench.ask(META, 1, call.clone(), &[]);
+    serve(&mut bench, said, |_| log.clone());
+    assert_eq!(bench.result(META, call.clone(), &[]), Err(DataError::Corrupt));
+    assert_eq!(bench.result(META, DataCall::Remove { epoch: KEPT }, &[]), Ok(DataBody::Done));
+    assert_eq!(bench.result(META, call.clone(), &[]), Err(DataError::NoChunk));
+    assert_eq!(bench.result(CLIENT, call, &[]), Err(DataError::Capability), "only servers ask for it");
 }

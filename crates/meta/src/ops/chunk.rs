@@ -50,6 +50,9 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
         closed: false,
         looked: None,
         doomed: false,
+        kept: 0,
+        heir: None,
+        gather: None,
     };
     view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
     Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Append)))

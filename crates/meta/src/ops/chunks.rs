@@ -45,6 +45,7 @@ pub(super) fn decide(
 fn report(view: &mut View, id: ChunkId, record: &ChunkRecord, depth: CheckDepth) -> Decide<ChunkReport> {
     let fate = match record.sealed {
         _ if record.doomed => ChunkFate::Removed,
+        _ if record.is_in_the_making() => ChunkFate::Open,
         Some(length) => ChunkFate::Sealed { length },
         None => ChunkFate::Open,
     };

@@ -7,9 +7,10 @@
 //!   all of it, then it takes the place of a bad one under the next epoch. Whoever owns the tablet meanwhile goes on with the same target.
 //! - A damaged replica that nobody else can take over is dropped once another one was read from end to end and found whole; then its own
 //!   server is a possible target like any other.
+//! - A chunk that is mostly dead gets an heir (see `compact`).
 
 use super::health::Health;
-use super::{Tended, look};
+use super::{Tended, compact, look};
 use crate::config::Config;
 use crate::key::Key;
 use crate::ops;
@@ -28,6 +29,8 @@ pub(crate) enum Care {
     Copy,
     Confirm,
     Look,
+    Make,
+    Move,
 }
 
 /// What decides over that beside the record.
@@ -52,7 +55,7 @@ impl Surroundings<'_> {
     /// Copies that a sealed chunk lacks. One without a byte needs none.
     pub fn lacks(&self, chunk: ChunkId, record: &ChunkRecord) -> usize {
         match record.sealed {
-            Some(length) if length > 0 && !record.doomed => {
+            Some(length) if length > 0 && !record.doomed && !record.is_in_the_making() => {
                 self.copies.saturating_sub(self.good(chunk, record).len())
             }
             Some(_) | None => 0,
@@ -60,7 +63,7 @@ impl Surroundings<'_> {
     }
 
     /// Those that answer, the good ones first.
-    fn sources(&self, chunk: ChunkId, record: &ChunkRecord) -> Vec<ServerId> {
+    pub fn sources(&self, chunk: ChunkId, record: &ChunkRecord) -> Vec<ServerId> {
         let answering = record.servers.iter().filter(|server| self.health.answers(**server));
         let mut sources: Vec<ServerId> = answering.copied().collect();
         sources.sort_by_key(|server| self.is_bad(*server, chunk));
@@ -76,6 +79,31 @@ impl Surroundings<'_> {
         };
         let takers = self.health.takers.iter().filter(free);
         takers.copied().max_by_key(|server| (self.health.room(*server), *server))
+    }
+
+    /// Servers for a chunk of this length that is made of another: those for a new one, turned by its number.
+    pub fn makers(&self, chunk: ChunkId, length: u64) -> Vec<ServerId> {
+        let takers = self.health.takers.iter().filter(|server| self.health.room(**server) > 2 * length);
+        let mut makers: Vec<ServerId> = takers.copied().collect();
+        let turn = chunk.0 as usize % makers.len().max(1);
+        makers.rotate_left(turn);
+        makers.truncate(self.copies);
+        makers
+    }
+
+    /// Whether a chunk should be compacted, by what is known since its last look.
+    pub fn compact_due(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let length = record.sealed.unwrap_or(0);
+        let worth = record.looked.is_some()
+            && length >= self.config.compact_bytes_min
+            && record.kept > 0
+            && record.kept.saturating_mul(2) < length;
+        worth
+            && record.heir.is_none()
+            && record.gather.is_none()
+            && !self.health.copies_full
+            && !self.health.was_called_off(chunk)
+            && self.makers(chunk, record.kept).len() == self.copies
     }
 
     fn can_copy(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
@@ -104,6 +132,9 @@ impl Surroundings<'_> {
             let any = record.servers.iter().any(|server| self.health.answers(*server));
             return ((over || lost) && any).then_some(Care::Seal);
         };
+        if record.is_in_the_making() {
+            return Some(Care::Make);
+        }
         if record.former.iter().any(reachable) {
             return Some(Care::Forget);
         }
@@ -115,7 +146,11 @@ impl Surroundings<'_> {
         if !record.confirmed && !lacks && record.servers.iter().all(answer) {
             return Some(Care::Confirm);
         }
-        (self.look_due(record) && record.servers.iter().any(answer)).then_some(Care::Look)
+        if record.gather.is_some() {
+            return Some(Care::Move);
+        }
+        let due = record.heir.is_none() && (self.look_due(record) || self.compact_due(chunk, record));
+        (due && record.servers.iter().any(answer)).then_some(Care::Look)
     }
 
     fn look_due(&self, record: &ChunkRecord) -> bool {
@@ -153,6 +188,8 @@ pub(crate) fn tend(view: &mut View, id: ChunkId) -> Decide<Tended> {
         Some(Care::Copy) => copy(view, id, record),
         Some(Care::Confirm) => confirm(view, id, record),
         Some(Care::Look) => look::look(view, id, record),
+        Some(Care::Make) => compact::make(view, id, record),
+        Some(Care::Move) => compact::move_extents(view, id, record),
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Health {
     pub copies_full: bool,
     /// Chunks whose last copy failed for want of a good source, and when.
     refused: BTreeMap<ChunkId, Mono>,
+    /// Chunks whose compaction was called off, and when.
+    called_off: BTreeMap<ChunkId, Mono>,
 }
 
 impl Health {
@@ -69,8 +71,9 @@ impl Health {
     /// Judges who lives. Gives those that are to be pinged.
     pub fn look(&mut self, now: Mono, config: &Config) -> Vec<ServerId> {
         let mut due = Vec::new();
-        let Health { servers, takers, answering, lost, refused, .. } = self;
+        let Health { servers, takers, answering, lost, refused, called_off, .. } = self;
         refused.retain(|_, at| now.since(*at) < COPY_AGAIN_AFTER);
+        called_off.retain(|_, at| now.since(*at) < COPY_AGAIN_AFTER);
         takers.clear();
         answering.clear();
         lost.clear();
@@ -141,6 +144,16 @@ impl Health {
     /// Whether that was so a moment ago.
     pub fn was_refused(&self, chunk: ChunkId) -> bool {
         self.refused.contains_key(&chunk)
+    }
+
+    /// A compaction was called off.
+    pub fn set_called_off(&mut self, now: Mono, chunk: ChunkId) {
+        self.called_off.insert(chunk, now);
+    }
+
+    /// Whether that was so a moment ago.
+    pub fn was_called_off(&self, chunk: ChunkId) -> bool {
+        self.called_off.contains_key(&chunk)
     }
 
     pub fn answers(&self, server: ServerId) -> bool {

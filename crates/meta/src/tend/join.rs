@@ -16,7 +16,11 @@ use std::collections::BTreeSet;
 /// Makes sure that files of this tablet may take extents in these chunks; `NotFound` if in one they may not: then its bytes have to be
 /// appended elsewhere.
 pub(crate) fn join(view: &mut View, written: &[Extent]) -> Decide<()> {
-    let chunks: BTreeSet<ChunkRef> = written.iter().map(|extent| extent.chunk).collect();
+    join_all(view, written.iter().map(|extent| extent.chunk).collect())
+}
+
+/// The same of these chunks.
+pub(super) fn join_all(view: &mut View, chunks: BTreeSet<ChunkRef>) -> Decide<()> {
     let marks = chunks.iter().flat_map(|chunk| [Key::Closed(chunk.chunk), Key::Joined(chunk.chunk)]);
     let marks: Vec<Key> = marks.collect();
     view.prefetch(&marks)?;
@@ -48,7 +52,8 @@ pub(crate) fn answer(view: &mut View, chunk: ChunkRef, user: Position) -> Decide
         Err(Stop::Refuse(Code::Stale)) => return Err(Stop::Refuse(Code::NotFound)),
         other => other?,
     };
-    if record.closed || record.doomed {
+    // Of an heir this answer says that it is made.
+    if record.closed || record.doomed || record.is_in_the_making() {
         return Err(Stop::Refuse(Code::NotFound));
     }
     if !record.users.contains(&user) {

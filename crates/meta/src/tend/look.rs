@@ -15,7 +15,7 @@
 //! - A commit before the answer shows in the answer.
 //! - Frames that no header names are damaged; then the look fails on this replica and goes to another, and if all are damaged nothing is removed.
 //! - Frames beyond the sealed length were never stable. A file that refers to one reads as an error, with the chunk or without it.
-//! - Compaction moves extents to other chunks under a comparison in the node's tablet, before this one is looked at again.
+//! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before this one is looked at again.
 //! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
 //!   that are unlinked and still open keep their nodes and extents.
 //! - A writer that knows nothing of all this and appends to the chunk when it is gone is refused by the graves that data servers keep for longer than
@@ -25,8 +25,8 @@
 //! Crashes: "doomed" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
 //! the record goes last. A server that is away keeps the record alive until it is back or is taken out of the cluster.
 
-use super::Tended;
 use super::care::keep;
+use super::{Tended, compact};
 use crate::key::Key;
 use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
 use crate::view::{Decide, Stop, View};
@@ -48,9 +48,7 @@ const LOOK_LIFE: Duration = Duration::from_secs(300);
 
 /// Looks at a chunk and notes what was found.
 pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
-    if view.now.mono.since(view.context.started.mono) > LOOK_LIFE {
-        return Err(Stop::Later);
-    }
+    still_young(view)?;
     if !record.closed {
         record.closed = true;
         keep(view, id, record);
@@ -65,9 +63,14 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         Ok(frames) => frames,
         Err(missing) => return Ok(Tended::Missing(missing)),
     };
-    let uses = uses(view, id, &record, &frames)?;
+    let mut uses = uses(view, id, &record, &frames)?;
+    // What lies behind the end was lost before it was stable: it is no reason to keep the rest.
+    let length = record.sealed.unwrap_or(0);
+    uses.retain(|used| used.extent.frame < length);
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
+    let ranges = compact::live_ranges(&frames, length, &uses);
     record.dead_bytes = 0;
+    record.kept = ranges.iter().map(|range| range.end - range.start).sum();
     record.looked = Some(Looked { live, at: view.now.wall });
     record.doomed = uses.is_empty();
     // A replica that vanished since is found when all are asked again.
@@ -76,9 +79,19 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         // Its copy is made under the next epoch.
         record.epoch = record.epoch.next();
     }
-    let doomed = record.doomed;
+    let found = if record.doomed { "chunk found dead" } else { "chunk found alive" };
+    let compacts = !record.doomed && !ranges.is_empty() && view.surroundings().compact_due(id, &record);
+    if compacts {
+        compact::begin(view, id, &mut record, &ranges)?;
+    }
     keep(view, id, record);
-    Ok(Tended::Did(if doomed { "chunk found dead" } else { "chunk found alive" }))
+    Ok(Tended::Did(if compacts { "compaction begins" } else { found }))
+}
+
+/// A job that took so long is begun anew: what it was told is too old.
+pub(super) fn still_young(view: &View) -> Decide<()> {
+    let age = view.now.mono.since(view.context.started.mono);
+    if age > LOOK_LIFE { Err(Stop::Later) } else { Ok(()) }
 }
 
 /// All frames below the sealed length; or those servers that do not have the chunk, if nobody has.

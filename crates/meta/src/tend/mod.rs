@@ -4,12 +4,14 @@
 //! for each, a bounded number at the same time. What is under way lives in memory only: all that must survive is in the records.
 
 mod care;
+mod compact;
 mod health;
 mod join;
 mod look;
 
 pub(crate) use care::Surroundings;
 pub(crate) use care::tend;
+pub(crate) use compact::answer as answer_move;
 pub(crate) use health::Health;
 pub(crate) use join::{answer as answer_join, join};
 pub(crate) use look::answer as answer_uses;
@@ -18,10 +20,10 @@ use crate::event::{Command, Note};
 use crate::job::JobWork;
 use crate::key::Key;
 use crate::machine::MetaServer;
-use crate::record::Record;
+use crate::record::{ChunkRecord, Record};
 use crate::view::{Decide, View};
 use bearing_types::{ChunkId, Mono, Now, Position, ServerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Chunk records looked through in one step.
@@ -44,8 +46,12 @@ pub(crate) enum Tended {
     Wait,
     /// A server is copying, and has done so many bytes.
     Copying(u64),
+    /// The servers of an heir make it.
+    Making,
     /// A copy of so many bytes is recorded.
     Copied(u64),
+    /// A chunk gets no heir for now.
+    CalledOff(ChunkId),
     /// No copy can be made for now: what is needed is damaged at all sources.
     Hopeless,
     /// These servers do not hold what they should.
@@ -71,6 +77,14 @@ pub struct ChunkTally {
     pub damaged: u64,
     /// Chunks that nobody refers to and that are being removed.
     pub doomed: u64,
+    /// Bytes of sealed chunks that files refer to; of a chunk that was not looked at yet, all.
+    pub live_bytes: u64,
+    /// Bytes of sealed chunks that no file refers to any more.
+    pub dead_bytes: u64,
+    /// Chunks that are being compacted.
+    pub compacting: u64,
+    /// Bytes of them that are in use and are written anew.
+    pub compacting_bytes: u64,
 }
 
 impl ChunkTally {
@@ -81,6 +95,10 @@ impl ChunkTally {
         self.lacking_bytes += other.lacking_bytes;
         self.damaged += other.damaged;
         self.doomed += other.doomed;
+        self.live_bytes += other.live_bytes;
+        self.dead_bytes += other.dead_bytes;
+        self.compacting += other.compacting;
+        self.compacting_bytes += other.compacting_bytes;
     }
 }
 
@@ -97,6 +115,8 @@ pub(crate) struct Tending {
     counted: ChunkTally,
     /// Copies under way, with the bytes that are done.
     copying: BTreeMap<ChunkId, u64>,
+    /// Heirs in the making.
+    making: BTreeSet<ChunkId>,
 }
 
 impl Tending {
@@ -108,6 +128,7 @@ impl Tending {
             counting: ChunkTally::default(),
             counted: ChunkTally::default(),
             copying: BTreeMap::new(),
+            making: BTreeSet::new(),
         }
     }
 }
@@ -132,6 +153,8 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId) -> Decide<Swept> {
         swept.next = id.0.checked_add(1).map(ChunkId).filter(|_| full);
         let lacks = around.lacks(*id, record) as u64;
         let damaged = record.servers.iter().any(|server| around.health.is_damaged(*server, *id));
+        let length = if record.is_in_the_making() { 0 } else { record.sealed.unwrap_or(0) };
+        let live = live_bytes(record).min(length);
         swept.tally.add(&ChunkTally {
             chunks: 1,
             sealed: u64::from(record.sealed.is_some()),
@@ -139,12 +162,25 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId) -> Decide<Swept> {
             lacking_bytes: lacks * record.sealed.unwrap_or(0),
             damaged: u64::from(damaged),
             doomed: u64::from(record.doomed),
+            live_bytes: live,
+            dead_bytes: length - live,
+            compacting: u64::from(record.gather.is_some()),
+            compacting_bytes: record.gather.as_ref().and(record.sealed).unwrap_or(0),
         });
         if around.wanted(*id, record).is_some() {
             swept.wanting.push(*id);
         }
     }
     Ok(swept)
+}
+
+/// Payload that files refer to, as far as it is known.
+fn live_bytes(record: &ChunkRecord) -> u64 {
+    match record.looked {
+        _ if record.doomed => 0,
+        Some(looked) => looked.live.saturating_sub(record.dead_bytes),
+        None => record.sealed.unwrap_or(0).saturating_sub(record.dead_bytes),
+    }
 }
 
 impl MetaServer {
@@ -161,7 +197,8 @@ impl MetaServer {
 
     /// Starts what is due in a tablet.
     pub(crate) fn tend_chunks(&mut self, now: Now, start: Position) {
-        let copying: usize = self.tablets.values().map(|tablet| tablet.tending.copying.len()).sum();
+        let writing = |state: &Tending| state.copying.len() + state.making.len();
+        let copying: usize = self.tablets.values().map(|tablet| writing(&tablet.tending)).sum();
         self.health.copies_full = copying >= self.config.copies_max;
         let mut busy: Vec<ChunkId> = Vec::new();
         let (mut tending, mut sweeping) = (0, false);
@@ -225,8 +262,9 @@ impl MetaServer {
         let step = |name| Some(Command::Note(Note::Step(name)));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.tending;
-        if !matches!(tended, Tended::Copying(_) | Tended::Wait) {
+        if !matches!(tended, Tended::Copying(_) | Tended::Making | Tended::Wait) {
             state.copying.remove(&chunk);
+            state.making.remove(&chunk);
         }
         let again = match tended {
             Tended::Nothing => None,
@@ -241,9 +279,18 @@ impl MetaServer {
                 }
                 Some(now.mono.after(ASK_AFTER))
             }
+            Tended::Making => {
+                state.making.insert(chunk);
+                Some(now.mono.after(ASK_AFTER))
+            }
             Tended::Copied(bytes) => {
                 out.extend(step("copy recorded"));
                 self.counters.copied_bytes += bytes;
+                Some(now.mono)
+            }
+            Tended::CalledOff(old) => {
+                self.health.set_called_off(now.mono, old);
+                out.extend(step("compaction called off"));
                 Some(now.mono)
             }
             Tended::Hopeless => {

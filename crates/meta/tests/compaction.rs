@@ -1,0 +1,226 @@
+//! A chunk that is mostly dead: what is in use of it goes into another one, whatever happens meanwhile, and the old one goes.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_placement::Scheme;
+use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode};
+use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
+use bearing_proto::grant::WriteToken;
+use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
+use cluster::{ALICE, Cluster, DATA, name, position, root_user};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+const LENGTH: u64 = 2 << 20;
+/// Where the second frame starts; the first fills what is before.
+const SECOND: u64 = 1_500_000;
+
+type File = (Handle, WriteToken);
+/// Offset, length, chunk, frame, skip.
+type Shape = (u64, u32, ChunkId, u64, u32);
+
+/// Data servers that hold the same two frames of every chunk that was sealed.
+#[derive(Default)]
+struct Disks {
+    frames: Vec<FrameAt>,
+    held: BTreeSet<(ServerId, ChunkId)>,
+    gathered: Vec<(ChunkId, ChunkId, Pieces, u64)>,
+    /// What a server says that shall make a chunk of frames of another.
+    refusal: Option<Result<DataBody, DataError>>,
+}
+
+impl Disks {
+    fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
+        let here = (server, chunk);
+        match call {
+            DataCall::Ping => Ok(DataBody::Space { used: 0, free: 1 << 40, damaged: Vec::new() }),
+            DataCall::Fence { .. } => {
+                self.held.insert(here);
+                Ok(DataBody::Fenced { length: LENGTH, restarted: false })
+            }
+            DataCall::Remove { .. } => {
+                self.held.remove(&here);
+                Ok(DataBody::Done)
+            }
+            DataCall::Gather { from, pieces, length, .. } => {
+                if let Some(refusal) = &self.refusal {
+                    return refusal.clone();
+                }
+                self.gathered.push((*from, chunk, pieces.clone(), *length));
+                self.held.insert(here);
+                Ok(DataBody::Done)
+            }
+            _ if !self.held.contains(&here) => Err(DataError::NoChunk),
+            DataCall::Frames { from: 0, .. } => {
+                Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
+            }
+            _ => Ok(DataBody::Done),
+        }
+    }
+}
+
+fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    let disks: Rc<RefCell<Disks>> = Rc::default();
+    let shared = Rc::clone(&disks);
+    cluster.data = Box::new(move |server, request| {
+        Some(shared.borrow_mut().answer(server, request.chunk, &request.call))
+    });
+    cluster.open_session(ALICE);
+    cluster.pass(Duration::from_secs(2));
+    (cluster, disks)
+}
+
+fn open(cluster: &mut Cluster) -> ChunkView {
+    match cluster.call(ALICE, Position(0), Call::OpenChunk { avoid: Vec::new() }) {
+        Ok(Body::Chunk(view)) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_gone(cluster: &mut Cluster, chunk: &ChunkView) -> bool {
+    let shown = cluster.call(ALICE, chunk.chunk.position, Call::Chunk { chunk: chunk.chunk });
+    shown == Err(Code::Stale)
+}
+
+fn create(cluster: &mut Cluster, text: &str) -> File {
+    let grant = cluster.root(ALICE).grant;
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
+    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
+    match cluster.call(ALICE, position(&grant, text), call).unwrap() {
+        Body::Entry(entry, Some(token)) => (entry.node, token),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn commit(cluster: &mut Cluster, (node, token): File, extent: Extent) {
+    let (extents, mode) = (vec![extent], CommitMode::Put);
+    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode };
+    cluster.call(ALICE, node.home, call).unwrap();
+}
+
+fn extent(chunk: &ChunkView, file_offset: u64, length: u32, frame: u64) -> Extent {
+    Extent { file_offset, length, chunk: chunk.chunk, frame, skip: 0 }
+}
+
+fn truncate(cluster: &mut Cluster, (node, token): File) {
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    let call = Call::SetAttributes { node, who: root_user(), change, token: Some(token) };
+    cluster.call(ALICE, node.home, call).unwrap();
+}
+
+/// The extents of a file, and its version.
+fn extents(cluster: &mut Cluster, (node, _): File) -> (Vec<Shape>, u64) {
+    match cluster.call(ALICE, node.home, Call::Extents { node, offset: 0, count_max: 100 }).unwrap() {
+        Body::Extents { extents, version, .. } => {
+            let shape = |e: &Extent| (e.file_offset, e.length, e.chunk.chunk, e.frame, e.skip);
+            (extents.iter().map(shape).collect(), version.0)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Time passes, and the session is kept alive.
+fn live_on(cluster: &mut Cluster, seconds: u64) {
+    for _ in 0..seconds / 5 {
+        cluster.pass(Duration::from_secs(5));
+        let renewed = cluster.call(ALICE, bearing_placement::position_of_session(ALICE), Call::RenewSession);
+        assert!(renewed.is_ok());
+    }
+}
+
+/// A chunk with a frame of each of two files.
+fn two_files(cluster: &mut Cluster, disks: &Rc<RefCell<Disks>>) -> (File, File, ChunkView) {
+    let (first, second) = (create(cluster, "first"), create(cluster, "second"));
+    let frame =
+        |frame, (node, _): File| FrameAt { frame, payload: 400_000, node: node.node, home: node.home };
+    disks.borrow_mut().frames = vec![frame(0, first), frame(SECOND, second)];
+    let chunk = open(cluster);
+    commit(cluster, first, extent(&chunk, 0, 400_000, 0));
+    commit(cluster, second, extent(&chunk, 10, 400_000, SECOND));
+    (first, second, chunk)
+}
+
+fn chunks(cluster: &Cluster) -> u64 {
+    cluster.hosts.values().map(|host| host.machine.chunk_tally().chunks).sum()
+}
+
+#[test]
+fn what_is_in_use_of_a_mostly_dead_chunk_goes_into_another_one_and_the_file_does_not_change() {
+    let (mut cluster, disks) = cluster();
+    let (first, second, chunk) = two_files(&mut cluster, &disks);
+    let (before, version) = extents(&mut cluster, second);
+    assert_eq!(before, [(10, 400_000, chunk.chunk.chunk, SECOND, 0)]);
+    // All of it is in use.
+    live_on(&mut cluster, 740);
+    assert!(disks.borrow().gathered.is_empty() && !is_gone(&mut cluster, &chunk));
+    truncate(&mut cluster, first);
+    live_on(&mut cluster, 10);
+    let gathered = disks.borrow().gathered.clone();
+    let (from, heir, pieces, length) = gathered[0].clone();
+    assert_eq!((from, length), (chunk.chunk.chunk, LENGTH - SECOND));
+    assert_eq!(pieces, Pieces::of(std::slice::from_ref(&(SECOND..LENGTH))));
+    assert_eq!(extents(&mut cluster, second), (vec![(10, 400_000, heir, 0, 0)], version));
+    assert!(is_gone(&mut cluster, &chunk));
+    assert_eq!(disks.borrow().held, DATA.map(|server| (server, heir)).into());
+    // It is a chunk as any other: it goes when nobody refers to it.
+    truncate(&mut cluster, second);
+    live_on(&mut cluster, 740);
+    assert!(disks.borrow().held.is_empty());
+    assert_eq!(chunks(&cluster), 0);
+}
+
+#[test]
+fn what_was_overwritten_while_a_chunk_was_compacted_stays_as_it_is() {
+    let (mut cluster, disks) = cluster();
+    let (first, second, chunk) = two_files(&mut cluster, &disks);
+    truncate(&mut cluster, first);
+    disks.borrow_mut().refusal = Some(Ok(DataBody::Busy { done: 0 }));
+    live_on(&mut cluster, 740);
+    let other = open(&mut cluster);
+    commit(&mut cluster, second, extent(&other, 1_000, 500, 0));
+    disks.borrow_mut().refusal = None;
+    live_on(&mut cluster, 10);
+    let heir = disks.borrow().gathered[0].1;
+    let expected =
+        [(10, 990, heir, 0, 0), (1_000, 500, other.chunk.chunk, 0, 0), (1_500, 398_510, heir, 0, 1_490)];
+    assert_eq!(extents(&mut cluster, second).0, expected);
+    assert!(is_gone(&mut cluster, &chunk));
+}
+
+#[test]
+fn a_compaction_that_a_server_refuses_is_called_off_and_tried_again() {
+    let (mut cluster, disks) = cluster();
+    let (first, second, chunk) = two_files(&mut cluster, &disks);
+    truncate(&mut cluster, first);
+    disks.borrow_mut().refusal = Some(Err(DataError::Full));
+    live_on(&mut cluster, 740);
+    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, chunk.chunk.chunk, SECOND, 0)]);
+    disks.borrow_mut().refusal = None;
+    live_on(&mut cluster, 40);
+    let gathered = disks.borrow().gathered.clone();
+    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, gathered[0].1, 0, 0)]);
+    assert!(is_gone(&mut cluster, &chunk));
+    assert_eq!(chunks(&cluster), 1, "of those that were called off no record is left");
+}
+
+#[test]
+fn no_extent_says_that_it_is_in_a_chunk_of_which_it_is_not_stable_that_it_is_made() {
+    let (mut cluster, disks) = cluster();
+    let (first, second, chunk) = two_files(&mut cluster, &disks);
+    truncate(&mut cluster, first);
+    disks.borrow_mut().refusal = Some(Ok(DataBody::Busy { done: 0 }));
+    live_on(&mut cluster, 740);
+    cluster.hold_syncs = true;
+    disks.borrow_mut().refusal = None;
+    cluster.pass(Duration::from_secs(3));
+    assert!(!disks.borrow().gathered.is_empty());
+    cluster.release_syncs();
+    live_on(&mut cluster, 10);
+    let heir = disks.borrow().gathered[0].1;
+    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, heir, 0, 0)]);
+    assert!(is_gone(&mut cluster, &chunk));
+}
