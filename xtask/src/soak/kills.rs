@@ -83,14 +83,12 @@ fn kill(cluster: &Cluster, draw: &mut Draw) -> Result<(&'static str, bool)> {
         2 => kill_those(cluster, Process::is_mount).map(|()| ("the client", true)),
         _ => {
             let daemons: Vec<Process> = cluster.processes()?.into_iter().filter(Process::is_daemon).collect();
-            for daemon in daemons.iter().filter(|_| draw.below(2) == 0) {
-                daemon.kill()?;
-            }
+            Process::kill(daemons.iter().filter(|_| draw.below(2) == 0))?;
             Ok(("some servers", false))
         }
     }
 }
 
 fn kill_those(cluster: &Cluster, chosen: impl Fn(&Process) -> bool) -> Result<()> {
-    cluster.processes()?.iter().filter(|process| chosen(process)).try_for_each(Process::kill)
+    Process::kill(cluster.processes()?.iter().filter(|process| chosen(process)))
 }
