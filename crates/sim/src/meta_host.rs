@@ -148,9 +148,9 @@ impl MetaHost {
         config.list_entries_max = 16;
         config.copy_pairs_max = 24;
         config.id_range = 64;
-        // Short, so that marks are collected, and requests given up, while clients work.
-        config.job_life = Duration::from_millis(1_500);
-        config.dead_kept = Duration::from_secs(2);
+        // Short, so that marks are collected, and requests given up, while clients work; but a request may wait for a silent data server twice (fence, then seal).
+        config.job_life = config.fence_wait * 2 + Duration::from_millis(500);
+        config.dead_kept = config.job_life + Duration::from_millis(500);
         config.ended_kept = Duration::from_secs(12);
         config.collect_every = Duration::from_millis(500);
         // So that chunks are sealed, looked at, copied and removed while clients work, and while their late commits are on the way.
