@@ -151,12 +151,14 @@ impl MetaServer {
     fn watch_sessions(&mut self, now: Now, start: Position) {
         let life = self.config.session_life;
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let lost: Vec<SessionId> = tablet
-            .registered
-            .iter()
-            .filter(|(_, renewed)| now.mono.since(**renewed) >= life)
-            .map(|(session, _)| *session)
-            .collect();
+        let mut lost = Vec::new();
+        for (session, renewed) in
+            tablet.registered.iter_mut().filter(|(_, renewed)| now.mono.since(**renewed) >= life)
+        {
+            // It stays registered until that is done: it may be put off, for want of space on the disk for instance.
+            *renewed = now.mono;
+            lost.push(*session);
+        }
         let silent = |heard: &Option<Mono>| heard.is_none_or(|heard| now.mono.since(heard) >= life * 2);
         let mut swept = Vec::new();
         for (session, state) in tablet.sessions.iter_mut().filter(|(_, state)| silent(&state.heard)) {
@@ -165,9 +167,6 @@ impl MetaServer {
             swept.push(*session);
         }
         for session in lost {
-            if let Some(tablet) = self.tablets.get_mut(&start) {
-                tablet.registered.remove(&session);
-            }
             self.new_job(start, JobWork::EndSession(session), now);
         }
         for session in swept {

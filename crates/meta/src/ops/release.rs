@@ -5,6 +5,7 @@ use crate::key::Key;
 use crate::locks;
 use crate::namespace::{self, REAPER};
 use crate::view::{Decide, Stop, View};
+use crate::xattrs;
 use bearing_proto::client::{Body, Handle};
 use bearing_types::{Code, NodeId, SessionId};
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub(crate) fn reap_page(view: &mut View, node: NodeId) -> Decide<bool> {
     record.attributes.space = record.attributes.space.saturating_sub(freed.bytes());
     freed.release(view)?;
     if last {
+        // Whoever still had a handle may have given it some since its last name went.
+        xattrs::remove_all(view, node, &mut record)?;
         view.delete(Key::Node(node));
         locks::forget(view, node);
         view.delete(Key::Orphan(node, REAPER));
