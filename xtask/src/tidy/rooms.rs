@@ -157,7 +157,7 @@ pub const TABLE: &[Room] = &[
         ],
     ),
     // Beside: starts the other programs, imports none of the rooms.
-    world("xtask", &[], &["anyhow", "blake3", "clap", "fuser", "toml", "walkdir"]),
+    world("xtask", &[], &["anyhow", "blake3", "clap", "fuser", "libc", "toml", "walkdir"]),
 ];
 
 /// The row of a room.
