@@ -540,9 +540,9 @@ pub struct Guard {
     /// When that started, in ticks since boot
     #[arg(long)]
     pub started: u64,
-    /// The number of the mount, as in /proc/self/mountinfo
+    /// The device of what is mounted, as in /proc/self/mountinfo
     #[arg(long)]
-    pub mount: u64,
+    pub device: String,
     /// Where it is mounted
     pub point: PathBuf,
 }

@@ -23,7 +23,7 @@ pub fn run(command: &DaemonCommand) -> Result<()> {
         DaemonCommand::Supervise(flags) => supervise_daemon(flags),
         DaemonCommand::Guard(flags) => {
             let process = Process { pid: flags.pid, started_ticks: flags.started };
-            guard::run(process, flags.mount, &flags.point)
+            guard::run(process, &flags.device, &flags.point)
         }
         DaemonCommand::Probe { point } => mounts::probe(point),
     }

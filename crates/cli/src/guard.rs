@@ -16,10 +16,10 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Starts the guard of what this process has just mounted.
 pub fn start(point: &Path) -> Result<()> {
-    let Some(mount) = mounts::topmost(point)? else { return Ok(()) };
+    let Some(device) = mounts::device(point)? else { return Ok(()) };
     let own = Process::own();
     let mut command = Command::new(own_program()?);
-    command.args(["daemon", "guard", "--mount", &mount.to_string(), "--pid", &own.pid.to_string()]);
+    command.args(["daemon", "guard", "--device", &device, "--pid", &own.pid.to_string()]);
     command.args(["--started", &own.started_ticks.to_string()]).arg(point);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).current_dir("/");
     in_own_session(&mut command);
@@ -29,12 +29,14 @@ pub fn start(point: &Path) -> Result<()> {
 }
 
 /// The guard: ends soon after the mount's process.
-pub fn run(process: Process, mount: u64, point: &Path) -> Result<()> {
-    while process.is_alive() && !is_killed(process.pid) {
+pub fn run(process: Process, device: &str, point: &Path) -> Result<()> {
+    while process.is_alive() && !is_killed(process) {
         std::thread::sleep(LOOK);
     }
     std::thread::sleep(LOOK);
-    if (has_threads(process.pid) || is_killed(process.pid)) && mounts::topmost(point)? == Some(mount) {
+    // Another filesystem may be mounted there by now, which must not be touched.
+    let is_there = mounts::device(point)?.as_deref() == Some(device);
+    if is_there && (has_threads(process.pid) || is_killed(process)) {
         mounts::give_up(point)?;
         eprintln!("{}: its process was killed and could not end; the mount was given up", point.display());
     }
@@ -42,8 +44,10 @@ pub fn run(process: Process, mount: u64, point: &Path) -> Result<()> {
 }
 
 /// Whether a process was sent SIGKILL and its first thread has not come to it yet.
-fn is_killed(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| awaits_kill(&status))
+fn is_killed(process: Process) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid));
+    // A corpse that nobody has taken away yet keeps the signal that it died of.
+    status.is_ok_and(|status| awaits_kill(&status)) && process.is_alive()
 }
 
 /// The same of what the kernel says of it: masks of signals that wait for the thread, and for any of the process.
@@ -74,6 +78,18 @@ mod tests {
         assert!(!awaits_kill(
             "SigPnd:\t0000000000004000\nShdPnd:\t0000000000000000\nSigBlk:\t0000000000000100\n"
         ));
+    }
+
+    #[test]
+    fn a_corpse_is_neither_killed_nor_has_it_threads() {
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep is there");
+        let started_ticks = bearing_server::state::process_started(child.id()).expect("it runs");
+        let process = Process { pid: child.id(), started_ticks };
+        assert!(!is_killed(process));
+        child.kill().expect("it is a child");
+        assert!(wait_until(Instant::now() + Duration::from_secs(20), || !process.is_alive()));
+        assert!(!is_killed(process) && !has_threads(process.pid));
+        child.wait().expect("it is a child");
     }
 
     #[test]

@@ -93,9 +93,10 @@ pub fn is_ours(point: &Path) -> Result<bool> {
     Ok(mounted_at(&table()?, point).is_some_and(|mounted| mounted.is_bearing))
 }
 
-/// What the kernel calls the topmost mount at a point.
-pub fn topmost(point: &Path) -> Result<Option<u64>> {
-    Ok(mounted_at(&table()?, point).map(|mounted| mounted.id))
+/// The device of the filesystem that is topmost at a point, as `major:minor`. The kernel gives no other filesystem the same one as long as anybody is left in it; numbers
+/// of mounts it gives anew at once.
+pub fn device(point: &Path) -> Result<Option<String>> {
+    Ok(mounted_at(&table()?, point).map(|mounted| mounted.device))
 }
 
 /// Has the kernel fail whoever waits for the mount at a point, and whoever asks later.
@@ -119,7 +120,7 @@ fn table() -> Result<String> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
-    id: u64,
+    device: String,
     kind: String,
     is_bearing: bool,
 }
@@ -131,11 +132,11 @@ fn mounted_at(table: &str, point: &Path) -> Option<Mounted> {
         if unescape(before.split(' ').nth(4)?) != point.as_os_str().as_bytes() {
             return None;
         }
-        let id = before.split(' ').next()?.parse().ok()?;
+        let device = before.split(' ').nth(2)?.to_owned();
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, after.next()?);
         let is_bearing = kind.starts_with("fuse") && (kind.contains("bearing") || source.contains("bearing"));
-        Some(Mounted { id, kind: kind.to_owned(), is_bearing })
+        Some(Mounted { device, kind: kind.to_owned(), is_bearing })
     })
 }
 
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_unescaped_point() {
         let found = mounted_at(TABLE, Path::new("/a b/mnt")).unwrap();
-        assert!(found.is_bearing && found.id == 40);
+        assert!(found.is_bearing && found.device == "0:50");
         assert_eq!(mounted_at(TABLE, Path::new("/a")), None);
     }
 
