@@ -186,24 +186,7 @@ fn prepare(record: PrepareRecordV1) -> PrepareRecord {
 
 fn chunk(record: ChunkRecordV1) -> ChunkRecord {
     let ChunkRecordV1 { position, epoch, servers, sealed, dead_bytes } = record;
-    ChunkRecord {
-        position,
-        epoch,
-        servers,
-        sealed,
-        dead_bytes,
-        opened: Wall(0),
-        confirmed: false,
-        coming: None,
-        former: Vec::new(),
-        users: Vec::new(),
-        closed: false,
-        looked: None,
-        doomed: false,
-        kept: 0,
-        heir: None,
-        gather: None,
-    }
+    ChunkRecord { epoch, sealed, dead_bytes, ..ChunkRecord::new(position, servers, Wall(0)) }
 }
 
 fn node(record: NodeRecordV1) -> NodeRecord {

@@ -157,6 +157,30 @@ pub struct ChunkRecord {
     pub gather: Option<Gather>,
 }
 
+impl ChunkRecord {
+    /// Of a chunk in which nothing is yet.
+    pub fn new(position: Position, servers: Vec<ServerId>, opened: Wall) -> ChunkRecord {
+        ChunkRecord {
+            position,
+            epoch: Epoch(1),
+            servers,
+            sealed: None,
+            dead_bytes: 0,
+            opened,
+            confirmed: false,
+            coming: None,
+            former: Vec::new(),
+            users: Vec::new(),
+            closed: false,
+            looked: None,
+            doomed: false,
+            kept: 0,
+            heir: None,
+            gather: None,
+        }
+    }
+}
+
 /// What an heir is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gather {

@@ -36,24 +36,7 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     }
     servers.truncate(copies);
     let chunk = ChunkRef { chunk: ChunkId(id.0), position: position_here(view) };
-    let record = ChunkRecord {
-        position: chunk.position,
-        epoch: Epoch(1),
-        servers,
-        sealed: None,
-        dead_bytes: 0,
-        opened: view.time(),
-        confirmed: false,
-        coming: None,
-        former: Vec::new(),
-        users: Vec::new(),
-        closed: false,
-        looked: None,
-        doomed: false,
-        kept: 0,
-        heir: None,
-        gather: None,
-    };
+    let record = ChunkRecord::new(chunk.position, servers, view.time());
     view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
     Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Append)))
 }

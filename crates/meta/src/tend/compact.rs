@@ -28,7 +28,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::data::{DataBody, DataCall, FrameAt, Pieces};
 use bearing_proto::peer::{ChunkUse, ExtentMove, Question, Told};
-use bearing_types::{ChunkId, Epoch, Position, ServerId};
+use bearing_types::{ChunkId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -67,22 +67,9 @@ pub(super) fn begin(
     let around = view.surroundings();
     let length = pieces.bytes();
     let heir_record = ChunkRecord {
-        position: record.position,
-        epoch: Epoch(1),
-        servers: around.makers(heir, length),
         sealed: Some(length),
-        dead_bytes: 0,
-        opened: view.time(),
-        confirmed: false,
-        coming: None,
-        former: Vec::new(),
-        users: Vec::new(),
-        closed: false,
-        looked: None,
-        doomed: false,
-        kept: 0,
-        heir: None,
         gather: Some(Gather { from: id, pieces, made: false }),
+        ..ChunkRecord::new(record.position, around.makers(heir, length), view.time())
     };
     keep(view, heir, heir_record);
     record.heir = Some(heir);
