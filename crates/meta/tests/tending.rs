@@ -4,7 +4,9 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode};
+use bearing_proto::client::{
+    Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode,
+};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::grant::WriteToken;
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
@@ -275,4 +277,46 @@ fn two_replicas_that_are_both_damaged_are_both_kept() {
     cluster.pass(Duration::from_secs(10));
     assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
     assert_eq!(disks.borrow().held.len(), 2);
+}
+
+#[test]
+fn a_chunk_is_not_opened_with_fewer_copies_because_a_server_has_not_said_anything_yet() {
+    let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
+    let late = Rc::new(RefCell::new(false));
+    let speaks = Rc::clone(&late);
+    cluster.data = Box::new(move |server, _| {
+        let space = DataBody::Space { used: 0, free: 1 << 40, damaged: Vec::new() };
+        (server != DATA[0] || *speaks.borrow()).then_some(Ok(space))
+    });
+    cluster.restart(ServerId(1));
+    cluster.open_session(ALICE);
+    cluster.pass(Duration::from_secs(1));
+    let opened = |cluster: &mut Cluster| match cluster.answer_of(
+        ALICE,
+        Position(0),
+        Call::OpenChunk { avoid: Vec::new() },
+    ) {
+        Some(Answer::Done { result, .. }) => match *result.unwrap() {
+            Body::Chunk(view) => Some(view.servers.len()),
+            other => panic!("{other:?}"),
+        },
+        _ => None,
+    };
+    assert_eq!(opened(&mut cluster), None, "the other one may speak yet");
+    *late.borrow_mut() = true;
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(opened(&mut cluster), Some(2));
+}
+
+#[test]
+fn a_server_that_stays_silent_hinders_no_chunk_for_long() {
+    let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
+    cluster.data = Box::new(move |server, _| {
+        let space = DataBody::Space { used: 0, free: 1 << 40, damaged: Vec::new() };
+        (server != DATA[0]).then_some(Ok(space))
+    });
+    cluster.restart(ServerId(1));
+    cluster.open_session(ALICE);
+    cluster.pass(Duration::from_secs(4));
+    assert_eq!(open(&mut cluster).servers, [DATA[1]]);
 }

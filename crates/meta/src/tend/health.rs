@@ -20,6 +20,8 @@ pub(crate) struct DataServer {
     pinged: Option<Mono>,
     /// When it last said anything; before that, when it became known.
     heard: Mono,
+    /// It answered a ping, whatever it said.
+    answered: bool,
     /// When it last said that it takes appends.
     takes: Option<Mono>,
     pub used: u64,
@@ -54,6 +56,7 @@ impl Health {
             self.servers.entry(server).or_insert_with(|| DataServer {
                 pinged: None,
                 heard: now,
+                answered: false,
                 takes: None,
                 used: 0,
                 free: 0,
@@ -108,6 +111,7 @@ impl Health {
     pub fn pong(&mut self, now: Mono, server: ServerId, result: &Result<DataBody, DataError>) {
         self.heard(now, server);
         let Some(state) = self.servers.get_mut(&server) else { return };
+        state.answered = true;
         match result {
             Ok(DataBody::Space { used, free, damaged }) => {
                 (state.takes, state.used, state.free) = (Some(now), *used, *free);
@@ -154,6 +158,11 @@ impl Health {
     /// Whether that was so a moment ago.
     pub fn was_called_off(&self, chunk: ChunkId) -> bool {
         self.called_off.contains_key(&chunk)
+    }
+
+    /// Somebody became known a moment ago and may answer its first ping yet.
+    pub fn awaits_any(&self, now: Mono) -> bool {
+        self.servers.values().any(|state| !state.answered && now.since(state.heard) < PING_LOST)
     }
 
     pub fn answers(&self, server: ServerId) -> bool {
