@@ -4,7 +4,7 @@ use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{Hosts, Role};
 use crate::crash_point::CrashPoints;
 use crate::kernel::{Kernel, Locks};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, NameNews};
 use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
@@ -224,6 +224,32 @@ impl ClientHost {
             .collect()
     }
 
+    /// Somebody else has changed a name. The kernel here must not go by what it led to; but while an operation of its own on that name is under way, nobody
+    /// can say what it should go by. Gives what it goes by then.
+    pub fn goes_by(&self, world: &World, news: &NameNews) -> Option<NodeId> {
+        let NameNews { directory, name, .. } = news;
+        let touched = |asked: &Asked| match &asked.what {
+            Operation::Rename { source, source_name, target, target_name, .. } => {
+                (source.node, source_name) == (*directory, name)
+                    || (target.node, target_name) == (*directory, name)
+            }
+            Operation::Lookup { directory: of, name: other, .. }
+            | Operation::Create { directory: of, name: other, .. }
+            | Operation::MakeDirectory { directory: of, name: other, .. }
+            | Operation::Link { directory: of, name: other, .. }
+            | Operation::Unlink { directory: of, name: other, .. }
+            | Operation::RemoveDirectory { directory: of, name: other, .. } => {
+                (of.node, other) == (*directory, name)
+            }
+            _ => false,
+        };
+        if self.machine.is_none() || news.author == Some(self.session) || self.asked.values().any(touched) {
+            return None;
+        }
+        let known = self.kernel.name(world.clock_of(self.host).mono, *directory, name)?;
+        (news.node != Some(known)).then_some(known)
+    }
+
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.workers.iter().all(|worker| matches!(worker.program, Program::Idle))
@@ -386,6 +412,11 @@ impl ClientHost {
         recorder.told(self.host, result.as_ref().err().copied());
         let asked = self.asked.remove(&ticket).expect("operations finish once");
         self.kernel.unlock(&asked.locks);
+        let found = result.as_ref().map_err(|code| *code).map(|answer| match answer {
+            Answer::Found(found) | Answer::Opened(_, found) => Some(found),
+            _ => None,
+        });
+        self.kernel.told(world.clock_of(self.host).mono, &asked.what, found);
         let syncs = matches!(
             asked.what,
             Operation::Sync { .. } | Operation::SyncAll | Operation::SyncNames | Operation::End
@@ -442,7 +473,7 @@ impl ClientHost {
     /// The kernel has taken an invalidation.
     pub fn done(&mut self, world: &mut World, recorder: &mut Recorder, number: u64) {
         let Some(what) = self.invalidating.remove(&number) else { return };
-        self.kernel.invalidate(number, &what);
+        self.kernel.invalidate(number, what);
         self.tell_invalidated(world, recorder);
     }
 

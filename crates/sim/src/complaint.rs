@@ -52,6 +52,8 @@ pub enum Promise {
     Copies,
     /// What a client sends is what its programs asked for.
     Wire,
+    /// No kernel goes by a name that somebody else has changed.
+    KernelForgot,
     /// No machine stops because it does not know what to do.
     NoPanic,
 }

@@ -12,7 +12,7 @@ use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{ItemId, Work};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, NodeId, Position, SessionId};
+use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +39,8 @@ pub struct Ledger {
     pub ended: BTreeMap<SessionId, Mono>,
     /// Chunks that are sealed, at which length, and heirs of which frames of which chunk they are made, since this was last taken.
     pub chunk_news: Vec<ChunkNews>,
+    /// Names that changed, since this was last taken.
+    pub name_news: Vec<NameNews>,
     lines: BTreeMap<Block, Line>,
     committed: BTreeSet<RequestId>,
     /// Queued drops of links on their way: whose they are.
@@ -52,6 +54,18 @@ pub enum ChunkNews {
     Sealed(ChunkId, u64),
     /// It is made of these frames of another one.
     Gathers(ChunkId, ChunkId, Pieces),
+}
+
+/// A name leads elsewhere now, or nowhere.
+pub struct NameNews {
+    /// Who wanted that.
+    pub author: Option<SessionId>,
+    /// The directory.
+    pub directory: NodeId,
+    /// The name.
+    pub name: Name,
+    /// What it leads to.
+    pub node: Option<NodeId>,
 }
 
 /// Complaints beyond so many only repeat the first ones.
@@ -155,9 +169,20 @@ impl Ledger {
                 self.ended.entry(*session).or_insert(world.true_mono());
             }
         }
+        let author = changes.iter().find_map(|(key, record)| match (key, record) {
+            (Key::Reply(session, _), Some(_)) => Some(*session),
+            _ => None,
+        });
         for (promise, what) in self.model.apply(record.tablet, &entry.changes, changes) {
             self.blame(world, promise, what);
         }
+        let turned = self.model.take_turned().into_iter();
+        self.name_news.extend(turned.map(|(directory, name, node)| NameNews {
+            author,
+            directory,
+            name,
+            node,
+        }));
     }
 
     fn check_line(&mut self, world: &World, host: HostId, record: &LoggedRecord) {

@@ -7,7 +7,7 @@
 use crate::complaint::Promise;
 use bearing_meta::{FragmentRecord, Key, LoggedChange, NameEntry, NodeContent, NodeRecord, Record};
 use bearing_proto::peer::{ItemId, Work};
-use bearing_types::{Block, FileType, NameHash, NodeId, SessionId, TransactionId};
+use bearing_types::{Block, FileType, Name, NameHash, NodeId, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 type NamePlace = (NodeId, NameHash, u16);
@@ -41,6 +41,8 @@ pub struct Model {
     promised: BTreeSet<NodeId>,
     /// Nodes that ever were.
     ever: BTreeSet<NodeId>,
+    /// Names that came, went or lead elsewhere since this was last taken.
+    turned: BTreeSet<(NodeId, NameHash, Name)>,
 }
 
 /// What one record touched.
@@ -197,6 +199,7 @@ impl Model {
     fn put_name(&mut self, tablet: Block, place: NamePlace, entry: Option<NameEntry>, touched: &mut Touched) {
         touched.directories.insert((place.0, tablet));
         if let Some((block, before)) = self.names.remove(&place) {
+            self.turned.insert((place.0, place.1, before.name.clone()));
             touched.nodes.insert(before.node.node);
             let sum = self.sums.entry((place.0, block)).or_default();
             sum.entries -= 1;
@@ -206,6 +209,7 @@ impl Model {
             }
         }
         if let Some(entry) = entry {
+            self.turned.insert((place.0, place.1, entry.name.clone()));
             touched.nodes.insert(entry.node.node);
             let sum = self.sums.entry((place.0, tablet)).or_default();
             sum.entries += 1;
@@ -213,6 +217,18 @@ impl Model {
             self.referred.entry(entry.node.node).or_default().insert(place);
             self.names.insert(place, (tablet, entry));
         }
+    }
+
+    /// Names that changed since this was last asked, and what they lead to now.
+    pub fn take_turned(&mut self) -> Vec<(NodeId, Name, Option<NodeId>)> {
+        let turned = std::mem::take(&mut self.turned).into_iter();
+        let now = |(directory, hash, name): (NodeId, NameHash, Name)| {
+            let places = (directory, hash, 0)..=(directory, hash, u16::MAX);
+            let entry = self.names.range(places).find(|(_, (_, entry))| entry.name == name);
+            let node = entry.map(|(_, (_, entry))| entry.node.node);
+            (directory, name, node)
+        };
+        turned.map(now).collect()
     }
 
     // --- invariants ---

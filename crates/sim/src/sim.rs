@@ -9,7 +9,7 @@ use crate::complaint::{Complaint, Promise};
 use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_host::DataHost;
-use crate::ledger::{ChunkNews, Ledger};
+use crate::ledger::{ChunkNews, Ledger, NameNews};
 use crate::meta_host::MetaHost;
 use crate::nemesis::{Act, Crowded, Nemesis};
 use crate::network::{HostId, Weather};
@@ -305,7 +305,23 @@ impl Sim {
         }
         self.bury();
         self.hear_of_chunks();
+        self.hear_of_names();
         self.judge_lost_reads();
+    }
+
+    /// Kernels have forgotten what somebody else has changed, when that becomes stable.
+    fn hear_of_names(&mut self) {
+        for news in std::mem::take(&mut self.ledger.name_news) {
+            for client in &self.clients {
+                let Some(known) = client.goes_by(&self.world, &news) else { continue };
+                let NameNews { author, directory, name, node } = &news;
+                let what = format!(
+                    "{author:?} has {name:?} in {directory} lead to {node:?}, but the kernel of {:?} still takes it for {known}",
+                    client.host
+                );
+                self.ledger.blame(&self.world, Promise::KernelForgot, what);
+            }
+        }
     }
 
     /// What became of chunks, for who keeps the history of their frames.
