@@ -305,10 +305,21 @@ impl LeaseTable {
         }
     }
 
-    /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given.
-    pub fn changed(&mut self, keys: &[LeaseKey]) {
+    /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given. If the change may be called off yet, its
+    /// requester keeps its own: its kernel goes on to use them then.
+    pub fn changed(&mut self, keys: &[LeaseKey], undecided: Option<SessionId>) {
         for key in keys {
-            self.entries.remove(key);
+            let held = self.entries.get_mut(key).zip(undecided);
+            let kept = held.filter(|(entry, session)| entry.place(*session).is_ok());
+            match kept {
+                Some((entry, session)) => {
+                    entry.holders.retain(|(holder, _)| *holder == session);
+                    (entry.quiet_until, entry.untracked_until) = (None, None);
+                }
+                None => {
+                    self.entries.remove(key);
+                }
+            }
         }
     }
 
@@ -392,6 +403,21 @@ mod tests {
     }
 
     #[test]
+    fn who_wants_a_change_that_may_be_called_off_keeps_its_leases_and_is_asked_before_the_next() {
+        let (mut table, config) = table();
+        for session in [A, B] {
+            let offer = table.offer(KEY, session, Mono(0), &config);
+            table.give(KEY, session, offer, Mono(0));
+        }
+        table.changed(&[KEY], Some(A));
+        assert_eq!(table.holders(&[KEY], None, Mono(1)), BTreeMap::from([(A, vec![KEY])]));
+        table.changed(&[KEY], None);
+        assert!(table.holders(&[KEY], None, Mono(1)).is_empty());
+        table.changed(&[KEY], Some(A));
+        assert!(table.entries.is_empty());
+    }
+
+    #[test]
     fn the_requesters_own_lease_and_expired_ones_are_in_nobodys_way() {
         let (mut table, _) = table();
         table.give(KEY, A, Offer::Tracked(LeaseMs(1)), Mono(0));
@@ -416,7 +442,7 @@ mod tests {
         table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
         let holders = table.holders(&[KEY], Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
-        table.changed(&[KEY]);
+        table.changed(&[KEY], None);
         assert_eq!(table.offer(KEY, A, Mono(2), &config), Offer::Nothing);
         assert_eq!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
         assert_ne!(table.offer_after_change(KEY, B, &config), Offer::Nothing);
@@ -491,7 +517,7 @@ mod tests {
         let over = now.after(config.lease_untracked);
         assert!(!table.await_untracked(&[KEY], over, &config));
         assert_eq!(table.offer(KEY, B, over, &config), Offer::Nothing, "the change comes again first");
-        table.changed(&[KEY]);
+        table.changed(&[KEY], None);
         assert_ne!(table.offer(KEY, B, over, &config), Offer::Nothing);
     }
 

@@ -203,7 +203,8 @@ impl MetaServer {
     ) {
         let start = job.tablet;
         if let (true, Some(tablet)) = (commit, self.tablets.get_mut(&start)) {
-            tablet.leases.changed(&effects.changed);
+            let undecided = matches!(job.work, JobWork::Prepare { .. }).then(|| job.session()).flatten();
+            tablet.leases.changed(&effects.changed, undecided);
         }
         // After the old leases are gone: a change may come with a lease on its own result.
         self.give_leases(now, &job, &mut effects);
