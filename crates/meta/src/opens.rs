@@ -65,6 +65,8 @@ enum Said {
     Nothing,
     Open,
     Closed,
+    /// It did not name the file, but spoke before it had a reply that gave it: an earlier request of it is on its way yet.
+    Unclear,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -228,12 +230,13 @@ impl OpenTable {
     // --- asking ---
 
     /// Somebody would like to know at once whether a session has a file open; no lease lets it be opened unasked any more. Whether an answer can be expected
-    /// soon: it has not said "open", and is not silent.
+    /// soon: it has not said "open", and is not silent, and does not itself wait for an answer, perhaps of whoever would wait for it here.
     pub fn ask_now(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) -> bool {
         let Some(opener) = self.sessions.get(&session) else { return false };
         let asked_for = |survey: &SurveyState| now.after(config.survey_again).since(survey.again);
         let silent = opener.survey.as_ref().is_some_and(|survey| asked_for(survey) > SOON);
-        let unsaid = opener.files.get(&node).filter(|given| given.said != Said::Open);
+        let unsaid = opener.files.get(&node);
+        let unsaid = unsaid.filter(|given| !matches!(given.said, Said::Open | Said::Unclear));
         let Some(given) = unsaid.filter(|_| !silent) else { return false };
         if given.survey.is_none() && given.ask_at > now {
             let said = given.said;
@@ -319,7 +322,11 @@ impl OpenTable {
                 self.remove(word.session, *node);
                 continue;
             }
-            let said = if late { given.said } else { Said::Closed };
+            let said = match given.said {
+                Said::Open if late => Said::Open,
+                _ if late => Said::Unclear,
+                _ => Said::Closed,
+            };
             self.change(word.session, |opener| {
                 opener.ask_again(*node, now.after(config.survey_again), said);
             });
@@ -399,7 +406,7 @@ impl Opener {
         given.by = given.by.max(by);
         given.not_before = given.not_before.max(ask_at);
         // What it says of an earlier time does not count, and what it said of being closed neither.
-        let said = if given.said == Said::Closed { Said::Nothing } else { given.said };
+        let said = if given.said == Said::Open { Said::Open } else { Said::Nothing };
         let ask_at = given.ask_at;
         self.ask_again(node, ask_at, said);
     }

@@ -71,6 +71,20 @@ fn a_renewed_lease_is_not_disturbed_by_surveys() {
 }
 
 #[test]
+fn nobody_waits_for_the_word_of_a_session_that_waits_itself() {
+    let (mut table, config) = given();
+    assert!(table.ask_now(A, FILE, at(110), &config), "it may answer at once");
+    let asked = survey(&mut table, at(110), &config);
+    // Request 3 of it is on its way yet, perhaps to be lent a directory, for which it waits for us.
+    table.surveyed(word(A, 3, &[]), asked.number, at(111), &config);
+    assert!(!table.ask_now(A, FILE, at(112), &config));
+    assert_eq!(openers(&table, FILE), [A], "it may have the file open all the same");
+    let again = survey(&mut table, at(700), &config);
+    table.surveyed(word(A, 6, &[]), again.number, at(701), &config);
+    assert_eq!(openers(&table, FILE), []);
+}
+
+#[test]
 fn what_a_session_says_before_it_has_the_reply_counts_for_nothing() {
     let (mut table, config) = given();
     let asked = survey(&mut table, at(600), &config);
