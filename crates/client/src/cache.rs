@@ -158,7 +158,7 @@ impl Cache {
     pub fn recall(&mut self, key: LeaseKey, now: Mono, kernel: &mut Vec<Invalidation>) {
         self.each_held(key, |held| *held = held.filter(|held| now < held.until));
         match key {
-            LeaseKey::Delegation(_) => {}
+            LeaseKey::Delegation(_) | LeaseKey::Names(_) => {}
             LeaseKey::Access(node) | LeaseKey::File(node) | LeaseKey::Content(node) => {
                 kernel.push(Invalidation::Node { node });
             }
@@ -205,7 +205,7 @@ impl Cache {
     fn each_held(&mut self, key: LeaseKey, mut change: impl FnMut(&mut Option<Held>)) {
         match key {
             // Delegations are no leases of single things.
-            LeaseKey::Delegation(_) => {}
+            LeaseKey::Delegation(_) | LeaseKey::Names(_) => {}
             LeaseKey::Access(node) => {
                 if let Some(cached) = self.directories.get(&node) {
                     change(&mut cached.access);

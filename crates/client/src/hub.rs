@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::task::{Awaited, Task, promise};
 use crate::timer::Timers;
 use bearing_proto::client::LeaseMs;
-use bearing_types::{Block, Mono, NodeId, Now, Position, Wall};
+use bearing_types::{Block, Mono, Now, Position, Wall};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -50,7 +50,7 @@ pub(crate) struct State {
     /// Tablets whose steps begin to be sent.
     pub new_senders: Vec<(Block, u64)>,
     /// Tablets whose owners have to be told that something was given up.
-    pub new_fences: Vec<(Block, Position, u64, Vec<NodeId>)>,
+    pub new_fences: Vec<(Block, Position, u64)>,
     /// Tablets whose delegations are renewed.
     pub renewed_tablets: BTreeSet<Block>,
     pub counters: Counters,
@@ -85,10 +85,14 @@ impl State {
 
     /// Until when a lease may be used, counted from when it was asked for and shortened by the margin.
     pub fn lease_end(&self, sent: Mono, lease: LeaseMs) -> Option<Mono> {
-        let length = Duration::from_millis(u64::from(lease.0));
-        let usable = length.checked_sub(length / 100 + self.config.lease_margin)?;
-        let end = sent.after(usable);
+        let end = sent.after(self.usable(lease));
         (end > self.now.mono).then_some(end)
+    }
+
+    /// How much of a lease may be used, whatever our clock and its clock say.
+    pub fn usable(&self, lease: LeaseMs) -> Duration {
+        let length = Duration::from_millis(u64::from(lease.0));
+        length.saturating_sub(length / 100 + self.config.lease_margin)
     }
 
     /// Whether something that a server signed is good for a while yet, whatever our clock and its clock say.

@@ -83,10 +83,10 @@ impl Client {
             while let Some((from, answer, directory)) = self.hub.with(State::begin_call_back) {
                 self.tasks.add(Box::pin(self.hub.clone().called_back(from, answer, directory)));
             }
-            for (tablet, position, incarnation, returned) in
+            for (tablet, position, incarnation) in
                 self.hub.with(|state| std::mem::take(&mut state.new_fences))
             {
-                self.tasks.add(Box::pin(self.hub.clone().fence(tablet, position, incarnation, returned)));
+                self.tasks.add(Box::pin(self.hub.clone().fence(tablet, position, incarnation)));
             }
             for (tablet, incarnation) in self.hub.with(|state| std::mem::take(&mut state.new_senders)) {
                 self.tasks.add(Box::pin(self.hub.clone().send_steps(tablet, incarnation)));

@@ -141,6 +141,9 @@ impl State {
         self.leases.recall_keys(keys);
         for key in keys {
             self.cache.recall(*key, self.now.mono, &mut kernel);
+            if let LeaseKey::Names(directory) = key {
+                self.recall_names(*directory, &mut kernel);
+            }
         }
         self.prune_leases();
         if !kernel.is_empty() {
@@ -152,6 +155,7 @@ impl State {
         let mut kernel = Vec::new();
         self.leases.recall_block(block);
         self.cache.recall_block(block, self.now.mono, &mut kernel);
+        self.recall_names_in(block, &mut kernel);
         // Data of open files may be in the kernel without any lease of ours.
         kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
         self.prune_leases();
@@ -178,7 +182,8 @@ impl State {
         }
         let files = recall.keys.iter().filter_map(|key| match key {
             LeaseKey::File(node) => Some(*node),
-            LeaseKey::Access(_) | LeaseKey::Name(..) | LeaseKey::Content(_) | LeaseKey::Delegation(_) => None,
+            LeaseKey::Access(_) | LeaseKey::Name(..) | LeaseKey::Names(_) => None,
+            LeaseKey::Content(_) | LeaseKey::Delegation(_) => None,
         });
         files.filter(|node| self.files.is_open(*node)).collect()
     }

@@ -416,6 +416,20 @@ impl State {
         }
     }
 
+    /// What was lent under an incarnation is lost: what is asked about it is not sent again. What is on its way is refused when its owner has heard of that.
+    pub fn give_up_lent(&mut self, lost: u64) {
+        let of_it = |(sequence, request): (&Sequence, &Outstanding)| match request.call {
+            Call::Delegate { incarnation, .. } | Call::Delegated { incarnation, .. } => {
+                (incarnation == lost).then_some(*sequence)
+            }
+            _ => None,
+        };
+        let given_up: Vec<Sequence> = self.requests.outstanding.iter().filter_map(of_it).collect();
+        for sequence in given_up {
+            self.finish_request(sequence, Err(Code::Stale));
+        }
+    }
+
     /// The session is over: so is every request.
     pub fn fail_requests(&mut self, code: Code) {
         self.requests.sending.clear();

@@ -67,9 +67,14 @@ impl MetaServer {
 
     /// Steps renew all delegations that their session has in the tablet.
     pub(crate) fn renew_delegations(&mut self, now: Now, start: Position, session: SessionId, call: &Call) {
-        let (Call::Delegated { incarnation, .. }, Some(tablet)) = (call, self.tablets.get_mut(&start)) else {
+        let (Call::Delegated { incarnation, over, .. }, Some(tablet)) = (call, self.tablets.get_mut(&start))
+        else {
             return;
         };
+        if *over {
+            let given_up = &mut tablet.sessions.entry(session).or_default().given_up;
+            *given_up = (*given_up).max(Some(*incarnation));
+        }
         let mine = Holder { session, incarnation: *incarnation };
         let held = tablet.delegations.iter().filter(|(_, holder)| **holder == mine);
         for (directory, _) in held {

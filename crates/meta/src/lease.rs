@@ -184,11 +184,14 @@ impl LeaseTable {
         self.entry(key, quiet).quiet_until = Some(quiet);
     }
 
-    /// Whether a directory may be delegated again.
+    /// Whether a directory may be delegated again. Not while its names are being recalled from who asks: what answers that would end the lease on them that it gets
+    /// when it gives the directory back.
     pub fn may_delegate(&self, directory: NodeId, session: SessionId, now: Mono) -> bool {
         let key = LeaseKey::Delegation(directory);
         let quiet = self.entries.get(&key).is_some_and(|entry| entry.is_quiet(now));
-        !quiet && !self.is_recalled_from(session, key)
+        let recalled =
+            [key, LeaseKey::Names(directory)].iter().any(|key| self.is_recalled_from(session, *key));
+        !quiet && !recalled
     }
 
     /// The entry of a key; a new one is looked at when `until` comes.
@@ -234,6 +237,11 @@ impl LeaseTable {
             found = true;
         }
         found
+    }
+
+    /// Whether anybody may hold a lease on a key.
+    pub fn has(&self, key: LeaseKey) -> bool {
+        self.entries.contains_key(&key)
     }
 
     /// Starts recalls from the holders found by [`LeaseTable::holders`]. Keys that are being recalled from a session already are not recalled twice.

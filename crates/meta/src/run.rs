@@ -94,6 +94,8 @@ impl MetaServer {
         job.runs += 1;
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
+        let given_up =
+            job.session().and_then(|session| tablet.sessions.get(&session)).and_then(|state| state.given_up);
         let is_holder = job.session().is_some_and(|session| tablet.holders.contains(&session));
         let nothing_logged = self.space.headroom() == Headroom::None && !is_holder;
         let mut view = View::new(
@@ -112,6 +114,7 @@ impl MetaServer {
             view.finished_below = request.finished_below;
         }
         view.known = known;
+        view.given_up = given_up;
         view.nothing_logged = nothing_logged;
         let decided = decide(&mut view, &job.work);
         let met = view.known && !known;

@@ -63,6 +63,8 @@ pub(crate) struct SessionState {
     pub running: BTreeSet<Sequence>,
     /// The client has the replies to all smaller numbers.
     pub finished_below: Option<Sequence>,
+    /// The newest incarnation of what was lent to it that it has given up. Not logged: what comes from before a new epoch is refused.
+    pub given_up: Option<u64>,
     /// When the session was last heard of here.
     pub heard: Option<Mono>,
     /// Its home said that it lives.

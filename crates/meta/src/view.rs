@@ -76,6 +76,8 @@ pub(crate) struct View<'a> {
     pub session: Option<SessionId>,
     /// Whether the session is known to live.
     pub known: bool,
+    /// The newest incarnation of what was lent to the session here that it has given up.
+    pub given_up: Option<u64>,
     /// The session's first lease in this tablet could not be logged, so it gets none.
     pub nothing_logged: bool,
     /// The client has taken all replies below this one, if a client asks.
@@ -149,6 +151,7 @@ impl<'a> View<'a> {
             known: false,
             nothing_logged: false,
             finished_below: Sequence(0),
+            given_up: None,
             health,
             map,
             filesystem,
@@ -507,11 +510,33 @@ impl<'a> View<'a> {
     /// The decision changes what is leased under this key.
     pub fn changes(&mut self, key: LeaseKey) {
         self.changed.push(key);
+        self.reserve_names_with(key);
     }
 
     /// Who asks shall be the only one to have what is leased under this key; its own lease stays.
     pub fn reserves(&mut self, key: LeaseKey) {
         self.reserved.push(key);
+        self.reserve_names_with(key);
+    }
+
+    /// A name may also be leased with all others of its directory.
+    fn reserve_names_with(&mut self, key: LeaseKey) {
+        if let LeaseKey::Name(directory, _) = key
+            && self.reserved.last() != Some(&LeaseKey::Names(directory))
+            && self.leases.has(LeaseKey::Names(directory))
+        {
+            self.reserved.push(LeaseKey::Names(directory));
+        }
+    }
+
+    /// Whether the session has given up what it asks about.
+    pub fn is_over(&self, incarnation: u64) -> bool {
+        self.given_up.is_some_and(|given_up| incarnation <= given_up)
+    }
+
+    /// The names of a directory that was delegated to who asks go on to be leased to it.
+    pub fn lease_names(&mut self, directory: NodeId, life: LeaseMs) {
+        self.given.push((LeaseKey::Names(directory), Offer::Tracked(life)));
     }
 
     /// A lease to go out with the reply, if a client asks.

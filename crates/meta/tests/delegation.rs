@@ -3,9 +3,13 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Event;
 use bearing_placement::{Scheme, position_of_session};
-use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, RenameMode};
+use bearing_proto::client::{
+    Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, Recall, Recalled, RenameMode,
+};
 use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepsDone};
+use bearing_proto::grant::Grant;
 use bearing_types::{Code, FileType, Mode, NodeId, Sequence, Wall};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
 use std::time::Duration;
@@ -43,7 +47,15 @@ fn batch(cluster: &Cluster, changes: Vec<Change>, ids: LentIds, returned: Vec<No
     let at = cluster.now.wall;
     let step = |(place, change)| Step { sequence: Sequence(1_000_000 + place as u64), at, change };
     let steps = changes.into_iter().enumerate().map(step).collect();
-    Call::Delegated { steps, ids: vec![ids], ids_wanted: 0, returned, incarnation: 1 }
+    Call::Delegated {
+        steps,
+        ids: vec![ids],
+        ids_wanted: 0,
+        returned,
+        names_kept: false,
+        incarnation: 1,
+        over: false,
+    }
 }
 
 fn send(cluster: &mut Cluster, directory: Handle, call: Call) -> Result<StepsDone, Code> {
@@ -427,9 +439,108 @@ fn a_step_that_says_it_was_decided_in_the_future_is_of_now() {
         ids: vec![ids],
         ids_wanted: 0,
         returned: vec![directory.node],
+        names_kept: false,
         incarnation: 1,
+        over: false,
     };
     send(&mut cluster, directory, call).unwrap();
     let view = cluster.directory(BOB, directory).unwrap();
     assert!(view.node.attributes.modified <= cluster.now.wall);
+}
+
+/// Alice gives the directory back, with two files in it, and her kernel keeps the names.
+fn names_kept() -> (Cluster, Handle, LentIds) {
+    let (mut cluster, directory) = with_directory();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let made = ["f", "g"].iter().zip(ids.first.0..).map(|(text, id)| create(directory, text, NodeId(id)));
+    let mut returning = batch(&cluster, made.collect(), ids, vec![directory.node]);
+    if let Call::Delegated { names_kept, .. } = &mut returning {
+        *names_kept = true;
+    }
+    send(&mut cluster, directory, returning).unwrap();
+    cluster.recalls.clear();
+    (cluster, directory, ids)
+}
+
+fn names_recalled(cluster: &Cluster, directory: Handle) -> bool {
+    let key = LeaseKey::Names(directory.node);
+    cluster.recalls.iter().any(|(session, recall)| *session == ALICE && recall.keys.contains(&key))
+}
+
+/// Bob changes something in the directory, once.
+fn change(
+    cluster: &mut Cluster,
+    directory: Handle,
+    text: &str,
+    call: impl Fn(Grant) -> Call,
+) -> Option<Answer> {
+    let grant = cluster.directory(BOB, directory).unwrap().grant;
+    let at = position(&grant, text);
+    cluster.answer_of(BOB, at, call(grant))
+}
+
+#[test]
+fn kept_names_are_recalled_before_somebody_else_takes_one_away_and_not_before_a_look_or_a_new_name() {
+    let (mut cluster, directory, ids) = names_kept();
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(true));
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
+    let make = |grant| Call::Create { grant, who: root_user(), name: name("h"), new: new.clone() };
+    assert!(finds(change(&mut cluster, directory, "h", make)).is_ok());
+    assert!(!names_recalled(&cluster, directory));
+    let remove =
+        |grant| Call::Unlink { grant, who: root_user(), name: name("f"), node: ids.first, keep_open: false };
+    assert!(waits(change(&mut cluster, directory, "f", remove)));
+    assert!(names_recalled(&cluster, directory));
+    let (session, recall) = cluster.recalls.last().unwrap().clone();
+    let Recall { tablet, epoch, number, .. } = recall;
+    let answer = Recalled { tablet, epoch, number, finished_below: Sequence(u64::MAX), open: Vec::new() };
+    let server = cluster.owner(directory.home).0;
+    cluster.send(server, Event::Recalled(session, answer));
+    assert_eq!(finds(change(&mut cluster, directory, "f", remove)), Ok(true));
+}
+
+#[test]
+fn kept_names_are_in_nobodys_way_for_longer_than_kernels_go_by_them_and_never_in_their_holders() {
+    let (mut cluster, directory, ids) = names_kept();
+    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    cluster.unlink(ALICE, &grant, "g").unwrap();
+    let remove =
+        |grant| Call::Unlink { grant, who: root_user(), name: name("f"), node: ids.first, keep_open: false };
+    assert!(waits(change(&mut cluster, directory, "f", remove)), "her own change left her the others");
+    cluster.pass(Duration::from_millis(2_600));
+    assert_eq!(finds(change(&mut cluster, directory, "f", remove)), Ok(true));
+}
+
+#[test]
+fn whoever_is_lent_a_directory_is_alone_with_its_names() {
+    let (mut cluster, directory, _) = names_kept();
+    cluster.pass(Duration::from_millis(100));
+    let call = Call::Delegate { directory, incarnation: 1 };
+    assert!(waits(cluster.answer_of(BOB, directory.home, call)));
+    assert!(names_recalled(&cluster, directory));
+}
+
+#[test]
+fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
+    let (mut cluster, directory) = with_directory();
+    let grant = cluster.root(ALICE).grant;
+    let others: Vec<Handle> =
+        (0..40).map(|number| cluster.mkdir(ALICE, &grant, &format!("e{number}")).unwrap()).collect();
+    let beside = |other: &&Handle| cluster.owner(other.home) == cluster.owner(directory.home);
+    let other = *others.iter().find(beside).expect("one of many lies in the same tablet");
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
+    // The client never took this one.
+    delegate(&mut cluster, ALICE, other);
+    let mut over = batch(&cluster, vec![], ids, vec![]);
+    if let Call::Delegated { over, .. } = &mut over {
+        *over = true;
+    }
+    send(&mut cluster, directory, over).unwrap();
+    assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
+    cluster.pass(Duration::from_millis(100));
+    let again = |incarnation| Call::Delegate { directory, incarnation };
+    assert_eq!(cluster.call(ALICE, directory.home, again(1)), Err(Code::Stale));
+    assert!(cluster.call(ALICE, directory.home, again(2)).is_ok());
+    assert_eq!(finds(look(&mut cluster, other, "f")), Ok(false), "nobody has to be asked for it");
 }

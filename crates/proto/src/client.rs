@@ -288,8 +288,12 @@ pub enum Call {
         ids_wanted: u32,
         /// These directories are given back after the steps.
         returned: Vec<NodeId>,
+        /// Their names are leased to the client for [`crate::delegation::names_life`].
+        names_kept: bool,
         /// What the directories were asked for with.
         incarnation: u64,
+        /// All that was lent under this incarnation, or an earlier one, is given up: steps of it that come later are refused.
+        over: bool,
     },
     /// Makes a range of a file a hole and lets its bytes go, in one step.
     MakeHole {

@@ -11,6 +11,12 @@ use bearing_types::{
 };
 use serde::{Deserialize, Serialize};
 
+/// How long a kernel may go by a name of a delegated directory without asking, and so how long names are leased when the directory is given back and they are
+/// kept. `life` is that of the delegation.
+pub fn names_life(life: LeaseMs) -> LeaseMs {
+    LeaseMs(life.0 / 4)
+}
+
 /// One change that a client decided in directories delegated to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {

@@ -16,6 +16,8 @@ pub enum LeaseKey {
     Content(NodeId),
     /// A delegated directory: its entries, and what was made in it since.
     Delegation(NodeId),
+    /// What all names of a directory name that was delegated and given back: the kernel of who had it goes by them for a moment longer.
+    Names(NodeId),
 }
 
 /// From a server to a client: stop using these, then say so.

@@ -125,11 +125,12 @@ impl Hub {
 }
 
 impl State {
-    /// How long the kernel may use what is ours.
-    fn ours_remaining(&self, tablet: Block, draining: bool) -> Remaining {
-        let until = self.delegations.tablets.get(&tablet).map(|lent| lent.until);
-        let left = until.map(|until| until.since(self.now.mono)).unwrap_or_default();
-        Remaining(if draining { Default::default() } else { left })
+    /// How long the kernel may go by a name that is ours, and by what it leads to.
+    fn ours_remaining(&self, tablet: Block, draining: bool) -> (Remaining, Remaining) {
+        let lent = self.delegations.tablets.get(&tablet).filter(|_| !draining);
+        let left = lent.map(|lent| lent.until.since(self.now.mono)).unwrap_or_default();
+        let name = lent.map(|lent| lent.names_life.min(left)).unwrap_or_default();
+        (Remaining(name), Remaining(left))
     }
 
     fn image(&mut self, directory: NodeId) -> &mut LocalDirectory {
@@ -181,18 +182,13 @@ impl State {
             let image = self.image(directory);
             (image.tablet, image.draining)
         };
-        let remaining = self.ours_remaining(tablet, draining);
+        let (name_remaining, attributes_remaining) = self.ours_remaining(tablet, draining);
         let node = entry.node.node;
         let attributes = match entry.file_type {
             FileType::Directory => self.delegations.directories.get(&node)?.attributes,
             _ => self.files.overlaid(node, self.delegations.ours.get(&node)?.attributes),
         };
-        Some(Found {
-            node: entry.node,
-            attributes,
-            name_remaining: remaining,
-            attributes_remaining: remaining,
-        })
+        Some(Found { node: entry.node, attributes, name_remaining, attributes_remaining })
     }
 
     /// What a name in a directory of ours leads to, and what is at hand of that.
@@ -210,7 +206,7 @@ impl State {
         match image.place(name) {
             Place::Taken(_, entry) => {
                 let found = self.entry_found(directory, &entry);
-                Local::Done(Ok((entry, self.ours_remaining(tablet, draining), found)))
+                Local::Done(Ok((entry, self.ours_remaining(tablet, draining).0, found)))
             }
             Place::Free(_) => Local::Done(Err(Code::NotFound)),
             Place::Crowded => Local::Outside,

@@ -3,10 +3,12 @@
 //! Invariants: a directory is here whole (all its entries) or not at all; a node that is *ours* was made here, or lent with the directory that names it: it is
 //! reached through a delegated directory only; all steps of a tablet are one queue, of which a prefix is stable at its owner; nothing is served past the end of the tablet's lease: what
 //! was not sent by then is lost, and told to whoever asks for stability. A directory is given back only when its steps are done, and while
-//! one is being asked for or given back, operations in it wait for servers, never for this client's kernel.
+//! one is being asked for or given back, operations in it wait for servers, never for this client's kernel. The kernel goes by a name for a fraction of the
+//! lease only, and for that long the names are leased on when their directory is given back (`kept.rs`).
 
 mod decide;
 mod image;
+mod kept;
 mod send;
 mod take;
 
@@ -15,7 +17,7 @@ use crate::task::{Promise, promise};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::delegation::{Change, LentIds, Step};
 use bearing_proto::grant::WriteToken;
-use bearing_types::{Attributes, Block, Code, FileType, Mono, NodeId, Sequence, Wall};
+use bearing_types::{Attributes, Block, Code, FileType, Mono, Name, NodeId, Sequence, Wall};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ pub(crate) struct Delegations {
     /// Directories that are delegated to us, but their homes decide for now what happens in them: as they were here when that began. Their owner lets
     /// nobody else in without calling them back, so the kernel may keep what it knows of them.
     suspended: BTreeMap<NodeId, LocalDirectory>,
+    /// Names in directories that were given back and that the kernel may go by yet.
+    kept: BTreeMap<NodeId, Kept>,
     /// Directories that are asked for, suspended or given back, and who waits for that.
     moving: BTreeMap<NodeId, Vec<Promise<()>>>,
     /// Changes seen of directories that are not delegated, and when asking for them is worth it again.
@@ -51,6 +55,8 @@ struct Lent {
     /// A position in it.
     position: bearing_types::Position,
     until: Mono,
+    /// How long the kernel may go by a name.
+    names_life: Duration,
     /// The owner's clock, and when it was read.
     clock: (Wall, Mono),
     ids: VecDeque<(LentIds, u32)>,
@@ -66,6 +72,13 @@ struct Lent {
     returned: Vec<NodeId>,
     waiting: Vec<(u64, Promise<Result<(), Code>>)>,
     waiting_for_ids: Vec<Promise<()>>,
+}
+
+/// See [`Delegations::kept`].
+struct Kept {
+    tablet: Block,
+    names: Vec<Name>,
+    until: Mono,
 }
 
 /// A node that is decided of here.

@@ -46,7 +46,9 @@ impl State {
         let steps = lent.queue.iter().take(count).cloned().collect();
         let returned_count = returned.len();
         let incarnation = lent.incarnation;
-        let call = Call::Delegated { steps, ids, ids_wanted, returned, incarnation };
+        let names_kept = returned_count > 0;
+        let over = false;
+        let call = Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over };
         Some(Batch { incarnation, position: lent.position, call, steps: count, returned: returned_count })
     }
 
@@ -277,15 +279,10 @@ impl Hub {
 
     /// What was given up may be on its way yet. Its tablet's owner is told to take no more of it; until it says so nothing else is asked there, so that nobody here
     /// sees it missing and then there.
-    pub(crate) async fn fence(
-        self,
-        tablet: Block,
-        position: Position,
-        incarnation: u64,
-        returned: Vec<NodeId>,
-    ) {
-        let steps = Vec::new();
-        let call = Call::Delegated { steps, ids: Vec::new(), ids_wanted: 0, returned, incarnation };
+    pub(crate) async fn fence(self, tablet: Block, position: Position, incarnation: u64) {
+        let (steps, ids, returned) = (Vec::new(), Vec::new(), Vec::new());
+        let (ids_wanted, names_kept, over) = (0, false, true);
+        let call = Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over };
         // If there is no answer, its lease is over there by now as well.
         let _ = self.call_past_fence(position, call).await;
         self.with(|state| {

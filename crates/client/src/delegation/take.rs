@@ -7,7 +7,7 @@ use crate::hub::{Hub, State};
 use crate::lease::Stamp;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
-use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode};
+use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
 use bearing_types::{Block, Code, Mono, NodeId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -83,11 +83,13 @@ impl State {
             return;
         }
         let now = self.now.mono;
+        let names_life = self.usable(names_life(lent.lease));
         let tablets = &mut self.delegations.tablets;
         let known = tablets.entry(tablet).or_insert_with(|| Lent {
             incarnation,
             position: handle.home,
             until,
+            names_life,
             clock: (lent.now, now),
             ids: VecDeque::new(),
             ids_wanted: false,
@@ -128,6 +130,7 @@ impl State {
             self.take_node_lent(entry.node, node, tablet, stamp);
         }
         self.delegations.directories.insert(directory, LocalDirectory::new(lent, tablet, now));
+        self.delegations.kept.remove(&directory);
         self.drop_leases(&[LeaseKey::Content(directory)]);
         self.counters.delegations += 1;
     }
@@ -162,7 +165,8 @@ impl State {
         let mut kernel = Vec::new();
         if lent.on_way > 0 || !lent.queue.is_empty() {
             self.delegations.fenced.entry(tablet).or_default();
-            self.new_fences.push((tablet, lent.position, lent.incarnation, directories.clone()));
+            self.give_up_lent(lent.incarnation);
+            self.new_fences.push((tablet, lent.position, lent.incarnation));
         }
         for directory in directories {
             kernel.extend(self.drop_image(directory));
@@ -218,12 +222,14 @@ impl State {
 
 fn kernel_of(image: &LocalDirectory) -> Vec<Invalidation> {
     let directory = image.handle.node;
-    let mut kernel = vec![Invalidation::Node { node: directory }];
-    for entry in image.entries.values() {
-        kernel.push(Invalidation::Entry { directory, name: entry.name.clone() });
-        kernel.push(Invalidation::Node { node: entry.node.node });
-    }
-    kernel
+    let names = image.entries.values().map(|entry| &entry.name);
+    let names = names.map(|name| Invalidation::Entry { directory, name: name.clone() });
+    nodes_of(image).chain(names).collect()
+}
+
+fn nodes_of(image: &LocalDirectory) -> impl Iterator<Item = Invalidation> + '_ {
+    let nodes = image.entries.values().map(|entry| entry.node.node);
+    std::iter::once(image.handle.node).chain(nodes).map(|node| Invalidation::Node { node })
 }
 
 impl Hub {
@@ -294,7 +300,7 @@ impl Hub {
     }
 
     /// Gives directories of one tablet back.
-    async fn give_back(&self, tablet: Block, directories: &[NodeId]) {
+    async fn give_back(&self, tablet: Block, directories: &[NodeId], kept_until: Mono) {
         for directory in directories {
             self.suspend(*directory).await;
         }
@@ -315,14 +321,16 @@ impl Hub {
         }
         self.with(|state| {
             for directory in &returned {
-                state.delegations.suspended.remove(directory);
+                if let Some(image) = state.delegations.suspended.remove(directory) {
+                    state.keep_names(image, kept_until);
+                }
             }
             state.step("delegation given back");
         });
     }
 
-    /// Somebody else wants a directory. First the kernel forgets it, while operations in it go on; then nothing more is decided here. What lies below it and
-    /// is not being worked on goes with it: whoever looks here is about to look there.
+    /// Somebody else wants a directory. First the kernel forgets what it is told of its nodes, while operations in it go on; then nothing more is decided here. It may
+    /// go by the names for a moment longer. What lies below it and is not being worked on goes with it: whoever looks here is about to look there.
     pub(crate) async fn called_back(self, from: Target, answer: Recalled, directory: NodeId) {
         self.settled(directory).await;
         let given = self.with(|state| {
@@ -332,15 +340,16 @@ impl Hub {
             for directory in &given {
                 if let Some(image) = state.delegations.image_mut(*directory) {
                     image.draining = true;
-                    kernel.extend(kernel_of(image));
+                    kernel.extend(nodes_of(image));
                 }
             }
-            Some((tablet, given, state.invalidate_and_tell(kernel)))
+            let kept_until = state.names_kept_until(tablet);
+            Some((tablet, given, kept_until, state.invalidate_and_tell(kernel)))
         });
-        if let Some((tablet, given, forgotten)) = given {
+        if let Some((tablet, given, kept_until, forgotten)) = given {
             forgotten.await;
             if !self.with(|state| state.config.answers_before_steps()) {
-                self.give_back(tablet, &given).await;
+                self.give_back(tablet, &given, kept_until).await;
             }
         }
         self.with(|state| {

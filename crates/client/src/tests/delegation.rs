@@ -128,8 +128,8 @@ fn a_call_back_is_answered_after_the_kernel_forgot_and_the_last_step_is_done() {
     world.start(make("c"));
     world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
     let (number, forgotten) = world.invalidations.pop().unwrap();
-    let entry = Invalidation::Entry { directory: NodeId::ROOT, name: name("c") };
-    assert!(forgotten.contains(&entry), "{forgotten:?}");
+    let is_node = |what: &Invalidation| matches!(what, Invalidation::Node { .. });
+    assert!(forgotten.len() == 2 && forgotten.iter().all(is_node), "names are kept: {forgotten:?}");
     let ticket = world.start(make("d"));
     assert_eq!(
         world.found(ticket).name_remaining,
@@ -152,6 +152,83 @@ fn a_call_back_is_answered_after_the_kernel_forgot_and_the_last_step_is_done() {
     done(&mut world, &returning);
     let told = |sent: &Sent| matches!(&sent.message, Message::Recalled(answer) if answer.number == 7);
     assert!(world.sent.iter().any(told), "{:?}", world.sent);
+}
+
+/// The root, with a link in it, is called back and given back.
+fn given_back() -> World {
+    let mut world = with_root();
+    let ticket = world.start(make("c"));
+    let remaining = world.found(ticket).name_remaining.0;
+    assert!(remaining > Duration::from_secs(2) && remaining < Duration::from_millis(2_500), "{remaining:?}");
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    done(&mut world, &batch);
+    world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
+    let (number, _) = world.invalidations.pop().unwrap();
+    world.step(Event::Invalidated(number));
+    world.pass(Duration::from_millis(3));
+    world
+}
+
+fn entry_c() -> Invalidation {
+    Invalidation::Entry { directory: NodeId::ROOT, name: name("c") }
+}
+
+#[test]
+fn names_that_the_kernel_keeps_are_leased_with_the_return_and_forgotten_when_they_are_recalled() {
+    let mut world = given_back();
+    let returning = world.take_request();
+    let kept = matches!(&returning.call, Call::Delegated { names_kept: true, over: false, .. });
+    assert!(kept, "{returning:?}");
+    done(&mut world, &returning);
+    world.sent.clear();
+    world.recall(8, vec![LeaseKey::Names(NodeId::ROOT)]);
+    let (number, forgotten) = world.invalidations.pop().unwrap();
+    assert_eq!(forgotten, [entry_c()]);
+    assert!(world.sent.is_empty(), "not before the kernel has");
+    world.step(Event::Invalidated(number));
+    let told = |sent: &Sent| matches!(&sent.message, Message::Recalled(answer) if answer.number == 8);
+    assert!(world.sent.iter().any(told), "{:?}", world.sent);
+    world.recall(9, vec![LeaseKey::Names(NodeId::ROOT)]);
+    assert!(world.invalidations.is_empty(), "there are none any more");
+}
+
+#[test]
+fn names_are_forgotten_also_when_their_recall_comes_before_the_answer_that_leases_them() {
+    let mut world = given_back();
+    world.recall(8, vec![LeaseKey::Names(NodeId::ROOT)]);
+    assert_eq!(world.invalidations.pop().unwrap().1, [entry_c()]);
+    let mut world = given_back();
+    world.recall(8, vec![]);
+    assert!(world.invalidations.pop().unwrap().1.contains(&entry_c()), "a new owner knows of no leases");
+}
+
+#[test]
+fn of_names_that_the_kernel_has_long_asked_for_again_nothing_is_forgotten() {
+    let mut world = given_back();
+    let returning = world.take_request();
+    done(&mut world, &returning);
+    world.pass(Duration::from_millis(2_500));
+    world.recall(8, vec![LeaseKey::Names(NodeId::ROOT)]);
+    assert!(world.invalidations.is_empty(), "{:?}", world.invalidations);
+}
+
+#[test]
+fn a_batch_that_is_lost_with_the_lease_is_not_sent_again() {
+    let mut world = with_root();
+    world.start(make("c"));
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    for _ in 0..110 {
+        world.pass(Duration::from_millis(100));
+    }
+    assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
+    world.sent.clear();
+    world.pass(Duration::from_secs(3));
+    let requests: Vec<Request> = world.sent.iter().map(|sent| sent.request().clone()).collect();
+    assert!(requests.iter().all(|request| request.sequence != batch.sequence), "{requests:?}");
+    let fence = |request: &Request| matches!(request.call, Call::Delegated { over: true, .. });
+    assert!(requests.iter().any(fence), "its owner hears that it is over, until it answers: {requests:?}");
 }
 
 #[test]

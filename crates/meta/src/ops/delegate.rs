@@ -19,6 +19,9 @@ struct Whole {
 
 pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decide<Body> {
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+    if view.is_over(incarnation) {
+        return Err(Stop::Refuse(Code::Stale));
+    }
     let record = view.node_at(handle)?;
     record.directory()?;
     let held = view.delegations.get(&handle.node).is_some_and(|holder| holder.session != session);

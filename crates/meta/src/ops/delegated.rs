@@ -9,19 +9,28 @@ use crate::namespace;
 use crate::record::{Delegated, Holder, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
-use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone};
+use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone, names_life};
 use bearing_proto::grant::{GrantBody, WriteToken};
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
 /// Steps in one batch. What they read has to fit into the smallest cache of a tablet at the same time.
 const STEPS_MAX: usize = 512;
 
+/// What is given back.
+pub(super) struct Returned<'a> {
+    pub directories: &'a [NodeId],
+    /// The kernel goes on to go by the names in them.
+    pub names_kept: bool,
+    /// It is all that there was.
+    pub over: bool,
+}
+
 pub(super) fn decide(
     view: &mut View,
     steps: &[Step],
     ids: &[LentIds],
     ids_wanted: u32,
-    returned: &[NodeId],
+    returned: Returned,
     incarnation: u64,
 ) -> Decide<Body> {
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
@@ -29,8 +38,12 @@ pub(super) fn decide(
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
     let mine = Holder { session, incarnation };
-    // Some steps name no directory. Without this, those of a batch that its client has given up would still be done when it comes late.
-    if !steps.is_empty() && !view.holds_any(mine) {
+    if view.is_over(incarnation) && !returned.over {
+        return Err(Stop::Refuse(Code::Stale));
+    }
+    // Some steps name no directory. Without this, those of a batch that its client has given up would still be done when it comes late. And names that others
+    // may have changed meanwhile are not leased.
+    if (!steps.is_empty() || returned.names_kept) && !view.holds_any(mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
     let read: Vec<Key> = steps.iter().flat_map(|step| read_by(view, &step.change)).collect();
@@ -49,10 +62,19 @@ pub(super) fn decide(
         let token = file.map(|node| WriteToken::sign(node, session, view.keys.grants()));
         done.push(StepDone { sequence: step.sequence, made, token });
     }
-    for directory in returned {
+    for directory in returned.directories {
         if view.is_delegated(*directory, mine) {
             view.delete(Key::Delegation(*directory));
+            if returned.names_kept {
+                view.lease_names(*directory, names_life(delegate::life(view)));
+            }
         }
+    }
+    if returned.over {
+        let all = view.delegations.iter();
+        let all = all.filter(|(_, holder)| holder.session == session && holder.incarnation <= incarnation);
+        let all: Vec<NodeId> = all.map(|(directory, _)| *directory).collect();
+        all.into_iter().for_each(|directory| view.delete(Key::Delegation(directory)));
     }
     let ids = match ids_wanted {
         0 => None,

@@ -86,7 +86,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Place { directory } => directory::place(view, *directory),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
         Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),
-        Call::Delegated { steps, ids, ids_wanted, returned, incarnation } => {
+        Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over } => {
+            let returned =
+                delegated::Returned { directories: returned, names_kept: *names_kept, over: *over };
             delegated::decide(view, steps, ids, *ids_wanted, returned, *incarnation)
         }
         Call::MakeHole { node, token, start, end, size_min } => {
