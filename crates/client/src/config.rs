@@ -38,6 +38,8 @@ pub struct ClientConfig {
     pub skew_max: Duration,
     /// Whether to ask for directories that only this client changes, to decide in them without asking.
     pub delegates: bool,
+    /// Entries of delegated directories that are held. Beyond, those in which nothing happened for longest are given back.
+    pub delegated_entries_max: usize,
     /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
     pub tells_steps: bool,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
@@ -107,6 +109,7 @@ impl ClientConfig {
             lease_margin: Duration::from_millis(5),
             skew_max: Duration::from_millis(250),
             delegates: false,
+            delegated_entries_max: 128 << 10,
             tells_steps: false,
             directory_lateness: Duration::from_secs(1),
             file_lateness: Duration::from_secs(1),

@@ -28,6 +28,8 @@ pub struct Config {
     pub delegation_life: Duration,
     /// Larger directories are not delegated.
     pub delegated_entries_max: usize,
+    /// Nor such of which an answer would have more bytes.
+    pub delegated_bytes_max: usize,
     /// Ids lent to a client at a time.
     pub ids_lent: u32,
     /// At most so many holders of a lease are tracked.
@@ -122,7 +124,8 @@ impl Config {
             session_life: Duration::from_secs(30),
             delegation_life: Duration::from_secs(10),
             delegation_quiet: Duration::from_millis(20),
-            delegated_entries_max: 8192,
+            delegated_entries_max: 32 << 10,
+            delegated_bytes_max: 6 << 20,
             ids_lent: 512,
             lease_holders_max: 64,
             lease_untracked: Duration::from_millis(200),

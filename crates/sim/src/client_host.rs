@@ -142,6 +142,9 @@ impl ClientHost {
             !std::mem::replace(&mut self.has_begun, true) && self.hosts.role(self.host) == Role::Client(0);
         config.delegates = self.delegations && self.rng.chance(3, 4) && !prepares || self.always_delegates;
         config.tells_steps = true;
+        if self.session.0.is_multiple_of(2) {
+            config.delegated_entries_max = 12;
+        }
         self.machine = Some(Client::new(config, self.rng.next()));
         self.step(world, recorder, Event::Tick);
         let life = world.life(self.host);

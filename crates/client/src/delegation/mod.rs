@@ -172,6 +172,29 @@ impl Delegations {
         found
     }
 
+    /// If more entries than these are held: directories to give back so that it is an eighth less, those first in which nothing was decided for longest.
+    fn beyond(&self, entries_max: usize) -> BTreeMap<Block, Vec<NodeId>> {
+        // A directory is something to hold, too.
+        let size = |image: &LocalDirectory| 1 + image.entries.len();
+        let staying = |(node, image): &(&NodeId, &LocalDirectory)| !image.draining && !self.is_moving(**node);
+        let held: usize = self.directories.iter().filter(staying).map(|(_, image)| size(image)).sum();
+        let mut chosen: BTreeMap<Block, Vec<NodeId>> = BTreeMap::new();
+        if held <= entries_max {
+            return chosen;
+        }
+        let mut left = held.saturating_sub(entries_max - entries_max / 8);
+        let mut by_use: Vec<_> = self.directories.iter().filter(staying).collect();
+        by_use.sort_by_key(|(node, image)| (image.used, **node));
+        for (node, image) in by_use {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(size(image));
+            chosen.entry(image.tablet).or_default().push(*node);
+        }
+        chosen
+    }
+
     /// Whether something of a tablet is lent to us.
     fn any_lent(&self, tablet: Block) -> bool {
         let mut all = self.directories.values().chain(self.suspended.values());

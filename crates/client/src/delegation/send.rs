@@ -248,6 +248,7 @@ impl Hub {
                 Some((idle, lent.incarnation))
             });
             let Some((idle, incarnation)) = idle else { break };
+            self.hold_fewer();
             if idle {
                 // Not awaited here: its owner may put it off for longer than the lease lasts, and the end of that must not be missed.
                 let hub = self.clone();

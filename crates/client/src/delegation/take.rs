@@ -335,22 +335,10 @@ impl Hub {
         self.settled(directory).await;
         let given = self.with(|state| {
             let tablet = state.delegations.image(directory)?.tablet;
-            let given = state.delegations.idle_below(directory, tablet, state.now.mono);
-            let mut kernel = Vec::new();
-            for directory in &given {
-                if let Some(image) = state.delegations.image_mut(*directory) {
-                    image.draining = true;
-                    kernel.extend(nodes_of(image));
-                }
-            }
-            let kept_until = state.names_kept_until(tablet);
-            Some((tablet, given, kept_until, state.invalidate_and_tell(kernel)))
+            Some((tablet, state.delegations.idle_below(directory, tablet, state.now.mono)))
         });
-        if let Some((tablet, given, kept_until, forgotten)) = given {
-            forgotten.await;
-            if !self.with(|state| state.config.answers_before_steps()) {
-                self.give_back(tablet, &given, kept_until).await;
-            }
+        if let Some((tablet, given)) = given {
+            self.let_others_in(tablet, given).await;
         }
         self.with(|state| {
             state.call_back_over(&answer);
@@ -361,6 +349,33 @@ impl Hub {
                 attachment: Vec::new(),
             });
         });
+    }
+
+    async fn let_others_in(&self, tablet: Block, directories: Vec<NodeId>) {
+        let (kept_until, forgotten) = self.with(|state| {
+            let mut kernel = Vec::new();
+            for directory in &directories {
+                if let Some(image) = state.delegations.image_mut(*directory) {
+                    image.draining = true;
+                    kernel.extend(nodes_of(image));
+                }
+            }
+            (state.names_kept_until(tablet), state.invalidate_and_tell(kernel))
+        });
+        forgotten.await;
+        if !self.with(|state| state.config.answers_before_steps()) {
+            self.give_back(tablet, &directories, kept_until).await;
+        }
+    }
+
+    /// Gives back what was not used for longest, if too much is held.
+    pub(super) fn hold_fewer(&self) {
+        for (tablet, directories) in
+            self.with(|state| state.delegations.beyond(state.config.delegated_entries_max))
+        {
+            let hub = self.clone();
+            self.with(|state| state.spawn(async move { hub.let_others_in(tablet, directories).await }));
+        }
     }
 
     /// Makes what was written to files that were made here part of them, as steps.

@@ -33,7 +33,10 @@ fn with_root() -> World {
 
 /// The root is delegated with these entries, and with directories below it.
 fn with_root_and(entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
-    let mut world = delegating();
+    lend_root(delegating(), entries, below)
+}
+
+fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
     world.start(make("a"));
     world.answer_one(Body::Directory(Box::new(root_view(20_000))));
     world.answer_one(entry(file(4, "a"), 0));
@@ -293,16 +296,23 @@ fn a_file_that_was_lent_is_like_any_other_once_it_is_opened() {
     assert!(matches!(world.take_request().call, Call::Open { .. }));
 }
 
+/// Two empty directories, numbers 30 and 31, that are lent with the root.
+fn two_below(names: [&str; 2]) -> ([Handle; 2], Vec<LentEntry>, Vec<LentDirectory>) {
+    let seat = |number: u64, text: &str| {
+        let node = NodeId(30 + number);
+        Seat { node, ..root_seat().child(node, hash_of(text)) }
+    };
+    let seats = [seat(0, names[0]), seat(1, names[1])];
+    let handles = seats.map(|seat| Handle { node: seat.node, home: seat.home });
+    let entries = handles.iter().zip(names).map(|(node, text)| lent(*node, text, FileType::Directory));
+    let below = seats.map(|seat| LentDirectory { view: directory_view(seat, 0), entries: Vec::new() });
+    (handles, entries.collect(), below.to_vec())
+}
+
 #[test]
 fn directories_below_one_that_is_called_back_go_with_it_if_nothing_happens_in_them() {
-    let seats =
-        ["idle", "busy"].map(|text| root_seat().child(NodeId(30 + text.len() as u64 % 2), hash_of(text)));
-    let seats = [Seat { node: NodeId(30), ..seats[0] }, Seat { node: NodeId(31), ..seats[1] }];
-    let handles = seats.map(|seat| Handle { node: seat.node, home: seat.home });
-    let entries = [(handles[0], "idle"), (handles[1], "busy")];
-    let entries = entries.map(|(node, text)| lent(node, text, FileType::Directory)).to_vec();
-    let below = seats.map(|seat| LentDirectory { view: directory_view(seat, 0), entries: Vec::new() });
-    let mut world = with_root_and(entries, below.to_vec());
+    let (handles, entries, below) = two_below(["idle", "busy"]);
+    let mut world = with_root_and(entries, below);
     world.pass(Duration::from_millis(100));
     let mut made = make("c");
     if let Operation::Create { directory, .. } = &mut made {
@@ -318,6 +328,41 @@ fn directories_below_one_that_is_called_back_go_with_it_if_nothing_happens_in_th
     done(&mut world, &batch);
     world.pass(Duration::from_millis(3));
     assert_eq!(steps_of(&world.take_request()).1, [NodeId::ROOT, NodeId(30)]);
+}
+
+#[test]
+fn of_more_than_may_be_held_what_was_used_longest_ago_is_given_back() {
+    let (handles, entries, below) = two_below(["old", "new"]);
+    let config = ClientConfig { delegates: true, delegated_entries_max: 5, ..config() };
+    let mut world = lend_root(World::open_with(config), entries, below);
+    for directory in handles {
+        world.pass(Duration::from_millis(100));
+        let mut made = make("a");
+        if let Operation::Create { directory: of, .. } = &mut made {
+            *of = directory;
+        }
+        world.start(made);
+        world.pass(Duration::from_millis(3));
+        let batch = world.take_request();
+        done(&mut world, &batch);
+    }
+    world.start(lookup("new"));
+    for _ in 0..40 {
+        world.pass(Duration::from_millis(100));
+        while let Some((number, _)) = world.invalidations.pop() {
+            world.step(Event::Invalidated(number));
+        }
+        if let Some(Sent { message: Message::Request(request), .. }) = world.sent.last() {
+            let (request, returned) = (request.clone(), steps_of(request).1);
+            world.sent.clear();
+            done(&mut world, &request);
+            if !returned.is_empty() {
+                assert_eq!(returned, [handles[0].node]);
+                return;
+            }
+        }
+    }
+    panic!("nothing was given back");
 }
 
 #[test]

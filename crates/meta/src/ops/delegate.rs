@@ -10,11 +10,34 @@ use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentEntry, LentNode};
 use bearing_types::{Code, Cookie, FileType, NodeId, SessionId};
 
+/// Bytes that an answer has for an entry besides its name, at most, and for a directory.
+const ENTRY_BYTES: usize = 140;
+const DIRECTORY_BYTES: usize = 512;
+
 /// A directory that may be lent, and all that is in it.
 struct Whole {
     node: NodeId,
     record: NodeRecord,
     entries: Vec<(Cookie, NameEntry)>,
+}
+
+/// How much more an answer may have.
+struct Room {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Whether a directory with these entries fits; takes its place then.
+    fn take(&mut self, entries: &[(Cookie, NameEntry)]) -> bool {
+        let names = entries.iter().map(|(_, entry)| ENTRY_BYTES + entry.name.as_bytes().len());
+        let (entries, bytes) = (1 + entries.len(), DIRECTORY_BYTES + names.sum::<usize>());
+        let fits = entries <= self.entries && bytes <= self.bytes;
+        if fits {
+            (self.entries, self.bytes) = (self.entries - entries, self.bytes - bytes);
+        }
+        fits
+    }
 }
 
 pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decide<Body> {
@@ -28,11 +51,17 @@ pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decid
     if held || !may_be_lent(view, handle.node, &record, session) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
-    let entries = list::names(view, handle.node, view.config.delegated_entries_max)?;
+    let entries = list::names(view, handle.node, view.config.delegated_entries_max - 1)?;
     let entries = entries.ok_or(Stop::Refuse(Code::Unsupported))?;
-    prefetch(view, &entries)?;
-    let mut lent = vec![Whole { node: handle.node, record, entries }];
-    add_what_is_below(view, session, &mut lent)?;
+    let asked = Whole { node: handle.node, record, entries };
+    let mut room =
+        Room { entries: view.config.delegated_entries_max, bytes: view.config.delegated_bytes_max };
+    if !room.take(&asked.entries) {
+        return Err(Stop::Refuse(Code::Unsupported));
+    }
+    prefetch(view, &asked.entries)?;
+    let mut lent = vec![asked];
+    add_what_is_below(view, session, room, &mut lent)?;
     let ids = view.lend_ids(session)?;
     let holder = Holder { session, incarnation };
     view.changes(LeaseKey::Content(handle.node));
@@ -53,15 +82,19 @@ fn may_be_lent(view: &View, node: NodeId, record: &NodeRecord, session: SessionI
 }
 
 /// Directories in those that are lent, and so on, as long as there are not too many entries. One load for each level.
-fn add_what_is_below(view: &mut View, session: SessionId, lent: &mut Vec<Whole>) -> Decide<()> {
-    let mut left = view.config.delegated_entries_max;
+fn add_what_is_below(
+    view: &mut View,
+    session: SessionId,
+    mut room: Room,
+    lent: &mut Vec<Whole>,
+) -> Decide<()> {
     let mut seen = 0;
     while seen < lent.len() {
         let below: Vec<NodeId> = lent[seen..].iter().flat_map(|whole| directories_of(view, whole)).collect();
         seen = lent.len();
         let mut next = Vec::new();
         let mut missing = false;
-        for node in below.into_iter().take(left) {
+        for node in below.into_iter().take(room.entries) {
             let Some(record) = at_hand(view, node) else { continue };
             if view.delegations.contains_key(&node) || !may_be_lent(view, node, &record, session) {
                 continue;
@@ -76,12 +109,7 @@ fn add_what_is_below(view: &mut View, session: SessionId, lent: &mut Vec<Whole>)
         if missing {
             return Err(Stop::Need);
         }
-        next.retain(|whole| {
-            let size = 1 + whole.entries.len();
-            let fits = size <= left;
-            left -= if fits { size } else { 0 };
-            fits
-        });
+        next.retain(|whole| room.take(&whole.entries));
         let entries: Vec<(Cookie, NameEntry)> =
             next.iter().flat_map(|whole| whole.entries.iter().cloned()).collect();
         prefetch(view, &entries)?;
@@ -167,4 +195,24 @@ fn lent_node(view: &mut View, session: SessionId, node: Handle) -> Option<LentNo
 /// How long delegations may be used from now.
 pub(super) fn life(view: &View) -> LeaseMs {
     LeaseMs(view.config.delegation_life.as_millis() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::Name;
+
+    #[test]
+    fn an_answer_takes_no_more_than_it_has_room_for() {
+        let entry = |number: u64| {
+            let name = Name::new(&[b'n'; 60]).unwrap();
+            let node = Handle { node: NodeId(number), home: bearing_types::Position(0) };
+            (Cookie::START, NameEntry { name, node, file_type: FileType::Regular })
+        };
+        let entries: Vec<_> = (0..10).map(entry).collect();
+        assert!(!Room { entries: 10, bytes: 1 << 20 }.take(&entries), "the directory counts too");
+        assert!(!Room { entries: 100, bytes: 10 * 200 + 511 }.take(&entries));
+        let mut room = Room { entries: 22, bytes: 2 * (10 * 200 + 512) };
+        assert!(room.take(&entries) && room.take(&entries) && !room.take(&entries));
+    }
 }
