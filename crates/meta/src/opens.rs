@@ -3,6 +3,7 @@
 //! Invariants: a session that was given a file (by an open, a create, or a lease with the right to open without asking) counts as having it open until
 //! it says that it has not, or ends; time alone ends nothing here. What a session says counts against a file only if it spoke after it had
 //! the reply that gave it the file (`finished_below`), and, for a survey, if the file was not given again since the survey was sent. A
+//! release counts only if it was sent after that, and after what the session said last. A
 //! file is asked about only when no lease allows it to be opened without asking.
 //!
 //! Bounded: above so many files of one session it is only known that this session may have *any* file of the tablet open, until it has said
@@ -46,7 +47,7 @@ struct Opener {
 /// A file that a session may have open.
 #[derive(Debug)]
 struct Given {
-    /// The last request whose reply gave it.
+    /// The last request whose reply gave it, or that was finished when the session said that it has it open.
     by: Sequence,
     /// When to ask about it.
     ask_at: Mono,
@@ -165,9 +166,16 @@ impl OpenTable {
         self.remove(session, node);
     }
 
+    /// Whether a release under this number comes too late to count: the session may have opened the file again since it was sent.
+    pub fn is_late_release(&self, session: SessionId, node: NodeId, sequence: Sequence) -> bool {
+        let Some(opener) = self.sessions.get(&session) else { return false };
+        let given = opener.files.get(&node).map(|given| given.by);
+        given.max(opener.anything.map(|anything| anything.by)).is_some_and(|by| by >= sequence)
+    }
+
     /// The session says, unasked, that it has closed a file. It is asked whether that is still so.
-    pub fn closed(&mut self, session: SessionId, node: NodeId, now: Mono) {
-        if self.given(session, node).is_some() {
+    pub fn closed(&mut self, session: SessionId, node: NodeId, sequence: Sequence, now: Mono) {
+        if self.given(session, node).is_some_and(|given| given.by < sequence) {
             self.change(session, |opener| opener.ask_again(node, now, Said::Nothing));
         }
     }
@@ -297,7 +305,7 @@ impl OpenTable {
         }
         let many = word.open.len() > config.opens_per_session_max;
         for node in word.open.iter().filter(|_| !many) {
-            self.hear_open(word.session, *node, now, config);
+            self.hear_open(word, *node, now, config);
         }
         self.change(word.session, |opener| match &mut opener.anything {
             Some(anything) if many => anything.ask_at = now.after(config.survey_opened),
@@ -313,7 +321,7 @@ impl OpenTable {
         let open: BTreeSet<NodeId> = word.open.iter().copied().collect();
         for node in nodes {
             if open.contains(node) {
-                self.hear_open(word.session, *node, now, config);
+                self.hear_open(word, *node, now, config);
                 continue;
             }
             let Some(given) = self.given(word.session, *node) else { continue };
@@ -337,10 +345,13 @@ impl OpenTable {
         let_go
     }
 
-    fn hear_open(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) {
-        self.note_pair(session, node);
-        self.change(session, |opener| {
+    fn hear_open(&mut self, word: Word, node: NodeId, now: Mono, config: &Config) {
+        self.note_pair(word.session, node);
+        self.change(word.session, |opener| {
             opener.give_at_least(node, now);
+            if let Some(given) = opener.files.get_mut(&node) {
+                given.by = given.by.max(Sequence(word.finished_below.0.saturating_sub(1)));
+            }
             opener.ask_again(node, now.after(config.survey_opened), Said::Open);
         });
     }

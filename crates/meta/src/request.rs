@@ -153,7 +153,7 @@ impl MetaServer {
         now: Now,
         start: Position,
         session: SessionId,
-        call: &Call,
+        (sequence, call): (Sequence, &Call),
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
@@ -161,7 +161,7 @@ impl MetaServer {
             Call::OpenSession | Call::RenewSession => {
                 tablet.registered.insert(session, now.mono);
             }
-            Call::Release { node } => tablet.opens.closed(session, node.node, now.mono),
+            Call::Release { node } => tablet.opens.closed(session, node.node, sequence, now.mono),
             Call::StopWaiting { node, .. } => self.tell_waiters(now, start, vec![node.node], out),
             Call::CloseSession => {
                 tablet.registered.remove(&session);

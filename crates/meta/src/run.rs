@@ -112,6 +112,7 @@ impl MetaServer {
         if let JobWork::Request(_, request) = &job.work {
             view.by_client = true;
             view.finished_below = request.finished_below;
+            view.sequence = request.sequence;
         }
         view.known = known;
         view.given_up = given_up;
@@ -342,7 +343,7 @@ impl MetaServer {
         let start = job.tablet;
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
-                self.note_session_calls(now, start, session, &request.call, out);
+                self.note_session_calls(now, start, session, (request.sequence, &request.call), out);
                 self.renew_delegations(now, start, session, &request.call);
                 out.extend(step_of(&request.call).map(|name| Command::Note(Note::Step(name))));
                 // The end of a session takes its replies with it: this one is held by itself.

@@ -82,6 +82,8 @@ pub(crate) struct View<'a> {
     pub nothing_logged: bool,
     /// The client has taken all replies below this one, if a client asks.
     pub finished_below: Sequence,
+    /// The number of its request, if a client asks.
+    pub sequence: Sequence,
     pub health: &'a Health,
     pub map: &'a ClientMap,
     pub filesystem: &'a FilesystemRecord,
@@ -152,6 +154,7 @@ impl<'a> View<'a> {
             nothing_logged: false,
             finished_below: Sequence(0),
             given_up: None,
+            sequence: Sequence(0),
             health,
             map,
             filesystem,

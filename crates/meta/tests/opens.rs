@@ -208,6 +208,26 @@ fn a_file_that_was_opened_while_its_clients_own_unlink_was_on_its_way_is_kept() 
 }
 
 #[test]
+fn a_release_that_is_late_does_not_let_go_of_what_was_opened_after_it() {
+    let (mut cluster, file) = with_file();
+    open(&mut cluster, BOB, file);
+    // Alice, who made it, has said that she has it open no more.
+    cluster.pass(Duration::from_secs(4));
+    // Bob closes the file, the network keeps that he says so, and he opens it again.
+    let release = cluster.new_sequence();
+    open(&mut cluster, BOB, file);
+    unlink(&mut cluster, "a");
+    cluster.call_as(BOB, release, file.home, Call::Release { node: file }).unwrap();
+    assert_eq!(cluster.links(BOB, file), Ok(0));
+    cluster.repeated_from = None;
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(cluster.links(BOB, file), Ok(0));
+    cluster.open.clear();
+    cluster.call(BOB, file.home, Call::Release { node: file }).unwrap();
+    assert_eq!(cluster.links(BOB, file), Err(Code::Stale));
+}
+
+#[test]
 fn a_file_whose_create_was_never_answered_is_not_freed_by_its_makers_silence_about_it() {
     let (mut cluster, _) = with_file();
     let grant = cluster.root(ALICE).grant;

@@ -127,6 +127,13 @@ struct Opening {
     release_due: bool,
 }
 
+/// Releases under way, and who wants to open the file again.
+#[derive(Default)]
+struct Releasing {
+    count: u32,
+    waiting: Vec<Promise<()>>,
+}
+
 /// See the module.
 pub(crate) struct Files {
     /// Nodes that are being opened: they count as open, because the server may have opened them already.
@@ -143,7 +150,7 @@ pub(crate) struct Files {
     waiting_for_room: Vec<Promise<()>>,
     next_open: u64,
     /// Unlinked files that the server was told we have open no more, until it has answered.
-    releasing: BTreeMap<NodeId, u32>,
+    releasing: BTreeMap<NodeId, Releasing>,
     extents_per_file_max: usize,
 }
 

@@ -6,7 +6,7 @@ use crate::cache::Seen;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
 use crate::request::Answered;
-use crate::task::Gate;
+use crate::task::{Awaited, Gate, promise};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::WriteToken;
 use bearing_types::{Code, Credentials, FileType, Mono, NodeId, Permission, Uid};
@@ -27,9 +27,21 @@ impl Hub {
         who: &Credentials,
         wish: Wish,
     ) -> Result<Answer, Code> {
-        if self.with(|state| state.files.releasing.contains_key(&node.node)) {
-            // What we are letting go may be gone at any moment: the server shall decide after that, not in between.
+        // From here on no release of it is begun.
+        self.with(|state| state.files.begin_opening(node));
+        let opened = self.open_once_released(node, who, wish).await;
+        let release = self.with(|state| state.files.end_opening(node.node));
+        if release {
             self.release(node).await;
+        }
+        opened
+    }
+
+    async fn open_once_released(&self, node: Handle, who: &Credentials, wish: Wish) -> Result<Answer, Code> {
+        // What we are letting go may be gone at any moment: the server shall decide after that, not in between. Nor may a release that is late
+        // meet what was opened after it.
+        if let Some(released) = self.with(|state| state.files.await_release(node.node)) {
+            released.await;
         }
         if !wish.truncate
             && let Some(opened) = self.with(|state| state.open_here(node.node, who, wish.read, wish.write))
@@ -44,13 +56,7 @@ impl Hub {
             // Written before, so cut off: but if the file may not be cut, what was written must not be lost.
             self.flush_if_dirty(node.node).await?;
         }
-        self.with(|state| state.files.begin_opening(node));
-        let opened = self.ask_open(node, who, wish).await;
-        let release = self.with(|state| state.files.end_opening(node.node));
-        if release {
-            self.release(node).await;
-        }
-        opened
+        self.ask_open(node, who, wish).await
     }
 
     async fn ask_open(&self, node: Handle, who: &Credentials, wish: Wish) -> Result<Answer, Code> {
@@ -69,7 +75,7 @@ impl Hub {
         if self.with(|state| state.release_here(node.node)) {
             return;
         }
-        self.with(|state| *state.files.releasing.entry(node.node).or_default() += 1);
+        self.with(|state| state.files.releasing.entry(node.node).or_default().count += 1);
         // If this fails the node goes with the session.
         let _ = self.call(node.home, Call::Release { node }).await;
         self.with(|state| state.files.released(node.node));
@@ -245,12 +251,20 @@ impl super::Files {
 
     /// A release was answered.
     fn released(&mut self, node: NodeId) {
-        if let Some(count) = self.releasing.get_mut(&node) {
-            *count -= 1;
-            if *count == 0 {
-                self.releasing.remove(&node);
-            }
+        let releasing = self.releasing.get_mut(&node).expect("a release ends once");
+        releasing.count -= 1;
+        if releasing.count == 0 {
+            let waiting = self.releasing.remove(&node).map(|releasing| releasing.waiting);
+            waiting.into_iter().flatten().for_each(|promise| promise.keep(()));
         }
+    }
+
+    /// What to wait for before a file is opened that is being let go of.
+    fn await_release(&mut self, node: NodeId) -> Option<Awaited<()>> {
+        let releasing = self.releasing.get_mut(&node)?;
+        let (promise, awaited) = promise();
+        releasing.waiting.push(promise);
+        Some(awaited)
     }
 
     fn begin_opening(&mut self, node: Handle) {

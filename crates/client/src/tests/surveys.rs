@@ -109,6 +109,27 @@ fn a_close_releases_nothing_that_is_being_opened_again_and_the_last_close_does()
 }
 
 #[test]
+fn what_is_being_let_go_of_is_opened_again_only_after_that() {
+    for write in [false, true] {
+        let mut world = with_root_cached();
+        let file = open_one(&mut world, handle(0));
+        survey(&mut world, 1, &[100]);
+        world.sent.clear();
+        world.start(Operation::Close { file });
+        let release = world.take_request();
+        // Its lease would let it be opened for reading at once; and a request would be another than the one that is on its way.
+        let Operation::Open { node, who, .. } = open(handle(0)) else { unreachable!() };
+        let again = world.start(Operation::Open { node, who, read: true, write, truncate: false });
+        assert!(world.sent.is_empty(), "the release may be late: {:?}", world.sent);
+        world.reply_done(&release, Ok(Body::Done));
+        if write {
+            world.answer_one(Body::Opened(file_view(handle(0), 1, 1000), None));
+        }
+        opened(&mut world, again);
+    }
+}
+
+#[test]
 fn answers_tell_which_replies_were_taken_when_open_files_were_gathered() {
     let mut world = with_root_cached();
     let ticket = world.start(create());

@@ -63,6 +63,27 @@ fn a_file_is_asked_about_after_its_lease_and_again_until_there_is_an_answer() {
 }
 
 #[test]
+fn a_release_counts_only_if_it_was_sent_after_all_that_says_open() {
+    let (mut table, config) = given();
+    assert!(table.is_late_release(A, FILE, Sequence(4)));
+    assert!(!table.is_late_release(A, FILE, Sequence(6)));
+    assert!(!table.is_late_release(B, FILE, Sequence(4)));
+    // It says that it has it open, and that it waits for no request below 9: it has been opened since request 8.
+    table.recalled(word(A, 9, &[FILE]), &[FILE], at(50), &config);
+    assert!(table.is_late_release(A, FILE, Sequence(8)));
+    assert!(!table.is_late_release(A, FILE, Sequence(9)));
+    table.closed(A, FILE, Sequence(8), at(60));
+    assert!(table.said_open(A, FILE));
+    // Of many files it is not known any more which was given when.
+    for number in 20..30 {
+        table.give(A, NodeId(number), Sequence(number), at(100), &config);
+    }
+    table.orphaned(A, FILE, at(100));
+    assert!(table.is_late_release(A, FILE, Sequence(15)));
+    assert!(!table.is_late_release(A, FILE, Sequence(40)));
+}
+
+#[test]
 fn a_renewed_lease_is_not_disturbed_by_surveys() {
     let (mut table, config) = given();
     table.give(A, FILE, Sequence(6), at(900), &config);
@@ -139,7 +160,7 @@ fn who_said_open_is_asked_again_after_long_and_soon_once_it_says_that_it_closed(
     assert!(table.due(at(30_699), &config).is_empty());
     let asked = survey(&mut table, at(30_700), &config);
     table.surveyed(word(A, 6, &[FILE]), asked.number, at(30_700), &config);
-    table.closed(A, FILE, at(40_000));
+    table.closed(A, FILE, Sequence(7), at(40_000));
     assert_eq!(openers(&table, FILE), [A], "it may have been opened again since");
     assert_eq!(survey(&mut table, at(40_000), &config).nodes, [FILE]);
 }

@@ -16,7 +16,10 @@ const PAGE: usize = 1024;
 pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
     view.require(handle.home)?;
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-    forget_holder(view, handle.node, session)?;
+    // One that was on its way for long may meet what was opened after it. Nothing is lost by not hearing it: sessions are asked what they have open.
+    if !view.opens.is_late_release(session, handle.node, view.sequence) {
+        forget_holder(view, handle.node, session)?;
+    }
     Ok(Body::Done)
 }
 

@@ -42,7 +42,7 @@ pub struct Cluster {
     /// What clients say they have open.
     pub open: std::collections::BTreeSet<(SessionId, NodeId)>,
     /// The smallest number of a request that its client may send again.
-    repeated_from: Option<Sequence>,
+    pub repeated_from: Option<Sequence>,
     events: VecDeque<(ServerId, Event)>,
     next_sequence: u64,
     /// Recalls and surveys are answered at once.
