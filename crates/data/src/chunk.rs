@@ -11,7 +11,7 @@
 //! Removing refused        nothing          the engine's answer
 //! ```
 //!
-//! A chunk that was here at the start and is not sealed is `Broken` from birth: unsynced bytes may be gone, so it may not confirm anything
+//! A chunk that was here at the start and is neither fenced nor sealed is `Broken` from birth: unsynced bytes may be gone, so it may not confirm anything
 //! any more; what it holds counts as committed, because a reader checks frames anyway.
 
 use crate::Config;
@@ -112,9 +112,13 @@ impl Chunk {
         chunk.phase = match entry.sealed {
             _ if entry.epoch == ChunkEntry::HEADLESS => Phase::Broken(DataError::Corrupt),
             Some(length) => Phase::Sealed(length),
+            None if entry.fenced => Phase::Fenced { settled: true },
             None => Phase::Broken(DataError::ReplicaLost(server)),
         };
-        chunk.stained = entry.sealed.is_none();
+        // A fence or seal made stable what there was, and keeps what it knew of that.
+        let at_rest = entry.sealed.is_some() || entry.fenced;
+        chunk.stained = !at_rest || entry.restarted;
+        chunk.scanned = at_rest;
         chunk.writer.written = entry.length;
         chunk.writer.issued = entry.length;
         chunk.committed = entry.length;

@@ -16,7 +16,7 @@ use crate::scan::{Found, Scan};
 use crate::server::Chunks;
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Pieces};
-use bearing_seams::EngineResult;
+use bearing_seams::{End, EngineResult};
 use bearing_types::{ChunkId, Epoch, Mono, ServerId};
 use std::time::Duration;
 
@@ -216,8 +216,8 @@ impl Chunk {
         }
         if copier.scan.verified() >= copier.length {
             copier.sealing = true;
-            let (epoch, length) = (copier.epoch, copier.length);
-            return cx.log(Job::Copied(id), LogCommand::Set { chunk: id, epoch, length, sealed: true });
+            let (epoch, length, end) = (copier.epoch, copier.length, End::Sealed { restarted: false });
+            return cx.log(Job::Copied(id), LogCommand::Set { chunk: id, epoch, length, end });
         }
         let (offset, from, at, length) = copier.want(id);
         copier.next_at = copier.next_at.max(cx.core.copy_free_at);

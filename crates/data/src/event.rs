@@ -2,7 +2,7 @@
 
 use bearing_proto::Sender;
 use bearing_proto::data::{DataReply, DataRequest};
-use bearing_seams::{ChunkLog, EngineResult};
+use bearing_seams::{ChunkLog, End, EngineResult};
 use bearing_types::{ChunkId, Epoch, ServerId};
 use std::fmt;
 use std::sync::Arc;
@@ -135,8 +135,8 @@ pub enum LogCommand {
         epoch: Epoch,
         /// Where to cut.
         length: u64,
-        /// Whether it is sealed there.
-        sealed: bool,
+        /// What its end is there.
+        end: End,
     },
     /// [`ChunkLog::remove`].
     Remove {
@@ -158,7 +158,7 @@ impl LogCommand {
             LogCommand::Create { chunk, epoch } => log.create(*chunk, *epoch),
             LogCommand::Append { chunk, offset, bytes } => log.append(*chunk, *offset, bytes),
             LogCommand::Sync { chunk } => log.sync(*chunk),
-            LogCommand::Set { chunk, epoch, length, sealed } => log.set(*chunk, *epoch, *length, *sealed),
+            LogCommand::Set { chunk, epoch, length, end } => log.set(*chunk, *epoch, *length, *end),
             LogCommand::Remove { chunk } => log.remove(*chunk),
         };
         Event::Done { ticket, result }

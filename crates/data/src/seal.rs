@@ -4,9 +4,10 @@
 //! kept stable under the new epoch; then the length is told. A *seal* does the same and says that the chunk ends at the length given. Both are
 //! taken one at a time for a chunk, and judged again after each piece of work, so that a repeat finds the work done.
 //!
-//! What a fence told under an epoch is never cut under it: two tries to seal a chunk may run at the same time and hear different servers, and the
+//! Neither cuts what is whole here: tries to seal a chunk may follow each other, their messages be late, and hear different servers, and the
 //! one that found the shorter length may be the one that is not recorded. Bytes beyond the recorded length stay; nobody refers to them,
-//! and capabilities end there.
+//! and capabilities end there. For the same reason a restart forgets nothing of what was told: what a fence kept stable counts as before, and what was
+//! fenced or sealed after a restart says so as long as it lies here.
 //!
 //! A *removal* leaves a grave: the chunk sealed at length 0, under the epoch of the removal. What comes late (an append of a writer that missed all that, a copy that
 //! was called off) must not bring the chunk back to life: its bytes would lie where readers look for others. Graves are kept for `grave_kept`, longer
@@ -22,7 +23,7 @@ use crate::scan::{Found, Scan};
 use crate::server::Chunks;
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
-use bearing_seams::{EngineError, EngineResult};
+use bearing_seams::{End, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch};
 
 /// A fence or seal.
@@ -39,7 +40,7 @@ pub(crate) struct Cut {
 enum Stage {
     Waiting,
     Scanning(Scan),
-    Setting { length: u64, sealed: bool },
+    Setting { length: u64, end: End },
 }
 
 /// What a cut needs next.
@@ -47,7 +48,8 @@ enum Verdict {
     Answer(Result<DataBody, DataError>),
     Wait,
     Scan,
-    Set { length: u64, sealed: bool },
+    Fence,
+    Seal { length: u64 },
 }
 
 /// Takes a fence (`seal` is none) or a seal.
@@ -138,16 +140,23 @@ impl Chunk {
                     cx.core.scans_waiting.push_back(self.id);
                     Stage::Scanning(Scan::new(self.writer.written, cx.core.config.scan_bytes))
                 }
-                Verdict::Set { length, sealed } => {
-                    let chunk = self.id;
-                    cx.log(Job::Set(chunk), LogCommand::Set { chunk, epoch, length, sealed });
-                    Stage::Setting { length, sealed }
+                Verdict::Fence => {
+                    self.set(cx, epoch, self.writer.written, End::Fenced { restarted: self.stained })
+                }
+                Verdict::Seal { length } => {
+                    self.set(cx, epoch, length, End::Sealed { restarted: self.stained })
                 }
             };
             if let Some(cut) = self.cuts.front_mut() {
                 cut.stage = stage;
             }
         }
+    }
+
+    fn set(&self, cx: &mut Cx<'_>, epoch: Epoch, length: u64, end: End) -> Stage {
+        let chunk = self.id;
+        cx.log(Job::Set(chunk), LogCommand::Set { chunk, epoch, length, end });
+        Stage::Setting { length, end }
     }
 
     fn judge(&self, epoch: Epoch, seal: Option<u64>) -> Verdict {
@@ -166,10 +175,12 @@ impl Chunk {
             // It was removed here.
             Some(at) if at > length && length == 0 => Verdict::Answer(Err(DataError::NoChunk)),
             Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
-            Some(at) if epoch > self.epoch => Verdict::Set { length: at, sealed: true },
+            Some(at) if epoch > self.epoch => Verdict::Seal { length: at },
             Some(_) => Verdict::Answer(Ok(DataBody::Done)),
-            None if epoch == self.epoch => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: false })),
-            None => Verdict::Set { length, sealed: true },
+            None if epoch == self.epoch => {
+                Verdict::Answer(Ok(DataBody::Fenced { length, restarted: self.stained }))
+            }
+            None => Verdict::Seal { length },
         }
     }
 
@@ -186,11 +197,10 @@ impl Chunk {
         }
         let settled = self.phase == Phase::Fenced { settled: true } && epoch == self.epoch;
         match seal {
-            Some(at) if at <= length && settled => Verdict::Set { length, sealed: true },
-            Some(at) if at <= length => Verdict::Set { length: at, sealed: true },
+            Some(at) if at <= length => Verdict::Seal { length },
             Some(_) if settled => Verdict::Answer(Err(DataError::Corrupt)),
             None if settled => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: self.stained })),
-            Some(_) | None => Verdict::Set { length, sealed: false },
+            Some(_) | None => Verdict::Fence,
         }
     }
 
@@ -212,10 +222,10 @@ impl Chunk {
     /// The engine has cut the log and kept the epoch, or could not.
     pub fn was_set(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
         let Some(cut) = self.cuts.front_mut() else { return };
-        let Stage::Setting { length, sealed } = std::mem::replace(&mut cut.stage, Stage::Waiting) else {
+        let Stage::Setting { length, end } = std::mem::replace(&mut cut.stage, Stage::Waiting) else {
             return;
         };
-        let epoch = cut.epoch;
+        let (epoch, sealed) = (cut.epoch, end.is_sealed());
         match result {
             Ok(()) => {
                 cx.step(if sealed { "seal kept, not answered" } else { "fence kept, not answered" });
@@ -301,7 +311,8 @@ impl Chunk {
             Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } | Phase::Copying | Phase::Sealed(_) => {
                 self.removers.push(asker);
                 self.leave(cx);
-                cx.log(Job::Remove(self.id, epoch), self.cut_to_nothing(epoch, true));
+                let end = End::Sealed { restarted: false };
+                cx.log(Job::Remove(self.id, epoch), self.cut_to_nothing(epoch, end));
             }
         }
     }
@@ -313,14 +324,14 @@ impl Chunk {
         self.phase = Phase::Removing;
     }
 
-    fn cut_to_nothing(&self, epoch: Epoch, sealed: bool) -> LogCommand {
-        LogCommand::Set { chunk: self.id, epoch, length: 0, sealed }
+    fn cut_to_nothing(&self, epoch: Epoch, end: End) -> LogCommand {
+        LogCommand::Set { chunk: self.id, epoch, length: 0, end }
     }
 
     /// What is here is of no use, and a copy takes its place; nothing else can meanwhile.
     pub fn begin_anew(&mut self, cx: &mut Cx<'_>, epoch: Epoch) {
         self.leave(cx);
-        cx.log(Job::Anew(self.id, epoch), self.cut_to_nothing(epoch, false));
+        cx.log(Job::Anew(self.id, epoch), self.cut_to_nothing(epoch, End::Open));
     }
 
     pub fn begin_forgetting(&mut self, cx: &mut Cx<'_>) {

@@ -14,6 +14,44 @@ pub struct ChunkEntry {
     pub length: u64,
     /// The length at which it was sealed, once it is.
     pub sealed: Option<u64>,
+    /// It is fenced: takes no appends, and is not sealed.
+    pub fenced: bool,
+    /// When it was fenced or sealed, bytes that it once had may have been gone.
+    pub restarted: bool,
+}
+
+/// What is kept of a chunk's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It takes appends.
+    Open,
+    /// It takes none, and its length was told.
+    Fenced {
+        /// See [`ChunkEntry::restarted`].
+        restarted: bool,
+    },
+    /// It takes none for good.
+    Sealed {
+        /// See [`ChunkEntry::restarted`].
+        restarted: bool,
+    },
+}
+
+impl End {
+    /// Whether it takes no appends for good.
+    pub fn is_sealed(self) -> bool {
+        matches!(self, End::Sealed { .. })
+    }
+
+    /// Whether it takes no appends, but not for good.
+    pub fn is_fenced(self) -> bool {
+        matches!(self, End::Fenced { .. })
+    }
+
+    /// See [`ChunkEntry::restarted`].
+    pub fn restarted(self) -> bool {
+        matches!(self, End::Fenced { restarted: true } | End::Sealed { restarted: true })
+    }
 }
 
 impl ChunkEntry {
@@ -39,8 +77,8 @@ pub trait ChunkLog {
     /// Reads `length` bytes from `offset`; fewer only at the end of the log.
     fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>>;
 
-    /// Cuts the log at `length`, keeps the new epoch, and marks it sealed if asked. Stable when it returns.
-    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, sealed: bool) -> EngineResult<()>;
+    /// Cuts the log at `length`, and keeps the new epoch and what its end is there. Stable when it returns.
+    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, end: End) -> EngineResult<()>;
 
     /// Removes a chunk.
     fn remove(&mut self, chunk: ChunkId) -> EngineResult<()>;

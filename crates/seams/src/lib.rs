@@ -11,7 +11,7 @@ mod mem;
 mod store;
 mod tablet_log;
 
-pub use chunk_log::{ChunkEntry, ChunkLog};
+pub use chunk_log::{ChunkEntry, ChunkLog, End};
 pub use coordinator::{Coordinator, Entry, Swap};
 pub use error::{EngineError, EngineResult};
 pub use mem::{CrashFault, MemChunkLog, MemCoordinator, MemStore, MemTabletLog};

@@ -118,7 +118,14 @@ impl Bench {
     pub fn headless() -> Bench {
         let mut log = MemChunkLog::new();
         log.create(CHUNK, EPOCH).unwrap();
-        let entry = ChunkEntry { chunk: CHUNK, epoch: ChunkEntry::HEADLESS, length: 0, sealed: None };
+        let entry = ChunkEntry {
+            chunk: CHUNK,
+            epoch: ChunkEntry::HEADLESS,
+            length: 0,
+            sealed: None,
+            fenced: false,
+            restarted: false,
+        };
         Bench::listing(log, Config::standard(), vec![entry])
     }
 

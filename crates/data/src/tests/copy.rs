@@ -4,7 +4,7 @@ use super::bench::*;
 use crate::{Command, Config, Payload};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, FrameAt, Pieces};
-use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_seams::{ChunkLog, End, MemChunkLog};
 use bearing_types::{ChunkId, Epoch, NodeId, Position, ServerId};
 use std::time::Duration;
 
@@ -196,7 +196,7 @@ fn a_sealed_chunk_tells_whose_frames_it_holds_page_by_page() {
     let bytes = log_of(&sizes);
     log.create(CHUNK, EPOCH).unwrap();
     log.append(CHUNK, 0, &bytes).unwrap();
-    log.set(CHUNK, KEPT, bytes.len() as u64, true).unwrap();
+    log.set(CHUNK, KEPT, bytes.len() as u64, End::Sealed { restarted: false }).unwrap();
     let mut bench = Bench::on(log, Config::standard());
     let (mut from, mut found) = (Some(0), Vec::new());
     while let Some(at) = from {
@@ -261,7 +261,7 @@ fn a_server_that_has_the_old_chunk_itself_makes_the_new_one_of_that() {
     let mut disk = MemChunkLog::new();
     disk.create(OLD, EPOCH).unwrap();
     disk.append(OLD, 0, &log).unwrap();
-    disk.set(OLD, KEPT, log.len() as u64, true).unwrap();
+    disk.set(OLD, KEPT, log.len() as u64, End::Sealed { restarted: false }).unwrap();
     let mut bench = Bench::on(disk, Config::standard());
     let pieces = Pieces::of(std::slice::from_ref(&(at[1]..at[2])));
     let said = bench.ask(META, 1, gather(vec![ME], &pieces), &[]);

@@ -9,4 +9,5 @@ mod scan;
 mod scrub;
 mod seal;
 mod sync;
+mod tries;
 mod world;

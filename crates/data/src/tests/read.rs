@@ -5,7 +5,7 @@ use crate::{Config, LogCommand};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::{Capability, DataRight};
-use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_seams::{ChunkLog, End, MemChunkLog};
 
 #[test]
 fn any_part_of_a_payload_is_read_exactly() {
@@ -91,7 +91,7 @@ fn damaged_bytes_are_never_given() {
         let mut log = MemChunkLog::new();
         log.create(CHUNK, EPOCH).unwrap();
         log.append(CHUNK, 0, &damaged).unwrap();
-        log.set(CHUNK, EPOCH, bytes.len() as u64, true).unwrap();
+        log.set(CHUNK, EPOCH, bytes.len() as u64, End::Sealed { restarted: false }).unwrap();
         let mut bench = Bench::on(log, Config::standard());
         let said = bench.ask(CLIENT, 1, read(0, 0, 70_000), &[]);
         assert_eq!(answers(&said), [(1, Err(DataError::Corrupt))], "{at}");

@@ -3,7 +3,7 @@
 use super::bench::*;
 use crate::Config;
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_seams::{ChunkLog, End, MemChunkLog};
 use bearing_types::ChunkId;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn two_chunks() -> MemChunkLog {
         }
         log.create(chunk, EPOCH).unwrap();
         log.append(chunk, 0, &bytes).unwrap();
-        log.set(chunk, EPOCH, bytes.len() as u64, true).unwrap();
+        log.set(chunk, EPOCH, bytes.len() as u64, End::Sealed { restarted: false }).unwrap();
     }
     log
 }

@@ -4,7 +4,7 @@ use super::bench::*;
 use crate::{Config, LogCommand, Note};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_seams::{ChunkLog, End, MemChunkLog};
 use bearing_types::Epoch;
 use std::time::Duration;
 
@@ -35,7 +35,12 @@ fn two_frames() -> (Bench, u64) {
 fn a_fence_tells_the_length_and_refuses_what_comes_under_older_epochs() {
     let (mut bench, one) = two_frames();
     let said = bench.send(META, 1, fence(), &[]);
-    let set = LogCommand::Set { chunk: CHUNK, epoch: FENCE, length: 2 * one, sealed: false };
+    let set = LogCommand::Set {
+        chunk: CHUNK,
+        epoch: FENCE,
+        length: 2 * one,
+        end: End::Fenced { restarted: false },
+    };
     assert_eq!(logs(&said), [set]);
     assert_eq!(answers(&bench.run()), [(1, fenced(2 * one, false))]);
     let bytes = frame(3, 10);
@@ -146,12 +151,40 @@ fn what_a_fence_told_is_not_cut_by_a_seal_that_found_less_elsewhere() {
 }
 
 #[test]
-fn a_seal_whose_fence_was_lost_cuts() {
+fn a_seal_whose_fence_was_lost_cuts_nothing_because_it_may_be_late() {
     let (mut bench, one) = two_frames();
     assert_eq!(bench.result(META, seal(one), &[]), DONE);
-    assert_eq!(bench.log.chunks().unwrap()[0].sealed, Some(one));
-    assert_eq!(bench.result(CLIENT, read(one, 0, 1), &[]), Err(DataError::BeyondEnd));
-    assert_eq!(bench.result(META, fence(), &[]), fenced(one, false));
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false));
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE, "what is recorded");
+    assert_eq!(bench.bytes(one, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn what_a_fence_told_is_told_again_after_a_restart_and_not_cut_by_a_late_seal() {
+    let (mut bench, one) = two_frames();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false));
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false), "it was stable");
+    let bytes = frame(3, 10);
+    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, seal(one), &[]), DONE);
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    assert_eq!(bench.bytes(one, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn what_was_found_by_a_restart_is_told_as_such_however_often_it_is_fenced_sealed_and_found() {
+    let (bench, one) = two_frames();
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, true));
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, true));
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    // A try that heard no other server may be given up after its seal: the next one hears one that has more.
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, true));
+    let mut bench = bench.restarted();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, true));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The two header slots of a chunk's file, byte by byte as in docs/formats/chunk-log.md.
 
+use bearing_seams::End;
 use bearing_types::{ChunkId, Epoch};
 
 /// Bytes between the slots: a torn or failed write to one sector never touches the other slot.
@@ -13,6 +14,8 @@ pub const VERSION: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"BRG-CHNK";
 const SEALED: u32 = 1;
+const FENCED: u32 = 2;
+const RESTARTED: u32 = 4;
 const CRC_OFFSET: usize = 60;
 
 /// What a header says.
@@ -24,8 +27,10 @@ pub struct Header {
     pub generation: u64,
     /// The epoch.
     pub epoch: Epoch,
-    /// The sealed length, once it is sealed.
-    pub sealed: Option<u64>,
+    /// What its end is.
+    pub end: End,
+    /// Its length when it was fenced or sealed.
+    pub length: u64,
 }
 
 /// What the two slots say together.
@@ -46,14 +51,32 @@ pub fn encode(header: Header) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&header.sealed.map_or(0, |_| SEALED).to_le_bytes());
+    bytes[12..16].copy_from_slice(&flags_of(header.end).to_le_bytes());
     bytes[16..24].copy_from_slice(&header.chunk.0.to_le_bytes());
     bytes[24..32].copy_from_slice(&header.generation.to_le_bytes());
     bytes[32..40].copy_from_slice(&header.epoch.0.to_le_bytes());
-    bytes[40..48].copy_from_slice(&header.sealed.unwrap_or(0).to_le_bytes());
+    bytes[40..48].copy_from_slice(&header.length.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
     bytes[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
     bytes
+}
+
+fn flags_of(end: End) -> u32 {
+    let restarted = if end.restarted() { RESTARTED } else { 0 };
+    match end {
+        End::Open => 0,
+        End::Fenced { .. } => FENCED | restarted,
+        End::Sealed { .. } => SEALED | restarted,
+    }
+}
+
+fn end_of(flags: u32) -> End {
+    let restarted = flags & RESTARTED != 0;
+    match flags {
+        _ if flags & SEALED != 0 => End::Sealed { restarted },
+        _ if flags & FENCED != 0 => End::Fenced { restarted },
+        _ => End::Open,
+    }
 }
 
 /// Where the header of a generation lies.
@@ -85,12 +108,12 @@ fn decode_slot(bytes: &[u8], offset: usize) -> Option<Result<Header, u32>> {
         newer if newer > VERSION => return Some(Err(newer)),
         _ => return None,
     }
-    let sealed = (u32_at(bytes, 12) & SEALED != 0).then(|| u64_at(bytes, 40));
     Some(Ok(Header {
         chunk: ChunkId(u64_at(bytes, 16)),
         generation: u64_at(bytes, 24),
         epoch: Epoch(u64_at(bytes, 32)),
-        sealed,
+        end: end_of(u32_at(bytes, 12)),
+        length: u64_at(bytes, 40),
     }))
 }
 
@@ -111,7 +134,9 @@ mod tests {
     use super::*;
 
     fn header(generation: u64) -> Header {
-        Header { chunk: ChunkId(9), generation, epoch: Epoch(generation + 100), sealed: Some(generation * 7) }
+        let ends = [End::Open, End::Fenced { restarted: generation > 2 }, End::Sealed { restarted: false }];
+        let (epoch, end) = (Epoch(generation + 100), ends[generation as usize % 3]);
+        Header { chunk: ChunkId(9), generation, epoch, end, length: generation * 7 }
     }
 
     fn file(headers: &[Header]) -> Vec<u8> {

@@ -8,7 +8,7 @@ mod files;
 mod header;
 
 use crate::directory::{Directory, Format, allocate, failed, refused, sync_directory};
-use bearing_seams::{ChunkEntry, ChunkLog, EngineError, EngineResult};
+use bearing_seams::{ChunkEntry, ChunkLog, End, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch};
 use files::Files;
 use header::{DATA_OFFSET, Header, Slots, slot_offset};
@@ -185,13 +185,18 @@ impl ChunkLog for FileChunkLog {
             chunk: *id,
             epoch: chunk.header.epoch,
             length: chunk.length,
-            sealed: chunk.header.sealed,
+            sealed: chunk.header.end.is_sealed().then_some(chunk.header.length),
+            // One that lost bytes since is none any more.
+            fenced: chunk.header.end.is_fenced() && chunk.length >= chunk.header.length,
+            restarted: chunk.header.end.restarted(),
         });
         let headless = |chunk: &ChunkId| ChunkEntry {
             chunk: *chunk,
             epoch: ChunkEntry::HEADLESS,
             length: 0,
             sealed: None,
+            fenced: false,
+            restarted: false,
         };
         let mut entries: Vec<ChunkEntry> = entries.chain(self.damaged.keys().map(headless)).collect();
         entries.sort_by_key(|entry| entry.chunk);
@@ -207,7 +212,7 @@ impl ChunkLog for FileChunkLog {
             fs::create_dir(&shelf).map_err(|error| failed("make directory", &shelf, &error))?;
             sync_directory(&self.directory.path().join(CHUNKS))?;
         }
-        let header = Header { chunk, generation: 1, epoch, sealed: None };
+        let header = Header { chunk, generation: 1, epoch, end: End::Open, length: 0 };
         let make = || {
             let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path)?;
             file.write_all_at(&header::encode(header), slot_offset(header.generation))?;
@@ -232,8 +237,8 @@ impl ChunkLog for FileChunkLog {
     fn append(&mut self, chunk: ChunkId, offset: u64, bytes: &[u8]) -> EngineResult<()> {
         let entry = self.writable(chunk, "append to")?;
         let length = entry.length;
-        if entry.header.sealed.is_some() {
-            return refused(format!("append to chunk {chunk} (it is sealed at {length})"));
+        if entry.header.end != End::Open {
+            return refused(format!("append to chunk {chunk} (it is fenced or sealed at {length})"));
         }
         if offset != length {
             return refused(format!(
@@ -269,14 +274,15 @@ impl ChunkLog for FileChunkLog {
         Ok(bytes)
     }
 
-    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, sealed: bool) -> EngineResult<()> {
+    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, end: End) -> EngineResult<()> {
         let entry = self.writable(chunk, "set")?;
         let present = entry.length;
         if length > present {
             return refused(format!("cut chunk {chunk} at {length}, beyond its length of {present}"));
         }
         let generation = entry.header.generation + 1;
-        let header = Header { chunk, generation, epoch, sealed: sealed.then_some(length) };
+        let told = if end == End::Open { 0 } else { length };
+        let header = Header { chunk, generation, epoch, end, length: told };
         // Before anything is changed: chunks of older versions have no room for it.
         let slot = slot_offset(generation);
         self.with_file(chunk, "set", |file| allocate(file, slot, header::SLOT_BYTES as u64))?;

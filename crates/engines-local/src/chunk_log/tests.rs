@@ -4,6 +4,7 @@ use bearing_seams::conformance::{self, Subject};
 use header::HEADER_BYTES;
 
 const CHUNK: ChunkId = ChunkId(0xabcd);
+const SEALED: End = End::Sealed { restarted: false };
 
 fn open(path: &Path) -> FileChunkLog {
     FileChunkLog::open(path, &[]).unwrap()
@@ -14,7 +15,7 @@ fn one_chunk(path: &Path) -> PathBuf {
     let mut log = open(path);
     log.create(CHUNK, Epoch(3)).unwrap();
     log.append(CHUNK, 0, &[7; 5000]).unwrap();
-    log.set(CHUNK, Epoch(4), 5000, false).unwrap();
+    log.set(CHUNK, Epoch(4), 5000, End::Open).unwrap();
     log.path(CHUNK)
 }
 
@@ -44,10 +45,20 @@ fn a_torn_header_falls_back_to_the_one_before() {
         assert_eq!((entry.epoch, entry.length), (Epoch(3), 5000));
     }
     let mut log = open(temporary.path());
-    log.set(CHUNK, Epoch(9), 4000, true).unwrap();
+    log.set(CHUNK, Epoch(9), 4000, SEALED).unwrap();
     drop(log);
     let entry = open(temporary.path()).chunks().unwrap()[0];
-    assert_eq!(entry, ChunkEntry { chunk: CHUNK, epoch: Epoch(9), length: 4000, sealed: Some(4000) });
+    assert_eq!(
+        entry,
+        ChunkEntry {
+            chunk: CHUNK,
+            epoch: Epoch(9),
+            length: 4000,
+            sealed: Some(4000),
+            fenced: false,
+            restarted: false
+        }
+    );
 }
 
 #[test]
@@ -57,7 +68,14 @@ fn a_chunk_with_both_headers_damaged_is_never_served_and_can_be_replaced() {
     spoil(&file, 10, b"\xff\xff");
     spoil(&file, slot_offset(1) + 10, b"\xff\xff");
     let mut log = open(temporary.path());
-    let entry = ChunkEntry { chunk: CHUNK, epoch: ChunkEntry::HEADLESS, length: 0, sealed: None };
+    let entry = ChunkEntry {
+        chunk: CHUNK,
+        epoch: ChunkEntry::HEADLESS,
+        length: 0,
+        sealed: None,
+        fenced: false,
+        restarted: false,
+    };
     assert_eq!(log.chunks().unwrap(), [entry]);
     assert!(matches!(log.read(CHUNK, 0, 10), Err(EngineError::Corrupt { .. })));
     assert!(log.create(CHUNK, Epoch(5)).is_err());
@@ -82,7 +100,7 @@ fn a_chunk_whose_creation_was_not_synced_may_vanish_without_a_trace() {
 fn a_sealed_chunk_that_lost_bytes_shows_it() {
     let temporary = tempfile::tempdir().unwrap();
     let file = one_chunk(temporary.path());
-    open(temporary.path()).set(CHUNK, Epoch(5), 5000, true).unwrap();
+    open(temporary.path()).set(CHUNK, Epoch(5), 5000, SEALED).unwrap();
     OpenOptions::new().write(true).open(&file).unwrap().set_len(DATA_OFFSET + 100).unwrap();
     let entry = open(temporary.path()).chunks().unwrap()[0];
     assert_eq!(
@@ -93,10 +111,21 @@ fn a_sealed_chunk_that_lost_bytes_shows_it() {
 }
 
 #[test]
+fn a_fenced_chunk_that_lost_bytes_is_fenced_no_more() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    open(temporary.path()).set(CHUNK, Epoch(5), 4000, End::Fenced { restarted: false }).unwrap();
+    assert!(open(temporary.path()).chunks().unwrap()[0].fenced);
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(DATA_OFFSET + 100).unwrap();
+    assert!(!open(temporary.path()).chunks().unwrap()[0].fenced);
+}
+
+#[test]
 fn newer_and_foreign_files_are_refused() {
     let temporary = tempfile::tempdir().unwrap();
     let file = one_chunk(temporary.path());
-    let mut newer = header::encode(Header { chunk: CHUNK, generation: 3, epoch: Epoch(9), sealed: None });
+    let mut newer =
+        header::encode(Header { chunk: CHUNK, generation: 3, epoch: Epoch(9), end: End::Open, length: 0 });
     newer[8] = 2;
     let crc = crc32c::crc32c(&newer[..60]);
     newer[60..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -165,12 +194,12 @@ fn a_chunk_is_sealed_on_a_full_disk_or_says_that_there_is_no_space_and_stays_as_
     assert_eq!(punched, 0);
     disk.fill();
     assert!(matches!(log.append(ChunkId(1), 5000, &[8; 9000]), Err(EngineError::Full { .. })));
-    log.set(ChunkId(1), Epoch(2), 5000, true).unwrap();
-    assert!(matches!(log.set(ChunkId(2), Epoch(2), 4000, true), Err(EngineError::Full { .. })));
+    log.set(ChunkId(1), Epoch(2), 5000, SEALED).unwrap();
+    assert!(matches!(log.set(ChunkId(2), Epoch(2), 4000, SEALED), Err(EngineError::Full { .. })));
     assert_eq!(log.read(ChunkId(2), 0, 9000).unwrap(), [7; 5000]);
     disk.make_room();
     log.append(ChunkId(2), 5000, &[8; 9000]).unwrap();
-    log.set(ChunkId(2), Epoch(2), 14_000, true).unwrap();
+    log.set(ChunkId(2), Epoch(2), 14_000, SEALED).unwrap();
     drop(log);
     let mut log = FileChunkLog::open(&disk.path().join("chunks"), &[]).unwrap();
     let sealed: Vec<Option<u64>> = log.chunks().unwrap().into_iter().map(|entry| entry.sealed).collect();

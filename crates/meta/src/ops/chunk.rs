@@ -84,10 +84,11 @@ pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Bod
 }
 
 /// The shortest length among servers that did not restart; only when none of these is left, the shortest of those that did: what they lost was never
-/// synced by all. A server that does not know the chunk never took an append, so nothing of it was acknowledged.
+/// synced by all. A server where the chunk is being removed counts only when there is no other.
 fn sealed_length(fenced: &[DataResult]) -> FenceOutcome {
     let mut steady: Option<u64> = None;
     let mut restarted_length: Option<u64> = None;
+    let mut gone: Option<u64> = None;
     for result in fenced {
         match result {
             Some(Ok(DataBody::Fenced { length, restarted: false })) => {
@@ -96,13 +97,11 @@ fn sealed_length(fenced: &[DataResult]) -> FenceOutcome {
             Some(Ok(DataBody::Fenced { length, restarted: true })) => {
                 restarted_length = Some(restarted_length.map_or(*length, |shortest| shortest.min(*length)));
             }
-            Some(Err(DataError::NoChunk)) => {
-                restarted_length = Some(restarted_length.unwrap_or(0));
-            }
+            Some(Err(DataError::NoChunk)) => gone = Some(0),
             Some(Ok(_)) | Some(Err(_)) | None => {}
         }
     }
-    match steady.or(restarted_length) {
+    match steady.or(restarted_length).or(gone) {
         Some(length) => FenceOutcome::Length(length),
         None => FenceOutcome::Nobody,
     }
@@ -141,5 +140,8 @@ mod tests {
         assert_eq!(sealed_length(&[None, fenced(40, true)]), FenceOutcome::Length(40));
         assert_eq!(sealed_length(&[Some(Err(DataError::NoChunk)), None]), FenceOutcome::Length(0));
         assert_eq!(sealed_length(&[None, Some(Err(DataError::Failed))]), FenceOutcome::Nobody);
+        let gone = || Some(Err(DataError::NoChunk));
+        assert_eq!(sealed_length(&[gone(), fenced(40, true)]), FenceOutcome::Length(40));
+        assert_eq!(sealed_length(&[fenced(40, true), gone()]), FenceOutcome::Length(40));
     }
 }

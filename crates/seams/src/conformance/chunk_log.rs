@@ -1,10 +1,11 @@
 //! The promises of [`ChunkLog`].
 
 use super::{Stop, Subject};
-use crate::{ChunkEntry, ChunkLog};
+use crate::{ChunkEntry, ChunkLog, End};
 use bearing_types::{ChunkId, Epoch};
 
 const CHUNK: ChunkId = ChunkId(0x1234);
+const SEALED: End = End::Sealed { restarted: false };
 const OTHER: ChunkId = ChunkId(7);
 
 /// Holds chunk logs to their promises. `make` gives fresh, empty ones each time.
@@ -16,6 +17,7 @@ pub fn chunk_log<L: ChunkLog>(mut make: impl FnMut() -> Subject<L>) {
     synced_bytes_survive_a_crash(&mut make());
     a_cut_is_stable_and_appending_goes_on(&mut make());
     a_sealed_chunk_takes_no_appends_over_restarts(&mut make());
+    what_an_end_is_and_what_it_may_lack_is_kept_over_restarts(&mut make());
     cutting_beyond_the_length_is_refused(&mut make());
     settings_alternate_for_long(&mut make());
     a_removed_chunk_is_gone(&mut make());
@@ -48,7 +50,14 @@ fn chunks_are_listed_in_order(subject: &mut Subject<impl ChunkLog>) {
     }
     let expected: Vec<_> = [(OTHER, 6), (CHUNK, 5), (ChunkId(u64::MAX), 7)]
         .into_iter()
-        .map(|(chunk, epoch)| ChunkEntry { chunk, epoch: Epoch(epoch), length: 0, sealed: None })
+        .map(|(chunk, epoch)| ChunkEntry {
+            chunk,
+            epoch: Epoch(epoch),
+            length: 0,
+            sealed: None,
+            fenced: false,
+            restarted: false,
+        })
         .collect();
     assert_eq!(log.chunks().unwrap(), expected);
     assert_eq!(
@@ -63,7 +72,7 @@ fn creating_twice_or_using_a_missing_chunk_is_an_error(subject: &mut Subject<imp
     assert!(log.append(CHUNK, 0, b"x").is_err());
     assert!(log.sync(CHUNK).is_err());
     assert!(log.read(CHUNK, 0, 1).is_err());
-    assert!(log.set(CHUNK, Epoch(1), 0, false).is_err());
+    assert!(log.set(CHUNK, Epoch(1), 0, End::Open).is_err());
     assert!(log.remove(CHUNK).is_err());
     log.create(CHUNK, Epoch(1)).unwrap();
     log.append(CHUNK, 0, b"kept").unwrap();
@@ -103,7 +112,7 @@ fn synced_bytes_survive_a_crash(subject: &mut Subject<impl ChunkLog>) {
     assert!((9_000..=14_000).contains(&found.length), "{found:?}");
     assert_eq!((found.epoch, found.sealed), (Epoch(3), None));
     // What came after the last sync may be anything: the data machine cuts it and goes on.
-    log.set(CHUNK, Epoch(4), 9_000, false).unwrap();
+    log.set(CHUNK, Epoch(4), 9_000, End::Open).unwrap();
     log.append(CHUNK, 9_000, b"next").unwrap();
     log.sync(CHUNK).unwrap();
     assert_eq!(
@@ -116,12 +125,19 @@ fn a_cut_is_stable_and_appending_goes_on(subject: &mut Subject<impl ChunkLog>) {
     let content = bytes(6_000, 3);
     filled(subject, &content);
     subject.engine().append(CHUNK, 6_000, b"not synced").unwrap();
-    subject.engine().set(CHUNK, Epoch(9), 6_003, false).unwrap();
+    subject.engine().set(CHUNK, Epoch(9), 6_003, End::Open).unwrap();
     let log = subject.restart(Stop::Crash);
-    let expected = ChunkEntry { chunk: CHUNK, epoch: Epoch(9), length: 6_003, sealed: None };
+    let expected = ChunkEntry {
+        chunk: CHUNK,
+        epoch: Epoch(9),
+        length: 6_003,
+        sealed: None,
+        fenced: false,
+        restarted: false,
+    };
     assert_eq!(entry(log, CHUNK), expected, "stable when it returns, with the bytes below the cut");
     assert_eq!(log.read(CHUNK, 6_000, 100).unwrap(), b"not");
-    log.set(CHUNK, Epoch(9), 100, false).unwrap();
+    log.set(CHUNK, Epoch(9), 100, End::Open).unwrap();
     log.append(CHUNK, 100, b"other").unwrap();
     assert_eq!(log.read(CHUNK, 99, 100).unwrap(), [&content[99..100], b"other"].concat());
 }
@@ -129,8 +145,15 @@ fn a_cut_is_stable_and_appending_goes_on(subject: &mut Subject<impl ChunkLog>) {
 fn a_sealed_chunk_takes_no_appends_over_restarts(subject: &mut Subject<impl ChunkLog>) {
     let content = bytes(5_000, 4);
     filled(subject, &content);
-    subject.engine().set(CHUNK, Epoch(4), 4_500, true).unwrap();
-    let expected = ChunkEntry { chunk: CHUNK, epoch: Epoch(4), length: 4_500, sealed: Some(4_500) };
+    subject.engine().set(CHUNK, Epoch(4), 4_500, SEALED).unwrap();
+    let expected = ChunkEntry {
+        chunk: CHUNK,
+        epoch: Epoch(4),
+        length: 4_500,
+        sealed: Some(4_500),
+        fenced: false,
+        restarted: false,
+    };
     for stop in [Stop::Clean, Stop::Crash] {
         assert_eq!(entry(subject.engine(), CHUNK), expected);
         assert!(subject.engine().append(CHUNK, 4_500, b"x").is_err());
@@ -139,10 +162,37 @@ fn a_sealed_chunk_takes_no_appends_over_restarts(subject: &mut Subject<impl Chun
     assert_eq!(subject.engine().read(CHUNK, 0, 10_000).unwrap(), content[..4_500]);
 }
 
+fn what_an_end_is_and_what_it_may_lack_is_kept_over_restarts(subject: &mut Subject<impl ChunkLog>) {
+    filled(subject, &bytes(5_000, 4));
+    for restarted in [false, true] {
+        for end in [End::Fenced { restarted }, End::Sealed { restarted }] {
+            subject.engine().set(CHUNK, Epoch(4), 4_500, end).unwrap();
+            for stop in [Stop::Clean, Stop::Crash] {
+                let found = entry(subject.engine(), CHUNK);
+                assert_eq!((found.sealed.is_some(), found.fenced), (end.is_sealed(), end.is_fenced()));
+                assert_eq!(found.restarted, restarted);
+                assert!(subject.engine().append(CHUNK, 4_500, b"x").is_err());
+                subject.restart(stop);
+            }
+        }
+    }
+    let log = subject.engine();
+    log.set(CHUNK, Epoch(5), 0, End::Open).unwrap();
+    log.append(CHUNK, 0, b"anew").expect("whoever is to have a copy begins at nothing");
+    assert_eq!((entry(log, CHUNK).fenced, entry(log, CHUNK).restarted), (false, false));
+}
+
 fn cutting_beyond_the_length_is_refused(subject: &mut Subject<impl ChunkLog>) {
     filled(subject, b"abc");
-    assert!(subject.engine().set(CHUNK, Epoch(4), 4, true).is_err(), "a seal never makes bytes up");
-    let expected = ChunkEntry { chunk: CHUNK, epoch: Epoch(3), length: 3, sealed: None };
+    assert!(subject.engine().set(CHUNK, Epoch(4), 4, SEALED).is_err(), "a seal never makes bytes up");
+    let expected = ChunkEntry {
+        chunk: CHUNK,
+        epoch: Epoch(3),
+        length: 3,
+        sealed: None,
+        fenced: false,
+        restarted: false,
+    };
     assert_eq!(entry(subject.engine(), CHUNK), expected);
     subject.engine().append(CHUNK, 3, b"def").expect("a refused set breaks nothing");
 }
@@ -150,7 +200,7 @@ fn cutting_beyond_the_length_is_refused(subject: &mut Subject<impl ChunkLog>) {
 fn settings_alternate_for_long(subject: &mut Subject<impl ChunkLog>) {
     filled(subject, &bytes(100, 5));
     for epoch in 4..12 {
-        subject.engine().set(CHUNK, Epoch(epoch), 100 - epoch, false).unwrap();
+        subject.engine().set(CHUNK, Epoch(epoch), 100 - epoch, End::Open).unwrap();
         let found = entry(subject.restart(Stop::Crash), CHUNK);
         assert_eq!((found.epoch, found.length), (Epoch(epoch), 100 - epoch));
     }

@@ -1,7 +1,7 @@
 //! The chunk logs in memory.
 
 use super::{CrashFault, Switches, refused};
-use crate::{ChunkEntry, ChunkLog, EngineError, EngineResult};
+use crate::{ChunkEntry, ChunkLog, End, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct Chunk {
     epoch: Epoch,
     bytes: Vec<u8>,
     synced_bytes: usize,
-    sealed: Option<u64>,
+    end: End,
     /// Whether the name is stable.
     named: bool,
     /// A sync failed: no more appends.
@@ -107,7 +107,9 @@ impl ChunkLog for MemChunkLog {
             chunk: *id,
             epoch: chunk.epoch,
             length: chunk.bytes.len() as u64,
-            sealed: chunk.sealed,
+            sealed: chunk.end.is_sealed().then_some(chunk.bytes.len() as u64),
+            fenced: chunk.end.is_fenced(),
+            restarted: chunk.end.restarted(),
         });
         Ok(entries.collect())
     }
@@ -118,7 +120,7 @@ impl ChunkLog for MemChunkLog {
             return refused(format!("create chunk {chunk}, which exists"));
         }
         let empty =
-            Chunk { epoch, bytes: Vec::new(), synced_bytes: 0, sealed: None, named: false, broken: false };
+            Chunk { epoch, bytes: Vec::new(), synced_bytes: 0, end: End::Open, named: false, broken: false };
         self.chunks.insert(chunk, empty);
         Ok(())
     }
@@ -126,8 +128,8 @@ impl ChunkLog for MemChunkLog {
     fn append(&mut self, chunk: ChunkId, offset: u64, bytes: &[u8]) -> EngineResult<()> {
         self.switches.check_write("append to a chunk")?;
         let entry = self.chunk(chunk, "append to")?;
-        if entry.broken || entry.sealed.is_some() {
-            let why = if entry.broken { "a sync of it failed" } else { "it is sealed" };
+        if entry.broken || entry.end != End::Open {
+            let why = if entry.broken { "a sync of it failed" } else { "it is fenced or sealed" };
             return refused(format!("append to chunk {chunk} ({why})"));
         }
         let length = entry.bytes.len() as u64;
@@ -154,7 +156,7 @@ impl ChunkLog for MemChunkLog {
         Ok(bytes[start..end].to_vec())
     }
 
-    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, sealed: bool) -> EngineResult<()> {
+    fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, end: End) -> EngineResult<()> {
         let present = self.chunk(chunk, "set")?.bytes.len() as u64;
         if length > present {
             return refused(format!("cut chunk {chunk} at {length}, beyond its length of {present}"));
@@ -163,7 +165,7 @@ impl ChunkLog for MemChunkLog {
         entry.bytes.truncate(length as usize);
         entry.synced_bytes = entry.bytes.len();
         entry.epoch = epoch;
-        entry.sealed = sealed.then_some(length);
+        entry.end = end;
         entry.named = true;
         Ok(())
     }
