@@ -17,6 +17,8 @@ use bearing_workload::{
     Seen, View, WitnessEvent, WitnessKind, WriteOpen,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A frame that all servers of its chunk have acknowledged.
@@ -228,10 +230,10 @@ impl Recorder {
             if !stable {
                 continue;
             }
-            let frames = self.commit_frames.get(&index).into_iter().flatten();
-            if let Some(frame) =
-                frames.clone().find(|frame| self.frames.get(frame).is_none_or(|kept| !kept.stable))
-            {
+            let unstable = |frame: &(ChunkId, u64)| self.frames.get(frame).is_none_or(|kept| !kept.stable);
+            let frames = self.commit_frames.get(&index).into_iter().flatten().copied();
+            let mut owed = frames.zip(pieces).filter(|(frame, _)| unstable(frame));
+            if let Some((frame, _)) = owed.find(|(_, piece)| !self.may_be_replaced(index, *mode, piece)) {
                 complaints.push(format!(
                     "a sync of {node} by {host:?} says that all is well, but no server was asked to keep {frame:?}"
                 ));
@@ -248,6 +250,32 @@ impl Recorder {
         for what in complaints {
             self.complaints.push(Complaint { promise: Promise::Flushed, what });
         }
+    }
+
+    /// Whether bytes of a commit may be no part of the file any more: cut off, or written over. Then its chunk may be gone, and nobody is owed that they are kept.
+    fn may_be_replaced(&self, commit: usize, mode: CommitMode, piece: &Piece) -> bool {
+        let committed = &self.history.entries[commit];
+        let Event::Mutation { mutation: Mutation::Commit { node, .. }, .. } = &committed.event else {
+            return false;
+        };
+        // Where appended bytes went is not known here.
+        let whole = match mode {
+            CommitMode::Put => piece.offset..piece.offset + piece.bytes.len() as u64,
+            CommitMode::Append => 0..u64::MAX,
+        };
+        let mut left = vec![whole];
+        for (index, entry) in self.history.entries.iter().enumerate() {
+            let Event::Mutation { mutation, outcome, .. } = &entry.event else { continue };
+            let refused = matches!(outcome, MutationOutcome::Told(Err(_)));
+            let before = entry.returned.is_some_and(|returned| returned < committed.invoked);
+            if index == commit || refused || before {
+                continue;
+            }
+            for range in replaces(mutation, *node) {
+                left = left.into_iter().flat_map(|part| without(part, &range)).collect();
+            }
+        }
+        left.is_empty()
     }
 
     /// Commits that were told as stable before they were.
@@ -621,6 +649,28 @@ fn cuts(mutation: &Mutation) -> Option<NodeId> {
     }
 }
 
+/// The parts of a file whose bytes a change puts others in the place of, or none.
+fn replaces(mutation: &Mutation, node: NodeId) -> Vec<Range<u64>> {
+    match mutation {
+        Mutation::SetAttributes { node: of, change, .. } if *of == node => {
+            change.size.map(|size| size..u64::MAX).into_iter().collect()
+        }
+        Mutation::Truncate { node: of, .. } if *of == node => iter::once(0..u64::MAX).collect(),
+        Mutation::MakeHole { node: of, start, end, .. } if *of == node => iter::once(*start..*end).collect(),
+        Mutation::Commit { node: of, pieces, mode: CommitMode::Put, .. } if *of == node => {
+            pieces.iter().map(|piece| piece.offset..piece.offset + piece.bytes.len() as u64).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What is left of a range.
+fn without(part: Range<u64>, taken: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let before = part.start..part.end.min(taken.start);
+    let after = part.start.max(taken.end)..part.end;
+    [before, after].into_iter().filter(|range| !range.is_empty())
+}
+
 /// What a commit tells: the client finds out from the size where its appended bytes went.
 fn seen_of(body: &Body) -> Seen {
     match body {
@@ -680,3 +730,6 @@ fn is_same(a: &Mutation, b: &Mutation) -> bool {
         _ => a == b,
     }
 }
+
+#[cfg(test)]
+mod tests;
