@@ -297,6 +297,10 @@ impl MetaHost {
     }
 
     fn finish_step(&mut self, world: &mut World, ledger: &mut Ledger) {
+        // A host that is down does nothing: least of all it flushes a store that lacks what only its log has, and cuts that log when it is up again.
+        if self.machine.is_none() {
+            return;
+        }
         self.begin_sync(world, ledger);
         self.flush_if_due(world, ledger);
         self.post.flush(world);
@@ -505,5 +509,30 @@ impl MetaHost {
             let life = world.life(self.host);
             world.at(at, Happening::Wake(self.host, life));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::Epoch;
+
+    fn record(index: u64) -> LoggedRecord {
+        LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes: vec![7; 8 << 10] }
+    }
+
+    #[test]
+    fn nothing_happens_to_the_store_and_the_log_of_a_host_that_is_down() {
+        let hosts = Hosts { clients: 1 };
+        let mut world = World::new(1, hosts.count());
+        let mut ledger = Ledger::default();
+        let mut host = MetaHost::new(HostId(1), hosts, Seeded::new(1), Planted::default());
+        // It died when its log was long, and before all of that was applied.
+        host.log.append(&(1..40).map(record).collect::<Vec<_>>()).unwrap();
+        host.log.sync().unwrap();
+        assert!(host.log.bytes_used() >= LOG_BYTES_MAX);
+        host.crowd(&mut world, &mut ledger, Some(Crowded::Low));
+        host.crowd(&mut world, &mut ledger, None);
+        assert!(!host.flushed, "or the log would be cut when the host is up again");
     }
 }
