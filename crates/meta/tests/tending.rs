@@ -25,6 +25,8 @@ struct Disks {
     /// Which server holds which chunk, and which of these are damaged.
     held: BTreeSet<(ServerId, ChunkId)>,
     damaged: BTreeSet<(ServerId, ChunkId)>,
+    /// Which lack bytes at their ends.
+    short: BTreeSet<(ServerId, ChunkId)>,
     calls: Vec<(ServerId, DataCall)>,
     copied: BTreeMap<ServerId, u32>,
 }
@@ -45,6 +47,7 @@ impl Disks {
             DataCall::Remove { .. } => {
                 self.held.remove(&here);
                 self.damaged.remove(&here);
+                self.short.remove(&here);
                 Ok(DataBody::Done)
             }
             DataCall::Copy { .. } => {
@@ -58,6 +61,7 @@ impl Disks {
                 Ok(DataBody::Done)
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
+            DataCall::Seal { .. } if self.short.contains(&here) => Err(DataError::Corrupt),
             DataCall::Frames { from: 0, .. } => {
                 Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
             }
@@ -211,6 +215,75 @@ fn a_server_that_is_away_when_a_chunk_is_removed_is_told_when_it_is_back() {
     assert!(disks.borrow().held.is_empty());
     for host in cluster.hosts.values() {
         assert_eq!(host.machine.chunk_tally().chunks, 0, "no record is left");
+    }
+}
+
+#[test]
+fn a_replica_that_missed_its_seal_is_sealed_when_it_is_back_also_while_another_is_lost() {
+    let (mut cluster, disks) = cluster();
+    let chunk = open(&mut cluster);
+    let away: Rc<RefCell<BTreeSet<ServerId>>> = Rc::default();
+    let (down, shared) = (Rc::clone(&away), Rc::clone(&disks));
+    cluster.data = Box::new(move |server, request| {
+        let silent = down.borrow().contains(&server);
+        (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
+    });
+    // One is away when the chunk is sealed; when it is back, the other one is gone for good.
+    away.borrow_mut().insert(DATA[0]);
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    disks.borrow_mut().held.insert((DATA[0], chunk.chunk.chunk));
+    disks.borrow_mut().calls.clear();
+    away.borrow_mut().insert(DATA[1]);
+    cluster.pass(Duration::from_secs(10));
+    away.borrow_mut().remove(&DATA[0]);
+    cluster.pass(Duration::from_secs(60));
+    let seals = |server: ServerId| {
+        let seal =
+            |(to, call): &&(ServerId, DataCall)| *to == server && matches!(call, DataCall::Seal { .. });
+        disks.borrow().calls.iter().filter(seal).count()
+    };
+    assert_eq!(seals(DATA[0]), 1, "told once, and not all the time");
+    away.borrow_mut().clear();
+    cluster.pass(Duration::from_secs(10));
+    assert!(seals(DATA[1]) > 0);
+    let after = seals(DATA[1]);
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(seals(DATA[1]), after, "both have confirmed it");
+}
+
+#[test]
+fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
+    for restarts in [false, true] {
+        let (mut cluster, disks) = cluster();
+        let chunk = open(&mut cluster);
+        let away: Rc<RefCell<bool>> = Rc::new(RefCell::new(true));
+        let (down, shared) = (Rc::clone(&away), Rc::clone(&disks));
+        cluster.data = Box::new(move |server, request| {
+            let silent = *down.borrow() && server == DATA[0];
+            (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
+        });
+        let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+        cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+        let missed = (DATA[0], chunk.chunk.chunk);
+        disks.borrow_mut().held.insert(missed);
+        disks.borrow_mut().short.insert(missed);
+        cluster.pass(Duration::from_secs(10));
+        if restarts {
+            let owner = cluster.owner(chunk.chunk.position).0;
+            cluster.restart(owner);
+        }
+        *away.borrow_mut() = false;
+        cluster.pass(Duration::from_secs(20));
+        assert!(disks.borrow().held.contains(&missed) && disks.borrow().short.is_empty());
+        assert!(
+            disks
+                .borrow()
+                .calls
+                .iter()
+                .any(|(to, call)| *to == DATA[0] && matches!(call, DataCall::Copy { .. }))
+        );
+        assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
     }
 }
 

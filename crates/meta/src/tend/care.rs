@@ -1,6 +1,8 @@
 //! What a chunk needs next, and doing it. One piece of work is one job; each begins from the record as it is then.
 //!
 //! - A chunk that is not sealed when its opener's right to append is long over, or when one of its servers is lost, is sealed.
+//! - A sealed chunk is *confirmed* when all its servers have said that they hold all of it, sealed. Who missed the seal hears of it as soon as it
+//!   answers, whoever else is away meanwhile: until then what it holds is not stable there, and nothing can be copied of it.
 //! - What *former* servers may still hold is removed there. Whoever held a replica that does not count any more is a former server until it
 //!   has said that the replica is gone, so no replica is forgotten, and none that is out of date can come back.
 //! - A chunk that has too few good replicas gets one more: the target is logged first (`coming`), then asked again and again until it has
@@ -12,6 +14,7 @@
 use super::health::Health;
 use super::{Tended, compact, look};
 use crate::config::Config;
+use crate::context::DataResult;
 use crate::key::Key;
 use crate::ops;
 use crate::record::{ChunkRecord, Record};
@@ -143,7 +146,9 @@ impl Surroundings<'_> {
             return Some(Care::Copy);
         }
         let answer = |server: &ServerId| self.health.answers(*server);
-        if !record.confirmed && !lacks && record.servers.iter().all(answer) {
+        let untold = |server: &ServerId| answer(server) && !self.health.was_told(*server, chunk);
+        let all = !lacks && record.servers.iter().all(answer);
+        if !record.confirmed && (all || record.servers.iter().any(untold)) {
             return Some(Care::Confirm);
         }
         if record.gather.is_some() {
@@ -241,24 +246,37 @@ fn forget(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tende
     Ok(Tended::Forgotten(gone))
 }
 
-/// All servers say that they hold all of it, sealed; or it turns out which of them do not.
+/// All servers say that they hold all of it, sealed; or it turns out which of them do not. While some are away the others are told.
 fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
     let Some(length) = record.sealed else { return Ok(Tended::Nothing) };
-    let results = view.data(id, &record.servers, &DataCall::Seal { epoch: record.epoch, length })?;
-    let missing = |(server, result): (&ServerId, &crate::context::DataResult)| match result {
-        Some(Err(DataError::Corrupt | DataError::NoChunk)) => Some(*server),
-        _ => None,
-    };
-    let missing: Vec<ServerId> = record.servers.iter().zip(&results).filter_map(missing).collect();
-    if !missing.is_empty() && length > 0 {
-        return Ok(Tended::Missing(missing));
-    }
-    let done = |result: &crate::context::DataResult| {
+    let health = view.health;
+    let answering: Vec<ServerId> =
+        record.servers.iter().copied().filter(|server| health.answers(*server)).collect();
+    let results = view.data(id, &answering, &DataCall::Seal { epoch: record.epoch, length })?;
+    let is_done = |result: &DataResult| {
         matches!(result, Some(Ok(DataBody::Done)))
             || (length == 0 && *result == Some(Err(DataError::NoChunk)))
     };
-    if !results.iter().all(done) {
-        return Ok(Tended::Wait);
+    let is_missing = |result: &DataResult| {
+        length > 0 && matches!(result, Some(Err(DataError::Corrupt | DataError::NoChunk)))
+    };
+    let those = |which: &dyn Fn(&DataResult) -> bool| -> Vec<ServerId> {
+        answering
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| which(result))
+            .map(|(server, _)| *server)
+            .collect()
+    };
+    let (done, missing) = (those(&is_done), those(&is_missing));
+    let all_answer = answering.len() == record.servers.len();
+    // Who lacks something of it can be helped only when somebody has it.
+    if !missing.is_empty() && (all_answer || !done.is_empty()) {
+        return Ok(Tended::Missing(missing));
+    }
+    if done.len() < record.servers.len() {
+        let told = done.len() + missing.len() == answering.len();
+        return Ok(if told && !all_answer { Tended::Told(answering) } else { Tended::Wait });
     }
     record.confirmed = true;
     keep(view, id, record);
@@ -317,7 +335,7 @@ fn sealed_sources(
 ) -> Decide<Result<Vec<ServerId>, Vec<ServerId>>> {
     let sources = view.surroundings().sources(id, record);
     let results = view.data(id, &sources, &DataCall::Seal { epoch: record.epoch, length })?;
-    let lacks = |(server, result): &(&ServerId, &crate::context::DataResult)| {
+    let lacks = |(server, result): &(&ServerId, &DataResult)| {
         matches!(result, Some(Err(DataError::NoChunk | DataError::Corrupt)))
             && !view.health.is_damaged(**server, id)
     };

@@ -14,6 +14,9 @@ const PING_LOST: Duration = Duration::from_secs(3);
 /// A copy for which no source had what was needed is tried again after so long.
 const COPY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
+/// Chunks of one server that are remembered as told of their seals.
+const TOLD_MAX: usize = 64 << 10;
+
 /// One data server.
 #[derive(Debug)]
 pub(crate) struct DataServer {
@@ -30,6 +33,8 @@ pub(crate) struct DataServer {
     damaged: BTreeSet<ChunkId>,
     /// Chunks that it was asked for and does not hold, or not all of.
     missing: BTreeSet<ChunkId>,
+    /// Chunks of which it heard that they are sealed while another of their servers was away.
+    told: BTreeSet<ChunkId>,
 }
 
 /// See the module.
@@ -62,6 +67,7 @@ impl Health {
                 free: 0,
                 damaged: BTreeSet::new(),
                 missing: BTreeSet::new(),
+                told: BTreeSet::new(),
             });
         }
     }
@@ -138,6 +144,20 @@ impl Health {
         } else {
             state.missing.remove(&chunk);
         }
+    }
+
+    /// A server was told that a chunk is sealed, and has said what it holds of it.
+    pub fn set_told(&mut self, server: ServerId, chunk: ChunkId) {
+        let Some(state) = self.servers.get_mut(&server) else { return };
+        if state.told.len() >= TOLD_MAX {
+            state.told.pop_first();
+        }
+        state.told.insert(chunk);
+    }
+
+    /// Whether it was so. When too many are away for too long, some are told more than once.
+    pub fn was_told(&self, server: ServerId, chunk: ChunkId) -> bool {
+        self.servers.get(&server).is_some_and(|state| state.told.contains(&chunk))
     }
 
     /// A copy failed for want of a good source.

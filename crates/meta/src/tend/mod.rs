@@ -56,6 +56,8 @@ pub(crate) enum Tended {
     Hopeless,
     /// These servers do not hold what they should.
     Missing(Vec<ServerId>),
+    /// These servers were told that it is sealed; others are away.
+    Told(Vec<ServerId>),
     /// These servers hold nothing of it any more.
     Forgotten(Vec<ServerId>),
     /// The chunk is gone.
@@ -301,6 +303,11 @@ impl MetaServer {
             Tended::Missing(servers) => {
                 servers.iter().for_each(|server| self.health.set_missing(*server, chunk, true));
                 out.extend(step("replica found missing"));
+                Some(now.mono)
+            }
+            Tended::Told(servers) => {
+                servers.iter().for_each(|server| self.health.set_told(*server, chunk));
+                out.extend(step("seal told again"));
                 Some(now.mono)
             }
             Tended::Forgotten(servers) => {
