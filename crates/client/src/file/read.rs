@@ -76,6 +76,8 @@ impl Hub {
         gaps: &[Range<u64>],
         bytes: &mut [u8],
     ) -> Result<(), Code> {
+        // For all of it: whoever has asked for lost bytes until then does not begin anew because other bytes have moved.
+        let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
         let mut before: Option<Vec<Extent>> = None;
         for _ in 0..REREADS_MAX {
             let extents = self.extents(node, range.clone()).await?;
@@ -83,7 +85,7 @@ impl Hub {
                 break;
             }
             bytes.fill(0);
-            match self.read_extents(&extents, gaps, range.start, bytes).await {
+            match self.read_extents(&extents, gaps, (range.start, deadline), bytes).await {
                 Err(Code::Stale) => {}
                 other => return other,
             }
@@ -158,7 +160,7 @@ impl Hub {
         &self,
         extents: &[Extent],
         gaps: &[Range<u64>],
-        start: u64,
+        (start, deadline): (u64, Mono),
         bytes: &mut [u8],
     ) -> Result<(), Code> {
         let mut wanted = Vec::new();
@@ -168,7 +170,7 @@ impl Hub {
         {
             wanted.push(part.file_offset);
             let hub = self.clone();
-            work.push(Box::pin(async move { hub.read_extent(part).await }));
+            work.push(Box::pin(async move { hub.read_extent(part, deadline).await }));
         }
         let reads_max = self.with(|state| state.config.reads_max);
         let read = self.windowed(reads_max, work).await;
@@ -182,8 +184,7 @@ impl Hub {
 
     /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked again until the deadline.
     /// Servers that refuse may hold the bytes without knowing that all others have, or had, them: sealing the chunk tells them.
-    async fn read_extent(&self, extent: Extent) -> Result<Vec<u8>, Code> {
-        let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
+    async fn read_extent(&self, extent: Extent, deadline: Mono) -> Result<Vec<u8>, Code> {
         let (mut round, mut all_told) = (0u32, false);
         loop {
             let view = self.chunk_view(extent.chunk, round > 0).await?;

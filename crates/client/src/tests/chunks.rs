@@ -3,7 +3,7 @@
 use super::servers::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::NewNode;
+use bearing_proto::client::{ChunkRef, Extent, NewNode};
 use bearing_types::*;
 use std::time::Duration;
 
@@ -105,4 +105,28 @@ fn what_lies_beyond_a_sealed_length_is_an_error_at_once() {
     assert_eq!(result, Err(Code::Io), "never zeros");
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert_eq!(read(&mut world, &mut servers, file, 0).0, Ok(Answer::Bytes(vec![b'a'; 100])));
+}
+
+#[test]
+fn a_read_of_lost_bytes_ends_at_its_deadline_although_others_have_moved_meanwhile() {
+    let (mut world, mut servers, file) = two_pieces(ClientConfig { chunk_bytes_max: 1, ..config() });
+    assert_eq!(servers.chunks.len(), 2, "each piece lies in a chunk of its own");
+    servers.dead = [D1, D2].into();
+    let begun = world.now.mono;
+    let ticket = world.start(Operation::Read { file, offset: 0, length: 200 });
+    while world.now.mono.since(begun) < Duration::from_secs(30) {
+        if !servers.answer_all(&mut world) {
+            assert!(world.pass_to_next());
+        }
+    }
+    // The first piece lies in another chunk by now, which is read from when the file is asked again.
+    let (gone, _) = servers.chunks.pop_first().unwrap();
+    let kept = *servers.chunks.keys().next().unwrap();
+    let extents = &mut servers.files.values_mut().next().unwrap().extents;
+    let moved = extents.parts(0..100).next().unwrap();
+    assert_eq!(moved.chunk.chunk, gone);
+    extents.cover(Extent { chunk: ChunkRef { chunk: kept, ..moved.chunk }, ..moved });
+    assert_eq!(servers.run(&mut world, ticket), Err(Code::Io));
+    let took = world.now.mono.since(begun);
+    assert!(took < Duration::from_secs(80), "{took:?}");
 }

@@ -251,6 +251,7 @@ impl Servers {
                 Ok(Body::Node(self.view(node)?))
             }
             Call::OpenChunk { avoid } => self.open_chunk(avoid),
+            Call::Chunk { chunk } if !self.chunks.contains_key(&chunk.chunk) => Err(Code::Stale),
             Call::Chunk { chunk } => Ok(Body::Chunk(self.chunk_view(*chunk))),
             Call::SealChunk { chunk, .. } => {
                 self.log("seal");
