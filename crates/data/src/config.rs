@@ -41,6 +41,12 @@ pub struct Config {
     pub reads_max: usize,
     /// Bytes of reads under way.
     pub read_bytes_max: u64,
+    /// Appends under way whose bytes are read from a chunk.
+    pub draws_max: usize,
+    /// How many servers are asked for these bytes.
+    pub draw_sources_max: usize,
+    /// A server that did not give them for so long is passed over. All together and an append take less time than clients wait.
+    pub draw_wait: Duration,
     /// Bytes that a scan reads at a time; a multiple of a frame's block.
     pub scan_bytes: u32,
     /// Scans under way; more wait, at most one for each chunk.
@@ -94,6 +100,9 @@ impl Config {
             syncs_waiting_max: 1024,
             reads_max: 4096,
             read_bytes_max: 256 << 20,
+            draws_max: 256,
+            draw_sources_max: 3,
+            draw_wait: Duration::from_millis(700),
             scan_bytes: 1 << 20,
             scans_max: 8,
             cuts_waiting_max: 16,

@@ -1,6 +1,7 @@
 //! What a step works with: the server's own state beside its chunks, and the commands it gathers.
 
 use crate::counters::Counters;
+use crate::draw::Draws;
 use crate::event::{Command, LogCommand, Note, Payload, Ticket};
 use crate::frames::Listing;
 use crate::lead::Sent;
@@ -81,6 +82,8 @@ pub(crate) enum AskedFor {
     Sync,
     /// Bytes of a chunk that is copied.
     Fetch,
+    /// Bytes for the append of this number.
+    Draw(u64),
 }
 
 /// The server beside its chunks.
@@ -100,6 +103,8 @@ pub(crate) struct Core {
     pub held_bytes: u64,
     pub reads: usize,
     pub read_bytes: u64,
+    /// Appends whose bytes are being read.
+    pub draws: Draws,
     pub pings: usize,
     pub scans: usize,
     pub scans_waiting: VecDeque<ChunkId>,
@@ -130,6 +135,7 @@ impl Core {
             held_bytes: 0,
             reads: 0,
             read_bytes: 0,
+            draws: Draws::default(),
             pings: 0,
             scans: 0,
             scans_waiting: VecDeque::new(),

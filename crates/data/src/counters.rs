@@ -7,6 +7,10 @@ pub struct Counters {
     pub appends: u64,
     /// Their bytes.
     pub append_bytes: u64,
+    /// Frames made of bytes that servers held already.
+    pub drawn: u64,
+    /// Their bytes.
+    pub drawn_bytes: u64,
     /// Frames acknowledged to other primaries.
     pub replicated: u64,
     /// Reads answered with bytes.

@@ -281,7 +281,8 @@ impl Chunk {
             | DataError::BeyondEnd
             | DataError::Capability
             | DataError::Failed
-            | DataError::Clock => self.peer_lost(cx, server),
+            | DataError::Clock
+            | DataError::Source => self.peer_lost(cx, server),
         }
     }
 

@@ -18,6 +18,7 @@ mod config;
 mod context;
 mod copy;
 mod counters;
+mod draw;
 mod event;
 mod follow;
 mod frames;

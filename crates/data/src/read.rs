@@ -1,4 +1,5 @@
-//! Reads: the frame's header first, then the whole blocks that hold the part, all checked before a byte leaves.
+//! Reads: the frame's header first, then the whole blocks that hold the part, all checked before a byte leaves. They are a client's, or those of an append whose
+//! bytes are here already (see [`crate::draw`]).
 //!
 //! A short part of a short frame comes with the header in one read of the log.
 
@@ -21,10 +22,19 @@ pub(crate) struct Part {
     pub length: u32,
 }
 
+/// Who gets the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    /// Who asked for them.
+    Asker(Asker),
+    /// The append of this number.
+    Draw(u64),
+}
+
 /// A read under way.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
-    asker: Asker,
+    reader: Reader,
     chunk: ChunkId,
     part: Part,
     /// The end of the range that the capability is good for.
@@ -37,9 +47,9 @@ pub(crate) struct ReadJob {
 
 /// Takes a read.
 pub(crate) fn read(
-    chunks: &mut Chunks,
+    chunks: &Chunks,
     cx: &mut Cx<'_>,
-    asker: Asker,
+    reader: Reader,
     id: ChunkId,
     (capability, part): (&Capability, Part),
 ) {
@@ -47,26 +57,56 @@ pub(crate) fn read(
     let allowed = body.start <= part.frame && part.frame < body.end;
     let checked = check::capability(cx, capability, id, DataRight::Read);
     if let Err(error) = checked.and(if allowed { Ok(()) } else { Err(DataError::Capability) }) {
-        return cx.refuse(asker, error);
+        return refuse(cx, reader, error);
     }
     let end = u64::from(part.skip) + u64::from(part.length);
     if end > u64::from(PAYLOAD_BYTES_MAX) {
-        return cx.refuse(asker, DataError::BeyondEnd);
+        return refuse(cx, reader, DataError::BeyondEnd);
     }
     let limit = match within(chunks, id, part.frame, part.frame + 1) {
         Ok(limit) => limit,
-        Err(error) => return cx.reply(asker, Err(error)),
+        Err(error) => return give(cx, reader, Err(error)),
     };
     let (config, cost) = (&cx.core.config, u64::from(part.length) + 2 * u64::from(BLOCK_BYTES));
     if cx.core.reads >= config.reads_max || cx.core.read_bytes + cost > config.read_bytes_max {
-        return cx.drop_request();
+        return drop_read(cx, reader);
     }
     cx.core.reads += 1;
     cx.core.read_bytes += cost;
     let along = if end <= u64::from(BLOCK_BYTES) { end } else { 0 };
     let length = (u64::from(HEADER_BYTES_MAX) + along).min(limit - part.frame) as u32;
-    let job = ReadJob { asker, chunk: id, part, allowed: body.end, cost, header: None };
+    let job = ReadJob { reader, chunk: id, part, allowed: body.end, cost, header: None };
     cx.log(Job::Head(job), LogCommand::Read { chunk: id, offset: part.frame, length });
+}
+
+/// A refusal that the request itself deserves.
+fn refuse(cx: &mut Cx<'_>, reader: Reader, error: DataError) {
+    match reader {
+        Reader::Asker(asker) => cx.refuse(asker, error),
+        Reader::Draw(_) => give(cx, reader, Err(error)),
+    }
+}
+
+/// There is no room for the read now: a client asks again, an append looks elsewhere.
+fn drop_read(cx: &mut Cx<'_>, reader: Reader) {
+    match reader {
+        Reader::Asker(_) => cx.drop_request(),
+        Reader::Draw(_) => give(cx, reader, Err(DataError::Failed)),
+    }
+}
+
+fn give(cx: &mut Cx<'_>, reader: Reader, result: Result<Vec<u8>, DataError>) {
+    let asker = match reader {
+        Reader::Draw(draw) => return cx.core.draws.came(draw, result),
+        Reader::Asker(asker) => asker,
+    };
+    match result {
+        Err(error) => cx.reply(asker, Err(error)),
+        Ok(bytes) => {
+            let crc = crc32c::crc32c(&bytes);
+            cx.reply_with(asker, Ok(DataBody::Bytes { crc }), bytes.into());
+        }
+    }
 }
 
 /// How far the chunk may be read, if `end` is not beyond it. Only what is known to be on all servers is given.
@@ -158,13 +198,9 @@ fn engine_result(
 fn finish(cx: &mut Cx<'_>, job: &ReadJob, result: Result<Vec<u8>, DataError>) {
     cx.core.reads -= 1;
     cx.core.read_bytes -= job.cost;
-    match result {
-        Err(error) => cx.reply(job.asker, Err(error)),
-        Ok(bytes) => {
-            cx.core.counters.reads += 1;
-            cx.core.counters.read_bytes += bytes.len() as u64;
-            let crc = crc32c::crc32c(&bytes);
-            cx.reply_with(job.asker, Ok(DataBody::Bytes { crc }), bytes.into());
-        }
+    if let Ok(bytes) = &result {
+        cx.core.counters.reads += 1;
+        cx.core.counters.read_bytes += bytes.len() as u64;
     }
+    give(cx, job.reader, result);
 }

@@ -3,9 +3,10 @@
 use crate::append::{self, Append};
 use crate::chunk::{Chunk, Phase};
 use crate::context::{Asked, AskedFor, Asker, Core, Cx, Job};
+use crate::draw;
 use crate::event::{Command, Event, LogCommand, Ticket};
 use crate::follow::{self, Replicate};
-use crate::read::{self, Part};
+use crate::read::{self, Part, Reader};
 use crate::{Config, Counters, copy, frames, scrub, seal, sync};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
@@ -69,6 +70,7 @@ impl DataServer {
         if let Some(chunk) = touched {
             self.settle(chunk);
         }
+        self.finish_draws(now, out);
         self.start_scans(now, out);
         self.tend_graves(now, out);
         scrub::go_on(&self.chunks, &mut Cx { now, core: &mut self.core, out });
@@ -78,7 +80,7 @@ impl DataServer {
     pub fn next_wake(&self) -> Option<Mono> {
         let timers = self.timers.first().map(|(at, _)| *at);
         let grave = self.core.graves.first().map(|(due, _)| *due);
-        timers.into_iter().chain(grave).chain(self.core.scrubber.wake()).min()
+        timers.into_iter().chain(grave).chain(self.core.scrubber.wake()).chain(self.core.draws.wake()).min()
     }
 
     /// What was counted since the start.
@@ -109,6 +111,10 @@ impl DataServer {
                 let given = Append { capability: &capability, servers: &servers, crc, bytes };
                 append::append(chunks, cx, asker, id, given);
             }
+            DataCall::AppendFrom { capability, servers, owner, source } => {
+                let wanted = draw::Wanted { capability, servers, owner, source: *source };
+                draw::append_from(chunks, cx, asker, id, wanted);
+            }
             DataCall::Replicate { epoch, offset, committed, crc } => {
                 let given = Replicate { epoch, offset, committed, crc, bytes };
                 follow::replicate(chunks, cx, asker, id, given);
@@ -120,7 +126,8 @@ impl DataServer {
                 sync::sync_replica(chunks, cx, asker, id, (epoch, committed));
             }
             DataCall::Read { capability, frame, skip, length } => {
-                read::read(chunks, cx, asker, id, (&capability, Part { frame, skip, length }));
+                let part = Part { frame, skip, length };
+                read::read(chunks, cx, Reader::Asker(asker), id, (&capability, part));
             }
             DataCall::Fence { epoch } => seal::cut(chunks, cx, asker, id, (epoch, None)),
             DataCall::Seal { epoch, length } => seal::cut(chunks, cx, asker, id, (epoch, Some(length))),
@@ -155,6 +162,10 @@ impl DataServer {
             return None;
         }
         let cx = &mut Cx { now, core: &mut self.core, out };
+        if let AskedFor::Draw(number) = what {
+            draw::answered(cx, (reply.id, number), reply.result, attachment);
+            return None;
+        }
         let chunk = self.chunks.get_mut(&id)?;
         match (reply.result, what) {
             (result, AskedFor::Fetch) => chunk.fetched(cx, reply.id, result, &attachment),
@@ -270,11 +281,22 @@ impl DataServer {
     fn tick(&mut self, now: Now, out: &mut Vec<Command>) {
         let later = (Mono(now.mono.0.saturating_add(1)), ChunkId(0));
         let due: Vec<ChunkId> = self.timers.range(..later).map(|(_, id)| *id).collect();
+        draw::tick(&self.chunks, &mut Cx { now, core: &mut self.core, out });
         for id in due {
             if let Some(chunk) = self.chunks.get_mut(&id) {
                 chunk.tick(&mut Cx { now, core: &mut self.core, out });
             }
             self.settle(id);
+        }
+    }
+
+    /// Appends whose bytes came go on as all others do.
+    fn finish_draws(&mut self, now: Now, out: &mut Vec<Command>) {
+        while let Some((number, result)) = self.core.draws.next_come() {
+            let cx = &mut Cx { now, core: &mut self.core, out };
+            if let Some(chunk) = draw::came(&mut self.chunks, cx, number, result) {
+                self.settle(chunk);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Between clients or metadata servers and data servers. Bulk bytes travel as the packet's attachment, covered by `crc`.
 
+use crate::frame::FrameOwner;
 use crate::grant::Capability;
 use bearing_types::{ChunkId, Epoch, NodeId, Position, ServerId};
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,35 @@ pub enum DataCall {
         /// Bytes of these: the length at which this chunk is sealed.
         length: u64,
     },
+    /// To the primary, from a client: append a frame of bytes that servers hold already, as [`DataCall::Append`] would if the client sent them.
+    /// A primary that cannot get them answers with [`DataError::Source`].
+    AppendFrom {
+        /// The right to append.
+        capability: Capability,
+        /// All servers of the chunk, the primary first.
+        servers: Vec<ServerId>,
+        /// Whose bytes they are then.
+        owner: FrameOwner,
+        /// Where they are now.
+        source: Box<Source>,
+    },
+}
+
+/// Bytes of a frame of any chunk, with the right to read them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// Where the frame starts.
+    pub frame: u64,
+    /// Payload bytes to skip.
+    pub skip: u32,
+    /// Payload bytes to take; at least one.
+    pub length: u32,
+    /// The right to read them.
+    pub capability: Capability,
+    /// Servers that have them, the best first.
+    pub servers: Vec<ServerId>,
 }
 
 /// A reply of a data server.
@@ -270,6 +300,8 @@ pub enum DataError {
     Failed,
     /// The server's clock is too far from those of others: it takes no new chunks.
     Clock,
+    /// The bytes that were to be appended could not be had from the servers that were named: send them.
+    Source,
 }
 
 #[cfg(test)]

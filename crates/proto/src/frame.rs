@@ -25,6 +25,7 @@
 //! The owner's details make a scan of the chunks enough to give contents under last-known names.
 
 use bearing_types::{Gid, Mode, NodeId, Position, Uid, Version};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The version of the frame format.
@@ -35,11 +36,13 @@ pub const BLOCK_BYTES: u32 = 64 << 10;
 pub const PAYLOAD_BYTES_MAX: u32 = 4 << 20;
 /// Bytes of the fixed part: read so many to learn the header's length.
 pub const FIXED_BYTES: usize = 72;
+/// The longest name of a frame's owner.
+pub const NAME_BYTES_MAX: usize = 255;
 
 const MAGIC: [u8; 4] = *b"BXTF";
 
 /// Whose bytes a frame holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameOwner {
     /// The node.
     pub node: NodeId,
@@ -153,14 +156,24 @@ pub fn header_bytes(bytes: &[u8]) -> Result<u32, FrameError> {
     if (header_bytes as usize) < FIXED_BYTES { Err(FrameError::Damaged) } else { Ok(header_bytes) }
 }
 
+fn header_bytes_for(owner: &FrameOwner, payload_bytes: u32) -> usize {
+    let checksums = payload_bytes.div_ceil(BLOCK_BYTES) as usize;
+    (FIXED_BYTES + 4 * checksums + owner.name.len()).next_multiple_of(8)
+}
+
+/// How long the frame is that [`encode`] makes of a payload of so many bytes.
+pub fn frame_bytes(owner: &FrameOwner, payload_bytes: u32) -> u64 {
+    header_bytes_for(owner, payload_bytes) as u64 + u64::from(payload_bytes).next_multiple_of(8)
+}
+
 /// Appends a frame to `log`.
 ///
 /// # Panics
-/// If the payload exceeds [`PAYLOAD_BYTES_MAX`] or the name 255 bytes, which are bugs of the caller.
+/// If the payload exceeds [`PAYLOAD_BYTES_MAX`] or the name [`NAME_BYTES_MAX`], which are bugs of the caller.
 pub fn encode(owner: &FrameOwner, payload: &[u8], log: &mut Vec<u8>) {
-    assert!(payload.len() <= PAYLOAD_BYTES_MAX as usize && owner.name.len() <= 255);
+    assert!(payload.len() <= PAYLOAD_BYTES_MAX as usize && owner.name.len() <= NAME_BYTES_MAX);
     let checksums: Vec<u32> = payload.chunks(BLOCK_BYTES as usize).map(crc32c::crc32c).collect();
-    let header_bytes = (FIXED_BYTES + 4 * checksums.len() + owner.name.len()).next_multiple_of(8);
+    let header_bytes = header_bytes_for(owner, payload.len() as u32);
     let start = log.len();
     log.extend_from_slice(&MAGIC);
     log.extend_from_slice(&VERSION.to_le_bytes());
@@ -227,6 +240,7 @@ mod tests {
             let header = FrameHeader::decode(&log).unwrap();
             prop_assert_eq!(&header.owner, &owner(&name));
             prop_assert_eq!(header.frame_bytes(), log.len() as u64);
+            prop_assert_eq!(frame_bytes(&header.owner, length as u32), log.len() as u64);
             let at = header.header_bytes as usize;
             prop_assert!(header.verify(0, &log[at..at + length]));
         }

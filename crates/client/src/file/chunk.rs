@@ -355,7 +355,8 @@ pub(super) fn to_avoid(view: &ChunkView, failure: DataFailure) -> Vec<ServerId> 
             | DataError::Corrupt
             | DataError::BeyondEnd
             | DataError::Capability
-            | DataError::Damaged,
+            | DataError::Damaged
+            | DataError::Source,
         )
         | DataFailure::Over(_) => Vec::new(),
     }

@@ -37,9 +37,9 @@ pub(super) fn capability(right: DataRight) -> Capability {
     Capability::sign(capability_body(right), &key())
 }
 
-/// A frame whose payload tells its salt.
-pub(super) fn frame(salt: u64, payload_bytes: usize) -> Vec<u8> {
-    let owner = FrameOwner {
+/// The owner of frames of a salt.
+pub(super) fn owner(salt: u64) -> FrameOwner {
+    FrameOwner {
         node: NodeId(salt),
         home: Position(1),
         parent: NodeId(1),
@@ -49,9 +49,13 @@ pub(super) fn frame(salt: u64, payload_bytes: usize) -> Vec<u8> {
         mode: Mode::new(0o644),
         uid: Uid(0),
         gid: Gid(0),
-    };
+    }
+}
+
+/// A frame whose payload tells its salt.
+pub(super) fn frame(salt: u64, payload_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::encode(&owner, &payload(salt, payload_bytes), &mut bytes);
+    frame::encode(&owner(salt), &payload(salt, payload_bytes), &mut bytes);
     bytes
 }
 

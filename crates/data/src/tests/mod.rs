@@ -3,6 +3,7 @@
 mod append;
 mod bench;
 mod copy;
+mod draw;
 mod follow;
 mod read;
 mod scan;

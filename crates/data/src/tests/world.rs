@@ -1,10 +1,10 @@
 //! Three servers, a network that loses, repeats and reorders, disks that forget what was not synced, servers that stop at any moment. One seed
 //! tells everything that happens.
 
-use super::bench::{CLIENT, META, frame, key, payload};
+use super::bench::{CLIENT, META, frame, key, owner, payload};
 use crate::{Command, Config, DataServer, Event, LogCommand, Payload, Start, Ticket};
 use bearing_proto::Sender;
-use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
+use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest, Source};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
 use bearing_seams::{ChunkLog, CrashFault, MemChunkLog};
 use bearing_types::{ChunkId, Epoch, Mono, Now, ServerId, Wall};
@@ -289,6 +289,38 @@ impl World {
         self.wish(CLIENT, primary, chunk, (call, bytes), Wish::Append { salt, length });
     }
 
+    /// Appends the beginning of some acknowledged frame again, without sending it.
+    fn append_from(&mut self) {
+        let chunk = self.open_chunk();
+        let Some((from, frame, (salt, length))) = self.some_frame().filter(|(.., (_, length))| *length > 0)
+        else {
+            return;
+        };
+        let servers = self.chunks[&chunk].servers.clone();
+        let part = 1 + self.rng.below(length);
+        let source = Source {
+            chunk: from,
+            frame,
+            skip: 0,
+            length: part as u32,
+            capability: self.capability(from, DataRight::Read),
+            servers: self.chunks[&from].servers.clone(),
+        };
+        let (capability, owner) = (self.capability(chunk, DataRight::Append), owner(salt));
+        let primary = servers[0];
+        let call = DataCall::AppendFrom { capability, servers, owner, source: Box::new(source) };
+        self.wish(CLIENT, primary, chunk, (call, Vec::new()), Wish::Append { salt, length: part });
+    }
+
+    fn some_frame(&mut self) -> Option<(ChunkId, u64, (u64, usize))> {
+        let all: Vec<_> = self
+            .chunks
+            .iter()
+            .flat_map(|(id, known)| known.acknowledged.iter().map(move |(at, frame)| (*id, *at, *frame)))
+            .collect();
+        if all.is_empty() { None } else { Some(all[self.rng.below(all.len())]) }
+    }
+
     fn sync(&mut self) {
         let chunk = self.open_chunk();
         let servers = self.chunks[&chunk].servers.clone();
@@ -301,13 +333,7 @@ impl World {
 
     /// Reads a part of some acknowledged frame from some server.
     fn read_some(&mut self) {
-        let all: Vec<_> = self
-            .chunks
-            .iter()
-            .flat_map(|(id, known)| known.acknowledged.iter().map(move |(at, frame)| (*id, *at, *frame)))
-            .collect();
-        if !all.is_empty() {
-            let (chunk, at, (salt, length)) = all[self.rng.below(all.len())];
+        if let Some((chunk, at, (salt, length))) = self.some_frame() {
             let server = self.chunks[&chunk].servers[self.rng.below(self.chunks[&chunk].servers.len())];
             let skip = self.rng.below(length + 1);
             let part = self.rng.below(length - skip + 1);
@@ -336,7 +362,7 @@ impl World {
             (Wish::Sync { covers }, Ok(DataBody::Done)) => known.synced.extend(covers),
             (Wish::Append { .. } | Wish::Sync { .. }, Err(error)) => match error {
                 DataError::ReplicaLost(_) | DataError::Sealed | DataError::Failed => self.seal(chunk),
-                DataError::NoChunk | DataError::Full => {}
+                DataError::NoChunk | DataError::Full | DataError::Source => {}
                 other => panic!("an append or sync was refused with {other:?}"),
             },
             (Wish::Read { salt, length, skip, part }, Ok(DataBody::Bytes { crc })) => {
@@ -458,7 +484,8 @@ impl World {
             50..75 => self.run_log(at),
             75..80 => self.late_read(at),
             80..83 => self.pass_time(20),
-            83..88 => self.append(),
+            83..86 => self.append(),
+            86..88 => self.append_from(),
             88..90 => self.sync(),
             90..94 => self.read_some(),
             94 => self.tend_seals(),

@@ -1,0 +1,193 @@
+//! Appends of bytes that servers hold already, so that a copy of a file does not go through the client.
+//!
+//! The bytes are read as the client would read them, with the client's own right to: here, if they are here, or else from the servers that the client
+//! names, one after the other. Blocks are checked against their checksums where they are read, and what comes from another server against the answer's.
+//! Then they become a frame of the owner that the client gives, which is taken as if the client had sent it. If no server gives them in time, the client is
+//! told so, and sends them itself.
+
+use crate::append::{self, Append};
+use crate::check;
+use crate::context::{Asked, AskedFor, Asker, Cx};
+use crate::read::{self, Part, Reader};
+use crate::server::Chunks;
+use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Source};
+use bearing_proto::frame::{self, FrameOwner, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use bearing_proto::grant::{Capability, DataRight};
+use bearing_types::{ChunkId, Mono, ServerId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Such an append as it came.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub capability: Capability,
+    pub servers: Vec<ServerId>,
+    pub owner: FrameOwner,
+    pub source: Source,
+}
+
+/// One whose bytes are being read.
+#[derive(Debug)]
+struct Draw {
+    asker: Asker,
+    chunk: ChunkId,
+    wanted: Wanted,
+    /// Servers that were not asked for the bytes yet.
+    left: VecDeque<ServerId>,
+    /// The question to another server, and when it is waited for no longer.
+    asked: Option<(u64, Mono)>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Draws {
+    under_way: BTreeMap<u64, Draw>,
+    next: u64,
+    /// Bytes that they will hold.
+    bytes: u64,
+    come: VecDeque<(u64, Result<Vec<u8>, DataError>)>,
+}
+
+impl Draws {
+    /// Bytes came, or one server does not give them.
+    pub fn came(&mut self, number: u64, result: Result<Vec<u8>, DataError>) {
+        self.come.push_back((number, result));
+    }
+
+    pub fn next_come(&mut self) -> Option<(u64, Result<Vec<u8>, DataError>)> {
+        self.come.pop_front()
+    }
+
+    /// When the first question is waited for no longer.
+    pub fn wake(&self) -> Option<Mono> {
+        self.under_way.values().filter_map(|draw| draw.asked.map(|(_, until)| until)).min()
+    }
+
+    fn begin(&mut self, draw: Draw) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.bytes += u64::from(draw.wanted.source.length);
+        self.under_way.insert(number, draw);
+        number
+    }
+
+    fn end(&mut self, number: u64) -> Option<Draw> {
+        let draw = self.under_way.remove(&number)?;
+        self.bytes -= u64::from(draw.wanted.source.length);
+        Some(draw)
+    }
+}
+
+/// Takes such an append, or says why not.
+pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: Wanted) {
+    if let Err(error) = checked(chunks, cx, id, &wanted) {
+        return cx.refuse(asker, error);
+    }
+    let (config, draws) = (&cx.core.config, &cx.core.draws);
+    if draws.under_way.values().any(|draw| draw.asker == asker) {
+        return;
+    }
+    let bytes = cx.core.held_bytes + draws.bytes + u64::from(wanted.source.length);
+    if draws.under_way.len() >= config.draws_max || bytes > config.held_bytes_max {
+        return cx.drop_request();
+    }
+    let (myself, source) = (cx.core.server, &wanted.source);
+    let here = chunks.contains_key(&source.chunk).then_some(myself);
+    let others = source.servers.iter().copied().filter(|server| *server != myself);
+    let left = here.into_iter().chain(others).take(config.draw_sources_max).collect();
+    let number = cx.core.draws.begin(Draw { asker, chunk: id, wanted, left, asked: None });
+    ask_next(chunks, cx, number);
+}
+
+fn checked(chunks: &Chunks, cx: &Cx<'_>, id: ChunkId, wanted: &Wanted) -> Result<(), DataError> {
+    check::capability(cx, &wanted.capability, id, DataRight::Append)?;
+    check::leads(cx, &wanted.servers)?;
+    if cx.core.failed {
+        return Err(DataError::Failed);
+    }
+    // Whoever sends the bytes asks for the right to read them again.
+    let source = &wanted.source;
+    check::capability(cx, &source.capability, source.chunk, DataRight::Read)
+        .map_err(|_| DataError::Source)?;
+    if !(1..=PAYLOAD_BYTES_MAX).contains(&source.length) || wanted.owner.name.len() > NAME_BYTES_MAX {
+        return Err(DataError::Damaged);
+    }
+    let epoch = wanted.capability.body.epoch;
+    chunks.get(&id).map_or(Ok(()), |chunk| chunk.takes_appends(epoch))
+}
+
+/// Reads the bytes from the next server; if none is left the client is told.
+fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
+    let Some(draw) = cx.core.draws.under_way.get_mut(&number) else { return };
+    draw.asked = None;
+    let Some(server) = draw.left.pop_front() else {
+        let asker = draw.asker;
+        cx.core.draws.end(number);
+        return cx.reply(asker, Err(DataError::Source));
+    };
+    let Source { chunk, frame, skip, length, ref capability, .. } = draw.wanted.source;
+    let capability = capability.clone();
+    if server == cx.core.server {
+        let part = Part { frame, skip, length };
+        return read::read(chunks, cx, Reader::Draw(number), chunk, (&capability, part));
+    }
+    let id = cx.ask_id(Asked { chunk, server, what: AskedFor::Draw(number) });
+    let until = cx.mono().after(cx.core.config.draw_wait);
+    if let Some(draw) = cx.core.draws.under_way.get_mut(&number) {
+        draw.asked = Some((id, until));
+    }
+    let call = DataCall::Read { capability, frame, skip, length };
+    cx.send(server, DataRequest { id, chunk, call }, crate::Payload::default());
+}
+
+/// Another server answered.
+pub(crate) fn answered(
+    cx: &mut Cx<'_>,
+    (id, number): (u64, u64),
+    result: Result<DataBody, DataError>,
+    bytes: Vec<u8>,
+) {
+    cx.core.asked.remove(&id);
+    let result = match result {
+        Ok(DataBody::Bytes { crc }) if crc32c::crc32c(&bytes) == crc => Ok(bytes),
+        Ok(_) => Err(DataError::Damaged),
+        Err(error) => Err(error),
+    };
+    cx.core.draws.came(number, result);
+}
+
+/// Servers that are silent for too long are passed over.
+pub(crate) fn tick(chunks: &Chunks, cx: &mut Cx<'_>) {
+    let now = cx.mono();
+    let draws = cx.core.draws.under_way.iter();
+    let late = draws.filter_map(|(number, draw)| {
+        draw.asked.filter(|(_, until)| *until <= now).map(|(id, _)| (*number, id))
+    });
+    for (number, id) in late.collect::<Vec<_>>() {
+        cx.core.asked.remove(&id);
+        ask_next(chunks, cx, number);
+    }
+}
+
+/// Bytes came, or one server does not give them: the next one is asked. Gives the chunk that was appended to.
+pub(crate) fn came(
+    chunks: &mut Chunks,
+    cx: &mut Cx<'_>,
+    number: u64,
+    result: Result<Vec<u8>, DataError>,
+) -> Option<ChunkId> {
+    let length = cx.core.draws.under_way.get(&number)?.wanted.source.length;
+    let Some(payload) = result.ok().filter(|bytes| bytes.len() == length as usize) else {
+        ask_next(chunks, cx, number);
+        return None;
+    };
+    let Draw { asker, chunk, wanted, .. } = cx.core.draws.end(number)?;
+    let mut bytes = Vec::with_capacity(frame::frame_bytes(&wanted.owner, length) as usize);
+    frame::encode(&wanted.owner, &payload, &mut bytes);
+    cx.core.counters.drawn += 1;
+    cx.core.counters.drawn_bytes += u64::from(length);
+    cx.step("bytes of another frame are here, not appended");
+    let crc = crc32c::crc32c(&bytes);
+    let given = Append { capability: &wanted.capability, servers: &wanted.servers, crc, bytes };
+    append::append(chunks, cx, asker, chunk, given);
+    Some(chunk)
+}
