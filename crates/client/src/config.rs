@@ -76,6 +76,8 @@ pub struct ClientConfig {
     pub appends_max: usize,
     /// Data reads under way at the same time, for one operation.
     pub reads_max: usize,
+    /// Bytes that one copy from file to file does; the program asks for the rest.
+    pub copy_bytes_max: u64,
     /// A data server has to answer within this time.
     pub data_timeout: Duration,
     /// A frame is tried so often when data servers say they are full.
@@ -128,6 +130,7 @@ impl ClientConfig {
             chunk_bytes_max: 64 << 20,
             appends_max: 8,
             reads_max: 8,
+            copy_bytes_max: 64 << 20,
             data_timeout: Duration::from_secs(5),
             append_tries_max: 8,
             avoid_time: Duration::from_secs(10),

@@ -57,6 +57,8 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Bytes given by reads.
     pub bytes_read: u64,
+    /// Bytes copied from file to file.
+    pub bytes_copied: u64,
     /// Frames appended to chunks.
     pub frames: u64,
     /// Chunks opened.

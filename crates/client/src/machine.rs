@@ -202,6 +202,10 @@ impl Hub {
             Operation::MakeHole { file, start, end, size_min } => {
                 self.make_hole(file, start..end, size_min).await
             }
+            Operation::Copy { source, source_offset, target, target_offset, length } => {
+                let (source, target) = ((source, source_offset), (target, target_offset));
+                self.copy(source, target, length).await
+            }
             Operation::Seek { file, offset, target } => self.seek(file, offset, target).await,
             Operation::Flush { file } => self.flush_open(file, Stability::Visible).await,
             Operation::Sync { file } => self.flush_open(file, Stability::Stable).await,

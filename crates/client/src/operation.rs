@@ -198,6 +198,20 @@ pub enum Operation {
         /// The file is at least so long afterwards.
         size_min: u64,
     },
+    /// Copies bytes of a file to another place, where others see them at once: data servers take them from where they are. Holes stay holes. Flushes the buffered
+    /// writes of both files first. Answered with how much was copied, which may be less than asked for: go on behind it. None is left at the end of the source.
+    Copy {
+        /// The file that has them, open for reading.
+        source: OpenFile,
+        /// The first byte there.
+        source_offset: u64,
+        /// The file that gets them, open for writing; it may be the same one.
+        target: OpenFile,
+        /// Where the first byte goes. The ranges must not overlap.
+        target_offset: u64,
+        /// How many.
+        length: u64,
+    },
     /// Where the next stored bytes, or the next hole, begin; the end of a file counts as a hole. Flushes the file's buffered writes first.
     Seek {
         /// The file.
@@ -372,7 +386,7 @@ pub enum Answer {
     Listed(Vec<Listed>),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// So many bytes were written.
+    /// So many bytes were written, or copied.
     Written(u32),
     /// Where it is; `None`: not before the end of the file.
     Place(Option<u64>),

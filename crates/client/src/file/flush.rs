@@ -2,6 +2,8 @@
 //!
 //! Bytes appended to the file are committed without their offsets, which the file's home adds. What was one write(2) of no more than a
 //! frame's payload goes with one commit, so it is atomic.
+//!
+//! What is copied from a file is written out the same way, but data servers take the bytes from where they are (see [`super::copy`]).
 
 use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
 use super::data_request::DataFailure;
@@ -28,20 +30,29 @@ const APPEND_PAUSE: Duration = Duration::from_millis(20);
 const APPEND_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What is being written out of one file.
-struct Job {
-    handle: Handle,
-    token: Option<WriteToken>,
-    mode: CommitMode,
-    pieces: Vec<Range<u64>>,
-    size_min: u64,
-    modified: Wall,
+pub(super) struct Job {
+    pub handle: Handle,
+    pub token: Option<WriteToken>,
+    pub mode: CommitMode,
+    pub pieces: Vec<Piece>,
+    pub size_min: u64,
+    pub modified: Wall,
     /// There was more than goes with one commit.
-    is_part: bool,
+    pub is_part: bool,
+}
+
+/// What goes into one frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Its place in the file.
+    pub range: Range<u64>,
+    /// Where its bytes are stored; `None`: they are in the file's `flushing`.
+    pub stored: Option<Extent>,
 }
 
 /// Where a piece of a file lies now.
 #[derive(Clone, Copy, Debug)]
-struct Placed {
+pub(super) struct Placed {
     chunk: ChunkRef,
     frame: u64,
     frame_end: u64,
@@ -67,7 +78,7 @@ impl State {
             handle: file.handle,
             token: file.token,
             mode,
-            pieces: file.flushing.pieces(),
+            pieces: file.flushing.pieces().into_iter().map(|range| Piece { range, stored: None }).collect(),
             size_min: file.flushing.end().unwrap_or(0),
             modified: file.modified,
             is_part: mode == CommitMode::Append && !file.dirty.is_empty(),
@@ -90,26 +101,41 @@ impl State {
         self.files.made_room();
     }
 
-    fn encode_frame(&self, node: NodeId, piece: &Range<u64>) -> Vec<u8> {
-        let Some(file) = self.files.files.get(&node) else { return Vec::new() };
-        let mut payload = Vec::with_capacity((piece.end - piece.start) as usize);
-        for (_, bytes) in file.flushing.parts(piece.clone()) {
-            payload.extend_from_slice(bytes);
+    /// A frame of given bytes, or of what is being written out.
+    fn encode_frame(&self, node: NodeId, piece: &Piece, stored: Option<&[u8]>) -> Vec<u8> {
+        let Some(owner) = self.frame_owner(node, piece) else { return Vec::new() };
+        let mut flushing = Vec::new();
+        if stored.is_none()
+            && let Some(file) = self.files.files.get(&node)
+        {
+            flushing.reserve((piece.range.end - piece.range.start) as usize);
+            for (_, bytes) in file.flushing.parts(piece.range.clone()) {
+                flushing.extend_from_slice(bytes);
+            }
         }
+        let payload = stored.unwrap_or(&flushing);
+        let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);
+        frame::encode(&owner, payload, &mut frame);
+        frame
+    }
+
+    pub(super) fn frame_owner(&self, node: NodeId, piece: &Piece) -> Option<FrameOwner> {
+        let file = self.files.files.get(&node)?;
         let (parent, name) = match self.cache.last_name(node) {
             Some((parent, name)) => (*parent, name.as_bytes().to_vec()),
             None => (NodeId(0), Vec::new()),
         };
         let attributes = &file.attributes;
+        let start = piece.range.start;
         let file_offset = match file.buffered {
-            Buffered::Placed => piece.start,
             // A guess: the home says it when the extent is committed.
-            Buffered::Appended => {
-                let before = piece.start - file.flushing.start().unwrap_or(piece.start);
+            Buffered::Appended if piece.stored.is_none() => {
+                let before = start - file.flushing.start().unwrap_or(start);
                 attributes.size.saturating_add(before)
             }
+            Buffered::Placed | Buffered::Appended => start,
         };
-        let owner = FrameOwner {
+        Some(FrameOwner {
             node,
             home: file.handle.home,
             parent,
@@ -119,10 +145,7 @@ impl State {
             mode: attributes.mode,
             uid: attributes.uid,
             gid: attributes.gid,
-        };
-        let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);
-        frame::encode(&owner, &payload, &mut frame);
-        frame
+        })
     }
 }
 
@@ -148,11 +171,8 @@ impl Hub {
     }
 
     async fn write_out(&self, node: NodeId, stability: Stability) -> Result<(), Code> {
-        let turn = self.with(|state| state.files.files.get_mut(&node).map(|file| file.gate.enter()));
-        match turn {
-            None => return Ok(()),
-            Some(Some(turn)) => turn.await,
-            Some(None) => {}
+        if !self.enter_gate(node).await {
+            return Ok(());
         }
         let mut written = Ok(());
         while let Some(job) = self.with(|state| state.begin_flush(node)) {
@@ -163,15 +183,30 @@ impl Hub {
                 break;
             }
         }
+        self.leave_gate(node);
+        written
+    }
+
+    /// Waits until nobody else writes a file out. Whether there is a file.
+    pub(super) async fn enter_gate(&self, node: NodeId) -> bool {
+        let turn = self.with(|state| state.files.files.get_mut(&node).map(|file| file.gate.enter()));
+        match turn {
+            None => return false,
+            Some(Some(turn)) => turn.await,
+            Some(None) => {}
+        }
+        true
+    }
+
+    pub(super) fn leave_gate(&self, node: NodeId) {
         self.with(|state| {
             if let Some(file) = state.files.files.get_mut(&node) {
                 file.gate.leave();
             }
         });
-        written
     }
 
-    async fn store(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
+    pub(super) async fn store(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
         let stability = match self.with(|state| state.config.syncs_without_data()) {
             true => Stability::Visible,
             false => wanted,
@@ -215,13 +250,13 @@ impl Hub {
     async fn append_missing(&self, node: NodeId, job: &Job, places: &mut Places) -> Result<(), Code> {
         let mut work: Vec<Work<_>> = Vec::new();
         for piece in &job.pieces {
-            if places.contains_key(&piece.start) {
+            if places.contains_key(&piece.range.start) {
                 continue;
             }
             let (hub, home, piece) = (self.clone(), job.handle, piece.clone());
             work.push(Box::pin(async move {
-                let placed = hub.append(node, home, piece.clone()).await;
-                (piece, placed)
+                let placed = hub.append(node, home, &piece).await;
+                (piece.range, placed)
             }));
         }
         let appends_max = self.with(|state| state.config.appends_max);
@@ -236,20 +271,34 @@ impl Hub {
     }
 
     /// Appends one piece, to another chunk if one fails, until it is stored or the time or the servers' space is used up.
-    async fn append(&self, node: NodeId, handle: Handle, piece: Range<u64>) -> Result<Placed, Code> {
+    async fn append(&self, node: NodeId, handle: Handle, piece: &Piece) -> Result<Placed, Code> {
         let (deadline, tries_max) = self.with(|state| {
             (state.now.mono.after(state.config.request_deadline), state.config.append_tries_max)
         });
         let (mut full, mut disconnects, mut pauses) = (0, 0, 0);
+        // What no server could take from where it is goes through here.
+        let mut bytes: Option<Vec<u8>> = None;
         loop {
-            let frame = self.with(|state| state.encode_frame(node, &piece));
-            let frame_bytes = frame.len() as u64;
-            let chunk = self.writable_chunk(handle.home, frame_bytes).await?;
-            let failure = match self.append_frame(&chunk, frame).await {
+            let stored = piece.stored.filter(|_| bytes.is_none());
+            let (chunk, placed) = match stored {
+                Some(stored) => self.append_stored(node, handle, piece, stored).await?,
+                None => {
+                    let frame = self.with(|state| state.encode_frame(node, piece, bytes.as_deref()));
+                    let chunk = self.writable_chunk(handle.home, frame.len() as u64).await?;
+                    let placed = self.append_frame(&chunk, frame).await;
+                    (chunk, placed)
+                }
+            };
+            let failure = match placed {
                 Ok(placed) => return Ok(placed),
                 Err(DataFailure::Over(code)) => return Err(code),
                 Err(failure) => failure,
             };
+            if let (Some(stored), DataFailure::Refused(DataError::Source)) = (stored, failure) {
+                let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
+                bytes = Some(self.read_extent(stored, deadline).await?);
+                continue;
+            }
             if failure == DataFailure::Refused(DataError::Full) {
                 full += 1;
                 if full >= tries_max {
@@ -287,13 +336,23 @@ impl Hub {
     }
 
     async fn append_frame(&self, chunk: &ChunkView, frame: Vec<u8>) -> Result<Placed, DataFailure> {
-        let frame_bytes = frame.len() as u64;
         let call = DataCall::Append {
             capability: chunk.capability.clone(),
             servers: chunk.servers.clone(),
             crc: crc32c::crc32c(&frame),
         };
-        let (body, _) = self.data_call(chunk.servers[0], chunk.chunk.chunk, call, frame).await?;
+        let frame_bytes = frame.len() as u64;
+        self.ask_append(chunk, call, frame, frame_bytes).await
+    }
+
+    pub(super) async fn ask_append(
+        &self,
+        chunk: &ChunkView,
+        call: DataCall,
+        attachment: Vec<u8>,
+        frame_bytes: u64,
+    ) -> Result<Placed, DataFailure> {
+        let (body, _) = self.data_call(chunk.servers[0], chunk.chunk.chunk, call, attachment).await?;
         let DataBody::Appended { frame } = body else {
             return Err(DataFailure::Refused(DataError::Damaged));
         };
@@ -462,7 +521,7 @@ impl super::Files {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
             file.attributes.size = match mode {
-                CommitMode::Put => file.size(),
+                CommitMode::Put => file.size().max(size_min),
                 CommitMode::Append => file.attributes.size.saturating_add(size_min),
             };
             file.validated = Mono::ZERO;

@@ -29,6 +29,17 @@ impl Hub {
         let node = self.with(|state| state.files.opened(file, |open| open.write))?;
         // What was written before must not fill the hole when it is flushed later.
         self.flush_if_dirty(node).await?;
+        self.ask_hole(file, node, range, size_min).await.map(|()| Answer::Done)
+    }
+
+    /// Has a hole made, whatever is buffered.
+    pub(super) async fn ask_hole(
+        &self,
+        file: OpenFile,
+        node: NodeId,
+        range: Range<u64>,
+        size_min: u64,
+    ) -> Result<(), Code> {
         self.leave_to_home(node).await;
         let (handle, token) = self.with(|state| (state.files.handle(node), state.files.token(file)));
         let handle = handle.ok_or(Code::InvalidArgument)?;
@@ -41,7 +52,7 @@ impl Hub {
             match answered.body {
                 Body::Node(view) => {
                     state.take_node(&view, &answered.stamp);
-                    Ok(Answer::Done)
+                    Ok(())
                 }
                 _ => {
                     state.counters.unexpected += 1;

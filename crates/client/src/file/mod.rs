@@ -8,6 +8,7 @@
 //! appended bytes will lie only the file's home knows, when it commits them: until then nobody reads them here, they are only counted.
 
 pub(crate) mod chunk;
+mod copy;
 pub(crate) mod data_request;
 mod dirty;
 pub(crate) mod extents;

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Pages of extents asked for within one read before it is given up: the file changes faster than it can be read.
 const PAGES_MAX: u32 = 1 << 13;
 /// How often a read begins anew because chunks that it was to read from were removed.
-const REREADS_MAX: u32 = 16;
+pub(super) const REREADS_MAX: u32 = 16;
 /// The first pause before silent replicas are asked again.
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
 /// The longest.
@@ -120,7 +120,7 @@ impl Hub {
     }
 
     /// The extents in a range of a file, all of one version. Taken as their pages come: what is cached of a file is bounded.
-    async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Extent>, Code> {
+    pub(super) async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Extent>, Code> {
         let mut gathered = Gathered { version: None, next: range.start, extents: Vec::new() };
         for _ in 0..PAGES_MAX {
             if self.with(|state| state.gather_extents(node, &range, &mut gathered)) {
@@ -184,7 +184,7 @@ impl Hub {
 
     /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked again until the deadline.
     /// Servers that refuse may hold the bytes without knowing that all others have, or had, them: sealing the chunk tells them.
-    async fn read_extent(&self, extent: Extent, deadline: Mono) -> Result<Vec<u8>, Code> {
+    pub(super) async fn read_extent(&self, extent: Extent, deadline: Mono) -> Result<Vec<u8>, Code> {
         let (mut round, mut all_told) = (0u32, false);
         loop {
             let view = self.chunk_view(extent.chunk, round > 0).await?;
@@ -262,7 +262,7 @@ impl State {
         (range, own)
     }
 
-    fn size_of(&self, node: NodeId) -> u64 {
+    pub(super) fn size_of(&self, node: NodeId) -> u64 {
         self.files.files.get(&node).map_or(0, File::placed_size)
     }
 
@@ -287,7 +287,7 @@ impl State {
     }
 
     /// The servers of a chunk, from one that differs from client to client, those that failed lately last.
-    fn replicas_in_order(&self, view: &ChunkView) -> Vec<ServerId> {
+    pub(super) fn replicas_in_order(&self, view: &ChunkView) -> Vec<ServerId> {
         let count = view.servers.len().max(1);
         let first = (view.chunk.chunk.0.wrapping_add(self.config.session.0) % count as u64) as usize;
         let mut servers = view.servers.clone();

@@ -7,7 +7,7 @@ use crate::task::{Awaited, promise};
 use bearing_types::{Code, NodeId};
 
 /// The largest length of a file.
-const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 impl Hub {
     pub(crate) async fn write(

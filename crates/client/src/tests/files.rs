@@ -9,7 +9,7 @@ use bearing_types::*;
 use proptest::prelude::*;
 use std::time::Duration;
 
-fn create_open(world: &mut World, servers: &mut Servers, text: &str) -> (OpenFile, Handle) {
+pub fn create_open(world: &mut World, servers: &mut Servers, text: &str) -> (OpenFile, Handle) {
     let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
     let operation =
         Operation::Create { directory: root(), name: name(text), who: Credentials::ROOT, new, open: true };
@@ -19,36 +19,36 @@ fn create_open(world: &mut World, servers: &mut Servers, text: &str) -> (OpenFil
     }
 }
 
-fn open(node: Handle, write: bool) -> Operation {
+pub fn open(node: Handle, write: bool) -> Operation {
     Operation::Open { node, who: Credentials::ROOT, read: true, write, truncate: false }
 }
 
-fn opened(result: Result<Answer, Code>) -> OpenFile {
+pub fn opened(result: Result<Answer, Code>) -> OpenFile {
     match result {
         Ok(Answer::Opened(file, _)) => file,
         other => panic!("an open file was expected, not {other:?}"),
     }
 }
 
-fn write(file: OpenFile, offset: u64, bytes: &[u8]) -> Operation {
+pub fn write(file: OpenFile, offset: u64, bytes: &[u8]) -> Operation {
     Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec() }
 }
 
-fn read(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, length: u32) -> Vec<u8> {
+pub fn read(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, length: u32) -> Vec<u8> {
     match servers.perform(world, Operation::Read { file, offset, length }) {
         Ok(Answer::Bytes(bytes)) => bytes,
         other => panic!("bytes were expected, not {other:?}"),
     }
 }
 
-fn done(world: &mut World, servers: &mut Servers, operation: Operation) {
+pub fn done(world: &mut World, servers: &mut Servers, operation: Operation) {
     match servers.perform(world, operation) {
         Ok(_) => {}
         Err(code) => panic!("{code}"),
     }
 }
 
-fn stage() -> (World, Servers) {
+pub fn stage() -> (World, Servers) {
     (World::open(), Servers::new(1))
 }
 
@@ -441,6 +441,7 @@ enum Step {
     /// From here, so many bytes; the file grows by it or not.
     Hole(u64, u64, bool),
     /// Where stored bytes begin, and where a hole does.
+    Copy(u64, u64, u64),
     Seek(u64),
     Flush,
     /// Flush (or sync) without waiting for it.
@@ -460,6 +461,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0u64..2500, 0u32..1000).prop_map(|(at, length)| Step::Read(at, length)),
         1 => (0u64..2500).prop_map(Step::Cut),
         1 => (0u64..2500, 0u64..1500, any::<bool>()).prop_map(|(at, length, grow)| Step::Hole(at, length, grow)),
+        2 => (0u64..2500, 0u64..2500, 0u64..1500).prop_map(|(from, to, length)| Step::Copy(from, to, length)),
         1 => (0u64..2500).prop_map(Step::Seek),
         1 => Just(Step::Flush),
         2 => any::<bool>().prop_map(Step::FlushBehind),
@@ -533,6 +535,24 @@ proptest! {
                     oracle[from..to].fill(0);
                     stored[from..to].fill(false);
                     done(&mut world, &mut servers, Operation::MakeHole { file, start, end, size_min });
+                }
+                Step::Copy(from, to, length) => {
+                    let (size, from_at, to_at) = (oracle.len(), from as usize, to as usize);
+                    let count = (length as usize).min(size.saturating_sub(from_at));
+                    let operation =
+                        Operation::Copy { source: file, source_offset: from, target: file, target_offset: to, length };
+                    let copied = servers.perform(&mut world, operation);
+                    if from_at < to_at + count && to_at < from_at + count {
+                        prop_assert_eq!(copied, Err(Code::InvalidArgument));
+                        continue;
+                    }
+                    prop_assert_eq!(copied, Ok(Answer::Written(count as u32)));
+                    if count > 0 {
+                        oracle.resize(size.max(to_at + count), 0);
+                        oracle.copy_within(from_at..from_at + count, to_at);
+                        stored.resize(oracle.len(), false);
+                        stored.copy_within(from_at..from_at + count, to_at);
+                    }
                 }
                 Step::Seek(offset) => {
                     let from = offset as usize;

@@ -2,6 +2,7 @@
 
 mod appends;
 mod chunks;
+mod copies;
 mod delegation;
 mod files;
 mod leases;

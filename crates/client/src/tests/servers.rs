@@ -10,8 +10,8 @@ use bearing_proto::client::{
     Answer as WireAnswer, Body, Call, ChunkRef, ChunkView, CommitMode, EntryView, Extent, Handle, LeaseMs,
     NodeView, Reply, Request,
 };
-use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
-use bearing_proto::frame::FrameHeader;
+use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest, Source};
+use bearing_proto::frame::{self, FrameHeader, FrameOwner};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, WriteToken};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -52,6 +52,8 @@ pub struct Servers {
     pub damaged: BTreeSet<ServerId>,
     /// Data servers that do not know what all others have, as long as the chunk is not sealed.
     pub unknowing: BTreeSet<ServerId>,
+    /// No data server takes bytes from where they are.
+    pub sends_only: bool,
     /// Seal at so many bytes less than there are.
     pub cut_at_seal: u64,
     pub commits_fail: Option<Code>,
@@ -74,6 +76,7 @@ impl Servers {
             full: BTreeSet::new(),
             damaged: BTreeSet::new(),
             unknowing: BTreeSet::new(),
+            sends_only: false,
             cut_at_seal: 0,
             commits_fail: None,
             random: Random::new(seed),
@@ -359,6 +362,9 @@ impl Servers {
         let mut attachment = Vec::new();
         let result = match &request.call {
             DataCall::Append { servers, crc, .. } => self.append(server, request.chunk, servers, *crc, bytes),
+            DataCall::AppendFrom { servers, owner, source, .. } => {
+                self.append_from(server, request.chunk, servers, owner, source)
+            }
             DataCall::Sync { servers, .. } => {
                 self.log("sync");
                 match servers.iter().find(|server| self.dead.contains(server)) {
@@ -381,6 +387,24 @@ impl Servers {
         Some((DataReply { id: request.id, result }, attachment))
     }
 
+    fn append_from(
+        &mut self,
+        server: ServerId,
+        chunk: ChunkId,
+        servers: &[ServerId],
+        owner: &FrameOwner,
+        source: &Source,
+    ) -> Result<DataBody, DataError> {
+        self.log("append from");
+        let alive = source.servers.iter().filter(|server| !self.dead.contains(server) && !self.sends_only);
+        let mut reads =
+            alive.map(|server| self.read(*server, source.chunk, source.frame, source.skip, source.length));
+        let bytes = reads.find_map(Result::ok).ok_or(DataError::Source)?;
+        let mut taken = Vec::new();
+        frame::encode(owner, &bytes, &mut taken);
+        self.keep(server, chunk, servers, &taken)
+    }
+
     fn append(
         &mut self,
         server: ServerId,
@@ -390,7 +414,18 @@ impl Servers {
         bytes: &[u8],
     ) -> Result<DataBody, DataError> {
         self.log("append");
-        assert_eq!((crc32c::crc32c(bytes), servers[0]), (crc, server));
+        assert_eq!(crc32c::crc32c(bytes), crc);
+        self.keep(server, chunk, servers, bytes)
+    }
+
+    fn keep(
+        &mut self,
+        server: ServerId,
+        chunk: ChunkId,
+        servers: &[ServerId],
+        bytes: &[u8],
+    ) -> Result<DataBody, DataError> {
+        assert_eq!(servers[0], server);
         let record = self.chunks.get_mut(&chunk).ok_or(DataError::NoChunk)?;
         if record.sealed.is_some() {
             return Err(DataError::Sealed);
