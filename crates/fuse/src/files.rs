@@ -193,6 +193,23 @@ impl Bridge {
         self.caller.done(Operation::MakeHole { file: file.file, start, end, size_min })
     }
 
+    /// What copy_file_range(2) needs, from and to places in open files: how many bytes were copied, which may be fewer than asked for. They need no flush; with
+    /// O_SYNC or O_DSYNC they are stable.
+    pub fn copy(&self, source: (u64, u64), target: (u64, u64), length: u64) -> Outcome<u32> {
+        let (from, to) = (self.files.get(source.0)?, self.files.get(target.0)?);
+        let count = self.caller.written(Operation::Copy {
+            source: from.file,
+            source_offset: source.1,
+            target: to.file,
+            target_offset: target.1,
+            length,
+        })?;
+        if has(to.flags, libc::O_DSYNC) {
+            self.sync(target.0)?;
+        }
+        Ok(count)
+    }
+
     /// What lseek(2) with SEEK_DATA and SEEK_HOLE needs; `None`: there is no such place.
     pub fn seek(&self, handle: u64, offset: u64, whence: i32) -> Outcome<Option<u64>> {
         let file = self.files.get(handle)?;
@@ -346,6 +363,27 @@ mod tests {
         let open = bridge.open(INodeNo(5), OpenFlags(flags), ROOT).unwrap();
         bridge.write(open.file, wish(0, WriteFlags::empty(), flags), b"x").unwrap();
         assert!(matches!(caller.asked()[..], [_, Operation::Write { .. }, Operation::Sync { .. }]));
+    }
+
+    #[test]
+    fn a_copy_needs_no_flush_and_is_synced_for_a_target_that_is_written_synchronously() {
+        let count = || Ok(Answer::Written(3));
+        let (caller, bridge) =
+            bridge(vec![opened(8), opened(9), opened(10), count(), count(), Ok(Answer::Done)]);
+        let open = |flags| bridge.open(INodeNo(5), OpenFlags(flags), ROOT).unwrap().file;
+        let (source, plain, synced) =
+            (open(libc::O_RDONLY), open(libc::O_WRONLY), open(libc::O_WRONLY | libc::O_DSYNC));
+        assert_eq!(bridge.copy((source, 10), (plain, 20), 1 << 40), Ok(3));
+        bridge.flush(plain).unwrap();
+        assert_eq!(bridge.copy((source, 10), (synced, 20), 3), Ok(3));
+        let [.., copy, _, Operation::Sync { file: OpenFile(10) }] = &caller.asked()[..] else {
+            panic!("not synced")
+        };
+        let (source, target) = (OpenFile(8), OpenFile(9));
+        let expected =
+            Operation::Copy { source, source_offset: 10, target, target_offset: 20, length: 1 << 40 };
+        assert_eq!(*copy, expected);
+        assert_eq!(bridge.copy((99, 0), (plain, 0), 1), Err(Code::Stale));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The kernel's requests, one method each: unpack, run, pack the reply. Nothing else happens here.
 //!
-//! Not answered, so that the kernel does it itself or says "not supported" from then on: copy_file_range, poll, ioctl.
+//! Not answered, so that the kernel does it itself or says "not supported" from then on: poll, ioctl.
 //! Interrupts are not seen, the library drops them; for what may wait for long, locks, see [`crate::locks`].
 
 use crate::attributes::{Kept, file_attr, time_change, unknown_directory};
@@ -404,21 +404,24 @@ impl Filesystem for Requests {
         }
     }
 
-    // ENOSYS makes the kernel copy by reading and writing from then on: a chunk does not count how often its bytes are referred to.
     fn copy_file_range(
         &self,
         _request: &Request,
         _source: INodeNo,
-        _source_file: FileHandle,
-        _source_offset: u64,
+        source_file: FileHandle,
+        source_offset: u64,
         _target: INodeNo,
-        _target_file: FileHandle,
-        _target_offset: u64,
-        _length: u64,
+        target_file: FileHandle,
+        target_offset: u64,
+        length: u64,
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        reply.error(Errno::ENOSYS);
+        let (source, target) = ((source_file.0, source_offset), (target_file.0, target_offset));
+        match self.bridge.copy(source, target, length) {
+            Ok(count) => reply.written(count),
+            Err(code) => reply.error(errno(code)),
+        }
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
