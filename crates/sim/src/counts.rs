@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 120] = [
+const EXPECTED: [&str; 123] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -86,6 +86,7 @@ const EXPECTED: [&str; 120] = [
     "step: data append given to the log, not spread",
     "step: data append is here",
     "step: data append is everywhere, not answered",
+    "step: data bytes of another frame are here, not appended",
     "step: data copy is here, not answered",
     "step: data sync begins",
     "step: data synced here",
@@ -119,6 +120,8 @@ const EXPECTED: [&str; 120] = [
     "data: disk full",
     "Part: NoSpace",
     "appends",
+    "copies",
+    "copies that nobody disturbed",
     "client: requests sent again",
     "client: referred",
     "client: told to retry",

@@ -474,6 +474,17 @@ impl FileRun {
                 meaning: Meaning::Change(Mutation::MakeHole { node: self.node.node, start, end, size_min }),
                 operation: Operation::MakeHole { file, start, end, size_min },
             },
+            FileSteps::Copy { from, to, length } => Ask {
+                locks: alone(self.node),
+                meaning: Meaning::Part,
+                operation: Operation::Copy {
+                    source: file,
+                    source_offset: from,
+                    target: file,
+                    target_offset: to,
+                    length,
+                },
+            },
             FileSteps::Unlink { directory, name } => unlink(directory, name, self.who.clone()),
         }
     }

@@ -10,7 +10,7 @@ use crate::world::World;
 use bearing_proto::client::{Answer, Body, Call, CommitMode, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::delegation::{Change, Step};
-use bearing_proto::frame::FrameHeader;
+use bearing_proto::frame::{FrameHeader, frame_bytes};
 use bearing_types::{ChunkId, Code, Lock, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
     Append, ClientId, Entry, Event, History, LockHold, Mutation, MutationOutcome, Piece, Query, RequestId,
@@ -75,6 +75,8 @@ pub struct Recorder {
     /// Commits that a sync said are stable: when, and whose.
     stable_commits: Vec<(Mono, RequestId)>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
+    /// Copies under way: the holes that they make are asked for by no operation.
+    copies: BTreeSet<(HostId, NodeId)>,
     /// Frames that were acknowledged where there was another one before, in their order. A client may still hold any of them.
     reborn: BTreeMap<(ChunkId, u64), Vec<Rc<Vec<u8>>>>,
 }
@@ -124,6 +126,7 @@ impl Recorder {
             hold.until.get_or_insert(now);
         }
         self.under_way.retain(|_, of| *of != host);
+        self.copies.retain(|(of, _)| *of != host);
     }
 
     /// An operation ended so, whatever it was.
@@ -165,6 +168,57 @@ impl Recorder {
     /// A flush of it was answered.
     pub fn appended(&mut self, world: &World, number: usize) {
         self.history.appends[number].acknowledged = Some(world.true_mono());
+    }
+
+    /// A part of a file is about to be copied within it.
+    pub fn copy_begun(&mut self, host: HostId, node: NodeId) {
+        self.copies.insert((host, node));
+    }
+
+    /// That is over.
+    pub fn copy_over(&mut self, host: HostId, node: NodeId) {
+        self.copies.remove(&(host, node));
+    }
+
+    /// What a client has put into a range of a file since a copy began: bytes, and zeros where it made holes or found some.
+    pub fn copied(&self, host: HostId, node: NodeId, since: Mono, range: Range<u64>) -> Vec<u8> {
+        let changes = self.history.entries.iter().rev().filter_map(|entry| match &entry.event {
+            Event::Mutation { mutation, outcome, .. } => Some((entry, mutation, outcome)),
+            Event::Read { .. } => None,
+        });
+        let recent: Vec<_> = changes.take_while(|(entry, ..)| entry.invoked >= since).collect();
+        let mut content = vec![0; range.end as usize];
+        for (entry, mutation, outcome) in recent.into_iter().rev() {
+            if entry.client != client_id(host) || !matches!(outcome, MutationOutcome::Told(Ok(_))) {
+                continue;
+            }
+            match mutation {
+                Mutation::Commit { node: of, pieces, mode: CommitMode::Put, .. } if *of == node => {
+                    pieces.iter().for_each(|piece| piece.lay_over(&mut content));
+                }
+                Mutation::MakeHole { node: of, start, end, .. } if *of == node => {
+                    let length = content.len();
+                    content[(*start as usize).min(length)..(*end as usize).min(length)].fill(0);
+                }
+                _ => {}
+            }
+        }
+        content[range.start as usize..range.end as usize].to_vec()
+    }
+
+    /// Whether nobody else can have changed a file since, beside who opened it for writing under this number.
+    pub fn is_only_writer(&self, number: usize, since: Mono) -> bool {
+        let WriteOpen { client, node, .. } = self.history.writers[number];
+        let writes = |(at, writer): (usize, &WriteOpen)| {
+            at != number && writer.node == node && writer.until.is_none_or(|until| until >= since)
+        };
+        let cuts = |entry: &Entry| {
+            let late = entry.returned.is_none_or(|returned| returned >= since);
+            let ours = entry.client == client && entry.invoked >= since;
+            let cut = |mutation| cuts(mutation) == Some(node);
+            late && !ours && matches!(&entry.event, Event::Mutation { mutation, .. } if cut(mutation))
+        };
+        !self.history.writers.iter().enumerate().any(writes) && !self.history.entries.iter().any(cuts)
     }
 
     /// A lock is asked for. Gives its number.
@@ -312,7 +366,12 @@ impl Recorder {
             self.beside.insert(id);
             return;
         };
-        self.assign(host, id, asked);
+        match &asked {
+            Mutation::MakeHole { node, .. } if self.copies.contains(&(host, *node)) => {
+                self.sent_commit(world, host, id, asked, &[]);
+            }
+            _ => drop(self.assign(host, id, asked)),
+        }
     }
 
     /// Finds the operation that wants a change. Gives its entry.
@@ -511,6 +570,17 @@ impl Recorder {
                 }
                 Err(error) => return self.complain(format!("a client appends no frame: {error:?}")),
             },
+            DataCall::AppendFrom { owner, source, .. } => {
+                let place = (source.chunk, source.frame);
+                let kept = self.frames.get(&place).map(|frame| &frame.payload);
+                let from = source.skip as usize..(source.skip + source.length) as usize;
+                let Some(bytes) = kept.and_then(|payload| payload.get(from)) else {
+                    let what = format!("a client copies a part of {place:?}, which was never acknowledged");
+                    return self.complain(what);
+                };
+                let payload = Rc::new(bytes.to_vec());
+                DataAsked::Append(request.chunk, payload, frame_bytes(owner, source.length))
+            }
             DataCall::Sync { .. } => {
                 let range = (request.chunk, 0)..=(request.chunk, u64::MAX);
                 let frames = self.frames.range(range).map(|((_, frame), _)| *frame).collect();

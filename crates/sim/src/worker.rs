@@ -8,7 +8,7 @@ use crate::world::World;
 use bearing_client::{Answer, Found};
 use bearing_proto::client::RenameMode;
 use bearing_types::{Code, FileType, LockOwner, Mono, NodeId, Outcome};
-use bearing_workload::{Action, FileSteps, Query, Seen, View};
+use bearing_workload::{Action, FileSteps, OwnWrites, Piece, Query, Seen, View};
 
 /// How often an action is drawn anew because another worker of the client is at the same file.
 const DRAWS_MAX: u32 = 8;
@@ -83,6 +83,9 @@ pub fn begun(client: &mut ClientHost, world: &World, recorder: &mut Recorder, wo
             if let Some(FileSteps::Lock { lock, .. }) = run.steps.front() {
                 let number = recorder.locking(host, session, run.node.node, *lock);
                 run.locked = Some((*lock, number));
+            }
+            if let Some(FileSteps::Copy { .. }) = run.steps.front() {
+                recorder.copy_begun(host, run.node.node);
             }
             if let Some(FileSteps::Append { record: Some(record), .. }) = run.steps.front() {
                 let number = recorder.append_begun(world, host, run.node.node, *record);
@@ -373,6 +376,45 @@ fn opened(
     }
 }
 
+/// Bytes of a file were copied within it. What was copied was read, as it were, and after that it is where it was to go.
+fn copied(
+    client: &ClientHost,
+    world: &mut World,
+    recorder: &mut Recorder,
+    run: &mut FileRun,
+    invoked: Mono,
+    (from, to, length, count): (u64, u64, u64, u32),
+) {
+    let (node, now) = (run.node.node, world.true_mono());
+    let alone = run.writer.is_some_and(|writer| recorder.is_only_writer(writer, invoked));
+    if !alone && !run.own.unflushed.is_empty() {
+        // What was buffered was written out first: among what others did it cannot be told from what was copied.
+        run.doubtful = true;
+    }
+    if run.doubtful {
+        world.counts.add("copies not known");
+        return;
+    }
+    world.counts.add("copies");
+    let bytes = recorder.copied(client.host, node, invoked, to..to + u64::from(count));
+    let source = Query::Content { node, offset: from, length: length as u32, own: run.own.clone() };
+    recorder.read(world, client.host, invoked, source, Ok(Seen::Bytes(bytes.clone())));
+    run.own.since_opened.push(Piece { offset: to, bytes: bytes.clone() });
+    run.flushed(now);
+    if alone && count > 0 {
+        world.counts.add("copies that nobody disturbed");
+        let own = OwnWrites {
+            opened: now,
+            cut: None,
+            flushed: now,
+            since_opened: Vec::new(),
+            unflushed: Vec::new(),
+        };
+        let target = Query::Content { node, offset: to, length: count, own };
+        recorder.read(world, client.host, now, target, Ok(Seen::Bytes(bytes)));
+    }
+}
+
 /// A lock was given, or not.
 fn locked(
     world: &mut World,
@@ -422,7 +464,7 @@ fn stepped(
             if *count as usize != bytes.len() {
                 recorder.complain(format!("{count} of {} bytes were written", bytes.len()));
             }
-            let piece = bearing_workload::Piece { offset, bytes };
+            let piece = Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());
             run.unsettled.push(piece.clone());
             run.own.unflushed.push(piece);
@@ -450,6 +492,15 @@ fn stepped(
             run.lost = false;
             run.doubtful = *code != Code::Access && *code != Code::NotPermitted;
             record(client, world, recorder, asked, &result);
+        }
+        (FileSteps::Copy { from, to, length }, result) => {
+            recorder.copy_over(client.host, run.node.node);
+            match result {
+                Ok(Answer::Written(count)) => {
+                    copied(client, world, recorder, run, asked.invoked, (from, to, length, *count))
+                }
+                _ => (run.lost, run.doubtful) = (false, true),
+            }
         }
         (FileSteps::Lock { .. }, result) => locked(world, recorder, run, &asked, result),
         (FileSteps::Unlink { directory, name }, _) => {

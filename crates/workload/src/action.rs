@@ -205,6 +205,15 @@ pub enum FileSteps {
         /// The file is at least so long afterwards.
         size_min: u64,
     },
+    /// Copy bytes of the file to another place in it, which does not overlap the first.
+    Copy {
+        /// The first byte.
+        from: u64,
+        /// Where it goes.
+        to: u64,
+        /// How many, if there are so many.
+        length: u64,
+    },
     /// Lock the file, or a part of it, until it is closed. Comes first.
     Lock {
         /// The lock; its owner is filled in by whoever carries it out.

@@ -517,7 +517,7 @@ impl Generator {
     fn write_steps(&mut self, known: &Known) -> Vec<FileSteps> {
         let mut steps = Vec::new();
         for _ in 0..self.rng.between(1, 3) {
-            let step = match self.rng.below(12) {
+            let step = match self.rng.below(14) {
                 0..5 => self.write(),
                 5 => self.append(),
                 6 => FileSteps::Flush,
@@ -525,6 +525,7 @@ impl Generator {
                 9 => FileSteps::Resize { size: self.rng.below(u64::from(self.options.write_bytes_max)) },
                 10 if self.rng.chance(1, 2) => self.hole(),
                 10 => FileSteps::Read { offset: 0, length: 1 << 20 },
+                11 | 12 => self.copy(),
                 _ => match &known.name {
                     Some((directory, name)) => {
                         FileSteps::Unlink { directory: *directory, name: name.clone() }
@@ -556,6 +557,16 @@ impl Generator {
         let (start, length) = (self.rng.below(u64::from(self.options.write_bytes_max)), self.rng.below(2000));
         let size_min = if self.rng.chance(1, 3) { start + length } else { 0 };
         FileSteps::MakeHole { start, end: start + length, size_min }
+    }
+
+    fn copy(&mut self) -> FileSteps {
+        let bytes_max = u64::from(self.options.write_bytes_max);
+        // Files begin with bytes more often than they go on with some.
+        let low = if self.rng.chance(1, 2) { self.rng.below(100) } else { self.rng.below(bytes_max) };
+        let (length, gap) = (self.rng.between(1, 2000), self.rng.below(100));
+        let high = low + length + gap;
+        let (from, to) = if self.rng.chance(2, 3) { (low, high) } else { (high, low) };
+        FileSteps::Copy { from, to, length }
     }
 
     fn append(&mut self) -> FileSteps {

@@ -53,6 +53,8 @@ pub enum Step {
     Resize,
     /// A hole in the file.
     Punch,
+    /// The file's bytes are copied behind a hole at its end, and synced.
+    Copy,
     /// An extended attribute.
     SetXattr,
     /// What fsync of the directory asks for.
@@ -94,7 +96,7 @@ pub struct Places {
 
 impl Step {
     /// All of them.
-    pub const ALL: [(&'static str, Step); 25] = [
+    pub const ALL: [(&'static str, Step); 26] = [
         ("create", Step::Create),
         ("create-sync", Step::CreateSync),
         ("mkdir", Step::MakeDirectory),
@@ -116,6 +118,7 @@ impl Step {
         ("append-sync", Step::AppendSync),
         ("resize", Step::Resize),
         ("punch", Step::Punch),
+        ("copy", Step::Copy),
         ("setxattr", Step::SetXattr),
         ("sync-directory", Step::SyncDirectory),
         ("sync-all", Step::SyncAll),
@@ -187,6 +190,10 @@ impl Step {
             Step::Punch => {
                 let punch = FileSteps::MakeHole { start: 200, end: 800, size_min: 0 };
                 work(opened(file, false, vec![punch, FileSteps::Sync]))
+            }
+            Step::Copy => {
+                let copy = FileSteps::Copy { from: 0, to: 2_000, length: 1_500 };
+                work(opened(file, false, vec![write(0, 300), copy, FileSteps::Sync]))
             }
             Step::SetXattr => work(Action::SetXattr {
                 node: file,
