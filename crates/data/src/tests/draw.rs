@@ -7,7 +7,7 @@ use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, Source};
 use bearing_proto::frame;
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
 use bearing_proto::keys::Key;
-use bearing_seams::{ChunkLog, MemChunkLog};
+use bearing_seams::{ChunkLog, End, MemChunkLog};
 use bearing_types::{ChunkId, ServerId};
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn damaged_bytes_here_are_not_appended_but_taken_from_another_server() {
     let mut log = MemChunkLog::new();
     log.create(ELSEWHERE, EPOCH).unwrap();
     log.append(ELSEWHERE, 0, &damaged).unwrap();
-    log.set(ELSEWHERE, EPOCH, bytes.len() as u64, true).unwrap();
+    log.set(ELSEWHERE, EPOCH, bytes.len() as u64, End::Sealed { restarted: false }).unwrap();
     let mut bench = Bench::on(log, Config::standard());
     let said = bench.ask(CLIENT, 7, append_from(&[ME], source(ELSEWHERE, 69_990, 10, &[ME, OTHER])), &[]);
     assert_eq!(asks(&said).len(), 1, "{said:?}");
