@@ -27,6 +27,8 @@ struct Disks {
     damaged: BTreeSet<(ServerId, ChunkId)>,
     /// Which lack bytes at their ends.
     short: BTreeSet<(ServerId, ChunkId)>,
+    /// Pings tell of what was damaged, not of what is.
+    late_pings: Option<BTreeSet<(ServerId, ChunkId)>>,
     calls: Vec<(ServerId, DataCall)>,
     copied: BTreeMap<ServerId, u32>,
 }
@@ -35,7 +37,13 @@ impl Disks {
     fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
         let here = (server, chunk);
         if matches!(call, DataCall::Ping) {
-            let damaged = self.damaged.iter().filter(|(of, _)| *of == server).map(|(_, chunk)| *chunk);
+            let damaged = self
+                .late_pings
+                .as_ref()
+                .unwrap_or(&self.damaged)
+                .iter()
+                .filter(|(of, _)| *of == server)
+                .map(|(_, chunk)| *chunk);
             return Ok(DataBody::Space { used: 0, free: 1 << 40, damaged: damaged.collect() });
         }
         self.calls.push((server, call.clone()));
@@ -62,6 +70,7 @@ impl Disks {
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
             DataCall::Seal { .. } if self.short.contains(&here) => Err(DataError::Corrupt),
+            DataCall::Verify { .. } if self.short.contains(&here) => Err(DataError::BeyondEnd),
             DataCall::Frames { from: 0, .. } => {
                 Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
             }
@@ -316,6 +325,30 @@ fn a_damaged_replica_is_made_anew_from_one_that_was_found_whole() {
     assert_eq!(tallies, 1, "while it lasted it was counted");
     let after: u64 = cluster.hosts.values().map(|host| host.machine.chunk_tally().lacking).sum();
     assert_eq!(after, 0);
+}
+
+#[test]
+fn a_replica_that_was_made_anew_is_not_dropped_for_what_its_server_said_before() {
+    let (mut cluster, disks) = cluster();
+    let chunk = open(&mut cluster);
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.pass(Duration::from_secs(5));
+    let damaged = (DATA[0], chunk.chunk.chunk);
+    disks.borrow_mut().damaged.insert(damaged);
+    disks.borrow_mut().late_pings = Some([damaged].into());
+    disks.borrow_mut().calls.clear();
+    cluster.pass(Duration::from_secs(15));
+    disks.borrow_mut().late_pings = None;
+    cluster.pass(Duration::from_secs(5));
+    let removals = |server: ServerId| {
+        let removal =
+            |(to, call): &&(ServerId, DataCall)| *to == server && matches!(call, DataCall::Remove { .. });
+        disks.borrow().calls.iter().filter(removal).count()
+    };
+    assert_eq!((removals(DATA[0]), removals(DATA[1])), (1, 0));
+    assert_eq!(disks.borrow().held.len(), 2);
+    assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
 }
 
 #[test]

@@ -359,13 +359,15 @@ fn take_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerI
     record.epoch = record.epoch.next();
     record.confirmed = false;
     while record.servers.len() > around.copies
-        && let Some(bad) = record.servers.iter().position(|server| around.is_bad(*server, id))
+        && let Some(bad) =
+            record.servers.iter().position(|server| *server != target && around.is_bad(*server, id))
     {
         record.former.push(record.servers.remove(bad));
     }
 }
 
-/// No other server can take a copy: a damaged replica goes, once another one is known to be whole, so that its server can be given a new one.
+/// No other server can take a copy: a damaged replica goes, once it has said so itself and another one is known to be whole, so that its server can be
+/// given a new one.
 fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
     let (around, length) = (view.surroundings(), record.sealed.unwrap_or(0));
     let damaged =
@@ -373,6 +375,13 @@ fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide
     let damaged = record.servers.iter().find(damaged).copied();
     let good = around.good(id, &record).into_iter().find(|server| around.health.answers(*server));
     let (Some(damaged), Some(good)) = (damaged, good) else { return Ok(Tended::Nothing) };
+    // What is known of it may be older than the replica.
+    match view.data(id, &[damaged], &DataCall::Verify { length })?.remove(0) {
+        Some(Ok(DataBody::Done)) => return Ok(Tended::Whole(damaged)),
+        Some(Err(DataError::Corrupt | DataError::NoChunk | DataError::BeyondEnd)) => {}
+        Some(_) => return Ok(Tended::Wait),
+        None => return Err(Stop::Later),
+    }
     match view.data(id, &[good], &DataCall::Verify { length })?.remove(0) {
         Some(Ok(DataBody::Done)) => {
             record.servers.retain(|server| *server != damaged);

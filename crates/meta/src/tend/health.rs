@@ -136,13 +136,18 @@ impl Health {
         }
     }
 
-    /// A server does not hold what it should of a chunk, or it does not matter any more.
-    pub fn set_missing(&mut self, server: ServerId, chunk: ChunkId, missing: bool) {
-        let Some(state) = self.servers.get_mut(&server) else { return };
-        if missing {
+    /// A server does not hold what it should of a chunk.
+    pub fn set_missing(&mut self, server: ServerId, chunk: ChunkId) {
+        if let Some(state) = self.servers.get_mut(&server) {
             state.missing.insert(chunk);
-        } else {
+        }
+    }
+
+    /// What was known of a server's replica does not hold any more: it is gone, or whole.
+    pub fn set_fresh(&mut self, server: ServerId, chunk: ChunkId) {
+        if let Some(state) = self.servers.get_mut(&server) {
             state.missing.remove(&chunk);
+            state.damaged.remove(&chunk);
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) enum Tended {
     Missing(Vec<ServerId>),
     /// These servers were told that it is sealed; others are away.
     Told(Vec<ServerId>),
+    /// This server has all of it, whatever it said before.
+    Whole(ServerId),
     /// These servers hold nothing of it any more.
     Forgotten(Vec<ServerId>),
     /// The chunk is gone.
@@ -301,9 +303,13 @@ impl MetaServer {
                 Some(now.mono)
             }
             Tended::Missing(servers) => {
-                servers.iter().for_each(|server| self.health.set_missing(*server, chunk, true));
+                servers.iter().for_each(|server| self.health.set_missing(*server, chunk));
                 out.extend(step("replica found missing"));
                 Some(now.mono)
+            }
+            Tended::Whole(server) => {
+                self.health.set_fresh(server, chunk);
+                Some(now.mono.after(ASK_AFTER))
             }
             Tended::Told(servers) => {
                 servers.iter().for_each(|server| self.health.set_told(*server, chunk));
@@ -311,7 +317,7 @@ impl MetaServer {
                 Some(now.mono)
             }
             Tended::Forgotten(servers) => {
-                servers.iter().for_each(|server| self.health.set_missing(*server, chunk, false));
+                servers.iter().for_each(|server| self.health.set_fresh(*server, chunk));
                 out.extend(step("replica removed"));
                 Some(now.mono)
             }
