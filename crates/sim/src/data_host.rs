@@ -14,6 +14,7 @@ use bearing_seams::{ChunkLog, MemChunkLog};
 use bearing_types::{ChunkId, ServerId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 /// See the module.
@@ -124,26 +125,21 @@ impl DataHost {
             .collect()
     }
 
-    /// The first bytes of a chunk, if it is sealed and has so many.
+    /// The first bytes of a chunk, if it is sealed and has so many. What is kept between frames means nothing: a crash may leave anything there.
     pub fn sealed_bytes(&mut self, chunk: ChunkId, length: u64) -> Option<Vec<u8>> {
         self.held(chunk).filter(|(held, sealed)| *sealed && *held >= length)?;
-        self.log.read(chunk, 0, length as u32).ok()
+        let mut bytes = self.log.read(chunk, 0, length as u32).ok()?;
+        for Range { start, end } in gaps_in(&bytes) {
+            bytes[start..end].fill(0);
+        }
+        Some(bytes)
     }
 
-    /// A bit flips on the disk, near this place: not in the zeros between frames, which mean nothing.
+    /// A bit flips on the disk, near this place: not between frames.
     pub fn flip(&mut self, chunk: ChunkId, at: u64) {
         let bytes = self.log.read(chunk, 0, u32::MAX).unwrap_or_default();
-        let (mut start, mut place) = (0, at as usize);
-        while let Ok(header) = FrameHeader::decode(&bytes[start..]) {
-            let (used, end) =
-                (header.header_bytes + header.payload_bytes, start + header.frame_bytes() as usize);
-            if place < end {
-                place = place.min(start + used as usize - 1);
-                break;
-            }
-            start = end;
-        }
-        self.log.flip_bit(chunk, place);
+        let gap = gaps_in(&bytes).into_iter().find(|gap| gap.contains(&(at as usize)));
+        self.log.flip_bit(chunk, gap.map_or(at as usize, |gap| gap.start - 1));
     }
 
     /// A packet arrived.
@@ -354,4 +350,20 @@ fn told_of(server: ServerId, chunk: ChunkId, command: &LogCommand, event: &Event
         }
         other => format!("{server}: {chunk}, {other:?}: {result}"),
     }
+}
+
+/// What lies between the payloads of frames and the next frames.
+fn gaps_in(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut gaps = Vec::new();
+    let mut start = 0;
+    while let Ok(header) = FrameHeader::decode(&bytes[start..]) {
+        let used = start + (header.header_bytes + header.payload_bytes) as usize;
+        start += header.frame_bytes() as usize;
+        if start > bytes.len() {
+            break;
+        }
+        gaps.push(used..start);
+    }
+    gaps.retain(|gap| !gap.is_empty());
+    gaps
 }

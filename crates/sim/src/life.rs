@@ -171,9 +171,13 @@ impl Sim {
             };
             copies.push(bytes);
         }
-        let same = copies.windows(2).all(|pair| pair[0] == pair[1]);
-        if copies.len() < usize::from(crate::cluster::COPIES) || !same {
-            let what = if same { "has too few copies" } else { "has copies that differ" };
+        let other = |pair: &[Vec<u8>]| pair[0].iter().zip(&pair[1]).position(|(one, other)| one != other);
+        let differs = copies.windows(2).find_map(other);
+        if copies.len() < usize::from(crate::cluster::COPIES) || differs.is_some() {
+            let what = match differs {
+                None => "has too few copies".to_owned(),
+                Some(byte) => format!("has copies that differ, first at byte {byte}"),
+            };
             return Some((Promise::Copies, format!("{chunk} {what}: {record:?}")));
         }
         None
