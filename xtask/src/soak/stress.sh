@@ -9,7 +9,7 @@ each=$((SECONDS_MAX / count + 1))
 failed=
 for stressor in $list; do
     mkdir -p "$M1/$stressor" "$stressor"
-    run() { timeout $((each * 3 + 60)) stress-ng --"$stressor" 2 --temp-path "$1" --timeout "$each" --verify > "$stressor.log" 2>&1; }
+    run() { timeout --kill-after=20 $((each * 3 + 60)) stress-ng --"$stressor" 2 --temp-path "$1" --timeout "$each" --verify > "$stressor.log" 2>&1; }
     if ! run "$M1/$stressor"; then
         cp "$stressor.log" "$stressor.mount.log"
         if run "$PWD/$stressor"; then
@@ -18,7 +18,8 @@ for stressor in $list; do
             failed="$failed $stressor"
         fi
     fi
-    rm -rf "${M1:?}/$stressor" "$stressor"
+    # What was killed may be at work yet; the next one has a directory of its own.
+    rm -rf "${M1:?}/$stressor" "$stressor" || echo "$stressor left something behind"
 done
 echo "$count stressors, $each s each; failed:${failed:- none}"
 [ -z "$failed" ]
