@@ -14,6 +14,7 @@ use crate::opens::{SurveyWish, Word};
 use crate::record::Record;
 use crate::run::Effects;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
+use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
 use std::collections::BTreeMap;
 
@@ -140,7 +141,13 @@ impl MetaServer {
 
     // --- answers ---
 
-    pub(crate) fn take_recalled(&mut self, now: Now, session: SessionId, recalled: Recalled) {
+    pub(crate) fn take_recalled(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        recalled: Recalled,
+        out: &mut Vec<Command>,
+    ) {
         let config = &self.config;
         let start = recalled.tablet.start();
         let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == recalled.epoch)
@@ -155,6 +162,10 @@ impl MetaServer {
         } else {
             tablet.opens.recalled(word, &files_in(&keys), now.mono, config)
         };
+        let again = std::mem::take(&mut tablet.put_off);
+        for (from, item) in again {
+            self.send_peer(start, from, PeerBody::Again { item }, out);
+        }
         self.let_go(now, start, session, let_go);
         #[cfg(feature = "mutants")]
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));

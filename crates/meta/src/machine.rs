@@ -131,7 +131,7 @@ impl MetaServer {
         match event {
             Event::Start(recovered) => self.start(now, recovered, out),
             Event::Request(session, request) => self.take_request(now, session, request, out),
-            Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled),
+            Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled, out),
             Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed),
             Event::Peer(_, message) => self.take_peer(now, message, out),
             Event::Data(server, reply) => self.take_data(now, server, reply),

@@ -67,6 +67,7 @@ impl MetaServer {
                 self.take_delivery(now, start, from, item, done_below, work, out)
             }
             PeerBody::Delivered { item } => self.take_delivered(start, item, out),
+            PeerBody::Again { item } => self.send_item(now, start, item, out),
             PeerBody::Ask { id, question } => self.take_question(now, start, from, id, question),
             PeerBody::Told { id, told } => self.take_answer(id, told),
             PeerBody::Copied { number, .. } => self.take_copied(now, start, number, out),
@@ -300,7 +301,7 @@ impl MetaServer {
     pub(crate) fn send_item(&mut self, now: Now, start: Position, item: ItemId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Some(done_below) = tablet.outbox.keys().next().copied() else { return };
-        let Some(state) = tablet.outbox.get_mut(&item) else { return };
+        let Some(state) = tablet.outbox.get_mut(&item).filter(|state| state.committed) else { return };
         state.sent = Some(now.mono);
         let (to, work) = (state.record.to, state.record.work.clone());
         self.send_peer(start, to, PeerBody::Deliver { item, done_below, work }, out);

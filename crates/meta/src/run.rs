@@ -26,6 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A job that runs so often loads in circles; it is told to retry.
 const RUNS_MAX: u32 = 10_000;
+/// Items whose senders are asked for them again.
+const PUT_OFF_MAX: usize = 1024;
 
 /// What a job came to.
 pub(crate) enum Decided {
@@ -479,9 +481,16 @@ impl MetaServer {
                 self.send_peer(job.tablet, *from, PeerBody::Told { id: *id, told: Told::Later }, out);
             }
             JobWork::Ask { from: None, .. } => self.ids_asked = false,
-            // The sender repeats, or the next upkeep starts it again.
-            JobWork::Deliver { .. }
-            | JobWork::Reap(_)
+            // The sender repeats.
+            JobWork::Deliver { from, item, .. } => {
+                if let Some(tablet) = self.tablets.get_mut(&job.tablet)
+                    && tablet.put_off.len() < PUT_OFF_MAX
+                {
+                    tablet.put_off.insert((*from, *item));
+                }
+            }
+            // The next upkeep starts it again.
+            JobWork::Reap(_)
             | JobWork::LetGo(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)

@@ -140,6 +140,8 @@ pub(crate) struct Tablet {
     /// Sessions whose record lies here, and when they were last renewed.
     pub registered: BTreeMap<SessionId, Mono>,
     pub outbox: BTreeMap<ItemId, OutboxState>,
+    /// Items that came while leases were in their way, and from where: their senders are asked for them again when a recall is answered. A hint, no more.
+    pub put_off: BTreeSet<(Position, ItemId)>,
     pub inbox: BTreeMap<Position, InboxRecord>,
     pub decisions: BTreeMap<TransactionId, DecisionState>,
     pub prepared: BTreeMap<(TransactionId, u8), PreparedState>,
@@ -207,6 +209,7 @@ impl Tablet {
             sessions: BTreeMap::new(),
             registered: BTreeMap::new(),
             outbox: BTreeMap::new(),
+            put_off: BTreeSet::new(),
             inbox: BTreeMap::new(),
             decisions: BTreeMap::new(),
             prepared: BTreeMap::new(),

@@ -379,3 +379,27 @@ fn a_listing_that_waited_for_a_name_shows_it_whatever_went_to_the_store_meanwhil
     }
     assert!(waited > 2, "most directories live in other tablets than their names");
 }
+
+#[test]
+fn what_a_lease_put_off_in_another_tablet_is_done_as_soon_as_that_is_given_up() {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    let grant = cluster.root(ALICE).grant;
+    let file = cluster.create(ALICE, &grant, "file").unwrap();
+    // The node lives with its first name; of some directories the names lie in other tablets.
+    let elsewhere = (0..20).find_map(|number| {
+        let directory = cluster.mkdir(ALICE, &grant, &format!("d{number}")).unwrap();
+        let grant = cluster.directory(ALICE, directory).unwrap().grant;
+        (cluster.owner(position(&grant, "h")).1 != cluster.owner(file.home).1).then_some(grant)
+    });
+    let elsewhere = elsewhere.expect("one of twenty");
+    cluster.link(ALICE, file, &elsewhere, "h").unwrap();
+    cluster.pass(Duration::from_secs(2));
+    let attributes = cluster.call(ALICE, file.home, Call::Attributes { node: file }).unwrap();
+    assert!(matches!(attributes, Body::Node(view) if view.lease.0 > 0));
+    let before = cluster.now.mono;
+    cluster.unlink(ALICE, &elsewhere, "h").unwrap();
+    let waited = cluster.now.mono.since(before);
+    assert!(waited < Duration::from_millis(20), "{waited:?}: not by the next resend");
+    assert_eq!(cluster.links(ALICE, file), Ok(1));
+}

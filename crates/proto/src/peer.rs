@@ -121,6 +121,11 @@ pub enum PeerBody {
         /// The part.
         number: u32,
     },
+    /// An item could not be executed yet; perhaps it can be now.
+    Again {
+        /// Its id.
+        item: ItemId,
+    },
 }
 
 /// The id of an outbox item: the log record that wrote it, and its place in that record.

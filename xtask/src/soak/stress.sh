@@ -14,7 +14,7 @@ for stressor in $list; do
         cp "$stressor.log" "$stressor.mount.log"
         if run "$PWD/$stressor"; then
             echo "$stressor fails on the mount and not on the local disk:"
-            grep -E 'fail|error' "$stressor.mount.log" | head -n 5
+            grep -E 'fail|error' "$stressor.mount.log" | head -n 5 || tail -n 5 "$stressor.mount.log"
             failed="$failed $stressor"
         fi
     fi
