@@ -47,15 +47,7 @@ fn batch(cluster: &Cluster, changes: Vec<Change>, ids: LentIds, returned: Vec<No
     let at = cluster.now.wall;
     let step = |(place, change)| Step { sequence: Sequence(1_000_000 + place as u64), at, change };
     let steps = changes.into_iter().enumerate().map(step).collect();
-    Call::Delegated {
-        steps,
-        ids: vec![ids],
-        ids_wanted: 0,
-        returned,
-        names_kept: false,
-        incarnation: 1,
-        over: false,
-    }
+    cluster::delegated(steps, ids, returned)
 }
 
 fn send(cluster: &mut Cluster, directory: Handle, call: Call) -> Result<StepsDone, Code> {

@@ -156,15 +156,7 @@ fn steps(cluster: &Cluster, directory: Handle, text: &str, ids: LentIds, returne
     let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
     let change = Change::Create { directory, who: root_user(), name: name(text), new, node: ids.first };
     let steps = vec![Step { sequence: Sequence(1_000_000), at: cluster.now.wall, change }];
-    Call::Delegated {
-        steps,
-        ids: vec![ids],
-        ids_wanted: 0,
-        returned,
-        names_kept: false,
-        incarnation: 1,
-        over: false,
-    }
+    cluster::delegated(steps, ids, returned)
 }
 
 #[test]

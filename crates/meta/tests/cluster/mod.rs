@@ -11,6 +11,7 @@ use bearing_proto::coordinator::{
     tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
+use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::Grant;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
@@ -565,6 +566,19 @@ impl Cluster {
             let Some(next) = next else { return names };
             after = last.unwrap_or(after).max(bearing_types::Cookie::new(next, 0));
         }
+    }
+}
+
+/// Steps of what was lent under incarnation 1.
+pub fn delegated(steps: Vec<Step>, ids: LentIds, returned: Vec<NodeId>) -> Call {
+    Call::Delegated {
+        steps,
+        ids: vec![ids],
+        ids_wanted: 0,
+        returned,
+        names_kept: false,
+        incarnation: 1,
+        over: false,
     }
 }
 
