@@ -2,70 +2,121 @@
 
 use std::collections::BTreeMap;
 
-/// See the module. Order of use is kept beside, so every step costs a logarithm.
+/// See the module. Values lie in slots of one array, which are chained in the order of their use: a use costs one search and no memory.
 #[derive(Debug)]
 pub(crate) struct Bounded<K, V> {
-    entries: BTreeMap<K, (u64, V)>,
-    by_use: BTreeMap<u64, K>,
-    clock: u64,
+    places: BTreeMap<K, u32>,
+    slots: Vec<Slot<K, V>>,
+    /// The first free slot; free ones are chained by `newer`.
+    free: u32,
+    oldest: u32,
+    newest: u32,
     count_max: usize,
 }
+
+#[derive(Debug)]
+struct Slot<K, V> {
+    /// None if it is free.
+    entry: Option<(K, V)>,
+    older: u32,
+    newer: u32,
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
 
 impl<K: Ord + Clone, V> Bounded<K, V> {
     /// An empty map for at most `count_max` entries.
     pub fn new(count_max: usize) -> Bounded<K, V> {
         assert!(count_max > 0, "a cache for no entries at all cannot hold what was just put in");
-        Bounded { entries: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, count_max }
+        assert!(count_max < NONE as usize, "a cache has fewer than 2^32 - 1 entries, not {count_max}");
+        let places = BTreeMap::new();
+        Bounded { places, slots: Vec::new(), free: NONE, oldest: NONE, newest: NONE, count_max }
     }
 
     /// The value, which counts as used now.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
-        let (used, value) = self.entries.get_mut(key)?;
-        let key = self.by_use.remove(used).expect("every entry has its place in the order of use");
-        self.clock += 1;
-        *used = self.clock;
-        self.by_use.insert(self.clock, key);
-        Some(value)
+        let place = *self.places.get(key)?;
+        if place != self.newest {
+            self.unchain(place);
+            self.chain_newest(place);
+        }
+        self.slots[place as usize].entry.as_mut().map(|(_, value)| value)
     }
 
     /// The value, without counting as a use.
     pub fn peek(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|(_, value)| value)
+        let place = *self.places.get(key)?;
+        self.slots[place as usize].entry.as_ref().map(|(_, value)| value)
     }
 
     /// Puts a value in; gives back what had to go for it, if anything.
     pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         self.remove(&key);
-        self.clock += 1;
-        self.by_use.insert(self.clock, key.clone());
-        self.entries.insert(key, (self.clock, value));
-        if self.entries.len() <= self.count_max {
-            return None;
-        }
-        let (_, oldest) = self.by_use.pop_first().expect("more entries than allowed are some");
-        self.remove_entry(&oldest)
+        let gone = if self.places.len() == self.count_max { self.free_slot(self.oldest) } else { None };
+        let place = self.take_slot();
+        self.places.insert(key.clone(), place);
+        self.slots[place as usize].entry = Some((key, value));
+        self.chain_newest(place);
+        gone
     }
 
     /// Takes a value out.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.remove_entry(key).map(|(_, value)| value)
-    }
-
-    fn remove_entry(&mut self, key: &K) -> Option<(K, V)> {
-        let (key, (used, value)) = self.entries.remove_entry(key)?;
-        self.by_use.remove(&used);
-        Some((key, value))
+        let place = *self.places.get(key)?;
+        self.free_slot(place).map(|(_, value)| value)
     }
 
     /// All entries in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries.iter().map(|(key, (_, value))| (key, value))
+        let slots = self.places.values().map(|place| &self.slots[*place as usize]);
+        slots.filter_map(|slot| slot.entry.as_ref().map(|(key, value)| (key, value)))
     }
 
     /// Lets go of everything.
     pub fn clear(&mut self) {
-        self.entries.clear();
-        self.by_use.clear();
+        *self = Bounded::new(self.count_max);
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        if self.free == NONE {
+            self.slots.push(Slot { entry: None, older: NONE, newer: NONE });
+            return (self.slots.len() - 1) as u32;
+        }
+        let place = self.free;
+        self.free = self.slots[place as usize].newer;
+        place
+    }
+
+    fn free_slot(&mut self, place: u32) -> Option<(K, V)> {
+        self.unchain(place);
+        let slot = &mut self.slots[place as usize];
+        slot.newer = std::mem::replace(&mut self.free, place);
+        let entry = slot.entry.take()?;
+        self.places.remove(&entry.0);
+        Some(entry)
+    }
+
+    fn chain_newest(&mut self, place: u32) {
+        let before = std::mem::replace(&mut self.newest, place);
+        let slot = &mut self.slots[place as usize];
+        (slot.older, slot.newer) = (before, NONE);
+        match before {
+            NONE => self.oldest = place,
+            before => self.slots[before as usize].newer = place,
+        }
+    }
+
+    fn unchain(&mut self, place: u32) {
+        let Slot { older, newer, .. } = self.slots[place as usize];
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[newer as usize].older = older,
+        }
     }
 }
 
@@ -85,19 +136,33 @@ mod tests {
     }
 
     proptest! {
+        // The oracle is a list in the order of use.
         #[test]
-        fn the_order_of_use_always_names_exactly_the_entries(steps in proptest::collection::vec((0u8..3, 0u8..9), 0..200)) {
+        fn it_holds_what_was_used_last(steps in proptest::collection::vec((0u8..8, 0u8..9, any::<u16>()), 0..200)) {
             let mut map = Bounded::new(4);
-            for (what, key) in steps {
+            let mut oracle: Vec<(u8, u16)> = Vec::new();
+            for (what, key, value) in steps {
+                let known = oracle.iter().position(|(known, _)| *known == key).map(|at| oracle.remove(at));
                 match what {
-                    0 => drop(map.insert(key, ())),
-                    1 => drop(map.remove(&key)),
-                    _ => drop(map.get(&key).is_some()),
+                    0..=2 => {
+                        let gone = if oracle.len() == 4 { Some(oracle.remove(0)) } else { None };
+                        oracle.push((key, value));
+                        prop_assert_eq!(map.insert(key, value), gone);
+                    }
+                    3 => prop_assert_eq!(map.remove(&key), known.map(|(_, value)| value)),
+                    4 if value % 16 == 0 => {
+                        map.clear();
+                        oracle.clear();
+                    }
+                    _ => {
+                        prop_assert_eq!(map.get(&key).copied(), known.map(|(_, value)| value));
+                        oracle.extend(known);
+                    }
                 }
-                prop_assert!(map.entries.len() <= 4);
-                let mut used: Vec<_> = map.by_use.values().copied().collect();
-                used.sort_unstable();
-                prop_assert_eq!(used, map.entries.keys().copied().collect::<Vec<_>>());
+                let mut sorted = oracle.clone();
+                sorted.sort_unstable();
+                prop_assert_eq!(map.iter().map(|(key, value)| (*key, *value)).collect::<Vec<_>>(), sorted);
+                prop_assert!(map.slots.len() <= 4, "slots are used again");
             }
         }
     }

@@ -100,7 +100,7 @@ impl Cache {
             directories: Bounded::new(config.directories_max),
             names: Bounded::new(config.names_max),
             nodes: Bounded::new(config.nodes_max),
-            last_names: Bounded::new(config.nodes_max),
+            last_names: Bounded::new(config.last_names_max),
         }
     }
 

@@ -52,6 +52,8 @@ pub struct ClientConfig {
     pub names_max: usize,
     /// Attributes of files cached.
     pub nodes_max: usize,
+    /// Files of which the name is remembered for the headers of frames.
+    pub last_names_max: usize,
     /// Files whose extents are cached.
     pub extent_files_max: usize,
     /// Extents cached of one file.
@@ -118,6 +120,7 @@ impl ClientConfig {
             directories_max: 32 << 10,
             names_max: 128 << 10,
             nodes_max: 128 << 10,
+            last_names_max: 8 << 10,
             extent_files_max: 4096,
             extents_per_file_max: 64 << 10,
             extents_page: 512,

@@ -5,7 +5,7 @@
 //! opened. This module must not know servers or replies.
 
 use bearing_mount::{Found, Handle};
-use bearing_types::{FileType, NodeId, Version};
+use bearing_types::{FileType, NodeId, Position, Version};
 use fuser::INodeNo;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -28,15 +28,18 @@ pub(crate) enum Pages {
     Drop,
 }
 
+/// What is known of a node, whose id it is kept under. The kernel may know a million, so it is small.
 #[derive(Debug)]
 struct Known {
-    inode: Inode,
+    home: Position,
+    /// The version of all pages that the kernel may hold, if `pages_known`.
+    pages: Version,
     /// How often the kernel was told, less how often it forgot.
-    told: u64,
+    told: u32,
     /// Open files of this mount.
     open: u32,
-    /// The version of all pages that the kernel may hold; none when it is unknown.
-    pages: Option<Version>,
+    file_type: FileType,
+    pages_known: bool,
 }
 
 /// The table.
@@ -65,7 +68,10 @@ impl Inodes {
         if number == INodeNo::ROOT {
             return Some(self.root);
         }
-        self.lock().get(&NodeId(number.0)).map(|known| known.inode)
+        let node = NodeId(number.0);
+        let shown =
+            |known: &Known| Inode { handle: Handle { node, home: known.home }, file_type: known.file_type };
+        self.lock().get(&node).map(shown)
     }
 
     /// Counts that the kernel is being told about a node, and gives its number. To be called before the reply leaves: the kernel may forget
@@ -73,9 +79,12 @@ impl Inodes {
     pub fn tell(&self, found: &Found) -> INodeNo {
         let node = found.node.node;
         if node != self.root.handle.node {
-            let inode = Inode { handle: found.node, file_type: found.attributes.file_type };
+            let (home, file_type) = (found.node.home, found.attributes.file_type);
+            let unknown = Known { home, pages: Version(0), told: 0, open: 0, file_type, pages_known: false };
             let mut table = self.lock();
-            table.entry(node).or_insert(Known { inode, told: 0, open: 0, pages: None }).told += 1;
+            let known = table.entry(node).or_insert(unknown);
+            // It stays when it was told more often than can be counted.
+            known.told = known.told.saturating_add(1);
         }
         self.number(node)
     }
@@ -85,7 +94,9 @@ impl Inodes {
         let mut table = self.lock();
         let node = NodeId(number.0);
         if let Some(known) = table.get_mut(&node) {
-            known.told = known.told.saturating_sub(times);
+            if known.told < u32::MAX {
+                known.told = known.told.saturating_sub(u32::try_from(times).unwrap_or(u32::MAX));
+            }
             if known.told == 0 {
                 table.remove(&node);
             }
@@ -96,9 +107,10 @@ impl Inodes {
     pub fn opened(&self, number: INodeNo, version: Version) -> Pages {
         let mut table = self.lock();
         let Some(known) = table.get_mut(&NodeId(number.0)) else { return Pages::Drop };
-        let pages = if known.pages == Some(version) { Pages::Keep } else { Pages::Drop };
+        let same = known.pages_known && known.pages == version;
+        let pages = if same { Pages::Keep } else { Pages::Drop };
         // While an older file is open, reads through it may fill pages of the older version after the kernel dropped them.
-        known.pages = (pages == Pages::Keep || known.open == 0).then_some(version);
+        (known.pages, known.pages_known) = (version, same || known.open == 0);
         known.open += 1;
         pages
     }
@@ -113,7 +125,7 @@ impl Inodes {
     /// The kernel's pages of a file cannot be trusted, for instance because a write that they show was lost.
     pub fn distrust(&self, number: INodeNo) {
         if let Some(known) = self.lock().get_mut(&NodeId(number.0)) {
-            known.pages = None;
+            known.pages_known = false;
         }
     }
 

@@ -1,8 +1,8 @@
 //! What is decided here: operations in delegated directories, on their entries and on nodes that were made in them. The rules are those of the servers, which
 //! decide every step again; whatever is not plain is left to them, while the directory is suspended.
 
-use super::Ours;
 use super::image::{LocalDirectory, LocalEntry, Place};
+use super::ours::Ours;
 use crate::cache::{Directory, Seen};
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
@@ -166,14 +166,14 @@ impl State {
 
     /// A node that is decided of here. What was lent is its home's again when the lease is over.
     pub(crate) fn our_node(&self, node: NodeId) -> Option<Seen> {
-        let ours = self.delegations.ours.get(&node)?;
-        let until = self.delegations.tablets.get(&ours.tablet).map(|lent| lent.until)?;
+        let ours = self.delegations.ours.get(node)?;
+        let until = self.delegations.tablets.get(&ours.tablet()).map(|lent| lent.until)?;
         let until = Some(until).filter(|until| self.now.mono < *until);
         if until.is_none() && !ours.made_here {
             return None;
         }
-        let Ours { handle, attributes, extended, made_here, .. } = *ours;
-        Some(Seen { node: handle, attributes, until, may_open: made_here, extended })
+        let Ours { attributes, extended, made_here, .. } = *ours;
+        Some(Seen { node: ours.handle(node), attributes, until, may_open: made_here, extended })
     }
 
     /// What is at hand of an entry; `None`: its home has to be asked.
@@ -186,7 +186,7 @@ impl State {
         let node = entry.node.node;
         let attributes = match entry.file_type {
             FileType::Directory => self.delegations.directories.get(&node)?.attributes,
-            _ => self.files.overlaid(node, self.delegations.ours.get(&node)?.attributes),
+            _ => self.files.overlaid(node, self.delegations.ours.get(node)?.attributes),
         };
         Some(Found { node: entry.node, attributes, name_remaining, attributes_remaining })
     }
@@ -289,9 +289,10 @@ impl State {
         let entry = LocalEntry { name: name.clone(), node: handle, file_type: new.file_type };
         image.insert(cookie, entry.clone(), now);
         let parent = image.handle;
-        let target = new.target.clone();
-        let made = Ours { handle, attributes, extended: false, target, made_here: true, tablet, token: None };
-        self.delegations.ours.insert(node, made);
+        self.delegations.ours.insert(node, Ours::new(home, tablet, attributes, false, true));
+        if new.file_type == FileType::Symlink {
+            self.delegations.ours.insert_target(node, &new.target);
+        }
         self.cache.note_name(node, directory, name);
         let (who, name, new) = (who.clone(), name.clone(), new.clone());
         self.queue_step(tablet, Change::Create { directory: parent, who, name, new, node });
@@ -367,7 +368,7 @@ impl State {
         let node = entry.node.node;
         let owner = match entry.file_type {
             FileType::Directory => self.delegations.directories.get(&node).map(|image| image.attributes.uid),
-            _ => self.delegations.ours.get(&node).map(|ours| ours.attributes.uid),
+            _ => self.delegations.ours.get(node).map(|ours| ours.attributes.uid),
         };
         // What was not lent may be leased, open or linked elsewhere.
         let Some(owner) = owner else { return Err(Local::Outside) };
@@ -400,11 +401,9 @@ impl State {
     fn drop_node(&mut self, node: NodeId, now: Wall) -> bool {
         let keep_open = self.files.name_goes(node);
         if keep_open {
-            let ours = self.delegations.ours.get_mut(&node).expect("only what is ours is taken away here");
-            ours.attributes.links = 0;
-            touch(&mut ours.attributes, now);
+            self.delegations.ours.lose_name(node, |attributes| touch(attributes, now));
         } else {
-            self.delegations.ours.remove(&node);
+            self.delegations.ours.remove(node);
             self.files.forget(node);
         }
         keep_open
@@ -471,7 +470,7 @@ impl State {
             Err(refused) => return refused,
         };
         // A directory with another parent needs the move token; and what was lent with a directory is so no more when it leaves it.
-        let made_here = self.delegations.ours.get(&moved.node.node).is_some_and(|ours| ours.made_here);
+        let made_here = self.delegations.ours.get(moved.node.node).is_some_and(|ours| ours.made_here);
         if source != target && !made_here {
             return Local::Outside;
         }
@@ -513,7 +512,7 @@ impl State {
                 attributes.changed = attributes.changed.max(now);
             }
             _ => {
-                let ours = self.delegations.ours.get_mut(&node).expect("only what is ours is moved here");
+                let ours = self.delegations.ours.get_mut(node).expect("only what is ours is moved here");
                 touch(&mut ours.attributes, now);
                 self.cache.note_name(node, target, to.name);
             }
@@ -540,13 +539,13 @@ impl State {
         who: &Credentials,
         change: &AttributeChange,
     ) -> Local<Found> {
-        let Some(ours) = self.delegations.ours.get(&node) else { return Local::Outside };
-        let tablet = ours.tablet;
+        let Some(ours) = self.delegations.ours.get(node) else { return Local::Outside };
+        let tablet = ours.tablet();
         if !self.still_lent(tablet) {
             return Local::Outside;
         }
         let now = self.lent_now(tablet);
-        let Some(ours) = self.delegations.ours.get_mut(&node) else { return Local::Outside };
+        let Some(ours) = self.delegations.ours.get_mut(node) else { return Local::Outside };
         let root = who.uid == Uid(0);
         let owns = root || who.uid == ours.attributes.uid;
         let chown = change.uid.is_some() || change.gid.is_some();
@@ -575,7 +574,8 @@ impl State {
             }
         }
         touch(attributes, now);
-        let (handle, attributes) = (ours.handle, *attributes);
+        let attributes = *attributes;
+        let handle = ours.handle(node);
         self.drop_leases(&[LeaseKey::File(node)]);
         self.files.observe(node, &attributes, self.now.mono);
         let (who, change) = (who.clone(), *change);
@@ -592,12 +592,12 @@ impl State {
         size_min: u64,
         mode: CommitMode,
     ) -> Option<Attributes> {
-        let tablet = self.delegations.ours.get(&node).filter(|ours| ours.made_here)?.tablet;
+        let tablet = self.delegations.ours.get(node).filter(|ours| ours.made_here)?.tablet();
         if !self.still_lent(tablet) {
             return None;
         }
         let now = self.lent_now(tablet);
-        let ours = self.delegations.ours.get_mut(&node)?;
+        let ours = self.delegations.ours.get_mut(node)?;
         let attributes = &mut ours.attributes;
         let base = if mode == CommitMode::Append { attributes.size } else { 0 };
         let end =
@@ -606,7 +606,8 @@ impl State {
         attributes.space += extents.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
         attributes.modified = attributes.modified.max(now);
         touch(attributes, now);
-        let (handle, attributes) = (ours.handle, *attributes);
+        let attributes = *attributes;
+        let handle = ours.handle(node);
         let step = Change::Commit { node: handle, extents: extents.to_vec(), size_min, mode };
         self.queue_step(tablet, step);
         Some(attributes)
@@ -620,8 +621,8 @@ impl State {
         read: bool,
         write: bool,
     ) -> Option<Result<Answer, Code>> {
-        let ours = self.delegations.ours.get(&node).filter(|ours| ours.made_here)?;
-        let (tablet, token) = (ours.tablet, ours.token);
+        let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here)?;
+        let (tablet, token) = (ours.tablet(), ours.token(node));
         if !self.still_lent(tablet) {
             return None;
         }
@@ -642,17 +643,16 @@ impl State {
 
     /// The target of a symbolic link that was made here.
     pub(crate) fn link_here(&self, node: NodeId) -> Option<Vec<u8>> {
-        let ours = self.delegations.ours.get(&node).filter(|ours| ours.made_here)?;
-        (ours.attributes.file_type == FileType::Symlink).then(|| ours.target.clone())
+        self.delegations.ours.target(node).map(<[u8]>::to_vec)
     }
 
     /// A node of ours that its home was told is open is so no more: its home hears of that with the other steps. Whether it is ours.
     pub(crate) fn release_here(&mut self, node: NodeId) -> bool {
-        let ours = self.delegations.ours.get(&node).filter(|ours| ours.made_here);
+        let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here);
         let Some(ours) = ours else { return false };
-        let (handle, tablet, unlinked) = (ours.handle, ours.tablet, ours.attributes.links == 0);
+        let (handle, tablet, unlinked) = (ours.handle(node), ours.tablet(), ours.attributes.links == 0);
         if unlinked {
-            self.delegations.ours.remove(&node);
+            self.delegations.ours.remove(node);
             self.files.forget(node);
         }
         if self.still_lent(tablet) {

@@ -9,27 +9,28 @@
 mod decide;
 mod image;
 mod kept;
+mod ours;
 mod send;
 mod take;
 
 use crate::hub::{Hub, State};
 use crate::task::{Promise, promise};
-use bearing_proto::client::{Handle, LeaseKey};
+use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, LentIds, Step};
-use bearing_proto::grant::WriteToken;
-use bearing_types::{Attributes, Block, Code, FileType, Mono, Name, NodeId, Sequence, Wall};
+use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Sequence, Wall};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 pub(crate) use decide::{End, Local};
 pub(crate) use image::LocalDirectory;
+use ours::OurNodes;
 
 /// What is delegated.
 #[derive(Default)]
 pub(crate) struct Delegations {
     tablets: BTreeMap<Block, Lent>,
     directories: BTreeMap<NodeId, LocalDirectory>,
-    ours: BTreeMap<NodeId, Ours>,
+    ours: OurNodes,
     /// Directories that are delegated to us, but their homes decide for now what happens in them: as they were here when that began. Their owner lets
     /// nobody else in without calling them back, so the kernel may keep what it knows of them.
     suspended: BTreeMap<NodeId, LocalDirectory>,
@@ -81,21 +82,6 @@ struct Kept {
     until: Mono,
 }
 
-/// A node that is decided of here.
-#[derive(Debug)]
-struct Ours {
-    handle: Handle,
-    attributes: Attributes,
-    extended: bool,
-    /// Where a symbolic link leads.
-    target: Vec<u8>,
-    /// Nobody else knows of it. Otherwise it was lent, and whatever is not said by its attributes its home says, as of any other node.
-    made_here: bool,
-    tablet: Block,
-    /// The right to write it where it is not ours alone any more.
-    token: Option<WriteToken>,
-}
-
 /// Whether to ask for a directory.
 #[derive(Clone, Copy, Debug)]
 struct Worth {
@@ -113,7 +99,7 @@ const WORTH_MAX: usize = 4096;
 impl Delegations {
     /// Whether a node is decided of here.
     pub fn is_our_node(&self, node: NodeId) -> bool {
-        self.ours.contains_key(&node)
+        self.ours.contains(node)
     }
 
     /// A tablet that has not done all steps yet that name a node.

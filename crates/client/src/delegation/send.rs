@@ -56,8 +56,8 @@ impl State {
         let until = self.lease_end(sent, done.lease);
         let tokens: Vec<_> = done.steps.iter().filter_map(|step| step.token).collect();
         for token in tokens {
-            if let Some(ours) = self.delegations.ours.get_mut(&token.node) {
-                ours.token = Some(token);
+            if let Some(ours) = self.delegations.ours.get_mut(token.node) {
+                ours.take_token(token);
             }
         }
         let current = self.delegations.tablets.get_mut(&tablet);

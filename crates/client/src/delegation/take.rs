@@ -1,7 +1,8 @@
 //! Asking for directories, giving them back, losing them.
 
 use super::image::{ENTRY_BYTES, LocalDirectory};
-use super::{Lent, Ours, WORTH_MAX, Worth};
+use super::ours::Ours;
+use super::{Lent, WORTH_MAX, Worth};
 use crate::event::{Command, Invalidation, Note, Target, Transport};
 use crate::hub::{Hub, State};
 use crate::lease::Stamp;
@@ -139,13 +140,12 @@ impl State {
     fn take_node_lent(&mut self, handle: Handle, lent: LentNode, tablet: Block, stamp: &Stamp) {
         let node = handle.node;
         let unchanged = self.leases.may_take(LeaseKey::File(node), handle.home, stamp);
-        if !unchanged || self.files.is_in_use(node) || self.delegations.is_our_node(node) {
+        let elsewhere = !tablet.contains(handle.home);
+        if elsewhere || !unchanged || self.files.is_in_use(node) || self.delegations.is_our_node(node) {
             return;
         }
         let LentNode { attributes, extended } = lent;
-        let (target, token) = (Vec::new(), None);
-        let ours = Ours { handle, attributes, extended, target, made_here: false, tablet, token };
-        self.delegations.ours.insert(node, ours);
+        self.delegations.ours.insert(node, Ours::new(handle.home, tablet, attributes, extended, false));
         self.drop_leases(&[LeaseKey::File(node)]);
     }
 
@@ -172,12 +172,9 @@ impl State {
             kernel.extend(self.drop_image(directory));
             self.delegations.moved(directory);
         }
-        let nodes: Vec<NodeId> = {
-            let of = self.delegations.ours.iter().filter(|(_, ours)| ours.tablet == tablet);
-            of.map(|(node, _)| *node).collect()
-        };
+        let nodes: Vec<NodeId> = self.delegations.ours.of_tablet(tablet).collect();
         for node in nodes {
-            self.delegations.ours.remove(&node);
+            self.delegations.ours.remove(node);
             self.files.lose(node);
             kernel.push(Invalidation::Node { node });
         }
@@ -203,9 +200,7 @@ impl State {
         let tablet = image.tablet;
         let named = image.entries.values().map(|entry| entry.node.node);
         // Unlinked ones have no directory any more; they are let go by their home like any other.
-        let unlinked = self.delegations.ours.iter();
-        let unlinked = unlinked.filter(|(_, ours)| ours.tablet == tablet && ours.attributes.links == 0);
-        let nodes: Vec<NodeId> = named.chain(unlinked.map(|(node, _)| *node)).collect();
+        let nodes: Vec<NodeId> = named.chain(self.delegations.ours.nameless(tablet)).collect();
         for node in nodes {
             self.publish(node);
         }
@@ -213,9 +208,9 @@ impl State {
 
     /// A node is like any other from now on.
     pub(super) fn publish(&mut self, node: NodeId) {
-        let Some(ours) = self.delegations.ours.remove(&node) else { return };
+        let Some(ours) = self.delegations.ours.remove(node) else { return };
         self.drop_leases(&[LeaseKey::File(node)]);
-        self.files.published(node, ours.token, self.now.mono);
+        self.files.published(node, ours.token(node), self.now.mono);
         self.plan_renewal(node);
     }
 }
@@ -381,10 +376,9 @@ impl Hub {
     /// Makes what was written to files that were made here part of them, as steps.
     async fn write_out_tablet(&self, tablet: Block) {
         let dirty = self.with(|state| {
-            let ours = state.delegations.ours.iter().filter(|(_, ours)| ours.tablet == tablet);
-            let dirty: Vec<NodeId> =
-                ours.map(|(node, _)| *node).filter(|node| state.files.is_dirty(*node)).collect();
-            dirty
+            let is_ours =
+                |node: &NodeId| state.delegations.ours.get(*node).is_some_and(|ours| ours.tablet() == tablet);
+            state.files.dirty().filter(is_ours).collect::<Vec<_>>()
         });
         for node in dirty {
             if self.with(|state| state.config.forgets_dirty()) {

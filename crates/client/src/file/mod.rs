@@ -230,6 +230,11 @@ impl Files {
             || self.files.contains_key(&node)
     }
 
+    /// Files with something buffered.
+    pub fn dirty(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.files.iter().filter(|(_, file)| file.is_dirty()).map(|(node, _)| *node)
+    }
+
     /// The open files whose homes lie in a block.
     pub fn open_in(&self, block: Block) -> Vec<NodeId> {
         let open = self.files.iter().filter(|(_, file)| file.opens > 0);

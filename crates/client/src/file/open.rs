@@ -244,11 +244,6 @@ impl super::Files {
         self.drop_unused(node);
     }
 
-    /// Whether something of a file is buffered.
-    pub fn is_dirty(&self, node: NodeId) -> bool {
-        self.files.get(&node).is_some_and(File::is_dirty)
-    }
-
     /// A release was answered.
     fn released(&mut self, node: NodeId) {
         let releasing = self.releasing.get_mut(&node).expect("a release ends once");

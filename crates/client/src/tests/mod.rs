@@ -12,4 +12,4 @@ mod renewals;
 mod requests;
 mod servers;
 mod surveys;
-mod world;
+pub(crate) mod world;

@@ -1,0 +1,141 @@
+//! Nodes that are decided of here. A mount may hold more than a hundred thousand, so one takes little room.
+
+use bearing_proto::client::Handle;
+use bearing_proto::grant::WriteToken;
+use bearing_proto::keys::Mac;
+use bearing_types::{Attributes, Block, NodeId, Position, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct OurNodes {
+    // Boxed: ids mostly grow, and then a tree's leaves are half empty.
+    nodes: BTreeMap<NodeId, Box<Ours>>,
+    /// Where symbolic links lead that were made here.
+    targets: BTreeMap<NodeId, Box<[u8]>>,
+    /// Those without a name, which are open yet.
+    nameless: BTreeSet<NodeId>,
+}
+
+/// A node that is decided of here. Its id is what it is kept under.
+#[derive(Debug)]
+pub(super) struct Ours {
+    pub attributes: Attributes,
+    home: Position,
+    /// The right to write it where it is not ours alone any more.
+    session: SessionId,
+    mac: Option<Mac>,
+    /// The bits of its home that all of its tablet share.
+    tablet_bits: u8,
+    pub extended: bool,
+    /// Nobody else knows of it. Otherwise it was lent, and whatever is not said by its attributes its home says, as of any other node.
+    pub made_here: bool,
+}
+
+impl Ours {
+    /// A node at home in a tablet.
+    pub fn new(
+        home: Position,
+        tablet: Block,
+        attributes: Attributes,
+        extended: bool,
+        made_here: bool,
+    ) -> Ours {
+        debug_assert!(tablet.contains(home), "a tablet lends what is at home in it");
+        let tablet_bits = tablet.prefix_bits();
+        Ours { attributes, home, session: SessionId(0), mac: None, tablet_bits, extended, made_here }
+    }
+
+    pub fn tablet(&self) -> Block {
+        Block::around(self.home, self.tablet_bits)
+    }
+
+    pub fn handle(&self, node: NodeId) -> Handle {
+        Handle { node, home: self.home }
+    }
+
+    pub fn token(&self, node: NodeId) -> Option<WriteToken> {
+        self.mac.map(|mac| WriteToken { node, session: self.session, mac })
+    }
+
+    pub fn take_token(&mut self, token: WriteToken) {
+        (self.session, self.mac) = (token.session, Some(token.mac));
+    }
+}
+
+impl OurNodes {
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    pub fn get(&self, node: NodeId) -> Option<&Ours> {
+        self.nodes.get(&node).map(Box::as_ref)
+    }
+
+    pub fn get_mut(&mut self, node: NodeId) -> Option<&mut Ours> {
+        self.nodes.get_mut(&node).map(Box::as_mut)
+    }
+
+    pub fn insert(&mut self, node: NodeId, ours: Ours) {
+        self.nodes.insert(node, Box::new(ours));
+    }
+
+    /// Remembers where a symbolic link leads.
+    pub fn insert_target(&mut self, node: NodeId, target: &[u8]) {
+        self.targets.insert(node, target.into());
+    }
+
+    pub fn target(&self, node: NodeId) -> Option<&[u8]> {
+        self.targets.get(&node).map(Box::as_ref)
+    }
+
+    pub fn remove(&mut self, node: NodeId) -> Option<Ours> {
+        self.targets.remove(&node);
+        self.nameless.remove(&node);
+        self.nodes.remove(&node).map(|ours| *ours)
+    }
+
+    /// The last name of a node is gone.
+    pub fn lose_name(&mut self, node: NodeId, touch: impl FnOnce(&mut Attributes)) {
+        if let Some(ours) = self.nodes.get_mut(&node) {
+            ours.attributes.links = 0;
+            touch(&mut ours.attributes);
+            self.nameless.insert(node);
+        }
+    }
+
+    /// Those of a tablet that have no name any more.
+    pub fn nameless(&self, tablet: Block) -> impl Iterator<Item = NodeId> + '_ {
+        let of_tablet = move |node: &NodeId| self.get(*node).is_some_and(|ours| ours.tablet() == tablet);
+        self.nameless.iter().copied().filter(of_tablet)
+    }
+
+    /// All of a tablet.
+    pub fn of_tablet(&self, tablet: Block) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().filter(move |(_, ours)| ours.tablet() == tablet).map(|(node, _)| *node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_node_takes_no_more_room_than_is_said() {
+        // A mount's memory a held entry is in docs/design/2026-11-22-memory-of-held-entries.md.
+        assert!(size_of::<Ours>() <= 120, "{} bytes", size_of::<Ours>());
+    }
+
+    #[test]
+    fn a_node_knows_its_tablet_by_its_home() {
+        let attributes = crate::tests::world::attributes(bearing_types::FileType::Regular, 1);
+        let tablet = Block::around(Position(0x4200_0000_0000_0000), 8);
+        let home = Position(0x4212_3456_789a_bcde);
+        let mut ours = Ours::new(home, tablet, attributes, false, true);
+        assert_eq!((ours.tablet(), ours.handle(NodeId(7)).home), (tablet, home));
+        assert_eq!(ours.token(NodeId(7)), None);
+        let token = WriteToken { node: NodeId(7), session: SessionId(9), mac: Mac([3; 16]) };
+        ours.take_token(token);
+        assert_eq!(ours.token(NodeId(7)), Some(token));
+    }
+}
