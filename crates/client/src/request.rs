@@ -24,6 +24,8 @@ const DATAGRAM_TARGET_BYTES_MAX: usize = 512;
 const REFERRALS_AT_ONCE: u32 = 4;
 /// Resends after which the map is asked for again.
 const RESENDS_BEFORE_MAP: u32 = 2;
+/// Pauses after "retry" stay short for so many times.
+const RETRIES_SOON: u32 = 10;
 
 /// What came back, and when it was asked.
 #[derive(Debug)]
@@ -445,7 +447,10 @@ impl State {
         let retries = request.retries;
         request.retries += 1;
         request.waits = Waits::Pause;
-        let own = self.random.backed_off(self.config.retry_pause, self.config.retry_pause_max, retries);
+        // What a server waits for mostly takes some tens of milliseconds.
+        let limit = self.config.retry_pause_max;
+        let limit = if retries < RETRIES_SOON { limit / 8 } else { limit };
+        let own = self.random.backed_off(self.config.retry_pause, limit, retries);
         self.pause_request(sequence, own.max(Duration::from_micros(u64::from(after_us))));
     }
 

@@ -132,7 +132,7 @@ impl Config {
             survey_after: Duration::from_millis(500),
             survey_again: Duration::from_millis(500),
             survey_opened: Duration::from_secs(30),
-            survey_nodes_max: 512,
+            survey_nodes_max: 4096,
             opens_per_session_max: 64 << 10,
             recall_quiet: Duration::from_secs(1),
             resend: Duration::from_millis(50),

@@ -171,7 +171,13 @@ impl MetaServer {
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
     }
 
-    pub(crate) fn take_surveyed(&mut self, now: Now, session: SessionId, surveyed: Surveyed) {
+    pub(crate) fn take_surveyed(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        surveyed: Surveyed,
+        out: &mut Vec<Command>,
+    ) {
         let start = surveyed.tablet.start();
         let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == surveyed.epoch)
         else {
@@ -179,6 +185,9 @@ impl MetaServer {
         };
         let word = Word { session, finished_below: surveyed.finished_below, open: &surveyed.open };
         let let_go = tablet.opens.surveyed(word, surveyed.number, now.mono, &self.config);
+        // Somebody may wait for the answer about more files than fit into one.
+        let next = tablet.opens.due(now.mono, &self.config);
+        self.send_surveys(start, next, out);
         self.let_go(now, start, session, let_go);
     }
 

@@ -132,7 +132,7 @@ impl MetaServer {
             Event::Start(recovered) => self.start(now, recovered, out),
             Event::Request(session, request) => self.take_request(now, session, request, out),
             Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled, out),
-            Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed),
+            Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed, out),
             Event::Peer(_, message) => self.take_peer(now, message, out),
             Event::Data(server, reply) => self.take_data(now, server, reply),
             Event::Told(told) => self.take_told(now, told, out),

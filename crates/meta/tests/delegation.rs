@@ -3,7 +3,7 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::Event;
+use bearing_meta::{Config, Event};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, Recall, Recalled, RenameMode,
@@ -229,6 +229,32 @@ fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
     cluster.pass(Duration::from_millis(60));
     let entries = delegate(&mut cluster, ALICE, directory).directories.remove(0).entries;
     assert_eq!(entries[0].lent, None);
+}
+
+#[test]
+fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
+    let config = Config { survey_nodes_max: 2, ..Config::standard() };
+    let mut cluster = Cluster::with_config(3, Scheme::AnglecutHashed, config);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    let grant = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &grant, "d").unwrap();
+    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    for text in ["1", "2", "3", "4", "5"] {
+        let node = cluster.create(ALICE, &grant, text).unwrap();
+        let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+        cluster.call(BOB, node.home, call).unwrap();
+    }
+    cluster.obedient = false;
+    cluster.pass(Duration::from_millis(700));
+    cluster.obedient = true;
+    // Each survey names two files, and its answer brings the next one.
+    let call = Call::Delegate { directory, incarnation: 1 };
+    assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
+    let sizes: Vec<usize> = cluster.surveys.iter().map(|(_, survey)| survey.nodes.len()).collect();
+    assert_eq!(sizes, [2, 2, 1]);
+    let entries = delegate(&mut cluster, ALICE, directory).directories.remove(0).entries;
+    assert!(entries.iter().all(|entry| entry.lent.is_some()));
 }
 
 #[test]

@@ -33,6 +33,7 @@ pub struct Host {
 pub type DataAnswers = Box<dyn FnMut(ServerId, &DataRequest) -> Option<Result<DataBody, DataError>>>;
 
 pub struct Cluster {
+    config: Config,
     pub now: Now,
     pub hosts: BTreeMap<ServerId, Host>,
     coordinator: MemCoordinator,
@@ -82,6 +83,10 @@ fn encode<T: serde::Serialize>(value: &T) -> Option<Vec<u8>> {
 
 impl Cluster {
     pub fn new(servers: u32, scheme: Scheme) -> Cluster {
+        Cluster::with_config(servers, scheme, Config::standard())
+    }
+
+    pub fn with_config(servers: u32, scheme: Scheme, config: Config) -> Cluster {
         let ids: Vec<ServerId> = (1..=servers).map(ServerId).collect();
         let mut coordinator = MemCoordinator::new();
         for tablet in Assignment::even(&ids, 4).unwrap().tablets() {
@@ -101,6 +106,7 @@ impl Cluster {
             coordinator.swap(&server_key(server), None, encode(&entry)).unwrap();
         }
         let mut cluster = Cluster {
+            config,
             now: Now { mono: Mono(1), wall: Wall(1_000_000_000_000) },
             hosts: BTreeMap::new(),
             coordinator,
@@ -132,7 +138,7 @@ impl Cluster {
 
     fn start(&mut self, id: ServerId, mut store: MemStore, mut log: MemTabletLog) {
         let recovered = recover(&mut store, &mut log).unwrap();
-        let machine = MetaServer::new(id, Config::standard(), keys());
+        let machine = MetaServer::new(id, self.config.clone(), keys());
         self.hosts.insert(id, Host { machine, store, log });
         self.events.push_back((id, Event::Start(recovered)));
         self.settle();
