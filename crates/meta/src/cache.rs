@@ -188,6 +188,13 @@ mod tests {
     }
 
     #[test]
+    fn a_cached_file_takes_no_more_room_than_is_said() {
+        use crate::record::NodeRecord;
+        let (slot, node) = (size_of::<(Key, Option<Record>)>(), size_of::<NodeRecord>());
+        assert!(slot <= 96 && node <= 160, "{slot} bytes, and {node} of a node");
+    }
+
+    #[test]
     fn the_overlay_wins_over_what_the_store_says_until_it_is_applied() {
         let mut cache = Cache::new(0);
         let key = Key::Node(NodeId(1));

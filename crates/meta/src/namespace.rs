@@ -322,7 +322,7 @@ pub(crate) fn inherit(parent: &Acls, mode: Mode, file_type: FileType) -> (Mode, 
     };
     let (mode, access) = default.inherited(mode);
     let default = (file_type == FileType::Directory).then(|| default.clone());
-    (mode, Acls { access, default })
+    (mode, Acls { access: access.map(Box::new), default })
 }
 
 /// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
@@ -348,8 +348,8 @@ pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall
         modified_set: Wall(i64::MIN),
         access_version: Version(0),
     };
-    let content = NodeContent::Directory(content);
-    let acls = Box::new(acls.clone());
+    let content = NodeContent::Directory(Box::new(content));
+    let acls = acls.clone();
     let record = NodeRecord { home: seat.home, attributes, content, xattrs: false, acls, quota };
     view.put_node(seat.node, record.clone());
     record

@@ -9,7 +9,7 @@ use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle, LeaseMs, NodeView};
 use bearing_proto::peer::{Promise, Work};
 use bearing_types::{
-    Access, Attributes, Block, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
+    Access, Acls, Attributes, Block, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
     Version, Wall,
 };
 use serde::Deserialize;
@@ -194,14 +194,14 @@ fn node(record: NodeRecordV1) -> NodeRecord {
         NodeContentV1::File => NodeContent::File,
         NodeContentV1::Directory(DirectoryContentV1 { seat, parent, name, fragments, modified_set }) => {
             let access_version = Version(0);
-            NodeContent::Directory(DirectoryContent {
+            NodeContent::Directory(Box::new(DirectoryContent {
                 seat,
                 parent,
                 name,
                 fragments,
                 modified_set,
                 access_version,
-            })
+            }))
         }
         NodeContentV1::Symlink(target) => NodeContent::Symlink(target),
         NodeContentV1::Special => NodeContent::Special,
@@ -211,7 +211,7 @@ fn node(record: NodeRecordV1) -> NodeRecord {
         attributes: record.attributes,
         content,
         xattrs: false,
-        acls: Box::default(),
+        acls: Acls::default(),
         quota: None,
     }
 }
@@ -251,21 +251,21 @@ mod tests {
             attributes: attributes(),
             content,
             xattrs: false,
-            acls: Box::default(),
+            acls: Acls::default(),
             quota: None,
         }))
     }
 
     #[test]
     fn records_as_version_1_stored_them_open() {
-        let content = NodeContent::Directory(DirectoryContent {
+        let content = NodeContent::Directory(Box::new(DirectoryContent {
             seat: Seat::root(NodeId(1), Scheme::AnglecutHashed),
             parent: Handle { node: NodeId(1), home: Position(0) },
             name: b"d".to_vec(),
             fragments: vec![Block::RING],
             modified_set: Wall(6),
             access_version: Version(0),
-        });
+        }));
         let fragment = FragmentRecord {
             entries: 300,
             directories: 2,

@@ -35,7 +35,11 @@ pub(crate) fn decide(view: &mut View, question: &Question) -> Decide<Told> {
             };
             // Of a grant from before or, with a tablet that moved, from after: a new one says what counts now.
             let same = record.acls.hash() == *hash;
-            if same { Ok(Told::Acls(record.acls)) } else { Err(Stop::Refuse(Code::Unauthenticated)) }
+            if same {
+                Ok(Told::Acls(Box::new(record.acls)))
+            } else {
+                Err(Stop::Refuse(Code::Unauthenticated))
+            }
         }
         Question::Share { quota, tablet, used, wanted } => {
             quotas::lend(view, *quota, *tablet, *used, *wanted)

@@ -55,7 +55,7 @@ pub struct NodeRecord {
     /// Whether it has extended attributes.
     pub xattrs: bool,
     /// Its access control lists.
-    pub acls: Box<Acls>,
+    pub acls: Acls,
     /// The directory whose quota counts it, and of a directory all that is in it.
     pub quota: Option<Handle>,
 }
@@ -66,7 +66,7 @@ pub enum NodeContent {
     /// Extents have keys of their own.
     File,
     /// A directory.
-    Directory(DirectoryContent),
+    Directory(Box<DirectoryContent>),
     /// The target of a symbolic link.
     Symlink(Vec<u8>),
     /// Nothing.
@@ -474,7 +474,7 @@ impl NodeRecord {
 
     /// Whether permission bits and access control list allow a wish.
     pub fn allows(&self, who: &Credentials, wish: Permission) -> bool {
-        let named = self.acls.access.as_ref();
+        let named = self.acls.access.as_deref();
         self.access().allows_with(named, who, wish, self.attributes.file_type)
     }
 

@@ -16,8 +16,8 @@ use bearing_proto::coordinator::{
 };
 use bearing_seams::KeyRange;
 use bearing_types::{
-    Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Mono, Now, Position, ServerId, Uid,
-    Version, Wall,
+    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Mono, Now, Position, ServerId,
+    Uid, Version, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -368,9 +368,9 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
     NodeRecord {
         home: seat.home,
         attributes,
-        content: NodeContent::Directory(content),
+        content: NodeContent::Directory(Box::new(content)),
         xattrs: false,
-        acls: Box::default(),
+        acls: Acls::default(),
         quota: None,
     }
 }

@@ -440,7 +440,7 @@ impl<'a> View<'a> {
     /// Whether a directory allows the wish.
     pub fn permit(&mut self, directory: &GrantBody, who: &Credentials, wish: Permission) -> Decide<()> {
         let acls = self.acls(directory)?;
-        let allowed = directory.access.allows_with(acls.access.as_ref(), who, wish, FileType::Directory);
+        let allowed = directory.access.allows_with(acls.access.as_deref(), who, wish, FileType::Directory);
         if allowed { Ok(()) } else { Err(Stop::Refuse(Code::Access)) }
     }
 

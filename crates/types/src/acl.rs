@@ -37,9 +37,9 @@ pub struct Acl {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Acls {
     /// Who may access it, beyond its permission bits.
-    pub access: Option<Named>,
+    pub access: Option<Box<Named>>,
     /// What is made in a directory begins with this.
-    pub default: Option<Acl>,
+    pub default: Option<Box<Acl>>,
 }
 
 const ALL: Rights = 7;
@@ -168,7 +168,7 @@ impl Acls {
             return AclHash(0);
         }
         let access = self.access.as_ref().map(|named| Acl::of(Mode::new(0), named).encode());
-        let default = self.default.as_ref().map(Acl::encode);
+        let default = self.default.as_deref().map(Acl::encode);
         let bytes: Vec<u8> = [access, default].into_iter().flatten().flatten().collect();
         // Never 0, and the lowest bits say which lists there are.
         let lists = u64::from(self.access.is_some()) << 1 | u64::from(self.default.is_some());
@@ -295,13 +295,13 @@ mod tests {
     #[test]
     fn a_hash_tells_which_lists_there_are_and_when_they_differ() {
         let default = Acl { owner: 7, other: 5, named: named(), mask: Some(7) };
-        let access = Acls { access: Some(named()), default: None };
-        let both = Acls { default: Some(default), ..access.clone() };
+        let access = Acls { access: Some(Box::new(named())), default: None };
+        let both = Acls { default: Some(Box::new(default)), ..access.clone() };
         assert_eq!(Acls::default().hash(), AclHash(0));
         assert!(both.hash().has_access() && access.hash().has_access());
         let only_default = Acls { access: None, ..both.clone() };
         assert!(!only_default.hash().has_access() && only_default.hash() != AclHash(0));
         assert_ne!(access.hash(), both.hash());
-        assert_ne!(access.hash(), Acls { access: Some(Named::default()), default: None }.hash());
+        assert_ne!(access.hash(), Acls { access: Some(Box::default()), default: None }.hash());
     }
 }

@@ -59,14 +59,7 @@ pub(super) fn make(
     let mut attributes = namespace::new_attributes(view, new.file_type, access);
     attributes.device = new.device;
     attributes.size = new.target.len() as u64;
-    let node = NodeRecord {
-        home: position,
-        attributes,
-        content,
-        xattrs: false,
-        acls: Box::new(acls),
-        quota: grant.quota,
-    };
+    let node = NodeRecord { home: position, attributes, content, xattrs: false, acls, quota: grant.quota };
     let entry = NameEntry { name: name.clone(), node: node.handle(id), file_type: new.file_type };
     view.put_node(id, node);
     namespace::insert(view, vacancy, entry.clone());

@@ -16,7 +16,7 @@ pub(super) fn get(view: &mut View, handle: Handle, who: &Credentials, name: &Xat
     let mode = record.attributes.mode;
     let value = match name.space() {
         XattrSpace::AccessList => record.acls.access.as_ref().map(|named| Acl::of(mode, named).encode()),
-        XattrSpace::DefaultList => record.acls.default.as_ref().map(Acl::encode),
+        XattrSpace::DefaultList => record.acls.default.as_deref().map(Acl::encode),
         XattrSpace::User | XattrSpace::Trusted | XattrSpace::Security => {
             check_read(&record, who, name.space())?;
             Some(xattrs::value(view, handle.node, &record, name)?)
@@ -82,12 +82,12 @@ fn set_list(
             // As with chmod: nobody makes programs run for a group that is not his.
             let foreign_group = !root && !who.in_group(attributes.gid);
             attributes.mode = if foreign_group { mode.without(Mode::SETGID) } else { mode };
-            record.acls.access = named;
+            record.acls.access = named.map(Box::new);
         }
         // What the mask allowed to the group class stays, as on Linux.
         (XattrSpace::AccessList, None) => drop(record.acls.access.take().ok_or(Code::NoData)?),
         (_, Some(_)) if !is_directory => return Err(Stop::Refuse(Code::Access)),
-        (_, Some(list)) => record.acls.default = Some(list),
+        (_, Some(list)) => record.acls.default = Some(Box::new(list)),
         (_, None) => drop(record.acls.default.take().ok_or(Code::NoData)?),
     }
     if is_directory {
