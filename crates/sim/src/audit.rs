@@ -261,7 +261,7 @@ impl Audit {
             Ok(Answer::Bytes(bytes)) => Some(Some(bytes)),
             Err(Code::Io | Code::Unreachable) => {
                 let frames = sim.ledger.model.frames_of(node.node);
-                if sim.recorder.are_stable(&frames) {
+                if sim.recorder.are_safe(&frames) {
                     let gone = sim.gone_chunks(&frames);
                     let what =
                         format!("{} cannot be read, but all of it was synced; gone: {gone:?}", node.node);

@@ -214,7 +214,7 @@ impl ClientHost {
         let lost = |asked: &&Asked| match &asked.meaning {
             Meaning::Question(Query::Content { node, .. }) => {
                 recorder.was_written_since(*node, asked.invoked)
-                    || !recorder.are_stable(&ledger.model.frames_of(*node))
+                    || !recorder.are_safe(&ledger.model.frames_of(*node))
             }
             Meaning::Question(_) | Meaning::Change(_) => false,
             // The simulator looks after its own.

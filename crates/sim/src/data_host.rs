@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// See the module.
 pub struct DataHost {
-    host: HostId,
+    pub host: HostId,
     server: ServerId,
     hosts: Hosts,
     machine: Option<DataServer>,

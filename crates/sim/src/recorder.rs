@@ -9,7 +9,7 @@ use crate::complaint::{Complaint, Promise};
 use crate::network::HostId;
 use crate::program::FileRun;
 use crate::world::World;
-use bearing_proto::client::{Answer, Body, Call, CommitMode, Extent, Reply, Request};
+use bearing_proto::client::{Answer, Call, CommitMode, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::delegation::{Change, Step};
 use bearing_proto::frame::{FrameHeader, frame_bytes};
@@ -29,7 +29,10 @@ struct Frame {
     payload: Rc<Vec<u8>>,
     /// The bytes of the whole frame in its chunk.
     bytes: u64,
+    /// Data servers were asked to keep it, or the end of its chunk, and said that they did.
     stable: bool,
+    /// More than one of them did: it outlives one server.
+    safe: bool,
 }
 
 enum DataAsked {
@@ -524,12 +527,6 @@ impl Recorder {
 
     /// A client gets a reply.
     pub fn replied(&mut self, world: &mut World, session: SessionId, reply: &Reply) {
-        if let Answer::Done { result: Ok(body), .. } = &reply.answer
-            && let Body::Chunk(view) = &**body
-            && let Some(length) = view.sealed
-        {
-            self.sealed(view.chunk.chunk, length);
-        }
         let id = RequestId { session, sequence: reply.sequence };
         let (Some(index), Answer::Done { result, .. }) = (self.commits.get(&id).copied(), &reply.answer)
         else {
@@ -606,7 +603,8 @@ impl Recorder {
                     }
                     Some(_) => {}
                     None => {
-                        let kept = Frame { payload: Rc::clone(payload), bytes: *bytes, stable: false };
+                        let kept =
+                            Frame { payload: Rc::clone(payload), bytes: *bytes, stable: false, safe: false };
                         self.frames.insert(place, kept);
                     }
                 }
@@ -616,7 +614,7 @@ impl Recorder {
                 let reborn = self.reborn.range((*chunk, 0)..=(*chunk, u64::MAX)).next().is_some();
                 for frame in frames.iter().filter(|_| !reborn) {
                     if let Some(kept) = self.frames.get_mut(&(*chunk, *frame)) {
-                        kept.stable = true;
+                        (kept.stable, kept.safe) = (true, true);
                     }
                 }
             }
@@ -629,7 +627,8 @@ impl Recorder {
         let old = self.frames.range((from, 0)..=(from, u64::MAX));
         let places: Vec<(u64, Frame)> = old
             .filter_map(|((_, frame), kept)| {
-                let copy = Frame { payload: Rc::clone(&kept.payload), bytes: kept.bytes, stable: true };
+                let copy =
+                    Frame { payload: Rc::clone(&kept.payload), bytes: kept.bytes, stable: true, safe: true };
                 pieces.new_place(*frame).map(|place| (place, copy))
             })
             .collect();
@@ -638,10 +637,11 @@ impl Recorder {
         }
     }
 
-    /// A chunk was sealed: servers keep what they hold stable before they tell how much that is.
-    pub fn sealed(&mut self, chunk: ChunkId, length: u64) {
+    /// A chunk was sealed: servers keep what they hold stable before they tell how much that is. Two of them hold the first `twice` bytes.
+    pub fn sealed(&mut self, chunk: ChunkId, length: u64, twice: u64) {
         for ((_, start), frame) in self.frames.range_mut((chunk, 0)..(chunk, length)) {
             frame.stable |= start + frame.bytes <= length;
+            frame.safe |= start + frame.bytes <= length.min(twice);
         }
     }
 
@@ -656,10 +656,9 @@ impl Recorder {
         self.history.writers.iter().any(writes) || self.history.entries.iter().any(cuts)
     }
 
-    /// Whether there are some frames, and all of them were made stable.
-    pub fn are_stable(&self, frames: &[(ChunkId, u64)]) -> bool {
-        !frames.is_empty()
-            && frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.stable))
+    /// Whether there are some frames, and none of them may be lost with a server.
+    pub fn are_safe(&self, frames: &[(ChunkId, u64)]) -> bool {
+        !frames.is_empty() && frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.safe))
     }
 }
 

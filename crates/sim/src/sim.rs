@@ -18,7 +18,7 @@ use crate::recorder::Recorder;
 use crate::world::{Happening, World};
 use bearing_client::Operation;
 use bearing_placement::Scheme;
-use bearing_types::{Block, NameKey};
+use bearing_types::{Block, ChunkId, NameKey};
 use bearing_workload::Seeded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -328,7 +328,10 @@ impl Sim {
     fn hear_of_chunks(&mut self) {
         for news in std::mem::take(&mut self.ledger.chunk_news) {
             match news {
-                ChunkNews::Sealed(chunk, length) => self.recorder.sealed(chunk, length),
+                ChunkNews::Sealed(chunk, length) => {
+                    let twice = self.held_twice(chunk);
+                    self.recorder.sealed(chunk, length, twice);
+                }
                 ChunkNews::Gathers(chunk, from, pieces) => self.recorder.gathers(chunk, from, &pieces),
             }
         }
@@ -359,12 +362,21 @@ impl Sim {
         }
     }
 
+    /// How much of a chunk two servers hold that are not dead for good: what neither of them alone can lose.
+    fn held_twice(&mut self, chunk: ChunkId) -> u64 {
+        let living = self.data.iter_mut().filter(|host| self.lost != Some(host.host));
+        let mut held: Vec<u64> =
+            living.filter_map(|host| host.held(chunk)).map(|(length, _)| length).collect();
+        held.sort_unstable();
+        held.iter().rev().nth(1).copied().unwrap_or(0)
+    }
+
     /// Bytes that were synced are never lost; bytes that were not may be, when data servers crash.
     fn judge_lost_reads(&mut self) {
         for (since, node) in std::mem::take(&mut self.recorder.lost_reads) {
             let frames = self.ledger.model.frames_of(node);
             // What a writer has replaced meanwhile may have been lost.
-            if self.recorder.are_stable(&frames) && !self.recorder.was_written_since(node, since) {
+            if self.recorder.are_safe(&frames) && !self.recorder.was_written_since(node, since) {
                 let what = format!("{node} cannot be read, but all of it was synced");
                 self.ledger.blame(&self.world, Promise::SyncedIsKept, what);
             }
