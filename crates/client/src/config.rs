@@ -66,6 +66,8 @@ pub struct ClientConfig {
     pub list_page: u32,
     /// Chunk views cached.
     pub chunks_max: usize,
+    /// Bytes buffered of one file that nobody writes out yet; then that begins, while writes go on.
+    pub write_out_bytes: usize,
     /// Buffered bytes of one file; beyond, writes wait.
     pub file_buffer_bytes_max: usize,
     /// Buffered bytes of all files; beyond, writes wait.
@@ -127,7 +129,8 @@ impl ClientConfig {
             commit_extents_max: 1024,
             list_page: 512,
             chunks_max: 8192,
-            file_buffer_bytes_max: 4 << 20,
+            write_out_bytes: 4 << 20,
+            file_buffer_bytes_max: 16 << 20,
             buffer_bytes_max: 64 << 20,
             writeout_after: Duration::from_secs(5),
             chunk_bytes_max: 64 << 20,

@@ -136,6 +136,9 @@ impl ClientHost {
         config.list_page = 8;
         config.chunk_bytes_max = 64 << 10;
         config.extents_page = 4;
+        if self.session.0.is_multiple_of(3) {
+            config.write_out_bytes = 1 << 10;
+        }
         config.mutant = self.planted.client;
         // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
         let prepares =

@@ -9,6 +9,13 @@ use bearing_types::{Code, NodeId};
 /// The largest length of a file.
 pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
+/// What has to be done about what is buffered.
+enum Next {
+    Nothing,
+    WriteOut,
+    WriteOutLater,
+}
+
 impl Hub {
     pub(crate) async fn write(
         &self,
@@ -24,10 +31,12 @@ impl Hub {
             self.clone().write_behind(node).await;
             self.room(node).await;
         }
-        let plan = self.with(|state| state.buffer(node, offset, &bytes))?;
-        if plan {
-            let hub = self.clone();
-            self.with(|state| state.spawn(hub.write_out_later(node)));
+        let next = self.with(|state| state.buffer(node, offset, &bytes))?;
+        let hub = self.clone();
+        match next {
+            Next::Nothing => {}
+            Next::WriteOut => self.with(|state| state.spawn(hub.write_behind(node))),
+            Next::WriteOutLater => self.with(|state| state.spawn(hub.write_out_later(node))),
         }
         Ok(Answer::Written(bytes.len() as u32))
     }
@@ -63,14 +72,14 @@ impl Hub {
 }
 
 impl State {
-    /// Puts bytes into the buffer. Whether a write-out has to be planned.
-    fn buffer(&mut self, node: NodeId, offset: Option<u64>, bytes: &[u8]) -> Result<bool, Code> {
+    /// Puts bytes into the buffer.
+    fn buffer(&mut self, node: NodeId, offset: Option<u64>, bytes: &[u8]) -> Result<Next, Code> {
         let now = self.now.wall;
         let file = self.files.files.get_mut(&node).ok_or(Code::InvalidArgument)?;
         let end = offset.unwrap_or_else(|| file.size()).checked_add(bytes.len() as u64);
         let end = end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Code::TooLarge)?;
         if bytes.is_empty() {
-            return Ok(false);
+            return Ok(Next::Nothing);
         }
         let before = file.dirty.bytes();
         match offset {
@@ -86,10 +95,15 @@ impl State {
         }
         let grown = file.dirty.bytes() - before;
         file.modified = now;
-        let plan = !std::mem::replace(&mut file.writeout_planned, true);
+        let enough = !file.gate.is_held() && file.dirty.bytes() >= self.config.write_out_bytes;
+        let next = match enough {
+            true => Next::WriteOut,
+            false if !std::mem::replace(&mut file.writeout_planned, true) => Next::WriteOutLater,
+            false => Next::Nothing,
+        };
         self.files.buffered_bytes += grown;
         self.counters.bytes_written += bytes.len() as u64;
-        Ok(plan)
+        Ok(next)
     }
 
     /// If the buffers are full: what to wait for, and the file to write out meanwhile, unless all that is full is being written out.

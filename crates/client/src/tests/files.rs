@@ -292,6 +292,25 @@ fn a_writer_that_is_faster_than_the_servers_waits_for_room() {
 }
 
 #[test]
+fn what_is_enough_is_written_out_while_the_writer_goes_on() {
+    let mut world =
+        World::open_with(ClientConfig { write_out_bytes: 100, file_buffer_bytes_max: 400, ..config() });
+    let mut servers = Servers::new(1);
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    world.start(write(file, 0, &[1; 100]));
+    servers.log.clear();
+    // None of these waits for a server.
+    for number in 1..4 {
+        let ticket = world.start(write(file, number * 100, &[2; 100]));
+        assert_eq!(world.finished.remove(&ticket), Some(Ok(Answer::Written(100))));
+    }
+    while servers.answer_all(&mut world) {}
+    assert!(servers.log.contains(&"commit".to_owned()), "{:?}", servers.log);
+    assert_eq!(world.client.counters().writes_held_back, 0);
+    assert_eq!(read(&mut world, &mut servers, file, 0, 1000), [&[1; 100][..], &[2; 300]].concat());
+}
+
+#[test]
 fn all_files_together_are_bounded_too() {
     let mut world = World::open_with(ClientConfig { buffer_bytes_max: 150, ..config() });
     let mut servers = Servers::new(1);
