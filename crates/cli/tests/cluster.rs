@@ -437,7 +437,7 @@ fn a_damaged_tablet_log_is_refused() {
 }
 
 /// What `bench tree` needs at least.
-const SMALL: [&str; 6] = ["--files", "8", "--small-files", "10", "--repetitions", "2"];
+const SMALL: [&str; 8] = ["--files", "8", "--small-files", "10", "--clone-files", "10", "--repetitions", "2"];
 
 #[test]
 fn bench_tree_measures_any_directory_keeps_raw_results_and_leaves_nothing() {
@@ -448,12 +448,27 @@ fn bench_tree_measures_any_directory_keeps_raw_results_and_leaves_nothing() {
     let flags = ["bench", "tree", path, "--bytes", "100K", "--processes", "1,2", "--csv", csv, "--json"];
     let json: serde_json::Value =
         serde_json::from_str(&bearing(&[&flags[..], &SMALL].concat()).ok()).unwrap();
-    // 14 phases by one process, and 12 by two, which do not unpack.
-    assert_eq!(json["lines"].as_array().unwrap().len(), 26, "{json}");
+    // 14 phases by one process, and 12 by two, which do not unpack; one clones, where git is installed.
+    let clones = std::process::Command::new("git").arg("--version").output().is_ok();
+    let lines = 14 + 12 + usize::from(clones);
+    assert_eq!(json["lines"].as_array().unwrap().len(), lines, "{json}");
     assert_eq!(json["lines"][0]["phase"], "create");
     let raw = fs::read_to_string(csv).unwrap();
-    assert_eq!(raw.lines().filter(|line| !line.starts_with('#')).count(), 1 + 2 * 26, "{raw}");
+    assert_eq!(raw.lines().filter(|line| !line.starts_with('#')).count(), 1 + 2 * lines, "{raw}");
     assert_eq!(fs::read_dir(path).unwrap().count(), 0);
+}
+
+#[test]
+fn bench_tree_without_git_says_so_and_does_the_rest() {
+    let place = TestCluster::new("bench-no-git");
+    let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_bearing"));
+    bench.args(["bench", "tree"]).arg(place.mnt()).args(SMALL).args(["--only", "directories,git", "--json"]);
+    let output = bench.env("PATH", place.root()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("git is not installed"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json["lines"].as_array().unwrap().iter().all(|line| line["phase"] != "git-clone"), "{json}");
+    assert_eq!(json["lines"][0]["phase"], "mkdir");
 }
 
 #[test]

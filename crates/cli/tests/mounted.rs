@@ -206,14 +206,24 @@ fn bench_tree_sees_through_a_second_mount_all_that_it_did_through_the_first() {
     let mnt = cluster.mnt();
     let flags =
         ["bench", "tree", shown(&mnt), "--also", shown(&second), "--files", "40", "--small-files", "60"];
-    let more = ["--bytes", "3M", "--repetitions", "1", "--json"];
+    let more = ["--clone-files", "30", "--bytes", "3M", "--repetitions", "1", "--json"];
     let ran = bearing(&[&flags[..], &more].concat());
     bearing(&["umount", shown(&second)]).ok();
     let json: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
     assert_eq!(json["subject"], "fuse.bearing");
     for line in json["lines"].as_array().unwrap() {
-        let changes =
-            ["create", "rename", "remove", "mkdir", "rename-dir", "rmdir", "untar", "rm-r", "write"];
+        let changes = [
+            "create",
+            "rename",
+            "remove",
+            "mkdir",
+            "rename-dir",
+            "rmdir",
+            "untar",
+            "rm-r",
+            "git-clone",
+            "write",
+        ];
         let drains = line["drain_seconds"][0].as_f64().unwrap() > 0.0;
         assert_eq!(drains, changes.contains(&line["phase"].as_str().unwrap()), "{line}");
     }

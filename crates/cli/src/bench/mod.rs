@@ -26,7 +26,7 @@ use std::path::PathBuf;
 pub enum Bench {
     /// One metadata server on one core: stat beside the same loop without its machine, durable create beside the bare store
     Metadata(Metadata),
-    /// Any directory of any mounted filesystem: mdtest's phases, open and close, untar, rm -r, a big file
+    /// Any directory of any mounted filesystem: mdtest's phases, open and close, untar, rm -r, git clone, a big file
     #[command(after_help = TREE_EXAMPLES)]
     Tree(Tree),
     /// One process of `bench tree`
@@ -82,7 +82,8 @@ Files are empty, each process has a directory of its own (mdtest -u). With --als
 the time of a phase that changes something ends when all of it is seen through the
 second mount. Before stat-uncached entries and nodes are dropped from the kernel's
 caches, before read the pages too (/proc/sys/vm/drop_caches; needs root). What a
-filesystem's own process caches stays.";
+filesystem's own process caches stays. What is cloned lies in the directory for
+temporary files; without git that phase is left out.";
 
 /// `bench tree`.
 #[derive(Args, Clone, Debug)]
@@ -101,6 +102,9 @@ pub struct Tree {
     /// Files in the archive that tar unpacks
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub small_files: u32,
+    /// Files in the repository that git clones
+    #[arg(long, value_name = "N", default_value_t = 1_500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub clone_files: u32,
     /// Bytes in the big file; divided between the processes. K, M, G: times 1000, 1000^2, 1000^3
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
     pub bytes: u64,
@@ -142,6 +146,12 @@ pub struct TreeWorker {
     /// The archive.
     #[arg(long)]
     pub archive: PathBuf,
+    /// Files in the repository.
+    #[arg(long)]
+    pub clone_files: u32,
+    /// The repository, if there is one.
+    #[arg(long)]
+    pub repository: Option<PathBuf>,
 }
 
 /// A number of bytes, with a letter for thousands.

@@ -64,7 +64,14 @@ impl Expected {
                     .then(|| format!("{right} names of {count}, and {others} others")))
             }
             Expected::Tree { files, bytes } => {
-                let (found_files, found_bytes) = walk(directory)?;
+                let (found_files, found_bytes) = match walk(directory) {
+                    Ok(found) => found,
+                    // Listed, and then gone: git renames what it has written.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        return Ok(Some("a name that is gone".to_owned()));
+                    }
+                    Err(error) => return Err(error),
+                };
                 Ok(((found_files, found_bytes) != (files, bytes))
                     .then(|| format!("{found_files} files of {files}, {found_bytes} bytes of {bytes}")))
             }
@@ -81,7 +88,7 @@ impl Expected {
 }
 
 /// Regular files below a directory, and their bytes.
-fn walk(directory: &Path) -> io::Result<(u64, u64)> {
+pub fn walk(directory: &Path) -> io::Result<(u64, u64)> {
     let mut sum = (0, 0);
     for entry in walkdir::WalkDir::new(directory) {
         let entry = entry?;

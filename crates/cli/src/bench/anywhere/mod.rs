@@ -1,4 +1,4 @@
-//! `bench tree`: what mdtest, tar, rm and a big file do on any directory of any mounted filesystem.
+//! `bench tree`: what mdtest, tar, rm, git and a big file do on any directory of any mounted filesystem.
 //!
 //! Processes, not threads, each in a directory of its own, as `mdtest -u`. All start a phase together; its time is from the first start to the last end.
 //! With `--also`, what was done is then looked at through another mount of the same filesystem, and a phase ends when all of it is seen there: what a
@@ -7,6 +7,7 @@
 mod archive;
 mod look;
 mod phase;
+mod repository;
 mod results;
 mod team;
 mod worker;
@@ -45,6 +46,7 @@ pub fn run(flags: &Tree) -> Result<()> {
     let _scratch_removed = Removed(scratch.clone());
     let archive = scratch.join("small.tar");
     archive::write(&archive, flags.small_files)?;
+    let repository = wanted(flags, Group::Git).then(|| repository_in(&scratch, flags)).transpose()?.flatten();
     let name = format!("bearing-bench-{:016x}", random_u64());
     let own = path.join(&name);
     fs::create_dir(&own).with_context(|| format!("make {}", own.display()))?;
@@ -54,8 +56,8 @@ pub fn run(flags: &Tree) -> Result<()> {
         need_same(&own, also)?;
     }
     let mut results = Results::new(Identity::read(), flags.name.clone().unwrap_or_else(|| kind_of(&path)));
-    describe(flags, &path, &mut results);
-    let place = Place { own, also, archive };
+    describe(flags, &path, repository.is_some(), &mut results);
+    let place = Place { own, also, archive, repository };
     for repetition in 1..=flags.repetitions {
         for processes in &flags.processes {
             place.repetition(flags, repetition, *processes, &interrupt, &mut results)?;
@@ -80,6 +82,8 @@ struct Place {
     own: PathBuf,
     also: Option<PathBuf>,
     archive: PathBuf,
+    /// What is cloned; none without git.
+    repository: Option<PathBuf>,
 }
 
 impl Place {
@@ -91,10 +95,9 @@ impl Place {
         interrupt: &Interrupt,
         results: &mut Results,
     ) -> Result<()> {
-        for group in
-            Group::ALL.into_iter().filter(|group| flags.only.is_empty() || flags.only.contains(group))
-        {
-            if group == Group::Tree && processes > 1 {
+        for group in Group::ALL.into_iter().filter(|group| wanted(flags, *group)) {
+            let alone = matches!(group, Group::Tree | Group::Git);
+            if alone && processes > 1 || group == Group::Git && self.repository.is_none() {
                 continue;
             }
             let name = format!("{repetition}-{processes}-{group:?}").to_lowercase();
@@ -105,6 +108,8 @@ impl Place {
                 bytes: (flags.bytes / u64::from(processes)).max(1),
                 small_files: flags.small_files,
                 archive: self.archive.clone(),
+                clone_files: flags.clone_files,
+                repository: self.repository.clone(),
             };
             let also = self.also.as_ref().map(|also| also.join(&name));
             let mut team = Team::start(&directory, also.as_deref(), processes, &sizes, interrupt)?;
@@ -116,6 +121,7 @@ impl Place {
                 let amount = match group {
                     Group::Files | Group::Directories => f64::from(sizes.count * processes),
                     Group::Tree => f64::from(sizes.small_files),
+                    Group::Git => f64::from(sizes.clone_files),
                     Group::Data => (sizes.bytes * u64::from(processes)) as f64 / 1e6,
                 };
                 if !flags.json {
@@ -137,6 +143,22 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// Whether a group of phases was asked for.
+fn wanted(flags: &Tree, group: Group) -> bool {
+    flags.only.is_empty() || flags.only.contains(&group)
+}
+
+/// Makes what is cloned, if git is there.
+fn repository_in(scratch: &Path, flags: &Tree) -> Result<Option<PathBuf>> {
+    if !repository::git_is_there() {
+        eprintln!("git is not installed; git-clone is left out");
+        return Ok(None);
+    }
+    let path = scratch.join("repository");
+    repository::make(&path, flags.clone_files)?;
+    Ok(Some(path))
 }
 
 /// An existing directory by its whole path.
@@ -215,7 +237,7 @@ fn by_table(path: &Path) -> Option<String> {
     line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
 }
 
-fn describe(flags: &Tree, path: &Path, results: &mut Results) {
+fn describe(flags: &Tree, path: &Path, has_git: bool, results: &mut Results) {
     results.note("path", path.display().to_string());
     let drain = match &flags.also {
         Some(also) => format!(
@@ -232,13 +254,19 @@ fn describe(flags: &Tree, path: &Path, results: &mut Results) {
         "not root: no stat-uncached; before read only the pages of the file (posix_fadvise)"
     };
     results.note("caches dropped", dropped.to_owned());
+    let cloned = if has_git {
+        format!("a clone of {} files, {} bytes", flags.clone_files, repository::bytes_of(flags.clone_files))
+    } else {
+        "no clone".to_owned()
+    };
     results.note(
         "sizes",
         format!(
-            "{} files and directories, divided between the processes; {} small files, {} bytes; {} bytes in the big file, divided, synced at the end of the write",
+            "{} files and directories, divided between the processes; {} small files, {} bytes; {}; {} bytes in the big file, divided, synced at the end of the write",
             flags.files,
             flags.small_files,
             archive::bytes_of(flags.small_files),
+            cloned,
             flags.bytes
         ),
     );

@@ -29,6 +29,8 @@ pub enum Phase {
     Untar,
     /// `rm -r` of what tar unpacked.
     RmR,
+    /// `git clone` of a small repository, made beforehand on another filesystem.
+    GitClone,
     /// Writes a file from front to back and syncs it.
     Write,
     /// Reads it from front to back, after cached pages were dropped.
@@ -44,6 +46,8 @@ pub enum Group {
     Directories,
     /// untar, rm-r; by one process
     Tree,
+    /// git-clone; by one process, if git is installed
+    Git,
     /// write, read
     Data,
 }
@@ -61,7 +65,7 @@ pub enum Drop {
 
 impl Group {
     /// All groups, in order.
-    pub const ALL: [Group; 4] = [Group::Files, Group::Directories, Group::Tree, Group::Data];
+    pub const ALL: [Group; 5] = [Group::Files, Group::Directories, Group::Tree, Group::Git, Group::Data];
 
     /// Its phases, in order.
     pub fn phases(self) -> &'static [Phase] {
@@ -76,6 +80,7 @@ impl Group {
             ],
             Group::Directories => &[Phase::Mkdir, Phase::StatDir, Phase::RenameDir, Phase::Rmdir],
             Group::Tree => &[Phase::Untar, Phase::RmR],
+            Group::Git => &[Phase::GitClone],
             Group::Data => &[Phase::Write, Phase::Read],
         }
     }
@@ -96,7 +101,7 @@ impl Phase {
     pub fn unit(self) -> &'static str {
         match self {
             Phase::Write | Phase::Read => "MB",
-            Phase::Untar | Phase::RmR => "files",
+            Phase::Untar | Phase::RmR | Phase::GitClone => "files",
             _ => "operations",
         }
     }

@@ -22,6 +22,10 @@ pub struct Sizes {
     pub small_files: u32,
     /// The archive.
     pub archive: PathBuf,
+    /// Files in the repository that is cloned.
+    pub clone_files: u32,
+    /// The repository, if there is one.
+    pub repository: Option<PathBuf>,
 }
 
 /// How long a phase took.
@@ -118,6 +122,10 @@ impl Team {
             command.args(["--count", &sizes.count.to_string(), "--bytes", &sizes.bytes.to_string()]);
             command.args(["--small-files", &sizes.small_files.to_string()]);
             command.arg("--archive").arg(&sizes.archive);
+            command.args(["--clone-files", &sizes.clone_files.to_string()]);
+            if let Some(repository) = &sizes.repository {
+                command.arg("--repository").arg(repository);
+            }
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             bound_to_parent(&mut command);
             let mut child = command.spawn().context("start a process of the benchmark")?;

@@ -4,9 +4,9 @@
 //! It is told a phase's name by a line of standard input, and answers with a line: `ok BEGAN DONE SEEN` in nanoseconds of the system's monotonic
 //! clock, or `failed TEXT`. It ends with its input.
 
-use super::archive;
-use super::look::Expected;
+use super::look::{Expected, walk};
 use super::phase::Phase;
+use super::{archive, repository};
 use crate::bench::TreeWorker;
 use anyhow::{Context, Result, bail};
 use bearing_env::Clock;
@@ -22,6 +22,9 @@ const PART_BYTES: usize = 1 << 20;
 const DATA_NAME: &str = "data";
 /// The tree that tar unpacks.
 const TREE_NAME: &str = "tree";
+
+/// The clone.
+const CLONE_NAME: &str = "clone";
 
 /// Runs a worker.
 pub fn run(flags: &TreeWorker) -> Result<()> {
@@ -50,7 +53,7 @@ fn measure(flags: &TreeWorker, word: &str) -> Result<[u64; 3]> {
     let done = Clock.mono().0;
     let seen = match &flags.also {
         Some(other) if phase.changes() => {
-            expected(flags, phase).wait_until_seen(other)?;
+            expected(flags, phase)?.wait_until_seen(other)?;
             Clock.mono().0
         }
         _ => done,
@@ -71,6 +74,7 @@ fn program(flags: &TreeWorker, phase: Phase) -> Option<Command> {
             command.args(["-r", TREE_NAME]);
             command
         }
+        Phase::GitClone => repository::clone(flags.repository.as_deref()?, CLONE_NAME),
         _ => return None,
     };
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -110,6 +114,7 @@ fn carry_out(flags: &TreeWorker, phase: Phase) -> Result<()> {
         Phase::Write => write(flags.bytes),
         Phase::Read => read(flags.bytes),
         Phase::Untar | Phase::RmR => unreachable!("run as programs"),
+        Phase::GitClone => bail!("there is no repository"),
     }
 }
 
@@ -149,9 +154,9 @@ fn read(bytes: u64) -> Result<()> {
 }
 
 /// What another mount must see after a phase.
-fn expected(flags: &TreeWorker, phase: Phase) -> Expected {
+fn expected(flags: &TreeWorker, phase: Phase) -> Result<Expected> {
     let names = |prefix: &'static str, count| Expected::Names { prefix, count };
-    match phase {
+    Ok(match phase {
         Phase::Create => names("file.", flags.count),
         Phase::Rename => names("renamed-file.", flags.count),
         Phase::Mkdir => names("dir.", flags.count),
@@ -161,9 +166,17 @@ fn expected(flags: &TreeWorker, phase: Phase) -> Expected {
             files: u64::from(flags.small_files),
             bytes: archive::bytes_of(flags.small_files),
         },
+        Phase::GitClone => {
+            // What git keeps for itself depends on its version: it is counted here, where it is a handful of files.
+            let (files, bytes) = walk(&Path::new(CLONE_NAME).join(".git")).context("look at the clone")?;
+            Expected::Tree {
+                files: files + u64::from(flags.clone_files),
+                bytes: bytes + repository::bytes_of(flags.clone_files),
+            }
+        }
         Phase::Write => Expected::File { name: Path::new(DATA_NAME), bytes: flags.bytes },
         Phase::Stat | Phase::StatUncached | Phase::OpenClose | Phase::StatDir | Phase::Read => {
             unreachable!("changes nothing")
         }
-    }
+    })
 }
