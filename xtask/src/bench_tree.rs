@@ -2,7 +2,8 @@
 //!
 //! A ratio is only worth something if both sides met the same machine at the same time: so each repetition visits all three, and the next begins with
 //! another. Passthrough and Bearing, without delegated directories and with them, are mounted twice, and the drain counts. The example is built from Debian's `libfuse3-dev`. Everything lies under
-//! `target/bench-tree`; what a run that was cut short left there is cleared away by the next.
+//! `target/bench-tree`; what a run that was cut short left there is cleared away by the next. With `--profile` perf samples the CPUs meanwhile: what a phase's
+//! time was spent on is written beside its ratio (see the module profile).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::profile::Profiles;
 use crate::stage::{Servers, Stage, mounted_below, ran, said};
 
 /// Where Debian's package has the example.
@@ -48,6 +50,9 @@ pub struct BenchTreeArgs {
     /// A further filesystem, mounted already, perhaps twice: NAME=EMPTY-DIRECTORY[=THE-SAME-THROUGH-ANOTHER-MOUNT]
     #[arg(long, value_name = "NAME=PATH[=PATH2]", value_parser = beside)]
     beside: Vec<Subject>,
+    /// Sample the CPUs with perf meanwhile, and write here what the time of each phase was spent on (needs root)
+    #[arg(long, value_name = "DIR")]
+    profile: Option<PathBuf>,
     /// Handed on to `bearing bench tree`, such as: -- --files 1000 --only files
     #[arg(last = true)]
     more: Vec<String>,
@@ -85,12 +90,13 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
         Some(out) => out.clone(),
         None => root.join("bench/runs").join(format!("{}-tree.csv", said("date", &["-u", "+%F"])?)),
     };
+    let mut profiles = args.profile.as_deref().map(Profiles::new).transpose()?;
     let (mut head, mut rows) = (String::new(), Vec::new());
     for repetition in 1..=args.repetitions {
         for turn in 0..subjects.len() {
             let subject = &subjects[(turn + repetition as usize) % subjects.len()];
             println!("bench-tree: repetition {repetition} of {}: {}", args.repetitions, subject.name);
-            let text = measure(&stage, root, subject, args)?;
+            let text = measure(&stage, root, subject, args, profiles.as_mut())?;
             if head.is_empty() {
                 head = heading(&text, args);
             }
@@ -101,6 +107,7 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
     let ratios = ratios(&measured);
     std::fs::write(&out, raw(&head, &ratios, &rows)).with_context(|| format!("write {}", out.display()))?;
     println!("\n{ratios}\nraw results: {}", out.display());
+    profiles.iter().try_for_each(Profiles::write)?;
     Ok(())
 }
 
@@ -160,7 +167,13 @@ fn build_passthrough(stage: &Stage) -> Result<PathBuf> {
     Ok(built)
 }
 
-fn measure(stage: &Stage, root: &Path, subject: &Subject, args: &BenchTreeArgs) -> Result<String> {
+fn measure(
+    stage: &Stage,
+    root: &Path,
+    subject: &Subject,
+    args: &BenchTreeArgs,
+    profiles: Option<&mut Profiles>,
+) -> Result<String> {
     let csv = stage.directory.join("one.csv");
     let mut bench = Command::new(&stage.program);
     bench.args(["bench", "tree"]).arg(&subject.path).current_dir(root);
@@ -168,7 +181,10 @@ fn measure(stage: &Stage, root: &Path, subject: &Subject, args: &BenchTreeArgs) 
         bench.arg("--also").arg(also);
     }
     bench.args(["--repetitions", "1", "--name", &subject.name]).arg("--csv").arg(&csv).args(&args.more);
-    ran(&mut bench)?;
+    match profiles {
+        Some(profiles) => profiles.run(&stage.directory, &subject.name, &mut bench)?,
+        None => ran(&mut bench)?,
+    }
     std::fs::read_to_string(&csv).with_context(|| format!("read {}", csv.display()))
 }
 
@@ -190,12 +206,13 @@ fn beside(text: &str) -> std::result::Result<Subject, String> {
 /// The comments that hold for all of the run, from those of its first part.
 fn heading(text: &str, args: &BenchTreeArgs) -> String {
     let mut head = format!(
-        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {}{} --{}\n",
+        "# command: cargo xtask bench-tree --repetitions {} --metadata {} --data {} --data-copies {}{}{} --{}\n",
         args.repetitions,
         args.metadata,
         args.data,
         args.data_copies,
         args.beside.iter().map(|subject| format!(" --beside {}=..", subject.name)).collect::<String>(),
+        if args.profile.is_some() { " --profile .." } else { "" },
         args.more.iter().map(|word| format!(" {word}")).collect::<String>()
     );
     let kept = ["# date", "# commit", "# machine", "# caches", "# sizes"];

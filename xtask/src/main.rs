@@ -8,6 +8,7 @@ mod ci;
 mod demo;
 mod draw;
 mod lossyfs;
+mod profile;
 mod sim;
 mod soak;
 mod stage;

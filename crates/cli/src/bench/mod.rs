@@ -120,6 +120,9 @@ pub struct Tree {
     /// Where to put the raw results
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Where to put when each phase began and ended, in nanoseconds of the system's CLOCK_BOOTTIME
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub times: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

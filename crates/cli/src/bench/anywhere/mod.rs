@@ -66,6 +66,9 @@ pub fn run(flags: &Tree) -> Result<()> {
     if let Some(file) = &flags.csv {
         results.write(file)?;
     }
+    if let Some(file) = &flags.times {
+        fs::write(file, results.times()).with_context(|| format!("write {}", file.display()))?;
+    }
     if flags.json {
         println!("{}", serde_json::to_string_pretty(&results.json())?);
     } else {

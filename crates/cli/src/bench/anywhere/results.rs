@@ -78,6 +78,14 @@ impl Results {
         text
     }
 
+    /// When each phase was: its name, the number of processes, nanoseconds of begin and end.
+    pub fn times(&self) -> String {
+        let line = |row: &Row| {
+            format!("{} {} {} {}\n", row.phase.word(), row.processes, row.took.began, row.took.seen)
+        };
+        self.rows.iter().map(line).collect()
+    }
+
     /// The rows by phase and number of processes, in the order in which these came first.
     fn lines(&self) -> Vec<(Phase, u32, Vec<&Row>)> {
         let mut lines: Vec<(Phase, u32, Vec<&Row>)> = Vec::new();
@@ -169,9 +177,9 @@ mod tests {
         };
         let mut results = Results::new(identity, "ext4".into());
         for (repetition, seconds) in [(1, 2.0), (2, 1.0), (3, 4.0)] {
-            results.add(Phase::Create, 1, repetition, 100.0, Took { seconds, drain: 0.5 });
+            results.add(Phase::Create, 1, repetition, 100.0, Took { seconds, drain: 0.5, began: 7, seen: 9 });
         }
-        results.add(Phase::Create, 4, 1, 100.0, Took { seconds: 1.0, drain: 0.0 });
+        results.add(Phase::Create, 4, 1, 100.0, Took { seconds: 1.0, drain: 0.0, began: 8, seen: 10 });
         results
     }
 
@@ -183,6 +191,7 @@ mod tests {
         let columns = rows[0].split(',').count();
         assert!(rows.iter().all(|row| row.split(',').count() == columns), "{raw}");
         assert!(rows[1].starts_with("create,1,1,ext4,100,operations,2.0000,0.5000,50.0,"), "{raw}");
+        assert!(results().times().ends_with("create 1 7 9\ncreate 4 8 10\n"), "{}", results().times());
     }
 
     #[test]

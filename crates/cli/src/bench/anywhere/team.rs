@@ -35,6 +35,10 @@ pub struct Took {
     pub seconds: f64,
     /// Of this, what passed after the last process was done with its own work: the drain.
     pub drain: f64,
+    /// When the first process started, in nanoseconds of the system's clock.
+    pub began: u64,
+    /// When all was seen.
+    pub seen: u64,
 }
 
 /// Ends the processes that are known to it when the user interrupts.
@@ -153,7 +157,7 @@ impl Team {
             (began, done, seen) = (began.min(times[0]), done.max(times[1]), seen.max(times[2]));
         }
         let seconds = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from)).as_secs_f64();
-        Ok(Took { seconds: seconds(began, seen), drain: seconds(done, seen) })
+        Ok(Took { seconds: seconds(began, seen), drain: seconds(done, seen), began, seen })
     }
 }
 
