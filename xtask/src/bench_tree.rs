@@ -100,6 +100,8 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
             if head.is_empty() {
                 head = heading(&text, args);
             }
+            // A run that is cut short keeps what it has.
+            profiles.iter().try_for_each(Profiles::write)?;
             rows.extend(parse(&text)?.into_iter().map(|row| (repetition, row)));
         }
     }
@@ -107,7 +109,9 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
     let ratios = ratios(&measured);
     std::fs::write(&out, raw(&head, &ratios, &rows)).with_context(|| format!("write {}", out.display()))?;
     println!("\n{ratios}\nraw results: {}", out.display());
-    profiles.iter().try_for_each(Profiles::write)?;
+    if let Some(directory) = &args.profile {
+        println!("profiles: {}", directory.display());
+    }
     Ok(())
 }
 

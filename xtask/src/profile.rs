@@ -67,8 +67,9 @@ struct Span {
 #[derive(Debug, PartialEq)]
 struct Sample {
     thread: String,
-    pid: u32,
-    tid: u32,
+    /// Less than nothing for what is just ending.
+    pid: i32,
+    tid: i32,
     at: f64,
     /// Whether the kernel was at work.
     is_kernel: bool,
@@ -127,7 +128,7 @@ impl Profiles {
         Ok(())
     }
 
-    fn add(&mut self, subject: &str, spans: &[Span], samples: &[Sample], names: &BTreeMap<u32, String>) {
+    fn add(&mut self, subject: &str, spans: &[Span], samples: &[Sample], names: &BTreeMap<i32, String>) {
         for span in spans {
             let phase = self.phases.entry(span.phase.clone()).or_default();
             let shares = phase.entry((span.processes, subject.to_owned())).or_default();
@@ -149,7 +150,6 @@ impl Profiles {
             let path = self.directory.join(format!("{phase}.txt"));
             std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }
-        println!("profiles: {}", self.directory.display());
         Ok(())
     }
 }
@@ -261,9 +261,9 @@ fn sample(text: &str) -> Option<Sample> {
 }
 
 /// What processes are called.
-fn names(samples: &[Sample], stage: &Path) -> BTreeMap<u32, String> {
-    let pids: BTreeSet<u32> = samples.iter().map(|sample| sample.pid).collect();
-    let name = |pid: u32| {
+fn names(samples: &[Sample], stage: &Path) -> BTreeMap<i32, String> {
+    let pids: BTreeSet<i32> = samples.iter().map(|sample| sample.pid).collect();
+    let name = |pid: i32| {
         // The last: before, it was what started it.
         let last =
             |is: &dyn Fn(&&Sample) -> bool| samples.iter().rfind(is).map(|sample| sample.thread.clone());
@@ -277,7 +277,7 @@ fn names(samples: &[Sample], stage: &Path) -> BTreeMap<u32, String> {
 }
 
 /// What a process is called, by the name of its first thread and the command that started it.
-fn called(pid: u32, main: &str, line: Option<&[u8]>, stage: &Path) -> String {
+fn called(pid: i32, main: &str, line: Option<&[u8]>, stage: &Path) -> String {
     let words: Vec<String> = line.map_or_else(Vec::new, |line| {
         line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     });
@@ -321,6 +321,8 @@ mod tests {
             (samples[1].call.as_deref(), samples[1].symbol.as_str()),
             (None, "llvm::Manager<llvm::Function>::getResultImpl")
         );
+        let ending = parse(":-1 23985/-1    13158.617045538: \n\tffffffff8135dd26 do_exit\n").unwrap();
+        assert_eq!((ending[0].pid, ending[0].tid), (23985, -1));
         assert!(parse("nonsense").is_err());
     }
 
