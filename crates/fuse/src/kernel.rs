@@ -37,7 +37,7 @@ impl Kernel {
         let epoch = Epoch::of(device);
         let names = Names::new(
             Box::new(move |directory, name| {
-                forgetter.inval_entry(directory, OsStr::from_bytes(name.as_bytes()))
+                gone_is_done(forgetter.inval_entry(directory, OsStr::from_bytes(name.as_bytes())))
             }),
             epoch.map(|epoch| Box::new(move || epoch.increase()) as Box<_>),
         )?;
@@ -50,9 +50,10 @@ impl Kernel {
 }
 
 impl KernelCache for Kernel {
-    fn invalidate_entry(&self, directory: NodeId, name: &Name) -> io::Result<()> {
+    fn invalidate_entries(&self, entries: &[(NodeId, &Name)]) -> io::Result<()> {
         self.gate.invalidate();
-        gone_is_done(self.names.forget(self.number(directory), name))
+        let names = entries.iter().map(|(node, name)| (self.number(*node), (*name).clone()));
+        gone_is_done(self.names.forget(names.collect()))
     }
 
     fn invalidate_node(&self, node: NodeId) -> io::Result<()> {
@@ -95,18 +96,19 @@ impl Epoch {
 type ForgetName = Box<dyn Fn(INodeNo, &Name) -> io::Result<()> + Send>;
 type ForgetAll = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// A name to forget, and who waits for it.
+/// Names to forget, and who waits for that.
 struct Job {
-    directory: INodeNo,
-    name: Name,
+    names: Vec<(INodeNo, Name)>,
     done: SyncSender<io::Result<()>>,
 }
 
 /// Makes the kernel forget names; see the module.
 struct Names {
     jobs: Mutex<Sender<Job>>,
-    /// Names whose directories' locks are being waited for.
+    /// Jobs that are not done: somebody waits for a directory's lock.
     waiting: Arc<AtomicUsize>,
+    /// Counts names that are forgotten.
+    forgotten: Arc<AtomicUsize>,
     forget_all: Option<ForgetAll>,
     patience: Duration,
 }
@@ -115,15 +117,16 @@ impl Names {
     fn new(forget_name: ForgetName, forget_all: Option<ForgetAll>) -> io::Result<Names> {
         let (jobs, todo) = channel::<Job>();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let done = waiting.clone();
+        let forgotten = Arc::new(AtomicUsize::new(0));
+        let (done, counted) = (waiting.clone(), forgotten.clone());
         // It ends when the names are dropped. Nobody joins it: it may stand at a lock.
         std::thread::Builder::new()
             .name("bearing-names".to_owned())
-            .spawn(move || work(&todo, &forget_name, &done))?;
-        Ok(Names { jobs: Mutex::new(jobs), waiting, forget_all, patience: PATIENCE })
+            .spawn(move || work(&todo, &forget_name, &done, &counted))?;
+        Ok(Names { jobs: Mutex::new(jobs), waiting, forgotten, forget_all, patience: PATIENCE })
     }
 
-    fn forget(&self, directory: INodeNo, name: &Name) -> io::Result<()> {
+    fn forget(&self, names: Vec<(INodeNo, Name)>) -> io::Result<()> {
         if let Some(forget_all) = &self.forget_all
             && self.waiting.load(Ordering::SeqCst) > 0
         {
@@ -131,21 +134,30 @@ impl Names {
         }
         let (done, result) = sync_channel(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let job = Job { directory, name: name.clone(), done };
+        let job = Job { names, done };
         let died = || io::Error::other("the thread that makes the kernel forget names has died");
         self.jobs.lock().expect("sending does not panic").send(job).map_err(|_| died())?;
         let Some(forget_all) = &self.forget_all else { return result.recv().map_err(|_| died())? };
-        match result.recv_timeout(self.patience) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Timeout) => forget_all(),
-            Err(RecvTimeoutError::Disconnected) => Err(died()),
+        loop {
+            let before = self.forgotten.load(Ordering::SeqCst);
+            match result.recv_timeout(self.patience) {
+                Ok(result) => return result,
+                // It gets on.
+                Err(RecvTimeoutError::Timeout) if self.forgotten.load(Ordering::SeqCst) != before => {}
+                Err(RecvTimeoutError::Timeout) => return forget_all(),
+                Err(RecvTimeoutError::Disconnected) => return Err(died()),
+            }
         }
     }
 }
 
-fn work(todo: &Receiver<Job>, forget_name: &ForgetName, waiting: &AtomicUsize) {
-    while let Ok(Job { directory, name, done }) = todo.recv() {
-        let result = forget_name(directory, &name);
+fn work(todo: &Receiver<Job>, forget_name: &ForgetName, waiting: &AtomicUsize, forgotten: &AtomicUsize) {
+    while let Ok(Job { names, done }) = todo.recv() {
+        let mut result = Ok(());
+        for (directory, name) in names {
+            result = result.and(forget_name(directory, &name));
+            forgotten.fetch_add(1, Ordering::SeqCst);
+        }
         waiting.fetch_sub(1, Ordering::SeqCst);
         // Whoever lost patience does not wait any more.
         let _ = done.send(result);
@@ -170,7 +182,7 @@ mod tests {
             Some(Box::new(|| panic!("there was no need to forget all"))),
         );
         let names = Names { patience: Duration::from_secs(60), ..names.unwrap() };
-        names.forget(INodeNo(7), &name()).unwrap();
+        names.forget(vec![(INodeNo(7), name())]).unwrap();
     }
 
     #[test]
@@ -190,10 +202,28 @@ mod tests {
             })),
         )
         .unwrap();
-        names.forget(INodeNo(7), &name()).unwrap();
-        names.forget(INodeNo(8), &name()).unwrap();
+        names.forget(vec![(INodeNo(7), name())]).unwrap();
+        names.forget(vec![(INodeNo(8), name())]).unwrap();
         assert_eq!(all.load(Ordering::SeqCst), 2, "the second did not even try");
         drop(unlock);
+    }
+
+    #[test]
+    fn many_names_are_forgotten_one_by_one_as_long_as_that_gets_on() {
+        let (step, may_go_on) = channel::<()>();
+        let names = Names::new(
+            Box::new(move |_, _| {
+                may_go_on.recv().map_err(io::Error::other)?;
+                // A failure does not keep the rest from being forgotten.
+                Err(io::Error::from_raw_os_error(libc::ENOMEM))
+            }),
+            Some(Box::new(|| panic!("there was no need to forget all"))),
+        );
+        let names = Names { patience: Duration::from_secs(60), ..names.unwrap() };
+        (0..3).for_each(|_| step.send(()).unwrap());
+        let failed = names.forget(vec![(INodeNo(7), name()); 3]).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::ENOMEM));
+        assert_eq!(names.forgotten.load(Ordering::SeqCst), 3);
     }
 
     #[test]

@@ -297,10 +297,10 @@ fn the_kernel_keeps_what_is_leased_until_it_is_made_to_forget() {
     fs::symlink_metadata(&path).unwrap();
     remove_behind(&live, "f");
     assert!(fs::symlink_metadata(&path).is_ok(), "leased, so nobody was asked");
-    live.cache().invalidate_entry(NodeId::ROOT, &Name::new(b"f").unwrap()).unwrap();
+    live.cache().invalidate_entries(&[(NodeId::ROOT, &Name::new(b"f").unwrap())]).unwrap();
     assert_eq!(error(fs::symlink_metadata(&path)), libc::ENOENT);
     // What the kernel does not know it need not forget.
-    live.cache().invalidate_entry(NodeId(99), &Name::new(b"f").unwrap()).unwrap();
+    live.cache().invalidate_entries(&[(NodeId(99), &Name::new(b"f").unwrap())]).unwrap();
     live.cache().invalidate_node(NodeId(99)).unwrap();
 }
 
@@ -346,7 +346,9 @@ fn names_are_made_and_removed_by_many_threads_while_others_list() {
                 for round in 0..50 {
                     let path = live.path(&format!("{thread}-{round}"));
                     fs::write(&path, b"x").unwrap();
-                    live.cache().invalidate_entry(NodeId::ROOT, &Name::new(b"always").unwrap()).unwrap();
+                    live.cache()
+                        .invalidate_entries(&[(NodeId::ROOT, &Name::new(b"always").unwrap())])
+                        .unwrap();
                     fs::remove_file(&path).unwrap();
                 }
             });
@@ -479,7 +481,7 @@ fn a_name_is_forgotten_while_our_own_request_holds_its_directory() {
         tree.done(unlink).unwrap();
         let kernel = cache.lock().unwrap().clone().unwrap();
         // It would wait for the creation, whose server would wait for this.
-        kernel.invalidate_entry(NodeId::ROOT, &name).unwrap();
+        kernel.invalidate_entries(&[(NodeId::ROOT, &name)]).unwrap();
         let_end.send(()).unwrap();
     });
     assert_eq!(error(fs::symlink_metadata(&path)), libc::ENOENT);

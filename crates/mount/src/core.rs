@@ -210,9 +210,15 @@ impl Core {
     }
 
     /// Whether the machine wants to be stepped before the thread that waits for the socket would do so.
-    pub fn leader_sleeps_too_long(&self) -> bool {
+    pub fn leader_sleeps_too_long(&mut self) -> bool {
         let next = self.client.next_wake();
-        self.is_led && next.is_some_and(|next| self.led_until.is_none_or(|until| next < until))
+        let too_long =
+            self.is_led && next.is_some_and(|next| self.led_until.is_none_or(|until| next < until));
+        if too_long {
+            // Once woken it looks by itself how long it may sleep: until it does, nobody wakes it again.
+            self.led_until = next;
+        }
+        too_long
     }
 
     /// If nobody waits for the socket, wakes a thread that waits for answers, so that it does.

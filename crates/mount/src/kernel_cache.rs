@@ -30,8 +30,8 @@ impl Patience {
 ///
 /// The cache sees to it that an answer which was given before an invalidation does not reach it afterwards.
 pub trait KernelCache: Send + Sync {
-    /// Forgets what a name in a directory means.
-    fn invalidate_entry(&self, directory: NodeId, name: &Name) -> io::Result<()>;
+    /// Forgets what names in directories mean. A failure does not keep the rest from being forgotten.
+    fn invalidate_entries(&self, entries: &[(NodeId, &Name)]) -> io::Result<()>;
 
     /// Forgets a node's attributes and content.
     fn invalidate_node(&self, node: NodeId) -> io::Result<()>;
@@ -62,12 +62,25 @@ impl CacheSlot {
     /// Forgets; without a cache nothing is remembered above the machine.
     fn forget(&self, what: &[Invalidation]) -> io::Result<()> {
         let Some(cache) = self.get() else { return Ok(()) };
-        let forget = |thing: &Invalidation| match thing {
-            Invalidation::Entry { directory, name } => cache.invalidate_entry(*directory, name),
-            Invalidation::Node { node } => cache.invalidate_node(*node),
+        let is_entry = |thing: &Invalidation| matches!(thing, Invalidation::Entry { .. });
+        // Names that follow each other go together: each time a thread has to be waited for.
+        let groups = what.chunk_by(|one, next| is_entry(one) && is_entry(next));
+        let forget = |group: &[Invalidation]| {
+            let entries: Vec<(NodeId, &Name)> = group.iter().filter_map(entry_of).collect();
+            match group {
+                [Invalidation::Node { node }] => cache.invalidate_node(*node),
+                _ => cache.invalidate_entries(&entries),
+            }
         };
         // A failure does not keep the rest from being forgotten.
-        what.iter().map(forget).fold(Ok(()), io::Result::and)
+        groups.map(forget).fold(Ok(()), io::Result::and)
+    }
+}
+
+fn entry_of(thing: &Invalidation) -> Option<(NodeId, &Name)> {
+    match thing {
+        Invalidation::Entry { directory, name } => Some((*directory, name)),
+        Invalidation::Node { .. } => None,
     }
 }
 
@@ -104,8 +117,10 @@ mod tests {
     struct Recorder(Mutex<Vec<String>>);
 
     impl KernelCache for Recorder {
-        fn invalidate_entry(&self, directory: NodeId, name: &Name) -> io::Result<()> {
-            self.0.lock().unwrap().push(format!("{directory}/{name}"));
+        fn invalidate_entries(&self, entries: &[(NodeId, &Name)]) -> io::Result<()> {
+            let entries: Vec<_> =
+                entries.iter().map(|(directory, name)| format!("{directory}/{name}")).collect();
+            self.0.lock().unwrap().push(entries.join(" "));
             Ok(())
         }
 
@@ -126,8 +141,9 @@ mod tests {
         let (slot, recorder) = (CacheSlot::default(), Arc::new(Recorder::default()));
         let (sender, jobs) = channel();
         let node = |node| Invalidation::Node { node: NodeId(node) };
-        let entry = Invalidation::Entry { directory: NodeId(1), name: Name::new(b"a").unwrap() };
-        sender.send(Job { number: 1, what: vec![entry, node(2)] }).unwrap();
+        let entry =
+            |name: &[u8]| Invalidation::Entry { directory: NodeId(1), name: Name::new(name).unwrap() };
+        sender.send(Job { number: 1, what: vec![entry(b"a"), entry(b"b"), node(2), entry(b"c")] }).unwrap();
         sender.send(Job { number: 2, what: vec![node(13)] }).unwrap();
         sender.send(Job { number: 3, what: vec![node(4)] }).unwrap();
         drop(sender);
@@ -135,14 +151,14 @@ mod tests {
         let mut done = Vec::new();
         run(&jobs, &slot, QUICK, |number, failures| done.push((number, failures)));
         assert_eq!(done, [(1, 0), (2, 2), (3, 0)]);
-        assert_eq!(*recorder.0.lock().unwrap(), ["n1/a", "n2", "n13", "n13", "n13", "n4"]);
+        assert_eq!(*recorder.0.lock().unwrap(), ["n1/a n1/b", "n2", "n1/c", "n13", "n13", "n13", "n4"]);
     }
 
     #[test]
     fn an_invalidation_is_done_when_no_lease_can_be_left() {
         struct Broken;
         impl KernelCache for Broken {
-            fn invalidate_entry(&self, _directory: NodeId, _name: &Name) -> io::Result<()> {
+            fn invalidate_entries(&self, _entries: &[(NodeId, &Name)]) -> io::Result<()> {
                 Err(io::Error::other("broken"))
             }
             fn invalidate_node(&self, _node: NodeId) -> io::Result<()> {

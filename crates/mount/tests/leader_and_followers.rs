@@ -175,9 +175,11 @@ struct SlowKernel {
 }
 
 impl KernelCache for SlowKernel {
-    fn invalidate_entry(&self, directory: NodeId, name: &Name) -> io::Result<()> {
-        self.begun.lock().unwrap().send(format!("{directory}/{name}")).unwrap();
-        self.may_end.lock().unwrap().recv().unwrap();
+    fn invalidate_entries(&self, entries: &[(NodeId, &Name)]) -> io::Result<()> {
+        for (directory, name) in entries {
+            self.begun.lock().unwrap().send(format!("{directory}/{name}")).unwrap();
+            self.may_end.lock().unwrap().recv().unwrap();
+        }
         Ok(())
     }
 
