@@ -501,6 +501,7 @@ fn transport_of(call: &Call) -> Transport {
     let large = match call {
         Call::Map { .. }
         | Call::List { .. }
+        | Call::Ahead { .. }
         | Call::Extents { .. }
         | Call::Delegate { .. }
         | Call::Delegated { .. } => true,

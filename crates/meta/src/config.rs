@@ -13,6 +13,8 @@ pub struct Config {
     pub lease_max: Duration,
     /// The shortest lease worth giving.
     pub lease_min: Duration,
+    /// The lease on names that are looked up ahead, and on what they lead to: long enough to be used by who goes through a large directory.
+    pub lease_ahead: Duration,
     /// How long a grant is good. For changes, fragments refuse one that is older than the last chmod; for lookups and listings, recalls take it away in time.
     /// This only bounds what a client that cheats can see, and it is long so that servers whose clocks are far apart still take each other's grants.
     pub grant_life: Duration,
@@ -118,6 +120,7 @@ impl Config {
             apply_gathered_max: 4096,
             lease_max: Duration::from_secs(3),
             lease_min: Duration::from_millis(300),
+            lease_ahead: Duration::from_secs(2),
             grant_life: Duration::from_secs(300),
             capability_life: Duration::from_secs(600),
             skew_max: Duration::from_millis(250),

@@ -244,6 +244,7 @@ fn appetite(call: &Call) -> Appetite {
         | Call::Directory { .. }
         | Call::Lookup { .. }
         | Call::List { .. }
+        | Call::Ahead { .. }
         | Call::Attributes { .. }
         | Call::ReadLink { .. }
         | Call::Extents { .. }

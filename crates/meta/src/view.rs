@@ -547,7 +547,18 @@ impl<'a> View<'a> {
         self.offer(key).length()
     }
 
-    /// The same on a regular file. A lease that is tracked is the right to open it without asking.
+    /// A lease on what nobody has asked for yet: long enough to be used, and only if it can be asked back.
+    pub fn lease_ahead(&mut self, key: LeaseKey) -> LeaseMs {
+        let Some(session) = self.leases_to() else { return LeaseMs(0) };
+        if !matches!(self.leases.offer(key, session, self.now.mono, self.config), Offer::Tracked(_)) {
+            return LeaseMs(0);
+        }
+        let lease = LeaseMs(self.config.lease_ahead.min(self.config.lease_max).as_millis() as u32);
+        self.given.push((key, Offer::Tracked(lease)));
+        lease
+    }
+
+    /// A lease on a regular file. One that is tracked is the right to open it without asking.
     pub fn file_lease(&mut self, node: NodeId) -> (LeaseMs, bool) {
         let offer = self.offer(LeaseKey::File(node));
         let may_open = matches!(offer, Offer::Tracked(_));
@@ -557,9 +568,13 @@ impl<'a> View<'a> {
         (offer.length(), may_open)
     }
 
+    /// Whom leases may be given to, if anybody.
+    fn leases_to(&self) -> Option<SessionId> {
+        self.session.filter(|_| self.by_client && !self.nothing_logged)
+    }
+
     fn offer(&mut self, key: LeaseKey) -> Offer {
-        let asker = self.session.filter(|_| self.by_client && !self.nothing_logged);
-        let Some(session) = asker else { return Offer::Nothing };
+        let Some(session) = self.leases_to() else { return Offer::Nothing };
         // What this decision changes is free of all leases afterwards, whatever was being recalled for it.
         let offer = if self.changed.contains(&key) {
             self.leases.offer_after_change(key, session, self.config)

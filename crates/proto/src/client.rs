@@ -3,14 +3,14 @@
 use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
 use crate::grant::{Capability, DataRight, Grant, WriteToken};
 pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
-use bearing_placement::{Assignment, Scheme};
+pub use crate::map::{ClusterMap, ServerEntry, ServerKind};
+use bearing_placement::Scheme;
 use bearing_types::{
     Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid,
     HeldLock, Lock, LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId,
     Position, Sequence, ServerId, Uid, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
 
 pub use crate::notice::{LeaseKey, LockFree, Recall, Recalled, Survey, Surveyed, WaitId};
 
@@ -400,6 +400,17 @@ pub enum Call {
         /// The node.
         node: Handle,
     },
+    /// A part of a directory for lookups to come, in the order of cookies. Refused as `Unsupported` while the directory is delegated to anybody.
+    Ahead {
+        /// The directory's grant.
+        grant: Grant,
+        /// Who asks; needs the permission to list and to search.
+        who: Credentials,
+        /// Entries after this one.
+        after: Cookie,
+        /// At most so many entries.
+        count_max: u32,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -591,39 +602,6 @@ pub struct ListedEntry {
     pub attributes: Option<Attributes>,
 }
 
-/// One server in the map.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerEntry {
-    /// The server.
-    pub server: ServerId,
-    /// What it does.
-    pub kind: ServerKind,
-    /// Where it listens, by datagram and by stream.
-    pub address: SocketAddr,
-}
-
-/// What a server does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum ServerKind {
-    /// Metadata.
-    Metadata,
-    /// Data.
-    Data,
-    /// The coordinator.
-    Coordinator,
-}
-
-/// The map of tablets and servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterMap {
-    /// Its version.
-    pub version: MapVersion,
-    /// Who owns what.
-    pub assignment: Assignment,
-    /// Where everybody is.
-    pub servers: Vec<ServerEntry>,
-}
-
 /// The constants of a filesystem, kept in its root's node and in the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemRecord {
@@ -741,6 +719,14 @@ pub enum Body {
     },
     /// The quota that counts a node, if one does.
     Quota(Option<QuotaView>),
+    /// A part of a directory.
+    Ahead {
+        /// Names and what they lead to, in order of their cookies. Names are leased together, under [`LeaseKey::Names`] of the directory; the attributes of
+        /// nodes one by one, without the right to open. Of directories nothing is said. None while no lease can be given.
+        entries: Vec<(Name, EntryView)>,
+        /// The cookie after which to go on (perhaps at another tablet), or `None` at the end.
+        next: Option<Cookie>,
+    },
 }
 
 impl DataRight {
@@ -759,6 +745,7 @@ impl Call {
             | Call::Directory { .. }
             | Call::Lookup { .. }
             | Call::List { .. }
+            | Call::Ahead { .. }
             | Call::Attributes { .. }
             | Call::ReadLink { .. }
             // Renewing twice is renewing once.

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod grant;
 pub mod inspect;
 pub mod keys;
+pub mod map;
 pub mod notice;
 pub mod peer;
 

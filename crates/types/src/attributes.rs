@@ -132,6 +132,8 @@ impl Permission {
     pub const WRITE: Permission = Permission(2);
     /// Execute a file, or search a directory.
     pub const SEARCH: Permission = Permission(1);
+    /// See what is in a directory, and what that is: read and search.
+    pub const LIST_AND_SEARCH: Permission = Permission(5);
     /// Change the entries of a directory: write and search.
     pub const CHANGE_ENTRIES: Permission = Permission(3);
 

@@ -28,17 +28,28 @@ pub(crate) fn decide(
     if count_max == 0 {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
+    let (named, next) = page(view, seat, after, count_max)?;
+    let next = next.map(Cookie::hash);
+    let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry)).collect();
+    Ok(Body::List { entries, next })
+}
+
+/// Names, and after which cookie to go on.
+pub(super) type Page = (Vec<(Cookie, NameEntry)>, Option<Cookie>);
+
+/// Names after a cookie, with what is at hand of their nodes.
+pub(super) fn page(view: &mut View, seat: &Seat, after: Cookie, count_max: u32) -> Decide<Page> {
     let count_max = count_max.min(view.config.list_entries_max) as usize;
     let keys = Key::Name(seat.node, after.hash(), after.ordinal() + 1)
         ..=Key::Name(seat.node, NameHash::LAST, u16::MAX);
     let (named, cut) = read_names(view, &keys, count_max)?;
     prefetch_nodes(view, &named)?;
     let next = match named.last() {
-        Some((last, _)) if cut => Some(last.hash()),
-        _ => next_tablet_hash(seat, view.tablet),
+        Some((last, _)) if cut => Some(*last),
+        // Ordinals begin at 1, so this cookie lies before every entry of the hash.
+        _ => next_tablet_hash(seat, view.tablet).map(|hash| Cookie::new(hash, 0)),
     };
-    let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry)).collect();
-    Ok(Body::List { entries, next })
+    Ok((named, next))
 }
 
 /// All names of a directory that lies in this tablet alone; `None` if there are more than so many.
@@ -93,7 +104,7 @@ fn prefetch_nodes(view: &mut View, named: &[(Cookie, NameEntry)]) -> Decide<()> 
 }
 
 // A directory's attributes need its fragments too: whoever wants them asks its home.
-fn has_attributes_here(view: &View, entry: &NameEntry) -> bool {
+pub(super) fn has_attributes_here(view: &View, entry: &NameEntry) -> bool {
     entry.file_type != FileType::Directory && view.tablet.contains(entry.node.home)
 }
 

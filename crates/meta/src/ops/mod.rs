@@ -1,5 +1,6 @@
 //! Operations of clients: one file each, told top to bottom: validate, load, decide, record, reply.
 
+mod ahead;
 mod chunk;
 mod chunks;
 mod commit;
@@ -43,6 +44,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Directory { directory } => directory::show(view, *directory),
         Call::Lookup { grant, who, name } => lookup::decide(view, grant, who, name),
         Call::List { grant, who, after, count_max } => list::decide(view, grant, who, *after, *count_max),
+        Call::Ahead { grant, who, after, count_max } => ahead::decide(view, grant, who, *after, *count_max),
         Call::Create { grant, who, name, new } => create::decide(view, grant, who, name, new),
         Call::MakeDirectory { grant, who, name, mode } => {
             make_directory::decide(view, grant, who, name, *mode)
