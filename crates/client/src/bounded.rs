@@ -1,6 +1,7 @@
 //! A map of bounded size that lets go of what was used least recently.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// See the module. Values lie in slots of one array, which are chained in the order of their use: a use costs one search and no memory.
 #[derive(Debug)]
@@ -48,6 +49,15 @@ impl<K: Ord + Clone, V> Bounded<K, V> {
     pub fn peek(&self, key: &K) -> Option<&V> {
         let place = *self.places.get(key)?;
         self.slots[place as usize].entry.as_ref().map(|(_, value)| value)
+    }
+
+    /// Looks at the values of a range of keys, in their order, without counting as a use.
+    pub fn each_in(&mut self, keys: RangeInclusive<K>, mut look: impl FnMut(&mut V)) {
+        for (_, place) in self.places.range(keys) {
+            if let Some((_, value)) = &mut self.slots[*place as usize].entry {
+                look(value);
+            }
+        }
     }
 
     /// Puts a value in; gives back what had to go for it, if anything.
@@ -161,6 +171,10 @@ mod tests {
                 }
                 let mut sorted = oracle.clone();
                 sorted.sort_unstable();
+                let (mut seen, low) = (Vec::new(), key.min(4));
+                map.each_in(low..=key, |value| seen.push(*value));
+                let inside = sorted.iter().filter(|(known, _)| (low..=key).contains(known));
+                prop_assert_eq!(seen, inside.map(|(_, value)| *value).collect::<Vec<_>>());
                 prop_assert_eq!(map.iter().map(|(key, value)| (*key, *value)).collect::<Vec<_>>(), sorted);
                 prop_assert!(map.slots.len() <= 4, "slots are used again");
             }

@@ -44,6 +44,24 @@ struct CachedName {
     file_type: FileType,
     position: Position,
     held: Option<Held>,
+    /// It is leased with all names of its directory: a recall of these ends it too.
+    ahead: bool,
+    /// Until when the kernel may go by it: as long as any lease that it was told of, also when that is not the one held now.
+    told_until: Mono,
+}
+
+impl CachedName {
+    fn kernel_may_go_by_it(&self, now: Mono) -> bool {
+        now < self.told_until
+    }
+
+    /// It was asked back: it is served no more, and the kernel goes by it no more once it has heard what is added here.
+    fn recall(&mut self, directory: NodeId, now: Mono, kernel: &mut Vec<Invalidation>) {
+        if self.kernel_may_go_by_it(now) {
+            kernel.push(Invalidation::Entry { directory, name: self.name.clone() });
+        }
+        (self.held, self.told_until) = (None, Mono::ZERO);
+    }
 }
 
 #[derive(Debug)]
@@ -112,11 +130,24 @@ impl Cache {
         Some(Directory { view: cached.view.clone(), access_until: Some(access_until), content_until })
     }
 
-    /// A leased name.
-    pub fn name(&mut self, directory: NodeId, hash: NameHash, name: &Name, now: Mono) -> Option<Named> {
-        let cached = self.names.get(&(directory, hash))?.iter().find(|cached| cached.name == *name)?;
+    /// A leased name, of which the kernel is told now, and whether this is its first use: then it had been looked up ahead.
+    pub fn name(
+        &mut self,
+        directory: NodeId,
+        hash: NameHash,
+        name: &Name,
+        now: Mono,
+    ) -> Option<(Named, bool)> {
+        let sharing = self.names.get(&(directory, hash))?;
+        let cached = sharing.iter_mut().find(|cached| cached.name == *name)?;
         let until = Held::live(cached.held, now)?;
-        Some(Named { node: cached.node, file_type: cached.file_type, until: Some(until) })
+        let first = !cached.kernel_may_go_by_it(now);
+        cached.told_until = cached.told_until.max(until);
+        let named = Named { node: cached.node, file_type: cached.file_type, until: Some(until) };
+        if first && named.file_type != FileType::Directory {
+            self.note_name(named.node.node, directory, name);
+        }
+        Some((named, first))
     }
 
     /// Leased attributes of a node that is no directory.
@@ -156,20 +187,21 @@ impl Cache {
 
     /// A recall: drops it, and says what the kernel has to drop. A node is always named: the kernel may know more of it than we.
     pub fn recall(&mut self, key: LeaseKey, now: Mono, kernel: &mut Vec<Invalidation>) {
-        self.each_held(key, |held| *held = held.filter(|held| now < held.until));
         match key {
-            LeaseKey::Delegation(_) | LeaseKey::Names(_) => {}
+            LeaseKey::Delegation(_) => {}
             LeaseKey::Access(node) | LeaseKey::File(node) | LeaseKey::Content(node) => {
                 kernel.push(Invalidation::Node { node });
+                self.each_held(key, |held| *held = None);
             }
             LeaseKey::Name(directory, hash) => {
-                let cached = self.names.peek(&(directory, hash)).into_iter().flatten();
-                let known = cached.filter(|cached| Held::kernel_may_have(cached.held, now));
-                kernel
-                    .extend(known.map(|cached| Invalidation::Entry { directory, name: cached.name.clone() }));
+                for cached in self.names.get(&(directory, hash)).into_iter().flatten() {
+                    cached.recall(directory, now, kernel);
+                }
+            }
+            LeaseKey::Names(directory) => {
+                self.each_ahead(directory, |cached| cached.recall(directory, now, kernel));
             }
         }
-        self.each_held(key, |held| *held = None);
     }
 
     /// A recall of everything that lies in a block.
@@ -205,7 +237,10 @@ impl Cache {
     fn each_held(&mut self, key: LeaseKey, mut change: impl FnMut(&mut Option<Held>)) {
         match key {
             // Delegations are no leases of single things.
-            LeaseKey::Delegation(_) | LeaseKey::Names(_) => {}
+            LeaseKey::Delegation(_) => {}
+            LeaseKey::Names(directory) => {
+                self.each_ahead(directory, |cached| change(&mut cached.held));
+            }
             LeaseKey::Access(node) => {
                 if let Some(cached) = self.directories.get(&node) {
                     change(&mut cached.access);
@@ -227,6 +262,19 @@ impl Cache {
                 }
             }
         }
+    }
+}
+
+impl Cache {
+    /// Looks at the names of a directory that are leased together.
+    fn each_ahead(&mut self, directory: NodeId, mut look: impl FnMut(&mut CachedName)) {
+        let all = (directory, NameHash::FIRST)..=(directory, NameHash::LAST);
+        self.names.each_in(all, |cached| cached.iter_mut().filter(|cached| cached.ahead).for_each(&mut look));
+    }
+
+    /// Whether a file may be opened without asking: then more is known of it than a look ahead says.
+    fn may_open(&self, node: NodeId, now: Mono) -> bool {
+        self.may_open_until(node, now).is_some()
     }
 }
 
@@ -294,11 +342,43 @@ impl State {
         }
         let held = self.lease(LeaseKey::Name(parent, hash), position, view.lease, stamp);
         if held.is_some() {
-            let cached =
-                CachedName { name: name.clone(), node: view.node, file_type: view.file_type, position, held };
+            let EntryView { node, file_type, .. } = *view;
+            let (name, told_until) = (name.clone(), held.map_or(Mono::ZERO, |held| held.until));
+            let cached = CachedName { name, node, file_type, position, held, ahead: false, told_until };
             self.keep_name(parent, hash, cached);
         }
         Named { node: view.node, file_type: view.file_type, until: held.map(|held| held.until) }
+    }
+
+    /// Takes what a reply says of a name that nobody has asked for, and of what it leads to. Whether that may be used.
+    pub fn take_name_ahead(
+        &mut self,
+        directory: &Directory,
+        name: Name,
+        view: &EntryView,
+        stamp: &Stamp,
+    ) -> bool {
+        let grant = &directory.view.grant.body;
+        let hash = NameHash::of(grant.name_key, &name);
+        let position = grant.seat.position_of(hash);
+        let parent = grant.seat.node;
+        if let Some(node) = &view.attributes
+            && !self.cache.may_open(node.node.node, self.now.mono)
+        {
+            self.take_node(node, stamp);
+        }
+        // It is leased with all others, but a change of our own was one of this name.
+        if !self.leases.may_take(LeaseKey::Name(parent, hash), position, stamp) {
+            return false;
+        }
+        let held = self.lease(LeaseKey::Names(parent), position, view.lease, stamp);
+        if held.is_some() {
+            let EntryView { node, file_type, .. } = *view;
+            let cached =
+                CachedName { name, node, file_type, position, held, ahead: true, told_until: Mono::ZERO };
+            self.keep_name(parent, hash, cached);
+        }
+        held.is_some()
     }
 
     fn keep_name(&mut self, parent: NodeId, hash: NameHash, mut cached: CachedName) {
@@ -306,19 +386,23 @@ impl State {
         if let Some(sharing) = self.cache.names.get(&(parent, hash)) {
             // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
             let before = sharing.iter().find(|other| other.name == cached.name);
-            if let (Some(until), Some(held)) =
-                (before.and_then(|b| Held::live(b.held, now)), &mut cached.held)
-            {
-                held.until = held.until.max(until);
+            if let (Some(before), Some(held)) = (before, &mut cached.held) {
+                held.until = Held::live(before.held, now).map_or(held.until, |until| until.max(held.until));
+                cached.told_until = cached.told_until.max(before.told_until);
+                // Too much rather than too little: what ended the lease before ends this one.
+                cached.ahead |= before.ahead;
             }
-            sharing.retain(|other| other.name != cached.name && Held::kernel_may_have(other.held, now));
+            sharing.retain(|other| {
+                let matters = Held::kernel_may_have(other.held, now) || other.kernel_may_go_by_it(now);
+                other.name != cached.name && matters
+            });
             sharing.push(cached);
             return;
         }
         let Some(((directory, _), gone)) = self.cache.names.insert((parent, hash), vec![cached]) else {
             return;
         };
-        let known = gone.into_iter().filter(|cached| Held::kernel_may_have(cached.held, now));
+        let known = gone.into_iter().filter(|cached| cached.kernel_may_go_by_it(now));
         let kernel: Vec<_> =
             known.map(|cached| Invalidation::Entry { directory, name: cached.name }).collect();
         if !kernel.is_empty() {

@@ -42,6 +42,16 @@ pub struct ClientConfig {
     pub delegated_entries_max: usize,
     /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
     pub tells_steps: bool,
+    /// So many names of a directory have to be asked for one by one before the others are looked up ahead. Zero: never.
+    pub ahead_after: u32,
+    /// And within this time; who asks for none for so long is not looked ahead for any more.
+    pub ahead_within: Duration,
+    /// Larger directories are not looked up ahead.
+    pub ahead_entries_max: u32,
+    /// When most of what was looked up ahead was not used, it is not done again for so long; for twice as long each time.
+    pub ahead_pause: Duration,
+    /// The longest such pause.
+    pub ahead_pause_max: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
     pub directory_lateness: Duration,
     /// How long the size and extents of an open file may be used when another client may be writing it.
@@ -117,6 +127,11 @@ impl ClientConfig {
             delegates: false,
             delegated_entries_max: 128 << 10,
             tells_steps: false,
+            ahead_after: 16,
+            ahead_within: Duration::from_millis(200),
+            ahead_entries_max: 16 << 10,
+            ahead_pause: Duration::from_secs(5),
+            ahead_pause_max: Duration::from_secs(300),
             directory_lateness: Duration::from_secs(1),
             file_lateness: Duration::from_secs(1),
             directories_max: 32 << 10,

@@ -41,6 +41,10 @@ pub struct Counters {
     pub name_hits: u64,
     /// Lookups asked for.
     pub name_misses: u64,
+    /// Names looked up ahead.
+    pub names_ahead: u64,
+    /// Those of them that were asked for.
+    pub names_ahead_used: u64,
     /// Attributes answered from the cache.
     pub attribute_hits: u64,
     /// Attributes asked for.

@@ -13,6 +13,7 @@ use crate::file::chunk::Chunks;
 use crate::file::data_request::DataRequests;
 use crate::lease::Leases;
 use crate::locks::Locks;
+use crate::namespace::ahead::Ahead;
 use crate::random::Random;
 use crate::recall::Recalls;
 use crate::request::Requests;
@@ -47,6 +48,7 @@ pub(crate) struct State {
     pub chunks: Chunks,
     pub locks: Locks,
     pub delegations: Delegations,
+    pub ahead: Ahead,
     /// Tablets whose steps begin to be sent.
     pub new_senders: Vec<(Block, u64)>,
     /// Tablets whose owners have to be told that something was given up.
@@ -75,6 +77,7 @@ impl State {
             chunks: Chunks::new(&config),
             locks: Locks::new(&config),
             delegations: Delegations::default(),
+            ahead: Ahead::new(),
             new_senders: Vec::new(),
             new_fences: Vec::new(),
             renewed_tablets: BTreeSet::new(),

@@ -20,6 +20,7 @@ use bearing_proto::{Message, Sender};
 use bearing_types::{Code, FilesystemId, Mono, NodeId, SessionId};
 use bearing_workload::{Generator, GeneratorOptions, Query, Seeded, Weights};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// Workers of one client.
 pub const WORKERS: usize = 3;
@@ -139,6 +140,9 @@ impl ClientHost {
         if self.session.0.is_multiple_of(3) {
             config.write_out_bytes = 1 << 10;
         }
+        (config.ahead_after, config.ahead_within) = (2, Duration::from_secs(5));
+        config.ahead_pause = Duration::from_millis(200);
+        config.ahead_pause_max = Duration::from_secs(1);
         config.mutant = self.planted.client;
         // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
         let prepares =
@@ -273,6 +277,8 @@ impl ClientHost {
             ("client: recalls answered", counters.recalls),
             ("client: surveys answered", counters.surveys),
             ("client: names from leases", counters.name_hits),
+            ("client: names looked up ahead", counters.names_ahead),
+            ("client: of these asked for", counters.names_ahead_used),
             ("client: attributes from leases", counters.attribute_hits),
             ("client: grants from leases", counters.grant_hits),
             ("client: chunks lost", counters.chunks_lost),

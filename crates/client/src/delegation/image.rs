@@ -7,7 +7,7 @@ use bearing_types::{Attributes, Block, Cookie, FileType, Mono, Name, NameHash, W
 use std::collections::BTreeMap;
 
 /// What one entry adds to its directory's size, in bytes: as servers count.
-pub(super) const ENTRY_BYTES: u64 = 32;
+pub(crate) const ENTRY_BYTES: u64 = 32;
 
 /// See the module.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 pub(crate) use decide::{End, Local};
-pub(crate) use image::LocalDirectory;
+pub(crate) use image::{ENTRY_BYTES, LocalDirectory};
 use ours::OurNodes;
 
 /// What is delegated.

@@ -72,10 +72,13 @@ impl Hub {
         let named = self.with(|state| {
             let named = state.cache.name(grant.seat.node, hash, name, state.now.mono);
             match named {
-                Some(_) => state.counters.name_hits += 1,
+                Some((_, first)) => {
+                    state.counters.name_hits += 1;
+                    state.name_met(grant.seat.node, first);
+                }
                 None => state.counters.name_misses += 1,
             }
-            named
+            named.map(|(named, _)| named)
         });
         match named {
             Some(_) if !grant.access.allows(who, Permission::SEARCH, FileType::Directory) => {
@@ -94,10 +97,12 @@ impl Hub {
         let grant = parent.view.grant.clone();
         let call = Call::Lookup { grant, who: who.clone(), name: name.clone() };
         let answered = self.call(parent.position(name), call).await?;
-        self.with(|state| match answered.body {
+        let taken = self.with(|state| match answered.body {
             Body::Entry(view, _) => Ok(state.take_entry(parent, name, view, &answered.stamp)),
             _ => Err(unexpected(state)),
-        })
+        })?;
+        self.consider_ahead(parent, who);
+        Ok(taken)
     }
 
     /// Attributes of what a name leads to.

@@ -3,6 +3,7 @@
 //! Every operation on a child shows its directory's grant. A grant that the child's owner refuses (expired, the directory moved) is
 //! fetched anew and the operation tried again, a few times.
 
+pub(crate) mod ahead;
 mod attributes;
 mod create;
 mod directory;

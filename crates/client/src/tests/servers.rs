@@ -178,6 +178,10 @@ impl Servers {
                 let node = *self.names.get(name).ok_or(Code::NotFound)?;
                 Ok(Body::Entry(self.entry(node), None))
             }
+            Call::Ahead { after, count_max, .. } => {
+                self.log("ahead");
+                Ok(self.ahead(*after, *count_max))
+            }
             Call::Create { name, .. } => self.create(name, position),
             Call::Unlink { name, keep_open, .. } => {
                 self.log(&format!("unlink keep_open={keep_open}"));
@@ -269,6 +273,26 @@ impl Servers {
             }
             other => panic!("these servers cannot do {other:?}"),
         }
+    }
+
+    /// A name and the file that it leads to.
+    pub fn put(&mut self, node: Handle, text: &str) {
+        self.names.insert(name(text), node);
+        let attributes = attributes(FileType::Regular, 1);
+        self.files.insert(node.node, FileRecord { attributes, extents: ExtentMap::empty(Version(1)) });
+    }
+
+    /// Pages of ten at most.
+    fn ahead(&self, after: Cookie, count_max: u32) -> Body {
+        let cookie = |name: &Name| Cookie::new(NameHash::of(NAME_KEY, name), 1);
+        let mut listed: Vec<_> = self.names.iter().map(|(name, node)| (cookie(name), name, *node)).collect();
+        listed.retain(|(cookie, ..)| *cookie > after);
+        listed.sort();
+        let count = 10.min(count_max as usize);
+        let next = listed.get(count - 1).filter(|_| listed.len() > count).map(|(cookie, ..)| *cookie);
+        listed.truncate(count);
+        let entries = listed.into_iter().map(|(_, name, node)| (name.clone(), self.entry(node))).collect();
+        Body::Ahead { entries, next }
     }
 
     fn create(&mut self, name: &Name, home: Position) -> Result<Body, Code> {
