@@ -236,7 +236,7 @@ impl State {
                 FileType::Directory => None,
                 _ => self.entry_found(directory, &entry).map(|found| found.attributes),
             };
-            let LocalEntry { name, node, file_type } = entry;
+            let LocalEntry { name, node, file_type, .. } = entry;
             Listed { cookie, name, node, file_type, attributes }
         });
         Local::Done(Ok(listed.collect()))
@@ -286,7 +286,7 @@ impl State {
         let mut attributes = new_attributes(new.file_type, access, 1, now);
         attributes.device = new.device;
         attributes.size = new.target.len() as u64;
-        let entry = LocalEntry { name: name.clone(), node: handle, file_type: new.file_type };
+        let entry = LocalEntry { name: name.clone(), node: handle, file_type: new.file_type, lent: false };
         image.insert(cookie, entry.clone(), now);
         let parent = image.handle;
         self.delegations.ours.insert(node, Ours::new(home, tablet, attributes, false, true));
@@ -327,7 +327,8 @@ impl State {
         let access = Access { mode: mode_of_new, uid: who.uid, gid: group_of_new(body.access, who) };
         let handle = Handle { node, home: seat.home };
         let image = self.image(directory);
-        let entry = LocalEntry { name: name.clone(), node: handle, file_type: FileType::Directory };
+        let file_type = FileType::Directory;
+        let entry = LocalEntry { name: name.clone(), node: handle, file_type, lent: false };
         image.insert(cookie, entry.clone(), now);
         let parent = image.handle;
         let made = LocalDirectory {
@@ -370,10 +371,19 @@ impl State {
             FileType::Directory => self.delegations.directories.get(&node).map(|image| image.attributes.uid),
             _ => self.delegations.ours.get(node).map(|ours| ours.attributes.uid),
         };
-        // What was not lent may be leased, open or linked elsewhere.
-        let Some(owner) = owner else { return Err(Local::Outside) };
-        let free = !access.mode.has(Mode::STICKY) || [Uid(0), access.uid, owner].contains(&who.uid);
-        if free { Ok((cookie, entry)) } else { Err(Local::Done(Err(Code::NotPermitted))) }
+        let free = !access.mode.has(Mode::STICKY) || [Uid(0), access.uid].contains(&who.uid);
+        match owner {
+            Some(owner) if free || owner == who.uid => Ok((cookie, entry)),
+            Some(_) => Err(Local::Done(Err(Code::NotPermitted))),
+            None if free && entry.lent && self.is_idle(node) => Ok((cookie, entry)),
+            // What was not lent may be leased, open or linked elsewhere.
+            None => Err(Local::Outside),
+        }
+    }
+
+    /// Whether nothing is asked about a file, and it is not open: then its home hears of what is decided here before anything else.
+    fn is_idle(&self, node: NodeId) -> bool {
+        !self.files.is_in_use(node) && !self.leases.is_changing(LeaseKey::File(node))
     }
 
     pub(crate) fn unlink_here(&mut self, directory: NodeId, name: &Name, who: &Credentials) -> Local<()> {
@@ -469,9 +479,13 @@ impl State {
             Ok(entry) => entry,
             Err(refused) => return refused,
         };
+        // Whoever asks for its times must not be told by its home, which hears of this later.
+        let ours = self.delegations.ours.get(moved.node.node);
+        if moved.file_type != FileType::Directory && ours.is_none() {
+            return Local::Outside;
+        }
         // A directory with another parent needs the move token; and what was lent with a directory is so no more when it leaves it.
-        let made_here = self.delegations.ours.get(moved.node.node).is_some_and(|ours| ours.made_here);
-        if source != target && !made_here {
+        if source != target && !ours.is_some_and(|ours| ours.made_here) {
             return Local::Outside;
         }
         let (new_cookie, replaced) = match self.image(target).place(to.name) {

@@ -33,6 +33,8 @@ pub(crate) struct LocalEntry {
     pub name: Name,
     pub node: Handle,
     pub file_type: FileType,
+    /// Its owner lent the node with the directory: nobody else is let near it. It is *ours* too, unless it was in use here then or was opened since.
+    pub lent: bool,
 }
 
 /// What a name stands for.
@@ -49,8 +51,8 @@ impl LocalDirectory {
     pub fn new(lent: LentDirectory, tablet: Block, now: Mono) -> LocalDirectory {
         let LentDirectory { view, entries } = lent;
         let kept = |entry: LentEntry| {
-            let LentEntry { cookie, name, node, file_type, .. } = entry;
-            (cookie, LocalEntry { name, node, file_type })
+            let LentEntry { cookie, name, node, file_type, lent } = entry;
+            (cookie, LocalEntry { name, node, file_type, lent: lent.is_some() })
         };
         LocalDirectory {
             handle: view.node.node,

@@ -296,6 +296,38 @@ fn a_file_that_was_lent_is_like_any_other_once_it_is_opened() {
     assert!(matches!(world.take_request().call, Call::Open { .. }));
 }
 
+#[test]
+fn a_file_that_was_opened_by_its_home_is_removed_without_asking_once_nothing_of_it_is_under_way() {
+    let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
+    let (node, who) = (file(20, "old"), Credentials::ROOT);
+    let opening = world.start(Operation::Open { node, who, read: true, write: false, truncate: false });
+    let (number, _) = world.invalidations.pop().unwrap();
+    world.step(Event::Invalidated(number));
+    world.answer_one(Body::Opened(file_view(node, 1, 0), None));
+    let Ok(Answer::Opened(open, _)) = world.result(opening) else { panic!("it was opened") };
+    world.start(Operation::Close { file: open });
+    let remove = Operation::Unlink { directory: root(), name: name("old"), who: Credentials::ROOT };
+    let ticket = world.start(remove);
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    assert!(world.sent.is_empty() && world.invalidations.is_empty(), "the directory stays ours");
+    world.pass(Duration::from_millis(3));
+    let steps = steps_of(&world.take_request()).0;
+    assert!(matches!(steps[0].change, Change::Unlink { keep_open: false, .. }), "{steps:?}");
+}
+
+#[test]
+fn a_file_that_is_open_by_its_home_is_removed_by_it() {
+    let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
+    let (node, who) = (file(20, "old"), Credentials::ROOT);
+    world.start(Operation::Open { node, who, read: true, write: false, truncate: false });
+    let (number, _) = world.invalidations.pop().unwrap();
+    world.step(Event::Invalidated(number));
+    world.answer_one(Body::Opened(file_view(node, 1, 0), None));
+    world.start(Operation::Unlink { directory: root(), name: name("old"), who: Credentials::ROOT });
+    let asked = world.take_request();
+    assert!(!matches!(asked.call, Call::Delegated { .. }), "{asked:?}");
+}
+
 /// Two empty directories, numbers 30 and 31, that are lent with the root.
 fn two_below(names: [&str; 2]) -> ([Handle; 2], Vec<LentEntry>, Vec<LentDirectory>) {
     let seat = |number: u64, text: &str| {
