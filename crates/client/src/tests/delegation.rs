@@ -328,6 +328,17 @@ fn a_file_that_is_open_by_its_home_is_removed_by_it() {
     assert!(!matches!(asked.call, Call::Delegated { .. }), "{asked:?}");
 }
 
+#[test]
+fn asking_how_much_room_there_is_leaves_a_directory_delegated() {
+    let mut world = with_root();
+    let made = world.start(make("c"));
+    for node in [root(), world.found(made).node] {
+        let ticket = world.start(Operation::Quota { node });
+        assert_eq!(world.result(ticket), Ok(Answer::Quota(None)));
+    }
+    assert!(world.sent.is_empty() && world.invalidations.is_empty());
+}
+
 /// Two empty directories, numbers 30 and 31, that are lent with the root.
 fn two_below(names: [&str; 2]) -> ([Handle; 2], Vec<LentEntry>, Vec<LentDirectory>) {
     let seat = |number: u64, text: &str| {
