@@ -6,6 +6,7 @@ use crate::event::{Command, Event, Target};
 use crate::file::Stability;
 use crate::file::open::Wish;
 use crate::hub::{Hub, State};
+use crate::namespace::list::Part;
 use crate::namespace::rename::Place;
 use crate::operation::{Answer, Operation, Ticket};
 use crate::task::Tasks;
@@ -174,8 +175,9 @@ impl Hub {
             }
             Operation::Link { node, directory, name, who } => self.link(node, directory, &name, &who).await,
             Operation::ReadLink { node } => self.read_link(node).await,
-            Operation::List { directory, who, after, count_max } => {
-                self.list(directory, &who, after, count_max).await
+            Operation::List { directory, who, after, count_max, with_attributes } => {
+                let part = Part { after, count_max, with_attributes };
+                self.list(directory, &who, part).await
             }
             Operation::Xattr { node, file_type, who, name } => self.xattr(node, file_type, &who, name).await,
             Operation::Xattrs { node, file_type, who } => self.xattrs(node, file_type, &who).await,

@@ -149,6 +149,8 @@ pub enum Operation {
         after: Cookie,
         /// At most so many.
         count_max: u32,
+        /// Whether attributes of files are wanted where they are at hand: names alone are many times faster.
+        with_attributes: bool,
     },
     /// Opens a file.
     Open {

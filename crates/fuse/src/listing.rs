@@ -77,6 +77,8 @@ impl Stream {
                 who: self.who.clone(),
                 after,
                 count_max: FETCH_COUNT,
+                // The kernel wants leased ones.
+                with_attributes: false,
             })?;
             debug_assert!(entries.iter().all(|entry| entry.cookie > after && entry.cookie.ordinal() > 0));
             self.is_last = entries.len() < FETCH_COUNT as usize;

@@ -346,6 +346,23 @@ fn a_listing_goes_on_behind_any_number_of_places_kept_for_removed_names() {
 }
 
 #[test]
+fn a_listing_has_attributes_only_if_they_are_wanted() {
+    let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let file = cluster.create(ALICE, &root, "file").unwrap();
+    for with_attributes in [true, false] {
+        let (grant, who, after) = (root.clone(), root_user(), Cookie::START);
+        let call = Call::List { grant, who, after, count_max: 10, with_attributes };
+        let Ok(Body::List { entries, .. }) = cluster.call(ALICE, position(&root, "file"), call) else {
+            panic!("a listing")
+        };
+        assert_eq!((entries.len(), entries[0].node), (1, file));
+        assert_eq!(entries[0].attributes.is_some(), with_attributes);
+    }
+}
+
+#[test]
 fn a_listing_that_waited_for_a_name_shows_it_whatever_went_to_the_store_meanwhile() {
     let mut cluster = Cluster::new(3, Scheme::Hash);
     cluster.open_session(ALICE);
@@ -361,7 +378,8 @@ fn a_listing_that_waited_for_a_name_shows_it_whatever_went_to_the_store_meanwhil
         let mode = Mode::new(0o755);
         let make = Call::MakeDirectory { grant: root.clone(), who: root_user(), name: name(&text), mode };
         let after = Cookie::new(NameHash::of(NAME_KEY, &name(&text)), 0);
-        let list = Call::List { grant: root.clone(), who: root_user(), after, count_max: 1 };
+        let list =
+            Call::List { grant: root.clone(), who: root_user(), after, count_max: 1, with_attributes: true };
         cluster.hold_peers = true;
         let (make, list) = (cluster.send_call(ALICE, at, make), cluster.send_call(ALICE, at, list));
         let waits = cluster.answer(ALICE, list).is_none();

@@ -358,7 +358,7 @@ impl State {
                 self.rename((source.node, source_name), (target.node, target_name), &who, mode)?;
             }
             Operation::ReadLink { node } => return Ok(Answer::Target(self.get(node.node)?.content.clone())),
-            Operation::List { directory, who, after, count_max } => {
+            Operation::List { directory, who, after, count_max, .. } => {
                 let node = self.directory(directory.node, &who, Permission::READ)?;
                 let mut listed = node.list(after, count_max);
                 for entry in &mut listed {

@@ -358,6 +358,7 @@ impl Listing {
             who: self.session.who.clone(),
             after: self.after,
             count_max: LIST_COUNT,
+            with_attributes: true,
         })?;
         self.is_last = entries.len() < LIST_COUNT as usize;
         self.after = entries.last().map_or(self.after, |entry| entry.cookie);

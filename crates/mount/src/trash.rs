@@ -200,7 +200,8 @@ impl Trash {
 
     fn is_empty(&self, directory: Handle) -> Outcome<bool> {
         let (who, after) = (Credentials::ROOT, Cookie::START);
-        Ok(self.caller.listed(Operation::List { directory, who, after, count_max: 1 })?.is_empty())
+        let list = Operation::List { directory, who, after, count_max: 1, with_attributes: false };
+        Ok(self.caller.listed(list)?.is_empty())
     }
 
     fn lies_inside(&self, directory: Handle) -> Outcome<bool> {
@@ -385,8 +386,9 @@ impl Trash {
         let (mut all, mut after) = (Vec::new(), Cookie::START);
         loop {
             let who = Credentials::ROOT;
-            let part =
-                self.caller.listed(Operation::List { directory, who, after, count_max: LIST_COUNT })?;
+            let (count_max, with_attributes) = (LIST_COUNT, true);
+            let list = Operation::List { directory, who, after, count_max, with_attributes };
+            let part = self.caller.listed(list)?;
             let Some(last) = part.last() else { return Ok(all) };
             after = last.cookie;
             all.extend(part);

@@ -107,6 +107,8 @@ pub enum Call {
         after: Cookie,
         /// At most so many entries.
         count_max: u32,
+        /// Whether attributes are wanted where they are at hand.
+        with_attributes: bool,
     },
     /// A new file, symbolic link or special file.
     Create {

@@ -224,7 +224,13 @@ impl Audit {
     fn list(&self, sim: &mut Sim, directory: Handle) -> Option<Vec<Listed>> {
         let (mut all, mut after) = (Vec::new(), Cookie::START);
         loop {
-            let operation = Operation::List { directory, who: Credentials::ROOT, after, count_max: 64 };
+            let operation = Operation::List {
+                directory,
+                who: Credentials::ROOT,
+                after,
+                count_max: 64,
+                with_attributes: true,
+            };
             let Some(Answer::Listed(entries)) = self.must(sim, operation) else { return None };
             let Some(last) = entries.last() else { return Some(all) };
             after = last.cookie;

@@ -383,6 +383,7 @@ impl Listing {
                 who: self.who.clone(),
                 after: self.after,
                 count_max: self.count_max,
+                with_attributes: self.count_max % 2 == 0,
             },
         }
     }

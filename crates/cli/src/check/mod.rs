@@ -203,6 +203,7 @@ impl<'a> Checker<'a> {
                 who: Credentials::ROOT,
                 after,
                 count_max: BATCH,
+                with_attributes: true,
             }) {
                 Ok(entries) => entries,
                 Err(Code::NotFound | Code::Stale) if self.is_gone(pending) => return Ok(()),

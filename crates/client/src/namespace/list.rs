@@ -6,14 +6,22 @@ use crate::operation::{Answer, Listed};
 use bearing_proto::client::{Body, Call, Handle, ListedEntry};
 use bearing_types::{Code, Cookie, Credentials, NameHash};
 
+/// What is wanted of a listing: so many entries after this one.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub after: Cookie,
+    pub count_max: u32,
+    pub with_attributes: bool,
+}
+
 impl Hub {
     pub(crate) async fn list(
         &self,
         directory: Handle,
         who: &Credentials,
-        after: Cookie,
-        count_max: u32,
+        part: Part,
     ) -> Result<Answer, Code> {
+        let Part { after, count_max, .. } = part;
         let here = |state: &mut State, _| state.list_here(directory.node, who, after, count_max);
         if let Some(listed) = self.decide_in(directory.node, here).await {
             return listed.map(Answer::Listed);
@@ -23,7 +31,8 @@ impl Hub {
         let mut next = Some(after);
         while let Some(after) = next.filter(|_| (listed.len() as u32) < count_max) {
             let left = count_max - listed.len() as u32;
-            let page = self.list_page(directory, who, after, left, &grants).await;
+            let rest = Part { after, count_max: left, ..part };
+            let page = self.list_page(directory, who, rest, &grants).await;
             let (entries, go_on) = match page {
                 Err(code) if grants.again(code) => {
                     self.with(|state| state.counters.grants_refused += 1);
@@ -47,15 +56,15 @@ impl Hub {
         &self,
         directory: Handle,
         who: &Credentials,
-        after: Cookie,
-        left: u32,
+        rest: Part,
         grants: &Grants,
     ) -> Result<(Vec<ListedEntry>, Option<NameHash>), Code> {
-        let view = self.directory(directory, grants.freshness).await?.view;
-        let position = view.grant.body.seat.position_of(after.hash());
-        let count_max = self.with(|state| left.min(state.config.list_page));
-        let answered =
-            self.call(position, Call::List { grant: view.grant, who: who.clone(), after, count_max }).await?;
+        let Part { after, count_max, with_attributes } = rest;
+        let grant = self.directory(directory, grants.freshness).await?.view.grant;
+        let position = grant.body.seat.position_of(after.hash());
+        let count_max = self.with(|state| count_max.min(state.config.list_page));
+        let call = Call::List { grant, who: who.clone(), after, count_max, with_attributes };
+        let answered = self.call(position, call).await?;
         self.with(|state| match answered.body {
             Body::List { entries, next } => Ok((entries, next)),
             _ => Err(unexpected(state)),

@@ -9,7 +9,7 @@ mod create;
 mod directory;
 mod inspect;
 mod link;
-mod list;
+pub(crate) mod list;
 mod lookup;
 mod quota;
 pub(crate) mod rename;

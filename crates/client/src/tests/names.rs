@@ -17,7 +17,7 @@ fn listed(text: &str, ordinal: u16) -> ListedEntry {
 }
 
 fn list(after: Cookie, count_max: u32) -> Operation {
-    Operation::List { directory: root(), who: Credentials::ROOT, after, count_max }
+    Operation::List { directory: root(), who: Credentials::ROOT, after, count_max, with_attributes: true }
 }
 
 #[test]

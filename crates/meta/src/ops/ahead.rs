@@ -31,6 +31,7 @@ pub(crate) fn decide(
         return Ok(Body::Ahead { entries: Vec::new(), next: None });
     }
     let (named, next) = list::page(view, seat, after, count_max)?;
+    list::prefetch_nodes(view, &named)?;
     let entries = named.into_iter().map(|(_, entry)| shown(view, entry, lease)).collect();
     Ok(Body::Ahead { entries, next })
 }

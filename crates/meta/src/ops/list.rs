@@ -20,6 +20,7 @@ pub(crate) fn decide(
     who: &Credentials,
     after: Cookie,
     count_max: u32,
+    with_attributes: bool,
 ) -> Decide<Body> {
     let seat = &grant.body.seat;
     view.require(seat.position_of(after.hash()))?;
@@ -29,21 +30,24 @@ pub(crate) fn decide(
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
     let (named, next) = page(view, seat, after, count_max)?;
+    if with_attributes {
+        prefetch_nodes(view, &named)?;
+    }
     let next = next.map(Cookie::hash);
-    let entries = named.into_iter().map(|(cookie, entry)| list_entry(view, cookie, entry)).collect();
+    let listed = |(cookie, entry)| list_entry(view, cookie, entry, with_attributes);
+    let entries = named.into_iter().map(listed).collect();
     Ok(Body::List { entries, next })
 }
 
 /// Names, and after which cookie to go on.
 pub(super) type Page = (Vec<(Cookie, NameEntry)>, Option<Cookie>);
 
-/// Names after a cookie, with what is at hand of their nodes.
+/// Names after a cookie.
 pub(super) fn page(view: &mut View, seat: &Seat, after: Cookie, count_max: u32) -> Decide<Page> {
     let count_max = count_max.min(view.config.list_entries_max) as usize;
     let keys = Key::Name(seat.node, after.hash(), after.ordinal() + 1)
         ..=Key::Name(seat.node, NameHash::LAST, u16::MAX);
     let (named, cut) = read_names(view, &keys, count_max)?;
-    prefetch_nodes(view, &named)?;
     let next = match named.last() {
         Some((last, _)) if cut => Some(*last),
         // Ordinals begin at 1, so this cookie lies before every entry of the hash.
@@ -97,7 +101,8 @@ fn next_tablet_hash(seat: &Seat, tablet: Block) -> Option<NameHash> {
     seat.first_hash_at(beyond)
 }
 
-fn prefetch_nodes(view: &mut View, named: &[(Cookie, NameEntry)]) -> Decide<()> {
+/// Loads what is at home here of the nodes.
+pub(super) fn prefetch_nodes(view: &mut View, named: &[(Cookie, NameEntry)]) -> Decide<()> {
     let here = named.iter().filter(|(_, entry)| has_attributes_here(view, entry));
     let keys: Vec<Key> = here.map(|(_, entry)| Key::Node(entry.node.node)).collect();
     view.prefetch(&keys)
@@ -108,8 +113,9 @@ pub(super) fn has_attributes_here(view: &View, entry: &NameEntry) -> bool {
     entry.file_type != FileType::Directory && view.tablet.contains(entry.node.home)
 }
 
-fn list_entry(view: &mut View, cookie: Cookie, entry: NameEntry) -> ListedEntry {
-    let attributes = if has_attributes_here(view, &entry) { attributes_at_hand(view, &entry) } else { None };
+fn list_entry(view: &mut View, cookie: Cookie, entry: NameEntry, with_attributes: bool) -> ListedEntry {
+    let here = with_attributes && has_attributes_here(view, &entry);
+    let attributes = if here { attributes_at_hand(view, &entry) } else { None };
     ListedEntry { cookie, name: entry.name, node: entry.node, file_type: entry.file_type, attributes }
 }
 

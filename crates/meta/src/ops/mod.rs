@@ -43,7 +43,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Root { filesystem } => directory::root(view, *filesystem),
         Call::Directory { directory } => directory::show(view, *directory),
         Call::Lookup { grant, who, name } => lookup::decide(view, grant, who, name),
-        Call::List { grant, who, after, count_max } => list::decide(view, grant, who, *after, *count_max),
+        Call::List { grant, who, after, count_max, with_attributes } => {
+            list::decide(view, grant, who, *after, *count_max, *with_attributes)
+        }
         Call::Ahead { grant, who, after, count_max } => ahead::decide(view, grant, who, *after, *count_max),
         Call::Create { grant, who, name, new } => create::decide(view, grant, who, name, new),
         Call::MakeDirectory { grant, who, name, mode } => {

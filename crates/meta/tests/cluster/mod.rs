@@ -562,7 +562,8 @@ impl Cluster {
     pub fn list(&mut self, session: SessionId, grant: &Grant, count_max: u32) -> Vec<String> {
         let (mut names, mut after) = (Vec::new(), bearing_types::Cookie::START);
         loop {
-            let call = Call::List { grant: grant.clone(), who: root_user(), after, count_max };
+            let (list, who) = (grant.clone(), root_user());
+            let call = Call::List { grant: list, who, after, count_max, with_attributes: true };
             let at = grant.body.seat.position_of(after.hash());
             let Body::List { entries, next } = self.call(session, at, call).unwrap() else {
                 panic!("a listing")
