@@ -313,6 +313,15 @@ impl LeaseTable {
         }
     }
 
+    /// These keys were recalled because they are lent. Nobody leases them as long as they are; and when they are given back, whoever had that done shall lease them.
+    pub fn lent(&mut self, keys: &[LeaseKey]) {
+        for key in keys {
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.quiet_until = None;
+            }
+        }
+    }
+
     /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given. If the change may be called off yet, its
     /// requester keeps its own: its kernel goes on to use them then.
     pub fn changed(&mut self, keys: &[LeaseKey], undecided: Option<SessionId>) {
@@ -408,6 +417,21 @@ mod tests {
         assert!(table.holders(&[KEY], Some(B), Mono(3)).is_empty());
         assert_eq!(table.offer(KEY, B, Mono(4), &config), Offer::Nothing);
         assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_quiet), &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn what_is_lent_may_be_leased_again_when_it_comes_back() {
+        let (mut table, config) = table();
+        for session in [A, B] {
+            table.give(KEY, session, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        }
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.recalled(A, wishes[0].number, Mono(2), &config).unwrap();
+        assert_eq!(table.offer(KEY, A, Mono(3), &config), Offer::Nothing);
+        table.lent(&[KEY]);
+        assert_ne!(table.offer(KEY, A, Mono(4), &config), Offer::Nothing);
+        assert_eq!(table.holders(&[KEY], Some(A), Mono(4)).len(), 1, "who has it keeps it");
     }
 
     #[test]

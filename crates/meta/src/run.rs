@@ -52,6 +52,7 @@ pub(crate) struct Effects {
     drafts: Vec<Draft>,
     changed: Vec<LeaseKey>,
     reserved: Vec<LeaseKey>,
+    lends: bool,
     doubtful: Vec<(SessionId, NodeId)>,
     pub given: Vec<(LeaseKey, Offer)>,
     pub handed: Vec<NodeId>,
@@ -128,6 +129,7 @@ impl MetaServer {
             drafts: view.drafts,
             changed: view.changed,
             reserved: view.reserved,
+            lends: view.lends,
             doubtful: view.doubtful,
             given: view.given,
             handed: view.handed,
@@ -211,6 +213,9 @@ impl MetaServer {
         if let (true, Some(tablet)) = (commit, self.tablets.get_mut(&start)) {
             let undecided = matches!(job.work, JobWork::Prepare { .. }).then(|| job.session()).flatten();
             tablet.leases.changed(&effects.changed, undecided);
+            if effects.lends {
+                tablet.leases.lent(&effects.reserved);
+            }
         }
         // After the old leases are gone: a change may come with a lease on its own result.
         self.give_leases(now, &job, &mut effects);

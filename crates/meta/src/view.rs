@@ -113,6 +113,8 @@ pub(crate) struct View<'a> {
     pub(crate) changed: Vec<LeaseKey>,
     /// Leases that nobody but the one who asks may have.
     pub(crate) reserved: Vec<LeaseKey>,
+    /// What is reserved is lent, and leased to others again only when it is given back.
+    pub(crate) lends: bool,
     /// Sessions that may have files open, of which it would be good to know whether they do.
     pub(crate) doubtful: Vec<(SessionId, NodeId)>,
     /// Whether the operation said that it changes nothing.
@@ -174,6 +176,7 @@ impl<'a> View<'a> {
             drafts: Vec::new(),
             changed: Vec::new(),
             reserved: Vec::new(),
+            lends: false,
             doubtful: Vec::new(),
             nothing: false,
             given: Vec::new(),

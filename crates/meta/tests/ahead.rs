@@ -144,3 +144,31 @@ fn whoever_is_lent_a_directory_has_its_names_and_files_recalled_that_were_taken_
     let files = names.values().filter(|view| view.attributes.is_some()).map(|view| view.node.node);
     files.for_each(|node| assert!(recalled(&cluster, LeaseKey::File(node))));
 }
+
+#[test]
+fn what_was_delegated_meanwhile_comes_with_leases_on_files_too() {
+    let (mut cluster, directory) = with_files(Scheme::AnglecutHashed);
+    let bobs = grant(&mut cluster, BOB, directory);
+    all_ahead(&mut cluster, &bobs, 100);
+    let call = Call::Delegate { directory, incarnation: 1 };
+    let Ok(Body::Delegation(lent)) = cluster.call(ALICE, directory.home, call) else { panic!("lent") };
+    cluster.pass(Duration::from_millis(300));
+    let call = Call::Delegated {
+        steps: Vec::new(),
+        ids: vec![lent.ids],
+        ids_wanted: 0,
+        returned: vec![directory.node],
+        names_kept: true,
+        incarnation: 1,
+        over: false,
+    };
+    cluster.call(ALICE, directory.home, call).unwrap();
+    cluster.pass(Duration::from_millis(100));
+    let here = cluster.directory(BOB, directory).unwrap();
+    assert!(here.access_lease > LeaseMs(0) && here.node.lease > LeaseMs(0), "{here:?}");
+    let names = all_ahead(&mut cluster, &here.grant, 100);
+    assert_eq!(names.len(), 21);
+    for (name, view) in names.iter().filter(|(name, _)| name.to_string() != "d") {
+        assert_eq!(view.attributes.as_ref().map(|node| node.lease), Some(LeaseMs(2000)), "{name}");
+    }
+}

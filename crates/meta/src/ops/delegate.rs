@@ -66,6 +66,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decid
     let holder = Holder { session, incarnation };
     view.changes(LeaseKey::Content(handle.node));
     let directories = lent.into_iter().map(|whole| lend(view, holder, whole)).collect::<Decide<Vec<_>>>()?;
+    view.lends = true;
     let (lease, now) = (life(view), view.now.wall);
     Ok(Body::Delegation(Box::new(DelegationView { directories, lease, ids, now })))
 }
