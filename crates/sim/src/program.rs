@@ -383,7 +383,7 @@ impl Listing {
                 who: self.who.clone(),
                 after: self.after,
                 count_max: self.count_max,
-                with_attributes: self.count_max % 2 == 0,
+                with_attributes: self.count_max.is_multiple_of(2),
             },
         }
     }
