@@ -2,7 +2,7 @@
 //!
 //! To forget a name, the kernel locks its directory. A request of our own may hold that lock while its server waits for the very recall that
 //! wants the name forgotten; both would stand until the lease ends. So names are invalidated on a thread of their own. If that takes
-//! long, all names are made to be asked for again instead (FUSE_NOTIFY_INC_EPOCH, Linux 6.16 and later), which takes no lock.
+//! long, or there are many, all names are made to be asked for again instead (FUSE_NOTIFY_INC_EPOCH, Linux 6.16 and later), which takes no lock.
 
 use crate::gate::Gate;
 use bearing_mount::{Handle, KernelCache};
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// How long a directory's lock is waited for before all names are asked for again.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// So many names at a time are not forgotten one by one, which takes about 10 us each while whoever recalls them waits: all names are made to be asked for again.
+/// What is still leased is answered without a server then.
+const MANY: usize = 256;
 /// The kernel's number of the notification.
 const INC_EPOCH: i32 = 8;
 
@@ -128,7 +131,7 @@ impl Names {
 
     fn forget(&self, names: Vec<(INodeNo, Name)>) -> io::Result<()> {
         if let Some(forget_all) = &self.forget_all
-            && self.waiting.load(Ordering::SeqCst) > 0
+            && (names.len() >= MANY || self.waiting.load(Ordering::SeqCst) > 0)
         {
             return forget_all();
         }
@@ -209,7 +212,22 @@ mod tests {
     }
 
     #[test]
-    fn many_names_are_forgotten_one_by_one_as_long_as_that_gets_on() {
+    fn very_many_names_are_forgotten_at_once() {
+        let all = Arc::new(AtomicUsize::new(0));
+        let counted = all.clone();
+        let names = Names::new(
+            Box::new(|_, _| panic!("one by one it takes too long")),
+            Some(Box::new(move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            })),
+        );
+        names.unwrap().forget(vec![(INodeNo(7), name()); MANY]).unwrap();
+        assert_eq!(all.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn some_names_are_forgotten_one_by_one_as_long_as_that_gets_on() {
         let (step, may_go_on) = channel::<()>();
         let names = Names::new(
             Box::new(move |_, _| {
