@@ -121,6 +121,8 @@ pub enum Note {
     ChunkLost(ServerId),
     /// A data server gave no good answer to a read.
     ReplicaPassedOver(ServerId),
+    /// What is buffered of this file is being written out; what is written from now on is not part of that.
+    WriteOut(NodeId),
     /// Buffered writes to this file could not be stored and are lost; the file's next flush, sync or close says so.
     WritesLost(NodeId, Code),
     /// So many changes that were decided here in delegated directories were not done in time and are lost; whoever asks for stability is told.

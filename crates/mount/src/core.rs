@@ -151,8 +151,8 @@ impl Core {
     }
 
     fn note(&mut self, note: Note) {
-        // Steps are for whoever steps the machine by hand; here they would only push out what people want to know.
-        if matches!(note, Note::Step(_)) {
+        // These are for whoever steps the machine by hand; here they would only push out what people want to know.
+        if matches!(note, Note::Step(_) | Note::WriteOut(_)) {
             return;
         }
         if self.notes.len() == NOTES_MAX {

@@ -80,6 +80,8 @@ pub struct ClientHost {
     invalidating: BTreeMap<u64, Vec<bearing_client::Invalidation>>,
     /// When each node that this client wrote was last open for writing.
     pub written: BTreeMap<NodeId, Mono>,
+    /// When it last began to write files out.
+    pub write_outs: BTreeMap<NodeId, Vec<Mono>>,
     /// What the last operation found or made.
     pub last_found: Option<Found>,
     /// Finished operations of the simulator's own.
@@ -118,6 +120,7 @@ impl ClientHost {
             wake_at: None,
             invalidating: BTreeMap::new(),
             written: BTreeMap::new(),
+            write_outs: BTreeMap::new(),
             last_found: None,
             finished: VecDeque::new(),
             restart_wanted: false,
@@ -172,6 +175,7 @@ impl ClientHost {
         self.restart_wanted = false;
         self.dying = None;
         self.written.clear();
+        self.write_outs.clear();
         for worker in &mut self.workers {
             *worker = Worker { program: Program::Idle, parked: false, busy: false };
         }
@@ -594,6 +598,12 @@ impl ClientHost {
                 }
             }
             Note::StepsLost(count) => world.counts.add_many("client: decided changes lost", count),
+            Note::WriteOut(node) => {
+                let begun = self.write_outs.entry(node).or_default();
+                begun.push(world.true_mono());
+                // Only the last ones can be asked for.
+                begun.drain(..begun.len().saturating_sub(16));
+            }
             Note::WritesLost(node, _) => {
                 world.counts.add("client: buffered writes lost");
                 worker::writes_lost(self, node);

@@ -390,13 +390,13 @@ impl Listing {
 }
 
 impl FileRun {
-    /// The client has written out by itself what was written before `sent`, and it became part of the file before `answered`.
-    pub fn written_out(&mut self, sent: Mono, answered: Mono) {
+    /// The client has written out by itself what was written until `begun`, and it became part of the file before `answered`.
+    pub fn written_out(&mut self, begun: Mono, answered: Mono) {
         if answered <= self.own.flushed {
             return;
         }
         self.own.flushed = answered;
-        let kept = self.written.iter().filter(|at| **at >= sent).count();
+        let kept = self.written.iter().filter(|at| **at > begun).count();
         self.own.unflushed.drain(..self.own.unflushed.len() - kept);
         self.written.drain(..self.written.len() - kept);
     }

@@ -44,7 +44,10 @@ pub fn refresh(client: &mut ClientHost, recorder: &Recorder, worker: usize) {
     if let Program::File(run) = &mut client.workers[worker].program
         && let Some((sent, answered)) = recorder.last_commit(host, run.node.node)
     {
-        run.written_out(sent, answered);
+        // What was written behind its back went with a later one.
+        let begun = client.write_outs.get(&run.node.node).into_iter().flatten();
+        let begun = begun.rev().find(|begun| **begun <= sent).copied();
+        run.written_out(begun.unwrap_or(sent), answered);
     }
 }
 

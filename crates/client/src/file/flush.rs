@@ -74,6 +74,9 @@ impl State {
             CommitMode::Put => std::mem::take(&mut file.dirty),
             CommitMode::Append => file.dirty.take_first(extents_max),
         };
+        if !file.flushing.is_empty() {
+            self.out.push(Command::Note(Note::WriteOut(node)));
+        }
         Some(Job {
             handle: file.handle,
             token: file.token,

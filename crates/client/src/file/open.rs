@@ -127,8 +127,12 @@ impl State {
         if wish.truncate {
             self.files.truncated(view.node.node, view.attributes.size);
         }
+        // What we or others changed while this was on its way it may not know of: then it is asked again before anything is read.
+        let node = view.node;
+        let is_fresh = self.leases.may_take(LeaseKey::File(node.node), node.home, &answered.stamp);
+        let validated = if is_fresh { answered.stamp.sent } else { Mono::ZERO };
         let seen = self.take_node(&view, &answered.stamp);
-        let file = self.add_open(&seen, wish, token, answered.stamp.sent);
+        let file = self.add_open(&seen, wish, token, validated);
         Ok(Answer::Opened(file, self.found(&seen, None)))
     }
 
@@ -186,6 +190,11 @@ impl State {
         file.unsynced.extend(unsynced.into_iter().flatten());
         // Close-to-open: what was known of the content counts from this moment only if it is of this version.
         self.files.observe(handle.node, &seen.attributes, validated);
+        // What is leased may be newer, if the two answers crossed.
+        let leased = self.cache.node(handle.node, self.now.mono).map(|leased| leased.attributes);
+        if let Some(leased) = leased.filter(|leased| leased.version > seen.attributes.version) {
+            self.files.observe(handle.node, &leased, Mono::ZERO);
+        }
         self.plan_renewal(handle.node);
         number
     }

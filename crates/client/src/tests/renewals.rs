@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Answer as WireAnswer, Body, Call, Handle, LeaseKey, Request};
+use bearing_proto::client::{Answer as WireAnswer, AttributeChange, Body, Call, Handle, LeaseKey, Request};
 use bearing_types::*;
 use std::time::Duration;
 
@@ -227,4 +227,33 @@ fn an_own_change_that_ended_the_lease_has_it_asked_for_again() {
     let begun = world.now.mono;
     next_renewals(&mut world);
     assert!(world.now.mono.since(begun) < Duration::from_millis(100));
+}
+
+/// An open of a file is on its way while it is cut to 5,259 bytes by its path; the answer to the cut, with such a lease, comes first.
+fn opened_behind_a_cut(lease: u32) -> (World, OpenFile) {
+    let mut world = World::open_with(config());
+    let node = file(4, "a");
+    let opening = world.start(open(node));
+    let asked = world.take_request();
+    let change = AttributeChange { size: Some(5259), ..AttributeChange::default() };
+    let (file_type, who) = (FileType::Regular, Credentials::ROOT);
+    world.start(Operation::SetAttributes { node, file_type, who, change, file: None });
+    let mut cut = file_view(node, 2, lease);
+    cut.attributes.size = 5259;
+    world.answer_one(Body::Node(cut));
+    let mut before = file_view(node, 1, 1000);
+    before.attributes.size = 0;
+    world.reply_done(&asked, Ok(Body::Opened(before, None)));
+    let Ok(Answer::Opened(file, _)) = world.result(opening) else { panic!("it was opened") };
+    (world, file)
+}
+
+#[test]
+fn a_file_that_was_cut_while_it_was_being_opened_has_the_new_length() {
+    let (mut world, file) = opened_behind_a_cut(1000);
+    world.start(Operation::Read { file, offset: 0, length: 8192 });
+    assert!(matches!(world.take_request().call, Call::Extents { .. }), "there is something to read");
+    let (mut world, file) = opened_behind_a_cut(0);
+    world.start(Operation::Read { file, offset: 0, length: 8192 });
+    assert!(matches!(world.take_request().call, Call::Attributes { .. }), "what it was told is old");
 }
