@@ -22,6 +22,8 @@ pub struct ClientConfig {
     pub retry_pause: Duration,
     /// The longest such pause, unless the server asks for a longer one.
     pub retry_pause_max: Duration,
+    /// The longest for the first ten times.
+    pub retry_pause_soon_max: Duration,
     /// Maps are asked for at most so often.
     pub map_pause: Duration,
     /// The first pause before the lease of an open file is asked for again when none was given; later ones double.
@@ -117,6 +119,7 @@ impl ClientConfig {
             resend_pause_max: Duration::from_secs(2),
             retry_pause: Duration::from_millis(2),
             retry_pause_max: Duration::from_millis(200),
+            retry_pause_soon_max: Duration::from_millis(25),
             map_pause: Duration::from_millis(200),
             renew_pause: Duration::from_millis(50),
             renew_pause_max: Duration::from_secs(10),

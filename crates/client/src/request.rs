@@ -448,8 +448,9 @@ impl State {
         request.retries += 1;
         request.waits = Waits::Pause;
         // What a server waits for mostly takes some tens of milliseconds.
-        let limit = self.config.retry_pause_max;
-        let limit = if retries < RETRIES_SOON { limit / 8 } else { limit };
+        let config = &self.config;
+        let soon = retries < RETRIES_SOON;
+        let limit = if soon { config.retry_pause_soon_max } else { config.retry_pause_max };
         let own = self.random.backed_off(self.config.retry_pause, limit, retries);
         self.pause_request(sequence, own.max(Duration::from_micros(u64::from(after_us))));
     }

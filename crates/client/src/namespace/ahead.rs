@@ -123,7 +123,7 @@ impl State {
         Some((next, count))
     }
 
-    /// It is over for now. `taken`: whether there was anything to take.
+    /// It is over for now.
     fn ahead_ends(&mut self, directory: NodeId) {
         let (now, pause_max) = (self.now.mono, self.config.ahead_pause_max);
         if let Some(trail) = self.ahead.trails.get(&directory) {

@@ -16,12 +16,7 @@ pub(crate) fn decide(
     after: Cookie,
     count_max: u32,
 ) -> Decide<Body> {
-    let seat = &grant.body.seat;
-    view.require(seat.position_of(after.hash()))?;
-    view.admit(grant, who, Permission::LIST_AND_SEARCH)?;
-    if count_max == 0 {
-        return Err(Stop::Refuse(Code::InvalidArgument));
-    }
+    let seat = list::admit(view, grant, who, Permission::LIST_AND_SEARCH, after, count_max)?;
     // A guess takes a directory from nobody; and who has it itself knows it better.
     if view.delegations.contains_key(&seat.node) {
         return Err(Stop::Refuse(Code::Unsupported));

@@ -22,13 +22,8 @@ pub(crate) fn decide(
     count_max: u32,
     with_attributes: bool,
 ) -> Decide<Body> {
-    let seat = &grant.body.seat;
-    view.require(seat.position_of(after.hash()))?;
-    view.admit(grant, who, Permission::READ)?;
+    let seat = admit(view, grant, who, Permission::READ, after, count_max)?;
     view.look_into(seat.node)?;
-    if count_max == 0 {
-        return Err(Stop::Refuse(Code::InvalidArgument));
-    }
     let (named, next) = page(view, seat, after, count_max)?;
     if with_attributes {
         prefetch_nodes(view, &named)?;
@@ -37,6 +32,24 @@ pub(crate) fn decide(
     let listed = |(cookie, entry)| list_entry(view, cookie, entry, with_attributes);
     let entries = named.into_iter().map(listed).collect();
     Ok(Body::List { entries, next })
+}
+
+/// The seat of a directory of which a page that begins here is asked for, by who may see it.
+pub(super) fn admit<'a>(
+    view: &mut View,
+    grant: &'a Grant,
+    who: &Credentials,
+    wish: Permission,
+    after: Cookie,
+    count_max: u32,
+) -> Decide<&'a Seat> {
+    let seat = &grant.body.seat;
+    view.require(seat.position_of(after.hash()))?;
+    view.admit(grant, who, wish)?;
+    if count_max == 0 {
+        return Err(Stop::Refuse(Code::InvalidArgument));
+    }
+    Ok(seat)
 }
 
 /// Names, and after which cookie to go on.
