@@ -132,7 +132,7 @@ pub struct Up {
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub data_copies: Option<u8>,
     /// How entries are placed: anglecut-hashed or hash [default: anglecut-hashed]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = Scheme::live_from_name)]
     pub scheme: Option<Scheme>,
     /// Mount it at this directory
     #[arg(long, value_name = "PATH")]

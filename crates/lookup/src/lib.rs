@@ -3,6 +3,14 @@
 //! Invariants: lookup only says whom to ask first; the owner by tablet epoch decides. A stale belief costs a referral, never a wrong
 //! answer. This crate must not know messages, machines or engines.
 
+pub mod bloom;
 mod client_map;
+pub mod finger;
+mod machine;
+mod message;
+mod table;
 
 pub use client_map::{ClientMap, Located};
+pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};
+pub use message::Message;
+pub use table::{AskFirst, NetworkClient, TableClient, TableServer};

@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn records_as_version_1_stored_them_open() {
         let content = NodeContent::Directory(Box::new(DirectoryContent {
-            seat: Seat::root(NodeId(1), Scheme::AnglecutHashed),
+            seat: Seat::root(NodeId(1), Scheme::AnglecutHashed.seating()),
             parent: Handle { node: NodeId(1), home: Position(0) },
             name: b"d".to_vec(),
             fragments: vec![Block::RING],

@@ -251,7 +251,7 @@ impl MetaServer {
 
     fn root_here(&self, block: Block) -> Option<(FilesystemRecord, Seat)> {
         let filesystem = self.filesystem?;
-        let seat = Seat::root(filesystem.root, filesystem.scheme);
+        let seat = Seat::root(filesystem.root, filesystem.scheme.seating());
         block.contains(seat.home).then_some((filesystem, seat))
     }
 

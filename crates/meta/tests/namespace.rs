@@ -13,7 +13,7 @@ use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
 
 fn both(test: fn(Cluster)) {
-    for scheme in Scheme::ALL {
+    for scheme in Scheme::LIVE {
         let mut cluster = Cluster::new(3, scheme);
         cluster.open_session(ALICE);
         cluster.open_session(BOB);

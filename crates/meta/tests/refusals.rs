@@ -48,7 +48,7 @@ fn chmod(cluster: &mut Cluster, directory: Handle, mode: u32) {
 
 #[test]
 fn no_change_is_made_under_a_grant_from_before_a_chmod_however_late_it_comes() {
-    for scheme in Scheme::ALL {
+    for scheme in Scheme::LIVE {
         let mut cluster = Cluster::new(3, scheme);
         cluster.open_session(ALICE);
         cluster.open_session(BOB);

@@ -107,7 +107,7 @@ fn move_everything(cluster: &mut Cluster, from: ServerId, to: ServerId) {
 
 #[test]
 fn a_rename_is_a_change_of_what_is_moved_wherever_that_lives() {
-    for scheme in Scheme::ALL {
+    for scheme in Scheme::LIVE {
         let mut cluster = Cluster::new(2, scheme);
         cluster.open_session(ALICE);
         let root = cluster.root(ALICE).grant;

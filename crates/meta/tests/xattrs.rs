@@ -9,7 +9,7 @@ use bearing_types::{Code, Credentials, Gid, Mode, ServerId, Uid, XattrName};
 use cluster::{ALICE, BOB, Cluster, root_user};
 
 fn both(test: fn(Cluster)) {
-    for scheme in Scheme::ALL {
+    for scheme in Scheme::LIVE {
         let mut cluster = Cluster::new(3, scheme);
         cluster.open_session(ALICE);
         cluster.open_session(BOB);

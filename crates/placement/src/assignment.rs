@@ -1,5 +1,6 @@
 //! Who owns which tablet under which epoch: an immutable value that can check itself.
 
+use crate::Arcs;
 use bearing_types::{Block, Epoch, Position, ServerId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,6 +102,43 @@ impl Assignment {
         }))
     }
 
+    /// The first assignment under a scheme's arcs: the fewest tablets that make them up, under epoch 1, each on `copies` servers, the owner and its
+    /// successors on the ring.
+    pub fn of(arcs: &Arcs, copies: usize) -> Result<Assignment, AssignmentError> {
+        Assignment::new(arcs.blocks().into_iter().map(|(block, owner)| Tablet {
+            block,
+            epoch: Epoch(1),
+            owner,
+            replicas: arcs.successors(block.start(), copies),
+        }))
+    }
+
+    /// The assignment that follows when servers own these arcs: tablets that a boundary goes through are split, and whatever is split or gets other servers
+    /// gets a new epoch. All else stays as it is.
+    pub fn toward(&self, arcs: &Arcs, copies: usize) -> Result<Assignment, AssignmentError> {
+        let mut tablets = Vec::with_capacity(self.tablets.len());
+        let mut open: Vec<(Block, &Tablet)> =
+            self.tablets.values().rev().map(|tablet| (tablet.block, tablet)).collect();
+        while let Some((block, before)) = open.pop() {
+            let (_, last) = arcs.around(block.start());
+            if let Some((low, high)) = block.halves().filter(|_| last < block.last()) {
+                open.extend([(high, before), (low, before)]);
+                continue;
+            }
+            let (owner, replicas) = (arcs.owner(block.start()), arcs.successors(block.start(), copies));
+            let same = block == before.block && owner == before.owner && replicas == before.replicas;
+            let epoch = if same { before.epoch } else { before.epoch.next() };
+            tablets.push(Tablet { block, epoch, owner, replicas });
+        }
+        Assignment::new(tablets)
+    }
+
+    /// Who owns what, whatever the tablets.
+    pub fn arcs(&self) -> Arcs {
+        let owners = self.tablets.values().map(|tablet| (tablet.block, tablet.owner));
+        Arcs::of_blocks(owners).expect("a checked assignment covers the ring")
+    }
+
     /// Checks that every position has exactly one tablet and that every owner holds the log it serves.
     pub fn check(&self) -> Result<(), AssignmentError> {
         let mut next = Some(Position(0));
@@ -159,6 +197,27 @@ mod tests {
             let owners = assignment.tablets().filter(|tablet| tablet.block.contains(Position(position))).count();
             prop_assert_eq!(owners, 1);
             prop_assert!(assignment.tablet_at(Position(position)).block.contains(Position(position)));
+        }
+    }
+
+    fn arcs() -> impl Strategy<Value = Arcs> {
+        proptest::collection::vec((any::<u64>().prop_map(Position), (1u32..6).prop_map(ServerId)), 1..12)
+            .prop_map(|starts| Arcs::new(starts).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn an_assignment_follows_arcs_and_only_what_changes_gets_an_epoch(before in arcs(), after in arcs(), position: u64) {
+            let position = Position(position);
+            let first = Assignment::of(&before, 2).unwrap();
+            prop_assert_eq!(&first.arcs(), &before);
+            let next = first.toward(&after, 2).unwrap();
+            prop_assert_eq!(&next.arcs(), &after);
+            let (old, new) = (first.tablet_at(position), next.tablet_at(position));
+            prop_assert_eq!(new.owner, after.owner(position));
+            prop_assert_eq!(&new.replicas, &after.successors(position, 2));
+            if new.epoch == old.epoch { prop_assert_eq!(old, new) } else { prop_assert_eq!(new.epoch, old.epoch.next()) }
+            prop_assert_eq!(&next.toward(&after, 2).unwrap(), &next);
         }
     }
 

@@ -1,14 +1,22 @@
-//! Where things are: seats of directories, positions of names, tablets and who owns them.
+//! Where things are: seats of directories, positions of names, tablets and who owns them, and how every scheme divides the ring.
 //!
 //! Invariants: pure functions and immutable values. A child's position is a function of its directory's seat. This crate must not
 //! know messages, machines or engines.
 
+mod arcs;
 mod assignment;
+mod load;
+mod parameters;
+pub mod partition;
 mod scheme;
 mod seat;
 
+pub use arcs::{Arcs, Handover, NoArcs};
 pub use assignment::{Assignment, AssignmentError, Tablet};
-pub use scheme::{Scheme, UnknownScheme};
+pub use load::Load;
+pub use parameters::{ParameterError, Parameters, within};
+pub use partition::{Partition, PartitionError};
+pub use scheme::{Combination, LookupKind, PartitionKind, Scheme, Seating, UnknownScheme};
 pub use seat::{Seat, position_of_session};
 
 /// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.

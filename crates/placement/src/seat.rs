@@ -1,6 +1,6 @@
 //! Seats: what a directory needs so that its children can be placed.
 
-use crate::{NAME_BLOCK_BITS, Scheme};
+use crate::{NAME_BLOCK_BITS, Seating};
 use bearing_types::{Block, Generation, NameHash, NodeId, Position, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 const TOP_SPAN_BITS: u8 = 56;
 /// Every further level takes 4 bits: eight levels lie between 2^56 and the narrowest span.
 const CUT_BITS: u8 = 4;
+/// What a level takes of a path's key under [`Seating::PathKey`]: five levels within 64 bits, above the narrowest span.
+const SLOT_BITS: u8 = 8;
 /// Length in bits of the fresh span that a directory gets by hash when its parent's span cannot be cut any more.
 const FRESH_SPAN_BITS: u8 = 48;
 
@@ -25,7 +27,7 @@ pub struct Seat {
     /// How often it has been re-seated.
     pub generation: Generation,
     /// How its children are placed.
-    pub scheme: Scheme,
+    pub seating: Seating,
     /// Block from which child directories' spans are cut.
     pub span: Block,
     /// Block of its names and of its files' homes.
@@ -36,16 +38,18 @@ pub struct Seat {
 
 impl Seat {
     /// The seat of a filesystem's root. Its home is the start of the ring in every scheme, so that a client which knows nothing yet knows whom to ask.
-    pub fn root(node: NodeId, scheme: Scheme) -> Seat {
-        Seat { home: Block::RING.start(), ..Seat::over(node, scheme, Block::RING) }
+    pub fn root(node: NodeId, seating: Seating) -> Seat {
+        Seat { home: Block::RING.start(), ..Seat::over(node, seating, Block::RING) }
     }
 
-    fn over(node: NodeId, scheme: Scheme, span: Block) -> Seat {
-        let (name_block, home) = match scheme {
-            Scheme::AnglecutHashed => (Block::of_length_bits(span.start(), NAME_BLOCK_BITS), span.start()),
-            Scheme::Hash => (Block::RING, position_of_node(node)),
+    fn over(node: NodeId, seating: Seating, span: Block) -> Seat {
+        let (name_block, home) = match seating {
+            Seating::AnglecutHashed => (Block::of_length_bits(span.start(), NAME_BLOCK_BITS), span.start()),
+            // By rank only [`crate::AngleSeat`] can place: a stored seat does not know its siblings. It spreads names, so that nothing is lost.
+            Seating::Hash | Seating::SiblingRank => (Block::RING, position_of_node(node)),
+            Seating::Chosen | Seating::PathKey => (span, span.start()),
         };
-        Seat { node, generation: Generation::FIRST, scheme, span, name_block, home }
+        Seat { node, generation: Generation::FIRST, seating, span, name_block, home }
     }
 
     /// The position of a name in this directory; monotone in the hash, so that a listing in hash order walks the name block from its
@@ -80,11 +84,27 @@ impl Seat {
 
     /// The seat of a child directory born under a name of the given hash.
     pub fn child(&self, node: NodeId, hash: NameHash) -> Seat {
-        let span = match self.scheme {
-            Scheme::Hash => Block::RING,
-            Scheme::AnglecutHashed => self.child_span(node, hash),
+        let span = match self.seating {
+            Seating::Hash | Seating::SiblingRank => Block::RING,
+            Seating::AnglecutHashed => self.child_span(node, hash),
+            Seating::Chosen => self.span,
+            Seating::PathKey => self.slot(hash),
         };
-        Seat::over(node, self.scheme, span)
+        Seat::over(node, self.seating, span)
+    }
+
+    /// The seat of a child directory for which a block was chosen: the anchor of a subtree, or the home of a directory under a Bloom scheme. Its own
+    /// child directories follow it unless another block is chosen for them.
+    pub fn child_in(&self, node: NodeId, block: Block) -> Seat {
+        Seat::over(node, Seating::Chosen, block)
+    }
+
+    /// DROP's key: one slot a level, so that positions sort as paths do. Below the narrowest span all share it.
+    fn slot(&self, hash: NameHash) -> Block {
+        if self.span.length_bits() < NAME_BLOCK_BITS + SLOT_BITS {
+            return self.span;
+        }
+        self.span.sub_block(SLOT_BITS, hash.to_bits() >> (NameHash::BITS - u32::from(SLOT_BITS)))
     }
 
     fn child_span(&self, node: NodeId, hash: NameHash) -> Block {
@@ -114,9 +134,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn seats() -> impl Strategy<Value = Seat> {
-        let scheme = prop_oneof![Just(Scheme::AnglecutHashed), Just(Scheme::Hash)];
-        (scheme, proptest::collection::vec(any::<u64>(), 0..14)).prop_map(|(scheme, path)| {
-            path.iter().enumerate().fold(Seat::root(NodeId::ROOT, scheme), |seat, (depth, hash)| {
+        let seating = prop_oneof![
+            Just(Seating::AnglecutHashed),
+            Just(Seating::Hash),
+            Just(Seating::Chosen),
+            Just(Seating::PathKey)
+        ];
+        (seating, proptest::collection::vec(any::<u64>(), 0..14)).prop_map(|(seating, path)| {
+            path.iter().enumerate().fold(Seat::root(NodeId::ROOT, seating), |seat, (depth, hash)| {
                 seat.child(NodeId(depth as u64 + 2), NameHash::from_bits(*hash))
             })
         })
@@ -147,7 +172,7 @@ mod tests {
             let child = seat.child(NodeId(node), NameHash::from_bits(hash));
             prop_assert!(child.span.length_bits() >= NAME_BLOCK_BITS);
             prop_assert!(child.span.covers(child.name_block));
-            if seat.scheme == Scheme::AnglecutHashed {
+            if seat.seating == Seating::AnglecutHashed {
                 let fresh = child.span.length_bits() == FRESH_SPAN_BITS && seat.span.length_bits() < NAME_BLOCK_BITS + CUT_BITS;
                 prop_assert!(fresh || seat.span.covers(child.span));
                 prop_assert_eq!(child.home, child.span.start());
@@ -157,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_directory_begins_as_one_fragment_at_its_home() {
-        let root = Seat::root(NodeId::ROOT, Scheme::AnglecutHashed);
+        let root = Seat::root(NodeId::ROOT, Seating::AnglecutHashed);
         assert_eq!(root.name_block, Block::of_length_bits(Position(0), 24));
         let child = root.child(NodeId(2), NameHash::from_bits(0xab));
         assert_eq!(child.home, Position(0xab << 56));

@@ -216,7 +216,7 @@ mod scheme_name {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Scheme, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        Scheme::live_from_name(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 

@@ -189,7 +189,7 @@ pub fn name(text: &str) -> Name {
 }
 
 pub fn root_seat() -> Seat {
-    Seat::root(NodeId::ROOT, Scheme::AnglecutHashed)
+    Seat::root(NodeId::ROOT, Scheme::AnglecutHashed.seating())
 }
 
 pub fn root() -> Handle {

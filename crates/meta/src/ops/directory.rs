@@ -12,7 +12,7 @@ pub(super) fn root(view: &mut View, filesystem: FilesystemId) -> Decide<Body> {
         return Err(Stop::Refuse(Code::NotFound));
     }
     let root = view.filesystem.root;
-    let home = Seat::root(root, view.filesystem.scheme).home;
+    let home = Seat::root(root, view.filesystem.scheme.seating()).home;
     show(view, Handle { node: root, home })
 }
 

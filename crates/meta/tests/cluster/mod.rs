@@ -434,7 +434,7 @@ impl Cluster {
     }
 
     pub fn root(&mut self, session: SessionId) -> DirectoryView {
-        let position = bearing_placement::Seat::root(NodeId::ROOT, self.scheme()).home;
+        let position = bearing_placement::Seat::root(NodeId::ROOT, self.scheme().seating()).home;
         match self.call(session, position, Call::Root { filesystem: FilesystemId(1) }).unwrap() {
             Body::Directory(view) => *view,
             other => panic!("{other:?}"),

@@ -299,7 +299,7 @@ fn root(session: SessionId) -> DirectoryView {
         filesystem: FilesystemId(1),
         name_key: NameKey(5),
         session,
-        seat: Seat::root(NodeId(1), Scheme::AnglecutHashed),
+        seat: Seat::root(NodeId(1), Scheme::AnglecutHashed.seating()),
         access: view.attributes.access(),
         access_version: bearing_types::Version(0),
         acl: AclHash(0),

@@ -1,0 +1,170 @@
+//! What all lookups share: the query that travels, and the machines that pass it on.
+//!
+//! A lookup is a pair of machines, one at each client and one at each server. A query is a request on its way to whoever decides it. Wherever it is, the
+//! machine there does exactly one of these with it, at once or after it asked others:
+//!
+//! ```text
+//! Pass    it goes on to a server                  (one hop)
+//! Carry   it goes into the network, which knows   (one hop)
+//! Serve   it is here: the tablet decides          (servers only)
+//! Refer   it is not here, perhaps there           (servers only; the client goes on)
+//! Fail    it ends with an error
+//! ```
+//!
+//! Invariants: a query that was passed on more often than its lookup's bound fails; so none goes round for ever, whatever vanished meanwhile. No machine
+//! reads a clock or waits; a lookup only says whom to ask first, so a wrong one costs hops, never a wrong answer.
+
+use crate::Located;
+use crate::message::Message;
+use bearing_placement::Assignment;
+use bearing_types::{MapVersion, Mono, NameHash, NodeId, Position, ServerId};
+use std::fmt;
+use std::sync::Arc;
+
+/// The number of a query at whoever drives the machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueryId(pub u64);
+
+/// What Bloom filters know a file by: its directory and name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileKey(pub u64);
+
+impl FileKey {
+    /// The key of a name in a directory. The directory is in it: equal names in two directories are two files (MetaFlow's text forgets that).
+    pub fn of(directory: NodeId, name: NameHash) -> FileKey {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&directory.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&name.to_bits().to_le_bytes());
+        FileKey(xxhash_rust::xxh3::xxh3_64_with_seed(&bytes, 0x6669_6c65))
+    }
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where it lies on the ring. Schemes that choose homes freely do not look at it.
+    pub position: Position,
+    /// What filters know it by.
+    pub file: FileKey,
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Its number.
+    pub id: QueryId,
+    /// What it is for.
+    pub target: Target,
+    /// How often it was passed on so far.
+    pub hops: u8,
+}
+
+impl Query {
+    /// A query that nobody has seen yet.
+    pub fn new(id: QueryId, target: Target) -> Query {
+        Query { id, target, hops: 0 }
+    }
+
+    /// The same after one more hop.
+    pub fn passed(self) -> Query {
+        Query { hops: self.hops.saturating_add(1), ..self }
+    }
+}
+
+/// Why a query ends without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupError {
+    /// No server is known to ask.
+    NobodyKnown,
+    /// It was passed on this often, the bound of its lookup.
+    TooManyHops(u8),
+    /// All servers that could be reached were asked; none has it.
+    Absent,
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LookupError::NobodyKnown => {
+                f.write_str("no server is known to ask; give the address of one that is up")
+            }
+            LookupError::TooManyHops(hops) => {
+                write!(f, "gave up after {hops} hops; servers may be joining or failing, try again")
+            }
+            LookupError::Absent => f.write_str("no server has it"),
+        }
+    }
+}
+
+impl std::error::Error for LookupError {}
+
+/// What happens to a machine.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A query begins (at a client), or arrives (at a server).
+    Query(Query),
+    /// The server a query was passed to, or a message was sent to, cannot be reached.
+    Unreachable(ServerId, Option<Query>),
+    /// At a client: a query was answered, by this server.
+    Served(Query, ServerId),
+    /// At a client: a server says that it is not there, and perhaps who has it.
+    Referred(Query, ServerId, Option<Located>),
+    /// A message of another machine of this lookup.
+    Message(ServerId, Message),
+    /// The coordinator says who owns what. Shared, not copied: it is large and only read.
+    Map(MapVersion, Arc<Assignment>),
+    /// At a server with filters: a file is stored here from now on.
+    Stored(FileKey),
+    /// At a server with filters: a file is gone.
+    Removed(FileKey),
+    /// At a server with filters: what the store says of a query that was to be checked.
+    Checked(Query, bool),
+    /// This server comes into the cluster, through one that is in it; none: it is the first.
+    Join(Option<ServerId>),
+    /// This server is to go.
+    Leave,
+    /// It is `next_wake`.
+    Wake,
+}
+
+/// What a machine wants done. One of the first five ends its part in a query.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// The query goes on to a server.
+    Pass(ServerId, Query),
+    /// The query goes into the network, addressed to its position.
+    Carry(Query),
+    /// The query is for this server.
+    Serve(Query),
+    /// The query is not for this server, perhaps for that.
+    Refer(Query, Option<Located>),
+    /// The query ends.
+    Fail(Query, LookupError),
+    /// A message for another server's machine.
+    Send(ServerId, Message),
+    /// Whether the store here has the query's file: answered by [`Event::Checked`].
+    Check(Query),
+}
+
+/// Half of a lookup.
+pub trait Machine: fmt::Debug + Send {
+    /// Takes one event, and says what follows.
+    fn step(&mut self, now: Mono, event: Event, out: &mut Vec<Command>);
+
+    /// When it wants [`Event::Wake`].
+    fn next_wake(&self) -> Option<Mono> {
+        None
+    }
+
+    /// Bytes that the machine's tables take as they are encoded, shared ones included once.
+    fn table_bytes(&self) -> usize;
+}
+
+/// Passes a query on, or ends it if it was passed on as often as it may be.
+pub(crate) fn pass(query: Query, to: Option<ServerId>, hops_max: u8, out: &mut Vec<Command>) {
+    out.push(match to {
+        None => Command::Fail(query, LookupError::NobodyKnown),
+        Some(_) if query.hops >= hops_max => Command::Fail(query, LookupError::TooManyHops(query.hops)),
+        Some(server) => Command::Pass(server, query.passed()),
+    });
+}

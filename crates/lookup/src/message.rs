@@ -1,0 +1,13 @@
+//! Messages between the machines of a lookup. They are values here; `proto` will encode them.
+
+use crate::bloom::BloomMessage;
+use crate::finger::FingerMessage;
+
+/// A message of one of the lookups that keep tables among servers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Of finger tables.
+    Finger(FingerMessage),
+    /// Of Bloom filters.
+    Bloom(BloomMessage),
+}

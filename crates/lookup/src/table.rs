@@ -1,0 +1,210 @@
+//! Lookups by a table: the client's map of tablets or subtrees, corrected by referrals (`client-map`, `subtree-table`); the client's own computation from the
+//! list of servers (`computed`); a coordinator that is asked first (`coordinator`); any server, because all know all (`all-know-all`).
+//!
+//! Invariants: a server serves what the newest assignment that it heard of gives it, and refers all else. Referrals are learnt under their
+//! epochs, so an old one never undoes a newer.
+
+use crate::machine::{Command, Event, Machine, Query, pass};
+use crate::{ClientMap, Located};
+use bearing_placement::Assignment;
+use bearing_types::{MapVersion, Mono, ServerId};
+use std::sync::Arc;
+
+/// Where a client asks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskFirst {
+    /// Whoever its own map names.
+    Owner,
+    /// This server, which passes the query on: a coordinator, or any server that knows all.
+    Server(ServerId),
+}
+
+/// A client with a map of tablets.
+#[derive(Debug)]
+pub struct TableClient {
+    first: AskFirst,
+    map: ClientMap,
+    assignment: Option<Arc<Assignment>>,
+    /// Servers that could not be reached since the last whole map, newest last; at most [`GONE_MAX`].
+    gone: Vec<ServerId>,
+}
+
+/// So many servers are remembered as unreachable.
+const GONE_MAX: usize = 16;
+
+impl TableClient {
+    /// Passes: to who is asked first, on from there, and twice more when that one referred or could not be reached.
+    pub const HOPS_MAX: u8 = 6;
+
+    /// A client that knows nothing yet.
+    pub fn new(first: AskFirst) -> TableClient {
+        TableClient { first, map: ClientMap::new(), assignment: None, gone: Vec::new() }
+    }
+
+    /// Who is believed to own a position: no message, no copy.
+    pub fn locate(&self, query: &Query) -> Option<ServerId> {
+        self.map.locate(query.target.position).map(|located| located.owner)
+    }
+
+    /// Whom to try: the owner as believed; if that one is gone, the replicas, which know or have become the owner.
+    fn candidate(&self, query: &Query) -> Option<ServerId> {
+        let owner = self.locate(query).filter(|owner| !self.gone.contains(owner));
+        owner.or_else(|| {
+            let tablet = self.assignment.as_ref()?.tablet_at(query.target.position);
+            let replica = tablet.replicas.iter().find(|replica| !self.gone.contains(replica));
+            // Nobody has a copy: any server that is there may know of a newer map.
+            let anybody = || {
+                self.assignment
+                    .as_ref()?
+                    .tablets()
+                    .map(|tablet| tablet.owner)
+                    .find(|owner| !self.gone.contains(owner))
+            };
+            replica.copied().or_else(anybody)
+        })
+    }
+
+    fn begin(&self, query: &Query) -> Option<ServerId> {
+        match self.first {
+            AskFirst::Server(server) if !self.gone.contains(&server) => Some(server),
+            AskFirst::Server(_) | AskFirst::Owner => self.candidate(query),
+        }
+    }
+}
+
+impl Machine for TableClient {
+    fn step(&mut self, _now: Mono, event: Event, out: &mut Vec<Command>) {
+        match event {
+            Event::Query(query) => pass(query, self.begin(&query), TableClient::HOPS_MAX, out),
+            Event::Referred(query, _, hint) => {
+                if let Some(located) = hint {
+                    self.map.learn(located);
+                }
+                pass(query, self.candidate(&query), TableClient::HOPS_MAX, out);
+            }
+            Event::Unreachable(server, query) => {
+                if !self.gone.contains(&server) {
+                    if self.gone.len() == GONE_MAX {
+                        self.gone.remove(0);
+                    }
+                    self.gone.push(server);
+                }
+                if let Some(query) = query {
+                    pass(query, self.candidate(&query), TableClient::HOPS_MAX, out);
+                }
+            }
+            Event::Map(version, assignment) => {
+                if self.map.version().is_none_or(|known| known < version) {
+                    self.gone.clear();
+                    self.map.replace(version, &assignment);
+                    self.assignment = Some(assignment);
+                }
+            }
+            Event::Served(..) | Event::Message(..) | Event::Stored(_) | Event::Removed(_) => {}
+            Event::Checked(..) | Event::Join(_) | Event::Leave | Event::Wake => {}
+        }
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.map.tablets().count() * size_of::<Located>()
+    }
+}
+
+/// A server (or a coordinator) that knows the assignment.
+#[derive(Debug)]
+pub struct TableServer {
+    id: ServerId,
+    /// Whether it passes on what is not its own, or refers the client.
+    passes: bool,
+    newest: Option<(MapVersion, Arc<Assignment>)>,
+}
+
+impl TableServer {
+    /// A server that refers clients to the owner.
+    pub fn referring(id: ServerId) -> TableServer {
+        TableServer { id, passes: false, newest: None }
+    }
+
+    /// One that passes queries on to the owner: a coordinator, or a server that knows all.
+    pub fn passing(id: ServerId) -> TableServer {
+        TableServer { id, passes: true, newest: None }
+    }
+
+    fn located(&self, query: &Query) -> Option<Located> {
+        let tablet = self.newest.as_ref()?.1.tablet_at(query.target.position);
+        Some(Located { block: tablet.block, epoch: tablet.epoch, owner: tablet.owner })
+    }
+}
+
+impl Machine for TableServer {
+    fn step(&mut self, _now: Mono, event: Event, out: &mut Vec<Command>) {
+        match event {
+            Event::Query(query) => match self.located(&query) {
+                Some(located) if located.owner == self.id => out.push(Command::Serve(query)),
+                Some(located) if self.passes => {
+                    pass(query, Some(located.owner), TableClient::HOPS_MAX, out);
+                }
+                hint => out.push(Command::Refer(query, hint)),
+            },
+            // Passed on to one that is gone: the client tries others.
+            Event::Unreachable(_, Some(query)) => out.push(Command::Refer(query, None)),
+            Event::Map(version, assignment) => {
+                if self.newest.as_ref().is_none_or(|(known, _)| *known < version) {
+                    self.newest = Some((version, assignment));
+                }
+            }
+            Event::Unreachable(_, None) | Event::Served(..) | Event::Referred(..) | Event::Message(..) => {}
+            Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}
+            Event::Join(_) | Event::Leave | Event::Wake => {}
+        }
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.newest.as_ref().map_or(0, |(_, assignment)| assignment.tablets().count() * size_of::<Located>())
+    }
+}
+
+/// A client whose network knows the way (`in-network`): it keeps no table at all.
+#[derive(Debug, Default)]
+pub struct NetworkClient {
+    /// What referrals taught, for positions whose way in the network is not right yet.
+    map: ClientMap,
+}
+
+impl NetworkClient {
+    /// Passes: into the network, and three more when that led astray.
+    pub const HOPS_MAX: u8 = 4;
+
+    /// A client.
+    pub fn new() -> NetworkClient {
+        NetworkClient::default()
+    }
+}
+
+impl Machine for NetworkClient {
+    fn step(&mut self, _now: Mono, event: Event, out: &mut Vec<Command>) {
+        match event {
+            Event::Query(query) => out.push(Command::Carry(query.passed())),
+            Event::Referred(query, _, Some(located)) => {
+                self.map.learn(located);
+                let owner = self.map.locate(query.target.position).map(|located| located.owner);
+                pass(query, owner, NetworkClient::HOPS_MAX, out);
+            }
+            // The network is told of failures by others: the query goes the same way again.
+            Event::Referred(query, _, None) | Event::Unreachable(_, Some(query)) => {
+                out.push(if query.hops >= NetworkClient::HOPS_MAX {
+                    Command::Fail(query, crate::LookupError::TooManyHops(query.hops))
+                } else {
+                    Command::Carry(query.passed())
+                });
+            }
+            Event::Unreachable(_, None) | Event::Served(..) | Event::Message(..) | Event::Map(..) => {}
+            Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}
+            Event::Join(_) | Event::Leave | Event::Wake => {}
+        }
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.map.tablets().count() * size_of::<Located>()
+    }
+}

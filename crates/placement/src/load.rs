@@ -1,0 +1,108 @@
+//! Measured load: how often positions were asked for.
+
+use crate::Arcs;
+use bearing_types::{Position, ServerId};
+use std::collections::BTreeMap;
+
+/// Accesses by position, as far as they were sampled. Weights are counts in no particular unit; only their shares matter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Load {
+    /// In the order of positions, each once, weights above zero.
+    samples: Vec<(Position, f64)>,
+    /// `sums[i]` is the weight of all samples before `i`.
+    sums: Vec<f64>,
+}
+
+impl Load {
+    /// From samples in any order. A weight that is not above zero counts as none.
+    pub fn new(samples: impl IntoIterator<Item = (Position, f64)>) -> Load {
+        let mut by_position: BTreeMap<Position, f64> = BTreeMap::new();
+        for (position, weight) in samples {
+            if weight > 0.0 && weight.is_finite() {
+                *by_position.entry(position).or_default() += weight;
+            }
+        }
+        let samples: Vec<_> = by_position.into_iter().collect();
+        let mut sum = 0.0;
+        let mut sums = vec![0.0];
+        sums.extend(samples.iter().map(|(_, weight)| {
+            sum += weight;
+            sum
+        }));
+        Load { samples, sums }
+    }
+
+    /// The samples in ring order.
+    pub fn samples(&self) -> &[(Position, f64)] {
+        &self.samples
+    }
+
+    /// The sum of all weights.
+    pub fn total(&self) -> f64 {
+        self.sums.last().copied().unwrap_or(0.0)
+    }
+
+    /// The weight of all samples before a position.
+    pub fn before(&self, position: Position) -> f64 {
+        self.sums.get(self.rank(position)).copied().unwrap_or(0.0)
+    }
+
+    /// The weight between two positions, both included.
+    pub fn between(&self, first: Position, last: Position) -> f64 {
+        let after = self.samples.partition_point(|(position, _)| *position <= last);
+        self.sums.get(after).copied().unwrap_or(0.0) - self.before(first)
+    }
+
+    /// How many samples lie before a position.
+    pub fn rank(&self, position: Position) -> usize {
+        self.samples.partition_point(|(sampled, _)| *sampled < position)
+    }
+
+    /// The first sampled position before which at least `weight` lies, or the end of the ring.
+    pub fn quantile(&self, weight: f64) -> Position {
+        let index = self.sums.partition_point(|sum| *sum < weight);
+        self.samples.get(index).map_or(Position(u64::MAX), |(position, _)| *position)
+    }
+
+    /// The load of every server that owns an arc.
+    pub fn by_server(&self, arcs: &Arcs) -> BTreeMap<ServerId, f64> {
+        let mut loads: BTreeMap<ServerId, f64> =
+            arcs.servers().into_iter().map(|server| (server, 0.0)).collect();
+        for (first, last, owner) in arcs.iter() {
+            *loads.entry(owner).or_default() += self.between(first, last);
+        }
+        loads
+    }
+
+    /// The highest load of a server over the mean: 1 is perfect balance.
+    pub fn imbalance(&self, arcs: &Arcs) -> f64 {
+        let loads = self.by_server(arcs);
+        let highest = loads.values().copied().fold(0.0, f64::max);
+        let mean = self.total() / loads.len() as f64;
+        if mean > 0.0 { highest / mean } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn sums_agree_with_adding_up(samples in proptest::collection::vec((0u64..100, 1u32..9), 0..40), a in 0u64..100, b in 0u64..100) {
+            let load = Load::new(samples.iter().map(|(at, weight)| (Position(*at), f64::from(*weight))));
+            let (first, last) = (a.min(b), a.max(b));
+            let added: u32 = samples.iter().filter(|(at, _)| (first..=last).contains(at)).map(|(_, weight)| weight).sum();
+            prop_assert_eq!(load.between(Position(first), Position(last)), f64::from(added));
+            let at = load.quantile(load.total() / 2.0);
+            prop_assert!(load.before(at) >= load.total() / 2.0 || at == Position(u64::MAX) || load.samples().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_weight_counts_as_none() {
+        let load = Load::new([(Position(1), f64::NAN), (Position(2), -1.0), (Position(3), 2.0)]);
+        assert_eq!((load.total(), load.samples().len()), (2.0, 1));
+    }
+}

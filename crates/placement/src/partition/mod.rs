@@ -1,0 +1,116 @@
+//! How the ring is divided among servers, and how that changes: one file per way, one trait, one conformance suite.
+//!
+//! Invariants: after every call each position has exactly one owner, which is a member; a call that is refused changes nothing.
+//! A partition decides only where arcs should be; who may serve them is said by tablets and their epochs.
+
+mod even;
+mod ring;
+
+use crate::{Arcs, Load, ParameterError};
+use bearing_types::ServerId;
+use std::collections::BTreeSet;
+use std::fmt;
+
+pub use even::Even;
+pub use ring::{Ring, point_of};
+
+/// A way of dividing the ring.
+pub trait Partition: fmt::Debug + Send {
+    /// Who owns what.
+    fn arcs(&self) -> &Arcs;
+
+    /// All members, also those that own nothing yet.
+    fn members(&self) -> BTreeSet<ServerId>;
+
+    /// A server comes. Whether it owns anything at once depends on the scheme.
+    fn join(&mut self, server: ServerId) -> Result<(), PartitionError>;
+
+    /// A server goes, in order: others take what it has.
+    fn leave(&mut self, server: ServerId) -> Result<(), PartitionError>;
+
+    /// A server has failed: others own from now on what it had, with what copies they hold.
+    fn fail(&mut self, server: ServerId) -> Result<(), PartitionError> {
+        self.leave(server)
+    }
+
+    /// Arcs follow the load, where the scheme does that. Tells whether anything changed.
+    fn rebalance(&mut self, load: &Load) -> bool {
+        let _ = load;
+        false
+    }
+}
+
+/// Why a partition does not change as asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PartitionError {
+    /// There is no server to own anything.
+    NoServers,
+    /// It is a member already.
+    Known(ServerId),
+    /// It is no member.
+    Unknown(ServerId),
+    /// Nobody would be left.
+    Last(ServerId),
+    /// Two servers have the same point on the ring.
+    SamePoint(ServerId, ServerId),
+    /// The topology has fewer places than there are servers; with how many places and servers.
+    NoPlace(usize, usize),
+    /// No idle server is left under the same switch, nor anywhere else, to take over.
+    NoIdle(ServerId),
+    /// A parameter is out of its bounds.
+    Parameter(ParameterError),
+}
+
+impl fmt::Display for PartitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PartitionError::NoServers => f.write_str("there is no server to own anything; give at least one"),
+            PartitionError::Known(server) => write!(f, "server {server} is a member already"),
+            PartitionError::Unknown(server) => write!(f, "server {server} is no member"),
+            PartitionError::Last(server) => {
+                write!(f, "server {server} is the last one; let another join before it goes")
+            }
+            PartitionError::SamePoint(a, b) => {
+                write!(f, "servers {a} and {b} have the same point on the ring; give one of them another id")
+            }
+            PartitionError::NoPlace(places, servers) => {
+                write!(f, "the topology has places for {places} servers, not for {servers}; use a larger one")
+            }
+            PartitionError::NoIdle(server) => {
+                write!(f, "no idle server can take over from {server}; add servers")
+            }
+            PartitionError::Parameter(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PartitionError {}
+
+impl From<ParameterError> for PartitionError {
+    fn from(error: ParameterError) -> PartitionError {
+        PartitionError::Parameter(error)
+    }
+}
+
+/// The servers given, each once.
+pub(crate) fn distinct(servers: &[ServerId]) -> Result<BTreeSet<ServerId>, PartitionError> {
+    let mut members = BTreeSet::new();
+    match servers.iter().find(|server| !members.insert(**server)) {
+        Some(twice) => Err(PartitionError::Known(*twice)),
+        None if members.is_empty() => Err(PartitionError::NoServers),
+        None => Ok(members),
+    }
+}
+
+/// Whether a server may join these members.
+pub(crate) fn may_join(members: &BTreeSet<ServerId>, server: ServerId) -> Result<(), PartitionError> {
+    if members.contains(&server) { Err(PartitionError::Known(server)) } else { Ok(()) }
+}
+
+/// Whether a server may go from these members.
+pub(crate) fn may_go(members: &BTreeSet<ServerId>, server: ServerId) -> Result<(), PartitionError> {
+    if !members.contains(&server) {
+        return Err(PartitionError::Unknown(server));
+    }
+    if members.len() == 1 { Err(PartitionError::Last(server)) } else { Ok(()) }
+}
