@@ -3,19 +3,24 @@
 //! Invariants: pure functions and immutable values. A child's position is a function of its directory's seat. This crate must not
 //! know messages, machines or engines.
 
+mod angle;
 mod arcs;
 mod assignment;
+pub mod conformance;
 mod load;
 mod parameters;
 pub mod partition;
+mod sample;
 mod scheme;
 mod seat;
 
+pub use angle::{AngleSeat, KEY_BYTES, Rank, Rings, Tag, coordinate_distance};
 pub use arcs::{Arcs, Handover, NoArcs};
 pub use assignment::{Assignment, AssignmentError, Tablet};
 pub use load::Load;
 pub use parameters::{ParameterError, Parameters, within};
 pub use partition::{Partition, PartitionError};
+pub use sample::{Tree, random_walk};
 pub use scheme::{Combination, LookupKind, PartitionKind, Scheme, Seating, UnknownScheme};
 pub use seat::{Seat, position_of_session};
 

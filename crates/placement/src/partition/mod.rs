@@ -4,7 +4,11 @@
 //! A partition decides only where arcs should be; who may serve them is said by tablets and their epochs.
 
 mod even;
+mod histogram;
+mod history;
+mod homes;
 mod ring;
+mod subtrees;
 
 use crate::{Arcs, Load, ParameterError};
 use bearing_types::ServerId;
@@ -12,7 +16,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 pub use even::Even;
+pub use histogram::Histogram;
+pub use history::History;
+pub use homes::Homes;
 pub use ring::{Ring, point_of};
+pub use subtrees::Subtrees;
 
 /// A way of dividing the ring.
 pub trait Partition: fmt::Debug + Send {

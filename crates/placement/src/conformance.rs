@@ -1,0 +1,192 @@
+//! What every partition promises, whatever its scheme: the suite that the author of a new one starts from.
+//!
+//! Invariants: uses only the trait; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
+
+use crate::{Load, Partition, PartitionError};
+use bearing_types::{Position, ServerId};
+use std::collections::BTreeSet;
+
+/// Rounds of rebalancing within which a steady load must leave a partition at rest.
+pub const ROUNDS_MAX: usize = 500;
+
+/// Draws for the suite (SplitMix64).
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A load with hot spots.
+    fn load(&mut self) -> Load {
+        let spots: Vec<u64> = (0..8).map(|_| self.next()).collect();
+        Load::new((0..200).map(|index| {
+            let near = spots[index % spots.len()].wrapping_add(self.next() >> 12);
+            (Position(near), 1.0 + self.below(50) as f64)
+        }))
+    }
+}
+
+/// Runs the whole suite on partitions that `make` makes of given servers.
+pub fn partition(seed: u64, make: impl Fn(&[ServerId]) -> Box<dyn Partition>) {
+    a_sequence_keeps_every_position_owned_by_a_member(seed, &make);
+    what_is_refused_changes_nothing(seed, &make);
+    a_steady_load_leaves_it_at_rest(seed, &make);
+}
+
+fn check(partition: &dyn Partition, expected: &BTreeSet<ServerId>, seed: u64, what: &str) {
+    let arcs = partition.arcs();
+    assert_eq!(&partition.members(), expected, "seed {seed}: members after {what}");
+    let strangers: Vec<_> = arcs.servers().difference(expected).copied().collect();
+    assert!(strangers.is_empty(), "seed {seed}: {strangers:?} own something after {what} and are no members");
+    let mut next = Some(Position(0));
+    for (first, last, owner) in arcs.iter() {
+        assert_eq!(Some(first), next, "seed {seed}: the arcs have a gap or overlap after {what}");
+        assert!(
+            arcs.owner(first) == owner && arcs.owner(last) == owner,
+            "seed {seed}: two owners after {what}"
+        );
+        next = last.0.checked_add(1).map(Position);
+    }
+    assert_eq!(next, None, "seed {seed}: the arcs do not reach the end of the ring after {what}");
+}
+
+fn a_sequence_keeps_every_position_owned_by_a_member(
+    seed: u64,
+    make: &impl Fn(&[ServerId]) -> Box<dyn Partition>,
+) {
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let mut draws = Draws(seed);
+        let mut members: BTreeSet<ServerId> = (1..=1 + draws.below(6) as u32).map(ServerId).collect();
+        let mut fresh = 100;
+        let mut partition = make(&members.iter().copied().collect::<Vec<_>>());
+        check(partition.as_ref(), &members, seed, "its making");
+        let mut history = Vec::new();
+        for _ in 0..60 {
+            let anyone = members.iter().nth(draws.below(members.len() as u64) as usize).copied();
+            let server = anyone.expect("there is always a member");
+            let (what, done) = match draws.below(4) {
+                0 => {
+                    fresh += 1;
+                    ("a join", partition.join(ServerId(fresh)).map(|()| members.insert(ServerId(fresh))))
+                }
+                1 => ("a departure", partition.leave(server).map(|()| members.remove(&server))),
+                2 => ("a failure", partition.fail(server).map(|()| members.remove(&server))),
+                _ => ("a rebalance", Ok(partition.rebalance(&draws.load()))),
+            };
+            if let Err(error) = &done {
+                let expected = matches!(
+                    error,
+                    PartitionError::Last(_) | PartitionError::NoPlace(..) | PartitionError::NoIdle(_)
+                );
+                assert!(expected, "seed {seed}: {what} was refused: {error}");
+            }
+            check(partition.as_ref(), &members, seed, what);
+            history.push(partition.arcs().clone());
+        }
+        runs.push(history);
+    }
+    assert_eq!(runs[0], runs[1], "seed {seed}: the same calls gave other arcs the second time");
+}
+
+fn what_is_refused_changes_nothing(seed: u64, make: &impl Fn(&[ServerId]) -> Box<dyn Partition>) {
+    let mut partition = make(&[ServerId(1), ServerId(2)]);
+    let before = partition.arcs().clone();
+    let stranger = ServerId(99);
+    let known = partition.join(ServerId(1));
+    assert_eq!(known, Err(PartitionError::Known(ServerId(1))), "seed {seed}: a member joins again");
+    assert_eq!(
+        partition.leave(stranger),
+        Err(PartitionError::Unknown(stranger)),
+        "seed {seed}: a stranger leaves"
+    );
+    assert_eq!(
+        partition.fail(stranger),
+        Err(PartitionError::Unknown(stranger)),
+        "seed {seed}: a stranger fails"
+    );
+    assert_eq!(partition.arcs(), &before, "seed {seed}: a refused call changed the arcs");
+    let mut alone = make(&[ServerId(1)]);
+    assert_eq!(
+        alone.leave(ServerId(1)),
+        Err(PartitionError::Last(ServerId(1))),
+        "seed {seed}: the last one leaves"
+    );
+    assert_eq!(alone.arcs().owner(Position(seed)), ServerId(1), "seed {seed}: nobody is left");
+}
+
+fn a_steady_load_leaves_it_at_rest(seed: u64, make: &impl Fn(&[ServerId]) -> Box<dyn Partition>) {
+    let mut draws = Draws(seed);
+    let servers: Vec<ServerId> = (1..=2 + draws.below(8) as u32).map(ServerId).collect();
+    let mut partition = make(&servers);
+    let load = draws.load();
+    let rounds = (0..ROUNDS_MAX).find(|_| !partition.rebalance(&load));
+    assert!(rounds.is_some(), "seed {seed}: still moving after {ROUNDS_MAX} rounds of a steady load");
+    assert!(!partition.rebalance(&Load::default()), "seed {seed}: no load at all moved something");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Parameters;
+    use crate::partition::{Even, Histogram, History, Homes, Ring, Subtrees};
+
+    const SEEDS: u64 = 40;
+
+    fn conforms(make: impl Fn(&[ServerId]) -> Result<Box<dyn Partition>, PartitionError>) {
+        for seed in 0..SEEDS {
+            partition(seed, |servers| make(servers).expect("parameters within their bounds"));
+        }
+    }
+
+    #[test]
+    fn every_partition_conforms() {
+        let one = Parameters::default();
+        let many = Parameters { virtual_nodes: 8, tolerance: 0.1, ..Parameters::default() };
+        let calm = Parameters { hysteresis: 0.2, migration_budget: 0.1, ..Parameters::default() };
+        conforms(|servers| Ok(Box::new(Even::new(servers)?)));
+        conforms(|servers| Ok(Box::new(Homes::new(servers)?)));
+        conforms(|servers| Ok(Box::new(Subtrees::fixed(servers)?)));
+        for parameters in [one, many, calm] {
+            conforms(|servers| Ok(Box::new(Ring::new(servers, &parameters)?)));
+            conforms(|servers| Ok(Box::new(History::new(servers, &parameters)?)));
+            conforms(|servers| Ok(Box::new(Histogram::new(servers, &parameters)?)));
+            conforms(|servers| Ok(Box::new(Subtrees::moving(servers, &parameters)?)));
+        }
+    }
+
+    #[derive(Debug)]
+    struct Broken(Even);
+
+    impl Partition for Broken {
+        fn arcs(&self) -> &crate::Arcs {
+            self.0.arcs()
+        }
+        fn members(&self) -> BTreeSet<ServerId> {
+            self.0.members()
+        }
+        fn join(&mut self, server: ServerId) -> Result<(), PartitionError> {
+            self.0.join(server)
+        }
+        fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
+            self.0.leave(server)
+        }
+        fn rebalance(&mut self, _: &Load) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "still moving")]
+    fn one_that_never_rests_is_found() {
+        partition(1, |servers| Box::new(Broken(Even::new(servers).unwrap())));
+    }
+}

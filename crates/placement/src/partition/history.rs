@@ -1,0 +1,236 @@
+//! AngleCut's allocation (section 4.4): boundaries at equal shares of the measured load, damped by what they were.
+//!
+//! ```text
+//! psi   boundaries at equal shares of the load that was sampled lately (its CDF over the ring)
+//! phi   = alpha * phi + (1 - alpha) * psi       alpha grows by a step with every rebalance, up to a bound
+//! ```
+//!
+//! Published: moves with every rebalance, by as much as the formula says. Beyond the paper, as options: boundaries stay while no server has more than `hysteresis`
+//! above the mean, and one rebalance moves at most `migration_budget` of the load; a load that wavers less than the hysteresis moves nothing.
+//!
+//! Invariant: arcs change only if a sampled position changes hands, so a rebalance on a steady load ends.
+
+use super::{Partition, PartitionError, distinct, may_go, may_join};
+use crate::{Arcs, Load, Parameters};
+use bearing_types::{Position, ServerId};
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct History {
+    parameters: Parameters,
+    alpha: f64,
+    /// One virtual server after the other, clockwise from position 0.
+    owners: Vec<ServerId>,
+    /// Where each but the first begins.
+    boundaries: Vec<Position>,
+    /// Members, also such as own nothing.
+    members: BTreeSet<ServerId>,
+    /// The last load that was measured.
+    load: Load,
+    arcs: Arcs,
+}
+
+impl History {
+    /// Equal arcs, `virtual_nodes` for each of these servers, dealt out in turns.
+    pub fn new(servers: &[ServerId], parameters: &Parameters) -> Result<History, PartitionError> {
+        parameters.check()?;
+        let members = distinct(servers)?;
+        let turns = (0..parameters.virtual_nodes).flat_map(|_| members.iter().copied());
+        let owners: Vec<ServerId> = turns.collect();
+        let count = owners.len() as u128;
+        let boundaries = (1..count).map(|index| Position(((index << 64) / count) as u64)).collect::<Vec<_>>();
+        let arcs = divided(&owners, &boundaries, parameters.tolerance)?;
+        Ok(History {
+            parameters: parameters.clone(),
+            alpha: parameters.alpha_start,
+            owners,
+            boundaries,
+            members,
+            load: Load::default(),
+            arcs,
+        })
+    }
+
+    /// The weight that old boundaries have at the next rebalance.
+    pub fn alpha(&self) -> f64 {
+        self.alpha
+    }
+
+    /// The weight between two positions, both included: measured, or by length before anything was.
+    fn weight(&self, first: Position, last: Position) -> f64 {
+        if self.load.total() > 0.0 { self.load.between(first, last) } else { (last.0 - first.0) as f64 }
+    }
+
+    fn extent(&self, index: usize) -> (Position, Position) {
+        let first = index.checked_sub(1).map_or(Position(0), |before| self.boundaries[before]);
+        let last = self.boundaries.get(index).map_or(Position(u64::MAX), |next| Position(next.0 - 1));
+        (first, last)
+    }
+
+    /// Where to cut an arc so that both halves have the same weight; never at its first position.
+    fn middle(&self, index: usize) -> Option<Position> {
+        let (first, last) = self.extent(index);
+        if first == last {
+            return None;
+        }
+        let by_length = Position(first.0 + (last.0 - first.0) / 2 + 1);
+        if self.load.total() == 0.0 {
+            return Some(by_length);
+        }
+        let half = self.load.before(first) + self.load.between(first, last) / 2.0;
+        let by_load = self.load.quantile(half);
+        Some(if first < by_load && by_load <= last { by_load } else { by_length })
+    }
+
+    fn heaviest(&self) -> Option<(usize, Position)> {
+        let weight = |index: &usize| {
+            let (first, last) = self.extent(*index);
+            self.weight(first, last)
+        };
+        let mut order: Vec<usize> = (0..self.owners.len()).collect();
+        order.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+        order.into_iter().find_map(|index| Some((index, self.middle(index)?)))
+    }
+
+    fn remove(&mut self, server: ServerId, taker: impl Fn(&History, usize) -> bool) {
+        while let Some(index) = self.owners.iter().position(|owner| *owner == server) {
+            // Whose boundary moves over it: the one after takes it by beginning where it began.
+            let after = index + 1 < self.owners.len() && (index == 0 || taker(self, index));
+            self.owners.remove(index);
+            self.boundaries.remove(if after { index } else { index - 1 });
+        }
+    }
+
+    fn refresh(&mut self) -> Result<(), PartitionError> {
+        self.arcs = divided(&self.owners, &self.boundaries, self.parameters.tolerance)?;
+        Ok(())
+    }
+
+    /// The boundaries at equal shares of a load, strictly growing.
+    fn equal_shares(&self, load: &Load) -> Vec<Position> {
+        let count = self.owners.len();
+        let share = |index: usize| load.total() * index as f64 / count as f64;
+        apart((1..count).map(|index| load.quantile(share(index))).collect())
+    }
+
+    /// The same boundaries, each no further than so much of its way that at most the budget changes hands.
+    fn within_budget(&self, load: &Load, wanted: Vec<Position>) -> Vec<Position> {
+        let way = |from: &Position, to: &Position| (load.before(*to) - load.before(*from)).abs();
+        let moved: f64 = self.boundaries.iter().zip(&wanted).map(|(from, to)| way(from, to)).sum();
+        let budget = load.total() * self.parameters.migration_budget;
+        if moved <= budget {
+            return wanted;
+        }
+        let part = budget / moved;
+        let step = |(from, to): (&Position, &Position)| {
+            let (low, high) = (load.before(*from), load.before(*to));
+            let target = load.quantile(low + (high - low) * part);
+            // Never beyond what was wanted, and never the other way.
+            if to < from { target.clamp(*to, *from) } else { target.clamp(*from, *to) }
+        };
+        apart(self.boundaries.iter().zip(&wanted).map(step).collect())
+    }
+}
+
+fn divided(owners: &[ServerId], boundaries: &[Position], tolerance: f64) -> Result<Arcs, PartitionError> {
+    let starts = std::iter::once(&Position(0)).chain(boundaries).copied().zip(owners.iter().copied());
+    let arcs = Arcs::new(starts).map_err(|_| PartitionError::NoServers)?;
+    Ok(if tolerance > 0.0 { arcs.rounded(tolerance) } else { arcs })
+}
+
+/// Makes boundaries strictly growing from 1 on, moving each as little as needed.
+fn apart(mut boundaries: Vec<Position>) -> Vec<Position> {
+    let mut least = 1u64;
+    for boundary in &mut boundaries {
+        boundary.0 = boundary.0.max(least);
+        least = boundary.0.saturating_add(1);
+    }
+    let mut most = u64::MAX;
+    for boundary in boundaries.iter_mut().rev() {
+        boundary.0 = boundary.0.min(most);
+        most = boundary.0 - 1;
+    }
+    boundaries
+}
+
+/// Between two positions by weight of the first, rounded towards the second: so the second is reached, not only approached.
+fn between(weight: f64, from: Position, to: Position) -> Position {
+    let left = (from.0.abs_diff(to.0) as f64 * weight) as u64;
+    if weight >= 1.0 {
+        return from;
+    }
+    Position(if from <= to { to.0 - left } else { to.0 + left })
+}
+
+impl Partition for History {
+    fn arcs(&self) -> &Arcs {
+        &self.arcs
+    }
+
+    fn members(&self) -> BTreeSet<ServerId> {
+        self.members.clone()
+    }
+
+    /// The new server takes half of the heaviest arcs, one after the other.
+    fn join(&mut self, server: ServerId) -> Result<(), PartitionError> {
+        may_join(&self.members, server)?;
+        for _ in 0..self.parameters.virtual_nodes {
+            let Some((index, middle)) = self.heaviest() else { break };
+            self.owners.insert(index + 1, server);
+            self.boundaries.insert(index, middle);
+        }
+        self.members.insert(server);
+        self.refresh()
+    }
+
+    /// Each of its arcs goes to the lighter neighbour.
+    fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
+        may_go(&self.members, server)?;
+        self.remove(server, |history, index| {
+            let weight = |index: usize| {
+                let (first, last) = history.extent(index);
+                history.weight(first, last)
+            };
+            weight(index + 1) < weight(index - 1)
+        });
+        self.members.remove(&server);
+        self.refresh()
+    }
+
+    /// Each of its arcs goes to the next one clockwise, which has the copies.
+    fn fail(&mut self, server: ServerId) -> Result<(), PartitionError> {
+        may_go(&self.members, server)?;
+        self.remove(server, |_, _| true);
+        self.members.remove(&server);
+        self.refresh()
+    }
+
+    fn rebalance(&mut self, load: &Load) -> bool {
+        if load.total() == 0.0 {
+            return false;
+        }
+        self.load = load.clone();
+        let alpha = self.alpha;
+        if load.imbalance(&self.arcs) <= 1.0 + self.parameters.hysteresis && self.parameters.hysteresis > 0.0
+        {
+            return false;
+        }
+        self.alpha = (self.alpha + self.parameters.alpha_step).min(self.parameters.alpha_max);
+        let psi = self.equal_shares(load);
+        let phi = self.boundaries.iter().zip(&psi).map(|(old, new)| between(alpha, *old, *new)).collect();
+        let next = self.within_budget(load, apart(phi));
+        let Ok(arcs) = divided(&self.owners, &next, self.parameters.tolerance) else { return false };
+        self.boundaries = next;
+        let changes_hands =
+            |(position, _): &(Position, f64)| arcs.owner(*position) != self.arcs.owner(*position);
+        if !load.samples().iter().any(changes_hands) {
+            return false;
+        }
+        self.arcs = arcs;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;
