@@ -9,6 +9,7 @@ pub mod finger;
 mod machine;
 mod message;
 mod table;
+pub mod world;
 
 pub use client_map::{ClientMap, Located};
 pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};

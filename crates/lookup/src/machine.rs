@@ -160,6 +160,20 @@ pub trait Machine: fmt::Debug + Send {
     fn table_bytes(&self) -> usize;
 }
 
+impl Machine for Box<dyn Machine> {
+    fn step(&mut self, now: Mono, event: Event, out: &mut Vec<Command>) {
+        self.as_mut().step(now, event, out);
+    }
+
+    fn next_wake(&self) -> Option<Mono> {
+        self.as_ref().next_wake()
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.as_ref().table_bytes()
+    }
+}
+
 /// Passes a query on, or ends it if it was passed on as often as it may be.
 pub(crate) fn pass(query: Query, to: Option<ServerId>, hops_max: u8, out: &mut Vec<Command>) {
     out.push(match to {
