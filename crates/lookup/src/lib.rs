@@ -5,6 +5,8 @@
 
 pub mod bloom;
 mod client_map;
+mod computed;
+pub mod conformance;
 pub mod finger;
 mod machine;
 mod message;
@@ -12,6 +14,7 @@ mod table;
 pub mod world;
 
 pub use client_map::{ClientMap, Located};
+pub use computed::ComputedClient;
 pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};
 pub use message::Message;
 pub use table::{AskFirst, NetworkClient, TableClient, TableServer};

@@ -1,0 +1,61 @@
+//! The client that computes (`computed`): the list of servers is all it keeps, and equal arcs follow from it.
+
+use crate::TableClient;
+use crate::machine::{Command, Event, Machine, Query, pass};
+use bearing_placement::Arcs;
+use bearing_types::{MapVersion, Mono, Position, ServerId};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ComputedClient {
+    version: Option<MapVersion>,
+    arcs: Option<Arcs>,
+}
+
+impl ComputedClient {
+    /// A client that knows of no server yet.
+    pub fn new() -> ComputedClient {
+        ComputedClient::default()
+    }
+
+    /// Whose a position is among equal arcs.
+    pub fn locate(&self, position: Position) -> Option<ServerId> {
+        self.arcs.as_ref().map(|arcs| arcs.owner(position))
+    }
+
+    /// The server clockwise after one that cannot be reached.
+    fn after(&self, gone: ServerId, query: &Query) -> Option<ServerId> {
+        let arcs = self.arcs.as_ref()?;
+        let order = arcs.successors(query.target.position, arcs.count());
+        let next = order.iter().position(|server| *server == gone).map_or(0, |index| index + 1);
+        order.get(next).or(order.first()).copied().filter(|server| *server != gone)
+    }
+}
+
+impl Machine for ComputedClient {
+    fn step(&mut self, _now: Mono, event: Event, out: &mut Vec<Command>) {
+        let hops_max = TableClient::HOPS_MAX;
+        match event {
+            Event::Query(query) => pass(query, self.locate(query.target.position), hops_max, out),
+            Event::Referred(query, _, Some(located)) => {
+                pass(query, Some(located.owner), hops_max, out);
+            }
+            Event::Referred(query, server, None) | Event::Unreachable(server, Some(query)) => {
+                pass(query, self.after(server, &query), hops_max, out);
+            }
+            Event::Map(version, assignment) => {
+                if self.version.is_none_or(|known| known < version) {
+                    let servers: Vec<ServerId> = assignment.arcs().servers().into_iter().collect();
+                    (self.version, self.arcs) = (Some(version), Arcs::even(&servers).ok());
+                }
+            }
+            Event::Unreachable(_, None) | Event::Served(..) | Event::Message(..) => {}
+            Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}
+            Event::Join(_) | Event::Leave | Event::Wake => {}
+        }
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.arcs.as_ref().map_or(0, |arcs| arcs.count() * size_of::<ServerId>())
+    }
+}

@@ -1,0 +1,355 @@
+//! What every lookup promises, whatever its scheme: the suite that the author of a new one starts from (`docs/add-a-scheme.md`).
+//!
+//! Invariants: uses only the trait [`Machine`] and what a [`Kit`] says; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
+
+use crate::machine::{Event, FileKey, Machine, QueryId, Target};
+use crate::world::{Ending, World};
+use bearing_placement::{Arcs, Assignment, Partition};
+use bearing_types::{MapVersion, Position, ServerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes a machine that knows these servers.
+pub type MakeClient<'a> = dyn Fn(&[ServerId]) -> Box<dyn Machine> + 'a;
+/// Makes the machine of one server among these.
+pub type MakeServer<'a> = dyn Fn(ServerId, &[ServerId]) -> Box<dyn Machine> + 'a;
+/// Divides the ring among servers.
+pub type MakePartition<'a> = dyn Fn(&[ServerId]) -> Box<dyn Partition> + 'a;
+
+/// What a lookup is made of.
+pub struct Kit<'a> {
+    /// A client that knows these servers.
+    pub client: &'a MakeClient<'a>,
+    /// A server among these, itself included, all at rest.
+    pub server: &'a MakeServer<'a>,
+    /// A server that is about to join.
+    pub newcomer: &'a dyn Fn(ServerId) -> Box<dyn Machine>,
+    /// Servers that own nothing, such as a coordinator.
+    pub beside: &'a dyn Fn() -> Vec<(ServerId, Box<dyn Machine>)>,
+    /// How the ring is divided.
+    pub partition: &'a MakePartition<'a>,
+    /// A query is passed on no more often than this.
+    pub hops_max: u8,
+    /// Who decides.
+    pub decides: Decides,
+}
+
+/// Who decides a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decides {
+    /// The owner of its position.
+    Owner,
+    /// The server that has its file, wherever that is.
+    Holder,
+}
+
+const LATENCY: Duration = Duration::from_micros(100);
+/// Every query ends within this, whatever happened.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Servers that find out for themselves who is gone have done so after this.
+const MENDING: Duration = Duration::from_secs(2);
+const QUERIES: u64 = 60;
+
+/// Runs the whole suite.
+pub fn lookup(seed: u64, kit: &Kit) {
+    let first = run(seed, kit);
+    assert_eq!(first, run(seed, kit), "seed {seed}: the same calls went another way the second time");
+}
+
+struct Run<'a> {
+    kit: &'a Kit<'a>,
+    seed: u64,
+    draws: u64,
+    world: World,
+    partition: Box<dyn Partition>,
+    assignment: Arc<Assignment>,
+    version: u64,
+    files: BTreeMap<u64, ServerId>,
+    asked: u64,
+    endings: Vec<Ending>,
+}
+
+fn run(seed: u64, kit: &Kit) -> Vec<Ending> {
+    let mut run = Run::new(seed, kit);
+    run.at_rest_every_query_reaches_who_decides();
+    run.whatever_vanishes_every_query_ends();
+    run.once_told_every_query_reaches_who_decides_again();
+    run.who_joins_is_found_by_clients_that_were_told_nothing();
+    run.endings
+}
+
+impl<'a> Run<'a> {
+    fn new(seed: u64, kit: &'a Kit<'a>) -> Run<'a> {
+        let mut draws = seed;
+        let members: Vec<ServerId> = (1..=3 + draw(&mut draws) as u32 % 10).map(ServerId).collect();
+        let partition = (kit.partition)(&members);
+        let assignment = Arc::new(Assignment::of(partition.arcs(), 1).expect("arcs cover the ring"));
+        let mut world = World::new(LATENCY, Box::new(|_| None));
+        for server in &members {
+            world.add_server(*server, (kit.server)(*server, &members));
+        }
+        for (server, machine) in (kit.beside)() {
+            world.add_server(server, machine);
+        }
+        world.add_client((kit.client)(&members));
+        let mut run = Run {
+            kit,
+            seed,
+            draws,
+            world,
+            partition,
+            assignment,
+            version: 0,
+            files: BTreeMap::new(),
+            asked: 0,
+            endings: Vec::new(),
+        };
+        for file in 0..QUERIES {
+            let server = members[draw(&mut run.draws) as usize % members.len()];
+            run.files.insert(file, server);
+            run.world.store(server, FileKey(file));
+        }
+        run.announce(true);
+        run.world.run_for(MENDING);
+        run
+    }
+
+    /// Servers, the network and perhaps clients hear of the present arcs, which decide from now on.
+    fn announce(&mut self, to_clients: bool) {
+        self.version += 1;
+        let arcs = self.partition.arcs().clone();
+        let next = self.assignment.toward(&arcs, 1).expect("arcs cover the ring");
+        self.assignment = Arc::new(next);
+        let map = Event::Map(MapVersion(self.version), Arc::clone(&self.assignment));
+        let servers: Vec<ServerId> = self.world.servers().collect();
+        servers.into_iter().for_each(|server| self.world.tell(server, map.clone()));
+        if to_clients {
+            self.world.tell_clients(&map);
+        }
+        let network = arcs.clone();
+        self.world.set_network(Box::new(move |position| Some(network.owner(position))));
+        self.decide(arcs);
+    }
+
+    fn decide(&mut self, arcs: Arcs) {
+        let files = self.files.clone();
+        match self.kit.decides {
+            Decides::Owner => self.world.set_truth(Box::new(move |target| Some(arcs.owner(target.position)))),
+            Decides::Holder => {
+                self.world.set_truth(Box::new(move |target| files.get(&target.file.0).copied()))
+            }
+        }
+    }
+
+    /// Asks for everything once, and checks that each query ends within its bound. Gives what was asked for and how it ended.
+    fn ask_all(&mut self, when: &str) -> Vec<(Target, Ending)> {
+        let seed = self.seed;
+        let mut asked = Vec::new();
+        for file in 0..QUERIES {
+            self.asked += 1;
+            let target = Target { position: Position(draw(&mut self.draws)), file: FileKey(file) };
+            self.world.ask(0, QueryId(self.asked), target);
+            asked.push((QueryId(self.asked), target));
+        }
+        let ended = self.world.run_until_answered(PATIENCE);
+        assert!(ended, "seed {seed}: {} queries have not ended {when}", self.world.open());
+        // Clients hear of it too.
+        self.world.run_for(LATENCY);
+        let hops_max = self.kit.hops_max;
+        let ending = |(id, target): (QueryId, Target)| {
+            let ending = self.world.ending(id).expect("it has ended");
+            let hops = ending.hops;
+            assert!(
+                hops <= hops_max,
+                "seed {seed}: {hops} hops {when}, more than the {hops_max} that are stated"
+            );
+            (target, ending)
+        };
+        let endings: Vec<(Target, Ending)> = asked.into_iter().map(ending).collect();
+        self.endings.extend(endings.iter().map(|(_, ending)| *ending));
+        endings
+    }
+
+    fn decider(&self, target: &Target) -> Option<ServerId> {
+        match self.kit.decides {
+            Decides::Owner => Some(self.partition.arcs().owner(target.position)),
+            Decides::Holder => self.files.get(&target.file.0).copied(),
+        }
+    }
+
+    fn all_reach_who_decides(&mut self, when: &str) {
+        let seed = self.seed;
+        for (target, ending) in self.ask_all(when) {
+            let Some(decider) = self.decider(&target) else {
+                assert!(ending.by.is_err(), "seed {seed}: {when} {ending:?} for what nobody has");
+                continue;
+            };
+            assert_eq!(ending.by, Ok(decider), "seed {seed}: {when}, {target:?} after {} hops", ending.hops);
+        }
+    }
+
+    fn at_rest_every_query_reaches_who_decides(&mut self) {
+        self.all_reach_who_decides("at rest");
+    }
+
+    fn whatever_vanishes_every_query_ends(&mut self) {
+        let members: Vec<ServerId> = self.partition.members().into_iter().collect();
+        let gone = members[draw(&mut self.draws) as usize % members.len()];
+        self.world.vanish(gone);
+        for (target, ending) in self.ask_all("after a server vanished") {
+            if let Ok(server) = ending.by {
+                assert_ne!(
+                    server, gone,
+                    "seed {}: {target:?} was served by one that is not there",
+                    self.seed
+                );
+            }
+        }
+        self.partition.fail(gone).expect("others are left");
+        self.files.retain(|_, server| *server != gone);
+    }
+
+    fn once_told_every_query_reaches_who_decides_again(&mut self) {
+        self.announce(true);
+        self.world.run_for(MENDING);
+        self.all_reach_who_decides("once told that a server is gone");
+    }
+
+    fn who_joins_is_found_by_clients_that_were_told_nothing(&mut self) {
+        let (new, through) = (ServerId(500), self.partition.members().into_iter().next());
+        self.world.add_server(new, (self.kit.newcomer)(new));
+        self.world.tell(new, Event::Join(through));
+        self.world.run_for(MENDING);
+        self.partition.join(new).expect("it was no member");
+        self.files.insert(QUERIES - 1, new);
+        self.world.store(new, FileKey(QUERIES - 1));
+        self.announce(false);
+        self.world.run_for(MENDING);
+        self.all_reach_who_decides("after a join that clients were not told of");
+    }
+}
+
+/// SplitMix64.
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, RoutingCache};
+    use crate::{AskFirst, ComputedClient, NetworkClient, TableClient, TableServer};
+    use bearing_placement::Parameters;
+    use bearing_placement::partition::{Even, History, Ring, Subtrees};
+
+    const SEEDS: u64 = 25;
+    const COORDINATOR: ServerId = ServerId(0);
+
+    fn boxed(machine: impl Machine + 'static) -> Box<dyn Machine> {
+        Box::new(machine)
+    }
+
+    fn conforms(kit: &Kit) {
+        (0..SEEDS).for_each(|seed| lookup(seed, kit));
+    }
+
+    /// What most kits have in common: servers that refer clients, over a ring with virtual nodes.
+    fn plain<'a>(client: &'a MakeClient<'a>) -> Kit<'a> {
+        Kit {
+            client,
+            server: &|server, _| boxed(TableServer::referring(server)),
+            newcomer: &|server| boxed(TableServer::referring(server)),
+            beside: &Vec::new,
+            partition: &|servers| {
+                let parameters = Parameters { virtual_nodes: 4, ..Parameters::default() };
+                Box::new(Ring::new(servers, &parameters).expect("within bounds"))
+            },
+            hops_max: TableClient::HOPS_MAX,
+            decides: Decides::Owner,
+        }
+    }
+
+    #[test]
+    fn a_client_map_conforms() {
+        conforms(&plain(&|_| boxed(TableClient::new(AskFirst::Owner))));
+        let history: &MakePartition =
+            &|servers| Box::new(History::new(servers, &Parameters::default()).expect("within bounds"));
+        let subtrees: &MakePartition = &|servers| Box::new(Subtrees::fixed(servers).expect("servers"));
+        for partition in [history, subtrees] {
+            conforms(&Kit { partition, ..plain(&|_| boxed(TableClient::new(AskFirst::Owner))) });
+        }
+    }
+
+    #[test]
+    fn a_client_that_computes_conforms() {
+        let partition: &MakePartition = &|servers| Box::new(Even::new(servers).expect("servers"));
+        conforms(&Kit { partition, ..plain(&|_| boxed(ComputedClient::new())) });
+    }
+
+    #[test]
+    fn asking_a_coordinator_first_conforms() {
+        conforms(&Kit {
+            beside: &|| vec![(COORDINATOR, boxed(TableServer::passing(COORDINATOR)))],
+            ..plain(&|_| boxed(TableClient::new(AskFirst::Server(COORDINATOR))))
+        });
+    }
+
+    #[test]
+    fn asking_anybody_first_because_all_know_all_conforms() {
+        conforms(&Kit {
+            server: &|server, _| boxed(TableServer::passing(server)),
+            newcomer: &|server| boxed(TableServer::passing(server)),
+            ..plain(&|servers| boxed(TableClient::new(AskFirst::Server(servers[0]))))
+        });
+    }
+
+    #[test]
+    fn the_network_conforms() {
+        conforms(&Kit { hops_max: NetworkClient::HOPS_MAX, ..plain(&|_| boxed(NetworkClient::new())) });
+    }
+
+    #[test]
+    fn fingers_conform_with_and_without_a_cache() {
+        let config = || FingerConfig::new(true);
+        let points = Points::Hashed;
+        for cache in [RoutingCache::Off, RoutingCache::Lazy] {
+            conforms(&Kit {
+                client: &|servers| boxed(FingerClient::new(servers, cache, points.clone())),
+                server: &|server, members| boxed(FingerServer::settled(server, members, &points, config())),
+                newcomer: &|server| boxed(FingerServer::new(server, &points, config())),
+                beside: &Vec::new,
+                partition: &|servers| Box::new(Ring::new(servers, &Parameters::default()).expect("servers")),
+                hops_max: FingerClient::HOPS_MAX,
+                decides: Decides::Owner,
+            });
+        }
+    }
+
+    /// It sends every query round and round.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Machine for Broken {
+        fn step(&mut self, _: bearing_types::Mono, event: Event, out: &mut Vec<crate::Command>) {
+            if let Event::Query(query) | Event::Referred(query, ..) | Event::Unreachable(_, Some(query)) =
+                event
+            {
+                out.push(crate::Command::Pass(ServerId(1), query.passed()));
+            }
+        }
+
+        fn table_bytes(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "seed 3")]
+    fn one_that_goes_round_and_round_is_found() {
+        lookup(3, &plain(&|_| boxed(Broken)));
+    }
+}
