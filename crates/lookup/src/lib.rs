@@ -18,3 +18,8 @@ pub use computed::ComputedClient;
 pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};
 pub use message::Message;
 pub use table::{AskFirst, NetworkClient, TableClient, TableServer};
+
+/// The page that says how a scheme is added; its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/add-a-scheme.md")]
+mod add_a_scheme {}
