@@ -13,6 +13,7 @@ pub mod partition;
 mod sample;
 mod scheme;
 mod seat;
+mod topology;
 
 pub use angle::{AngleSeat, KEY_BYTES, Rank, Rings, Tag, coordinate_distance};
 pub use arcs::{Arcs, Handover, NoArcs};
@@ -23,6 +24,7 @@ pub use partition::{Partition, PartitionError};
 pub use sample::{Tree, random_walk};
 pub use scheme::{Combination, LookupKind, PartitionKind, Scheme, Seating, UnknownScheme};
 pub use seat::{Seat, position_of_session};
+pub use topology::{Hosts, PLACES_MAX, Peer, Place, Port, SwitchId, Tier, Topology, TreeNode};
 
 /// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.
 pub const NAME_BLOCK_BITS: u8 = 24;

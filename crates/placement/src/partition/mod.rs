@@ -3,6 +3,7 @@
 //! Invariants: after every call each position has exactly one owner, which is a member; a call that is refused changes nothing.
 //! A partition decides only where arcs should be; who may serve them is said by tablets and their epochs.
 
+mod btree;
 mod even;
 mod histogram;
 mod history;
@@ -15,6 +16,9 @@ use bearing_types::ServerId;
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use btree::{
+    Activated, Activation, BTree, Growth, Halves, SplitPoints, block_of_dotted, dotted, split_blocks,
+};
 pub use even::Even;
 pub use histogram::Histogram;
 pub use history::History;
