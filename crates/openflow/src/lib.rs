@@ -2,3 +2,15 @@
 //!
 //! Invariants: a table is an immutable value; no step of a change leads a packet to a server that neither the old nor the new table means. This crate must not
 //! know messages, machines or engines; the codec of OpenFlow 1.3 is not here yet.
+
+mod compress;
+mod differ;
+mod soft_switch;
+mod table;
+#[cfg(test)]
+mod testing;
+
+pub use compress::compressed;
+pub use differ::{Change, Edit, Step, change};
+pub use soft_switch::{Fate, SoftNetwork};
+pub use table::{Budget, FlowEntry, FlowTable, Form, Output, Pieces, TableError, Tables, disjoint, tables};

@@ -20,6 +20,7 @@ pub use arcs::{Arcs, Handover, NoArcs};
 pub use assignment::{Assignment, AssignmentError, Tablet};
 pub use load::Load;
 pub use parameters::{ParameterError, Parameters, within};
+pub use partition::{Activated, Activation, BTree, Growth, SplitPoints, block_of_dotted, dotted};
 pub use partition::{Partition, PartitionError};
 pub use sample::{Tree, random_walk};
 pub use scheme::{Combination, LookupKind, PartitionKind, Scheme, Seating, UnknownScheme};
