@@ -26,19 +26,30 @@ fn differing(before: &Tables, after: &Tables) -> usize {
     differing.sum()
 }
 
-/// Carries out a change step by step and asks for the fate of packets before, between and after the steps. At each step only what the step's block holds can
-/// change its fate, so others are asked at the beginning and at the end.
+/// One position of every range that no block of any entry, old, new or in between, parts. What holds for them holds for all.
+fn positions(before: &Tables, after: &Tables, change: &Change) -> BTreeSet<Position> {
+    let entries = [before, after].into_iter().flat_map(|tables| {
+        tables
+            .topology()
+            .switches()
+            .flat_map(|switch| tables.of(switch).entries().iter().map(|entry| entry.block))
+    });
+    let blocks = entries.chain(change.steps.iter().map(|step| block_of(step.edit)));
+    blocks.flat_map(|block| [block.start(), Position(block.last().0.wrapping_add(1))]).collect()
+}
+
+fn block_of(edit: Edit) -> Block {
+    match edit {
+        Edit::Add(entry) | Edit::Modify(entry) => entry.block,
+        Edit::Delete(block) => block,
+    }
+}
+
+/// Carries out a change step by step and asks for the fate of packets from every switch by every way: after each step those that its block holds, for no
+/// others can have changed; at the end all.
 fn is_safe(before: &Tables, after: &Tables, change: &Change) -> Result<(), TestCaseError> {
     let mut network = SoftNetwork::new(before);
-    let positions: BTreeSet<Position> = [before, after]
-        .into_iter()
-        .flat_map(|tables| {
-            tables.topology().nodes().flat_map(|node| {
-                let pieces = &tables.node(node).pieces;
-                pieces.iter().flat_map(|(first, last, _)| [first, last]).collect::<Vec<_>>()
-            })
-        })
-        .collect();
+    let positions = positions(before, after, change);
     let ask = |network: &SoftNetwork, position: Position, allowed: BTreeSet<Fate>| {
         for switch in before.topology().switches() {
             let fates = network.every_fate(switch, position);
@@ -49,10 +60,7 @@ fn is_safe(before: &Tables, after: &Tables, change: &Change) -> Result<(), TestC
     let fate = |tables: &Tables, position| Fate::Delivered(tables.destination(position).expect("owned"));
     for step in &change.steps {
         network.apply(step);
-        let block = match step.edit {
-            Edit::Add(entry) | Edit::Modify(entry) => entry.block,
-            Edit::Delete(block) => block,
-        };
+        let block = block_of(step.edit);
         for position in positions.range(block.start()..=block.last()).copied() {
             ask(&network, position, BTreeSet::from([fate(before, position), fate(after, position)]))?;
         }

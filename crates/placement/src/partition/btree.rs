@@ -29,7 +29,7 @@ pub use split::{Halves, split_blocks};
 pub enum SplitPoints {
     /// The published walk (section 6.B).
     Published,
-    /// Beyond the paper: a point that costs the fewest blocks, and of several the one nearest to the middle.
+    /// Beyond the paper: the point with the shortest prefix, which costs the fewest blocks.
     FewestPrefixes,
 }
 

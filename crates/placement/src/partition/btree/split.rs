@@ -1,8 +1,8 @@
 //! Where a full node is split: MetaFlow section 6.B as published, and by the fewest prefixes.
 //!
 //! Both forms end in the same window of shares. On one block they even find the same point, for the first half of a half ... of a block that lies in the
-//! window is the point with the shortest prefix there. They differ where a node has several blocks (the published walk takes the first boundary, the other
-//! the one nearest to the middle) and beside a hot position (the published walk halves down to that single position).
+//! window is the point with the shortest prefix there. They differ where a node has several blocks (the published walk takes the first boundary between
+//! two of them) and beside a hot position (the published walk halves down to that single position).
 
 use crate::Load;
 use crate::arcs::{blocks_between, roundest};
@@ -87,8 +87,8 @@ pub fn split_blocks(
     parted.then(|| Halves { left, right: ahead, share: if total > 0.0 { held / total } else { 0.0 } })
 }
 
-/// Among the points within the window, one that costs the fewest blocks: the boundary between two blocks that is nearest to the middle, or else the point
-/// with the shortest prefix.
+/// The point within the window that has the shortest prefix. No other point there parts the run into fewer blocks, and of those that need as many it is the
+/// one that costs later splits and the switches above the least. Where one position is too hot for the window, a point beside it.
 pub(super) fn split_fewest(
     first: Position,
     last: Position,
@@ -104,16 +104,14 @@ pub(super) fn split_fewest(
     let lowest = least(first.0 + 1, last.0, |at| left_of(at) > low * total);
     let highest = least(first.0 + 1, last.0, |at| left_of(at) >= high * total).map_or(last.0, |at| at - 1);
     let at = match lowest {
-        Some(lowest) if lowest <= highest => {
-            cheapest(first, last, lowest, highest, |at| (left_of(at) - total / 2.0).abs())
-        }
+        Some(lowest) if lowest <= highest => roundest(lowest, highest).0,
         // The last position is hot, and the whole window lies in it: all points before it leave it at the right.
-        None => beside(first.0 + 1, last.0, left_of),
+        None => beside(first, last, last.0, left_of),
         Some(after) => {
             let before = after - 1;
             let off = |at: u64| (left_of(at) - total / 2.0).abs();
             let ahead = before > first.0 && off(before) <= off(after);
-            beside(first.0 + 1, if ahead { before } else { after }, left_of)
+            beside(first, last, if ahead { before } else { after }, left_of)
         }
     };
     let share = if total > 0.0 { left_of(at) / total } else { 0.0 };
@@ -121,24 +119,12 @@ pub(super) fn split_fewest(
     Some(Halves { left: blocks_between(first, Position(at.0 - 1)), right: blocks_between(at, last), share })
 }
 
-/// The cheapest point between `lowest` and `highest`.
-fn cheapest(
-    first: Position,
-    last: Position,
-    lowest: u64,
-    highest: u64,
-    off_middle: impl Fn(u64) -> f64,
-) -> u64 {
-    let free = blocks_between(first, last).into_iter().map(|block| block.start().0);
-    free.filter(|at| (lowest..=highest).contains(at))
-        .min_by(|a, b| off_middle(*a).total_cmp(&off_middle(*b)))
-        .unwrap_or_else(|| roundest(lowest, highest).0)
-}
-
-/// The point with the shortest prefix among those up to `at` that leave the same on the left.
-fn beside(lowest: u64, at: u64, left_of: impl Fn(u64) -> f64) -> u64 {
-    let same = least(lowest, at, |other| left_of(other) >= left_of(at)).unwrap_or(at);
-    roundest(same, at).0
+/// The point with the shortest prefix among those that leave the same on the left as `at`.
+fn beside(first: Position, last: Position, at: u64, left_of: impl Fn(u64) -> f64) -> u64 {
+    let left = left_of(at);
+    let lowest = least(first.0 + 1, at, |other| left_of(other) >= left).unwrap_or(at);
+    let beyond = least(at, last.0, |other| left_of(other) > left);
+    roundest(lowest, beyond.map_or(last.0, |other| other - 1)).0
 }
 
 /// The least number between two, both included, from which on a condition holds.
