@@ -136,30 +136,38 @@ fn a_steady_load_leaves_it_at_rest(seed: u64, make: &impl Fn(&[ServerId]) -> Box
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Parameters;
-    use crate::partition::{Even, Histogram, History, Homes, Ring, Subtrees};
+    use crate::partition::{Even, build};
+    use crate::{Parameters, Scheme};
 
     const SEEDS: u64 = 40;
 
-    fn conforms(make: impl Fn(&[ServerId]) -> Result<Box<dyn Partition>, PartitionError>) {
-        for seed in 0..SEEDS {
-            partition(seed, |servers| make(servers).expect("parameters within their bounds"));
+    #[test]
+    fn the_partition_of_every_scheme_conforms() {
+        let published = Parameters::default();
+        let many = Parameters { virtual_nodes: 8, tolerance: 0.1, ..Parameters::default() };
+        let calm = Parameters { hysteresis: 0.2, migration_budget: 0.1, ..Parameters::default() };
+        let kinds: BTreeSet<_> = Scheme::ALL.iter().map(|scheme| scheme.parts().partition).collect();
+        for (kind, parameters) in kinds.iter().flat_map(|kind| [&published, &many, &calm].map(|p| (*kind, p)))
+        {
+            for seed in 0..SEEDS {
+                partition(seed, |servers| build(kind, servers, parameters).expect("within bounds"));
+            }
         }
     }
 
     #[test]
-    fn every_partition_conforms() {
-        let one = Parameters::default();
-        let many = Parameters { virtual_nodes: 8, tolerance: 0.1, ..Parameters::default() };
-        let calm = Parameters { hysteresis: 0.2, migration_budget: 0.1, ..Parameters::default() };
-        conforms(|servers| Ok(Box::new(Even::new(servers)?)));
-        conforms(|servers| Ok(Box::new(Homes::new(servers)?)));
-        conforms(|servers| Ok(Box::new(Subtrees::fixed(servers)?)));
-        for parameters in [one, many, calm] {
-            conforms(|servers| Ok(Box::new(Ring::new(servers, &parameters)?)));
-            conforms(|servers| Ok(Box::new(History::new(servers, &parameters)?)));
-            conforms(|servers| Ok(Box::new(Histogram::new(servers, &parameters)?)));
-            conforms(|servers| Ok(Box::new(Subtrees::moving(servers, &parameters)?)));
+    fn no_partition_is_made_of_no_servers_or_of_one_twice_or_with_a_wrong_parameter() {
+        for scheme in Scheme::ALL {
+            let kind = scheme.parts().partition;
+            let make = |servers: &[u32], parameters: &Parameters| {
+                let servers: Vec<ServerId> = servers.iter().copied().map(ServerId).collect();
+                build(kind, &servers, parameters).map(|_| ()).unwrap_err()
+            };
+            let published = Parameters::default();
+            assert_eq!(make(&[], &published), PartitionError::NoServers, "{scheme}");
+            assert_eq!(make(&[1, 2, 1], &published), PartitionError::Known(ServerId(1)), "{scheme}");
+            let wrong = make(&[1], &Parameters { alpha_max: -0.1, ..Parameters::default() });
+            assert_eq!(wrong.to_string(), "alpha_max may not be -0.1; give 0 to 1", "{scheme}");
         }
     }
 

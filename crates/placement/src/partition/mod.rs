@@ -11,10 +11,11 @@ mod homes;
 mod ring;
 mod subtrees;
 
-use crate::{Arcs, Load, ParameterError};
+use crate::{Arcs, Load, ParameterError, Parameters, PartitionKind, Topology};
 use bearing_types::ServerId;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc as Shared;
 
 pub use btree::{
     Activated, Activation, BTree, Growth, Halves, SplitPoints, block_of_dotted, dotted, split_blocks,
@@ -50,6 +51,35 @@ pub trait Partition: fmt::Debug + Send {
         let _ = load;
         false
     }
+}
+
+/// A partition of this kind, as published, for these servers. MetaFlow's tree stands over the smallest fat tree with room for a quarter more servers, with one in
+/// eight idle (at least one, if there are two), so that a failed one can be replaced; for other networks use [`BTree::new`].
+pub fn build(
+    kind: PartitionKind,
+    servers: &[ServerId],
+    parameters: &Parameters,
+) -> Result<Box<dyn Partition>, PartitionError> {
+    parameters.check()?;
+    Ok(match kind {
+        PartitionKind::Even => Box::new(Even::new(servers)?),
+        PartitionKind::Ring => Box::new(Ring::new(servers, parameters)?),
+        PartitionKind::History => Box::new(History::new(servers, parameters)?),
+        PartitionKind::Histogram => Box::new(Histogram::new(servers, parameters)?),
+        PartitionKind::BTree => Box::new(over_a_fat_tree(servers, parameters)?),
+        PartitionKind::Subtrees => Box::new(Subtrees::fixed(servers)?),
+        PartitionKind::HotSubtrees => Box::new(Subtrees::moving(servers, parameters)?),
+        PartitionKind::Homes => Box::new(Homes::new(servers)?),
+    })
+}
+
+fn over_a_fat_tree(servers: &[ServerId], parameters: &Parameters) -> Result<BTree, PartitionError> {
+    let room = servers.len() + servers.len().div_ceil(4) + 1;
+    let ports = (2u32..).step_by(2).find(|ports| u64::from(*ports).pow(3) / 4 >= room as u64).unwrap_or(2);
+    let topology = Topology::fat_tree(ports)?;
+    let idle = servers.len().div_ceil(8).min(servers.len().saturating_sub(1));
+    let growth = Growth::published(servers.len() - idle);
+    BTree::new(Shared::new(topology), servers, growth, &Load::default(), parameters)
 }
 
 /// Why a partition does not change as asked.
