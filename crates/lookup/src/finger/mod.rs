@@ -13,6 +13,7 @@
 //! to ask; who may serve is said by tablets and their epochs.
 
 mod client;
+mod membership;
 mod server;
 
 use bearing_placement::partition::point_of;

@@ -43,43 +43,43 @@ pub struct Neighbours {
 
 /// The successor of a finger's start, and who comes after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Finger {
-    owner: Peer,
-    next: Peer,
+pub(super) struct Finger {
+    pub(super) owner: Peer,
+    pub(super) next: Peer,
 }
 
 /// Queries that wait for a reconstruction, at most; more are sent back.
 const HELD_MAX: usize = 256;
 /// Servers whose end is remembered, so that a message that walks is known again.
-const GONE_MAX: usize = 64;
+pub(super) const GONE_MAX: usize = 64;
 /// A message that looks for an owner is dropped after so many hops: the asker asks again.
-const FIND_HOPS_MAX: u8 = 128;
+pub(super) const FIND_HOPS_MAX: u8 = 128;
 
 /// See the module.
 #[derive(Debug)]
 pub struct FingerServer {
-    me: Peer,
-    points: Points,
-    config: FingerConfig,
-    neighbours: Neighbours,
+    pub(super) me: Peer,
+    pub(super) points: Points,
+    pub(super) config: FingerConfig,
+    pub(super) neighbours: Neighbours,
     /// By the bit of their distance, the lowest first.
-    fingers: Vec<Finger>,
+    pub(super) fingers: Vec<Finger>,
     /// Where this server joins through; nothing once it is in.
-    joining: Option<ServerId>,
-    left: bool,
+    pub(super) joining: Option<ServerId>,
+    pub(super) left: bool,
     /// Servers that could not be reached, until somebody says that they are gone or they are heard of.
-    suspects: BTreeSet<ServerId>,
+    pub(super) suspects: BTreeSet<ServerId>,
     /// Who is gone, and who has what they had; the newest last.
-    gone: VecDeque<(Peer, Peer, Peer)>,
+    pub(super) gone: VecDeque<(Peer, Peer, Peer)>,
     /// Who came, as far as it was walked past here.
-    joined: VecDeque<ServerId>,
+    pub(super) joined: VecDeque<ServerId>,
     /// Who has to acknowledge the reconstruction that is under way.
-    awaited: BTreeSet<ServerId>,
-    held: VecDeque<Query>,
+    pub(super) awaited: BTreeSet<ServerId>,
+    pub(super) held: VecDeque<Query>,
     /// When a neighbour was last heard of.
-    heard: BTreeMap<ServerId, Mono>,
-    next_ping: Option<Mono>,
-    reconstructions: u64,
+    pub(super) heard: BTreeMap<ServerId, Mono>,
+    pub(super) next_ping: Option<Mono>,
+    pub(super) reconstructions: u64,
 }
 
 impl FingerServer {
@@ -159,7 +159,7 @@ impl FingerServer {
     }
 
     /// Where a finger's range begins.
-    fn start(&self, index: usize) -> Position {
+    pub(super) fn start(&self, index: usize) -> Position {
         let distance = 1u64 << (64 - self.fingers.len() + index);
         Position(self.me.at.0.wrapping_add(distance))
     }
@@ -170,12 +170,12 @@ impl FingerServer {
     }
 
     /// Whether a server is known to be gone, or could not be reached lately.
-    fn is_dead(&self, server: ServerId) -> bool {
+    pub(super) fn is_dead(&self, server: ServerId) -> bool {
         self.suspects.contains(&server) || self.gone.iter().any(|(gone, ..)| gone.server == server)
     }
 
     /// Who is next on the way to a position that is not this server's. Never one that is farther from it, clockwise.
-    fn next_hop(&self, position: Position) -> Option<ServerId> {
+    pub(super) fn next_hop(&self, position: Position) -> Option<ServerId> {
         let reachable = |peer: &Peer| peer.server != self.me.server && !self.is_dead(peer.server);
         let Neighbours { sc, nsc, .. } = self.neighbours;
         if within(position, self.me.at, sc.at) && reachable(&sc) {
@@ -218,7 +218,7 @@ impl FingerServer {
         }
     }
 
-    fn release(&mut self, out: &mut Vec<Command>) {
+    pub(super) fn release(&mut self, out: &mut Vec<Command>) {
         if !self.is_reconstructing() {
             for query in std::mem::take(&mut self.held) {
                 self.take(query, out);
@@ -228,13 +228,13 @@ impl FingerServer {
 
     // --- neighbours ---
 
-    fn tell(&self, to: ServerId, message: FingerMessage, out: &mut Vec<Command>) {
+    pub(super) fn tell(&self, to: ServerId, message: FingerMessage, out: &mut Vec<Command>) {
         if to != self.me.server {
             out.push(Command::Send(to, Message::Finger(message)));
         }
     }
 
-    fn ping(&mut self, now: Mono, out: &mut Vec<Command>) {
+    pub(super) fn ping(&mut self, now: Mono, out: &mut Vec<Command>) {
         let Neighbours { pd, sc, .. } = self.neighbours;
         for neighbour in BTreeSet::from([pd.server, sc.server]) {
             self.heard.entry(neighbour).or_insert(now);
@@ -270,7 +270,7 @@ impl FingerServer {
         }
     }
 
-    fn set_near_fingers(&mut self) {
+    pub(super) fn set_near_fingers(&mut self) {
         let sc = self.neighbours.sc;
         for index in 0..self.fingers.len() {
             let start = self.start(index);
@@ -279,288 +279,6 @@ impl FingerServer {
             } else if self.owns(start) {
                 self.fingers[index] = Finger { owner: self.me, next: sc };
             }
-        }
-    }
-
-    // --- coming ---
-
-    /// The owner of the place where somebody joins lets it in right before itself.
-    fn admit(&mut self, new: Peer, out: &mut Vec<Command>) {
-        if self.me.server == new.server {
-            return;
-        }
-        let before = self.neighbours;
-        let alone = before.pd.server == self.me.server;
-        let welcome = Neighbours {
-            fpd: if alone { self.me } else { before.fpd },
-            pd: before.pd,
-            sc: self.me,
-            nsc: if alone { new } else { before.sc },
-        };
-        self.neighbours.pd = new;
-        self.neighbours.fpd = before.pd;
-        if alone {
-            self.neighbours = Neighbours { fpd: self.me, pd: new, sc: new, nsc: self.me };
-            self.set_near_fingers();
-        }
-        self.tell(new.server, FingerMessage::Welcome(welcome), out);
-        self.tell(before.pd.server, FingerMessage::Follows { gone: None, sc: new, nsc: self.me }, out);
-    }
-
-    fn settle_in(&mut self, neighbours: Neighbours, now: Mono, out: &mut Vec<Command>) {
-        if self.joining.take().is_none() {
-            return;
-        }
-        self.neighbours = neighbours;
-        let sc = Finger { owner: neighbours.sc, next: neighbours.nsc };
-        self.fingers.fill(sc);
-        self.set_near_fingers();
-        // Fingers within reach of the successor are known; the first beyond is asked for, and the rest follow from the answers.
-        self.ask_for_finger_after(neighbours.sc.at, out);
-        // The predecessors of N - 2^i may have a finger that should be this server (section 3.1, step 3). Many of these are its own predecessor.
-        remember(&mut self.joined, self.me.server);
-        let joined = FingerMessage::Joined { new: self.me, next: neighbours.sc };
-        self.tell(neighbours.pd.server, joined, out);
-        for index in 0..self.fingers.len() {
-            let distance = 1u64 << (64 - self.fingers.len() + index);
-            let key = Position(self.me.at.0.wrapping_sub(distance).wrapping_add(1));
-            if !self.owns(key) {
-                self.forward(
-                    FingerMessage::Find { key, asker: self.me, what: Find::Update, hops: 0 },
-                    key,
-                    out,
-                );
-            }
-        }
-        self.ping(now, out);
-    }
-
-    fn ask_for_finger_after(&self, known: Position, out: &mut Vec<Command>) {
-        let open = (0..self.fingers.len())
-            .map(|index| self.start(index))
-            .find(|start| !within(*start, self.me.at, known));
-        if let Some(key) = open {
-            self.forward(FingerMessage::Find { key, asker: self.me, what: Find::Finger, hops: 0 }, key, out);
-        }
-    }
-
-    fn take_found(&mut self, key: Position, owner: Peer, next: Peer, out: &mut Vec<Command>) {
-        for index in 0..self.fingers.len() {
-            let start = self.start(index);
-            let covered = start == key || within(start, Position(key.0.wrapping_sub(1)), owner.at);
-            if covered {
-                self.fingers[index] = Finger { owner, next };
-            }
-        }
-        // Around the whole ring once: what lies between the owner and this server itself is open yet.
-        if owner.server != self.me.server && !within(owner.at, self.me.at, key) {
-            self.ask_for_finger_after(owner.at, out);
-        }
-    }
-
-    /// Passes a message that looks for an owner on its way, or takes it if the position is this server's.
-    fn forward(&self, message: FingerMessage, key: Position, out: &mut Vec<Command>) {
-        if let Some(next) = self.next_hop(key) {
-            self.tell(next, message, out);
-        }
-    }
-
-    fn find(&mut self, key: Position, asker: Peer, what: Find, hops: u8, out: &mut Vec<Command>) {
-        if !self.owns(key) {
-            if hops < FIND_HOPS_MAX {
-                self.forward(FingerMessage::Find { key, asker, what, hops: hops + 1 }, key, out);
-            }
-            return;
-        }
-        match what {
-            Find::Place => self.admit(asker, out),
-            Find::Finger => {
-                let next = self.neighbours.sc;
-                self.tell(asker.server, FingerMessage::Found { key, owner: self.me, next }, out);
-            }
-            Find::Update => {
-                self.take_joined(asker, asker, out);
-                let joined = FingerMessage::Joined { new: asker, next: asker };
-                self.tell(self.neighbours.pd.server, joined, out);
-            }
-        }
-    }
-
-    fn take_joined(&mut self, new: Peer, next: Peer, out: &mut Vec<Command>) {
-        if self.joined.contains(&new.server) {
-            return;
-        }
-        remember(&mut self.joined, new.server);
-        self.gone.retain(|(gone, ..)| gone.server != new.server);
-        self.suspects.remove(&new.server);
-        for index in 0..self.fingers.len() {
-            let start = Position(self.start(index).0.wrapping_sub(1));
-            let finger = &mut self.fingers[index];
-            if new.at != finger.owner.at && within(new.at, start, finger.owner.at) {
-                *finger = Finger { owner: new, next: finger.owner };
-            } else if new.at != finger.next.at && within(new.at, finger.owner.at, finger.next.at) {
-                finger.next = new;
-            }
-        }
-        self.tell(self.neighbours.pd.server, FingerMessage::Joined { new, next }, out);
-    }
-
-    // --- going ---
-
-    fn leave(&mut self, out: &mut Vec<Command>) {
-        let Neighbours { fpd, pd, sc, nsc } = self.neighbours;
-        self.left = true;
-        self.next_ping = None;
-        self.tell(pd.server, FingerMessage::Follows { gone: Some(self.me.server), sc, nsc }, out);
-        self.tell(sc.server, FingerMessage::Precedes { gone: self.me.server, pd, fpd }, out);
-        let notice = FingerMessage::Gone { gone: self.me, heir: sc, next: nsc, acknowledge: false };
-        for finger in self.distinct_fingers() {
-            self.tell(finger, notice.clone(), out);
-        }
-    }
-
-    fn distinct_fingers(&self) -> BTreeSet<ServerId> {
-        let mut distinct: BTreeSet<ServerId> =
-            self.fingers.iter().map(|finger| finger.owner.server).collect();
-        distinct.extend([self.neighbours.sc.server, self.neighbours.pd.server]);
-        distinct.remove(&self.me.server);
-        distinct
-    }
-
-    /// The predecessor has failed: this server has what it had (section 3.3).
-    fn replace_predecessor(&mut self, now: Mono, out: &mut Vec<Command>) {
-        let gone = self.neighbours.pd;
-        let before = self.nearest_before(gone);
-        let alone = before.server == self.me.server;
-        self.neighbours.pd = before;
-        self.neighbours.fpd = before;
-        if self.neighbours.sc.server == gone.server {
-            // It was the only other one.
-            (self.neighbours.sc, self.neighbours.nsc) = (self.neighbours.pd, self.neighbours.pd);
-        }
-        if alone {
-            self.neighbours = Neighbours { fpd: self.me, pd: self.me, sc: self.me, nsc: self.me };
-        }
-        let (heir, next) = (self.me, self.neighbours.sc);
-        self.tell(
-            self.neighbours.pd.server,
-            FingerMessage::Follows { gone: Some(gone.server), sc: heir, nsc: next },
-            out,
-        );
-        let mut told = self.distinct_fingers();
-        told.remove(&gone.server);
-        self.forget(gone, heir, next);
-        for server in &told {
-            let notice = FingerMessage::Gone { gone, heir, next, acknowledge: true };
-            self.tell(*server, notice, out);
-        }
-        self.awaited.extend(told);
-        self.reconstructions += 1;
-        self.ping(now, out);
-        self.release(out);
-    }
-
-    /// Who precedes a server that is gone: the front predecessor, as the paper says. If that one is gone too, the nearest of all that are known: pings
-    /// find the right one from there.
-    fn nearest_before(&self, gone: Peer) -> Peer {
-        let Neighbours { fpd, sc, nsc, .. } = self.neighbours;
-        let alive = |peer: &Peer| peer.server != gone.server && !self.is_dead(peer.server);
-        if alive(&fpd) {
-            return fpd;
-        }
-        let known = self.fingers.iter().flat_map(|finger| [finger.owner, finger.next]).chain([sc, nsc]);
-        let others = known.filter(|peer| alive(peer) && peer.server != self.me.server);
-        others.min_by_key(|peer| peer.at.clockwise_to(self.me.at)).unwrap_or(self.me)
-    }
-
-    fn living(&self, peer: Peer) -> Peer {
-        let mut living = peer;
-        for _ in 0..self.gone.len() {
-            match self.gone.iter().find(|(gone, ..)| gone.server == living.server) {
-                Some((_, heir, _)) => living = *heir,
-                None => break,
-            }
-        }
-        living
-    }
-
-    /// Fingers that were the one who is gone are its heir from now on.
-    fn forget(&mut self, gone: Peer, heir: Peer, next: Peer) {
-        // What walks around a ring of which several failed may name one that is gone by now.
-        let (heir, next) = (self.living(heir), self.living(next));
-        for finger in &mut self.fingers {
-            if finger.owner.server == gone.server {
-                *finger = Finger { owner: heir, next };
-            } else if finger.next.server == gone.server {
-                finger.next = heir;
-            }
-        }
-        self.joined.retain(|server| *server != gone.server);
-        self.suspects.remove(&gone.server);
-        self.awaited.remove(&gone.server);
-        if self.gone.len() == GONE_MAX {
-            self.gone.pop_front();
-        }
-        self.gone.retain(|(known, ..)| known.server != gone.server);
-        self.gone.push_back((gone, heir, next));
-    }
-
-    fn take_gone(&mut self, gone: Peer, heir: Peer, next: Peer, out: &mut Vec<Command>) {
-        if gone.server == self.me.server || self.gone.iter().any(|(known, ..)| known.server == gone.server) {
-            return;
-        }
-        self.forget(gone, heir, next);
-        if self.neighbours.nsc.server == gone.server {
-            self.neighbours.nsc = heir;
-        }
-        self.walk_on(gone, heir, next, out);
-    }
-
-    /// To the successor, or to the next one if that is gone too.
-    fn walk_on(&self, gone: Peer, heir: Peer, next: Peer, out: &mut Vec<Command>) {
-        let Neighbours { sc, nsc, .. } = self.neighbours;
-        let to = if self.is_dead(sc.server) { nsc } else { sc };
-        self.tell(to.server, FingerMessage::Gone { gone, heir, next, acknowledge: false }, out);
-    }
-
-    /// Whoever follows now may not have heard of these.
-    fn walk_all_on(&self, out: &mut Vec<Command>) {
-        for (gone, heir, next) in self.gone.iter().copied() {
-            self.walk_on(gone, heir, next, out);
-        }
-    }
-
-    fn follow(&mut self, gone: Option<ServerId>, sc: Peer, nsc: Peer, out: &mut Vec<Command>) {
-        let before = self.neighbours.sc;
-        let joined = gone.is_none() && sc.server != before.server && within(sc.at, self.me.at, before.at);
-        let replaced = gone == Some(before.server) || self.is_dead(before.server);
-        if !joined && !replaced {
-            return;
-        }
-        let nsc = if sc.server == self.me.server { self.me } else { nsc };
-        (self.neighbours.sc, self.neighbours.nsc) = (sc, nsc);
-        self.set_near_fingers();
-        self.walk_all_on(out);
-        // The predecessor's next successor has changed with it, and the successor wants to know who precedes.
-        let Neighbours { pd, sc, .. } = self.neighbours;
-        for neighbour in BTreeSet::from([pd.server, sc.server]) {
-            self.tell(neighbour, FingerMessage::Pong { pd, sc }, out);
-        }
-    }
-
-    fn suspect(&mut self, server: ServerId, now: Mono, out: &mut Vec<Command>) {
-        // It acknowledges nothing any more.
-        if self.awaited.remove(&server) {
-            self.release(out);
-        }
-        if server == self.me.server || !self.suspects.insert(server) {
-            return;
-        }
-        if self.neighbours.sc.server == server {
-            self.walk_all_on(out);
-        }
-        if self.neighbours.pd.server == server && self.config.reliable {
-            self.replace_predecessor(now, out);
         }
     }
 
@@ -617,13 +335,6 @@ impl FingerServer {
         }
         self.ping(now, out);
     }
-}
-
-fn remember(list: &mut VecDeque<ServerId>, server: ServerId) {
-    if list.len() == GONE_MAX {
-        list.pop_front();
-    }
-    list.push_back(server);
 }
 
 impl Machine for FingerServer {
