@@ -241,7 +241,7 @@ fn draw(state: &mut u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, RoutingCache};
+    use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliability, RoutingCache};
     use crate::{AskFirst, ComputedClient, NetworkClient, TableClient, TableServer};
     use bearing_placement::Parameters;
     use bearing_placement::partition::{Even, History, Ring, Subtrees};
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn fingers_conform_with_and_without_a_cache() {
-        let config = || FingerConfig::new(true);
+        let config = || FingerConfig::new(Reliability::Rebuilding);
         let points = Points::Hashed;
         for cache in [RoutingCache::Off, RoutingCache::Lazy] {
             conforms(&Kit {

@@ -284,7 +284,7 @@ impl FingerServer {
         if self.neighbours.sc.server == server {
             self.walk_all_on(out);
         }
-        if self.neighbours.pd.server == server && self.config.reliable {
+        if self.neighbours.pd.server == server && self.config.rebuilds() {
             self.replace_predecessor(now, out);
         }
     }

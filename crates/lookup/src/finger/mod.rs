@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use client::{FingerClient, RoutingCache};
-pub use server::{FingerConfig, FingerServer, Neighbours};
+pub use server::{FingerConfig, FingerServer, Neighbours, Reliability};
 
 /// A server and its place on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,28 +3,56 @@
 use super::{Find, FingerClient, FingerMessage, Peer, Points, within};
 use crate::Message;
 use crate::machine::{Command, Event, Machine, Query, pass};
+use bearing_placement::{ParameterError, within as in_bounds};
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// How much servers of a ring know of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reliability {
+    /// Chord and DHT-MDSC: fingers only. A failed server leaves a hole until it is said who has what it had.
+    Plain,
+    /// RDHT-MDSC: successors of fingers are kept too, and a failed neighbour is replaced.
+    Rebuilding,
+}
+
 /// What can be set about a ring.
 #[derive(Clone, Debug)]
 pub struct FingerConfig {
-    /// Bits of the ring that fingers divide: 64, or 10 for the paper's space of 1,024.
-    pub space_bits: u8,
-    /// RDHT: successors of fingers are kept, and a failed neighbour is replaced.
-    pub reliable: bool,
-    /// How often neighbours are pinged.
-    pub ping_every: Duration,
-    /// A neighbour that was silent for so long has failed.
-    pub ping_timeout: Duration,
+    space_bits: u8,
+    reliability: Reliability,
+    pub(super) ping_every: Duration,
+    pub(super) ping_timeout: Duration,
 }
 
 impl FingerConfig {
-    /// The ring of 2^64 positions. The paper gives no times; these are ours.
-    pub fn new(reliable: bool) -> FingerConfig {
+    /// The ring of 2^64 positions, with neighbours that ping each other every 5 ms and have failed after 15 ms of silence. The paper gives no times; these are ours.
+    pub fn new(reliability: Reliability) -> FingerConfig {
         let (ping_every, ping_timeout) = (Duration::from_millis(5), Duration::from_millis(15));
-        FingerConfig { space_bits: 64, reliable, ping_every, ping_timeout }
+        FingerConfig { space_bits: 64, reliability, ping_every, ping_timeout }
+    }
+
+    /// The same with fingers over a space of 2^`bits`, 1 to 64: 10 for the paper's space of 1,024.
+    pub fn with_space_bits(self, bits: u8) -> Result<FingerConfig, ParameterError> {
+        in_bounds("space_bits", bits, (1..=64).contains(&bits), "1 to 64")?;
+        Ok(FingerConfig { space_bits: bits, ..self })
+    }
+
+    /// The same with other times: a ping every `every`, above 0; a neighbour has failed after `timeout` of silence, more than `every`.
+    pub fn with_pings(self, every: Duration, timeout: Duration) -> Result<FingerConfig, ParameterError> {
+        in_bounds("ping_every", format!("{every:?}"), !every.is_zero(), "a time above 0")?;
+        in_bounds("ping_timeout", format!("{timeout:?}"), timeout > every, "more than ping_every")?;
+        Ok(FingerConfig { ping_every: every, ping_timeout: timeout, ..self })
+    }
+
+    /// How often neighbours are pinged.
+    pub fn ping_every(&self) -> Duration {
+        self.ping_every
+    }
+
+    pub(super) fn rebuilds(&self) -> bool {
+        self.reliability == Reliability::Rebuilding
     }
 }
 
@@ -187,7 +215,7 @@ impl FingerServer {
         let index = (bit + self.fingers.len()).saturating_sub(64);
         let finger = self.fingers[index];
         // If it is gone, its successor has what it had.
-        let around = self.config.reliable && self.is_dead(finger.owner.server);
+        let around = self.config.rebuilds() && self.is_dead(finger.owner.server);
         let direct = [Some(finger.owner), around.then_some(finger.next)];
         let nearer = self.fingers[..index].iter().rev().map(|finger| Some(finger.owner));
         let last = [Some(sc), Some(nsc)];
@@ -367,6 +395,6 @@ impl Machine for FingerServer {
         // A range and its successor for each distinct finger, its successor too if kept; the four neighbours.
         let distinct = self.distinct_fingers().len();
         let peer = size_of::<Position>() + size_of::<ServerId>();
-        distinct * peer * (1 + usize::from(self.config.reliable)) + 4 * peer
+        distinct * peer * (1 + usize::from(self.config.rebuilds())) + 4 * peer
     }
 }

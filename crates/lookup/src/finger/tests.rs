@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn every_owner_is_reached_and_each_hop_at_least_halves_the_way(count in 1u32..200, positions in proptest::collection::vec(any::<u64>(), 1..20)) {
         let members = servers(count);
-        let mut cluster = Cluster::settled(&members, &Points::Hashed, RoutingCache::Off, &FingerConfig::new(false));
+        let mut cluster = Cluster::settled(&members, &Points::Hashed, RoutingCache::Off, &FingerConfig::new(Reliability::Plain));
         for position in positions {
             // One hop to the relay; then at most one for each bit in which server and position may differ.
             prop_assert!(cluster.find(position) <= 65);
@@ -92,7 +92,7 @@ proptest! {
         let members = servers(1 << bits);
         let even = members.iter().map(|server| (*server, Position(u64::from(server.0 - 1) << (64 - bits)))).collect();
         let points = Points::Given(Arc::new(even));
-        let mut cluster = Cluster::settled(&members, &points, RoutingCache::Off, &FingerConfig::new(false));
+        let mut cluster = Cluster::settled(&members, &points, RoutingCache::Off, &FingerConfig::new(Reliability::Plain));
         prop_assert!(u32::from(cluster.find(position)) <= 1 + bits);
     }
 
@@ -102,7 +102,7 @@ proptest! {
         changes in proptest::collection::vec((0u8..3, any::<u16>()), 1..8),
         positions in proptest::collection::vec(any::<u64>(), 4),
     ) {
-        let config = FingerConfig::new(true);
+        let config = FingerConfig::new(Reliability::Rebuilding);
         let mut cluster = Cluster::settled(&servers(count), &Points::Hashed, RoutingCache::Lazy, &config);
         for (step, (what, which)) in changes.into_iter().enumerate() {
             let members: Vec<ServerId> = cluster.world.servers().collect();
@@ -132,8 +132,9 @@ proptest! {
     }
 
     #[test]
-    fn a_query_that_meets_vanished_servers_ends(count in 2u32..40, gone in proptest::collection::btree_set(1u32..40, 1..12), positions in proptest::collection::vec(any::<u64>(), 1..10), reliable: bool) {
-        let mut cluster = Cluster::settled(&servers(count), &Points::Hashed, RoutingCache::Lazy, &FingerConfig::new(reliable));
+    fn a_query_that_meets_vanished_servers_ends(count in 2u32..40, gone in proptest::collection::btree_set(1u32..40, 1..12), positions in proptest::collection::vec(any::<u64>(), 1..10), rebuilds: bool) {
+        let reliability = if rebuilds { Reliability::Rebuilding } else { Reliability::Plain };
+        let mut cluster = Cluster::settled(&servers(count), &Points::Hashed, RoutingCache::Lazy, &FingerConfig::new(reliability));
         for server in gone.iter().filter(|server| **server < count) {
             cluster.world.vanish(ServerId(*server));
         }
@@ -172,7 +173,7 @@ fn the_papers_ring_of_1024_has_the_neighbours_of_server_5() {
     let points = ids.iter().map(|id| (ServerId(*id), Position(u64::from(*id) << 54))).collect();
     let points = Points::Given(Arc::new(points));
     let members: Vec<ServerId> = ids.iter().map(|id| ServerId(*id)).collect();
-    let config = FingerConfig { space_bits: 10, ..FingerConfig::new(true) };
+    let config = FingerConfig::new(Reliability::Rebuilding).with_space_bits(10).unwrap();
     let server = FingerServer::settled(ServerId(5), &members, &points, config);
     let Neighbours { fpd, pd, sc, nsc } = server.neighbours();
     assert_eq!([fpd, pd, sc, nsc].map(|peer| peer.server.0), [761, 898, 135, 273]);
@@ -191,7 +192,7 @@ fn of_nine_servers_four_that_are_not_adjacent_fail_at_once_and_the_ring_survives
     let points: BTreeMap<ServerId, Position> =
         (1..=9u32).map(|id| (ServerId(id), Position(u64::from(id) * (u64::MAX / 10)))).collect();
     let points = Points::Given(Arc::new(points));
-    let config = FingerConfig::new(true);
+    let config = FingerConfig::new(Reliability::Rebuilding);
     let mut cluster = Cluster::settled(&servers(9), &points, RoutingCache::Lazy, &config);
     cluster.world.run_for(Duration::from_millis(20));
     for gone in [2, 4, 6, 8] {
@@ -214,7 +215,7 @@ fn of_nine_servers_four_that_are_not_adjacent_fail_at_once_and_the_ring_survives
 
 #[test]
 fn a_ring_of_five_is_rebuilt_well_within_the_papers_18_ms_after_the_missed_ping() {
-    let config = FingerConfig::new(true);
+    let config = FingerConfig::new(Reliability::Rebuilding);
     let mut cluster = Cluster::settled(&servers(5), &Points::Hashed, RoutingCache::Lazy, &config);
     cluster.world.run_for(Duration::from_millis(50));
     cluster.world.vanish(ServerId(3));
@@ -230,14 +231,18 @@ fn a_ring_of_five_is_rebuilt_well_within_the_papers_18_ms_after_the_missed_ping(
         assert!(cluster.world.now().since(vanished) < Duration::from_secs(1), "never rebuilt");
     }
     // From the vanishing, so with the wait for the ping; the paper counts from the missed ping on.
-    assert!(cluster.world.now().since(vanished) < config.ping_every + Duration::from_millis(3));
+    assert!(cluster.world.now().since(vanished) < config.ping_every() + Duration::from_millis(3));
 }
 
 #[test]
 fn a_lazy_cache_learns_from_answers_and_forgets_who_cannot_be_reached() {
     let members = servers(20);
-    let mut cluster =
-        Cluster::settled(&members, &Points::Hashed, RoutingCache::Lazy, &FingerConfig::new(true));
+    let mut cluster = Cluster::settled(
+        &members,
+        &Points::Hashed,
+        RoutingCache::Lazy,
+        &FingerConfig::new(Reliability::Rebuilding),
+    );
     let position = 0x1234_5678_9abc_def0;
     cluster.find(position);
     assert_eq!(cluster.find(position), 1, "who was met is asked directly");
@@ -252,12 +257,27 @@ fn a_lazy_cache_learns_from_answers_and_forgets_who_cannot_be_reached() {
 #[test]
 fn without_a_cache_more_servers_mean_more_hops() {
     let hops = |count: u32| {
-        let mut cluster =
-            Cluster::settled(&servers(count), &Points::Hashed, RoutingCache::Off, &FingerConfig::new(false));
+        let mut cluster = Cluster::settled(
+            &servers(count),
+            &Points::Hashed,
+            RoutingCache::Off,
+            &FingerConfig::new(Reliability::Plain),
+        );
         let total: u32 =
             (0..200u64).map(|n| u32::from(cluster.find(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))).sum();
         f64::from(total) / 200.0
     };
     let (few, many) = (hops(4), hops(256));
     assert!(few < many && many < 1.0 + 8.0, "{few} {many}");
+}
+
+#[test]
+fn impossible_rings_are_refused_with_the_bound() {
+    let config = || FingerConfig::new(Reliability::Plain);
+    let said = config().with_space_bits(65).unwrap_err().to_string();
+    assert_eq!(said, "space_bits may not be 65; give 1 to 64");
+    assert!(config().with_space_bits(0).is_err());
+    let five = Duration::from_millis(5);
+    let said = config().with_pings(five, five).unwrap_err().to_string();
+    assert_eq!(said, "ping_timeout may not be 5ms; give more than ping_every");
 }
