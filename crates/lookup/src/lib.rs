@@ -15,7 +15,7 @@ pub mod world;
 
 pub use client_map::{ClientMap, Located};
 pub use computed::ComputedClient;
-pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};
+pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target, Trail};
 pub use message::Message;
 pub use table::{AskFirst, NetworkClient, TableClient, TableServer};
 

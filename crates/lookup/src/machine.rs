@@ -57,12 +57,23 @@ pub struct Query {
     pub target: Target,
     /// How often it was passed on so far.
     pub hops: u8,
+    /// What the machines of its lookup noted on the way. Others leave it as it is.
+    pub trail: Trail,
+}
+
+/// Notes of a lookup's machines on a query, for the next machine of the same lookup. Only lookups that decide in levels write any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// How far the lookup has come: 0 at first. What else means what is the lookup's own.
+    pub level: u8,
+    /// The server that it came to first, if that one wants to learn where it ended.
+    pub entry: Option<ServerId>,
 }
 
 impl Query {
     /// A query that nobody has seen yet.
     pub fn new(id: QueryId, target: Target) -> Query {
-        Query { id, target, hops: 0 }
+        Query { id, target, hops: 0, trail: Trail::default() }
     }
 
     /// The same after one more hop.
