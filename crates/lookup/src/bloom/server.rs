@@ -1,0 +1,397 @@
+//! The machine at a server: its own filter, its part of the others' filters, and the queries that it is looking for an answer to.
+//!
+//! It is told in four files: here what it keeps and which event goes where; `levels` the way of a query; `replicas` filters that are published and held;
+//! `membership` who is in and who holds what.
+//!
+//! Invariants: filters only say whom to ask first; a query ends with Serve only where the store has it, with Absent only after all that may have it were asked
+//! and answered or could not be reached. Nothing waits without a time at which it goes on.
+
+use crate::bloom::counting::Counting;
+use crate::bloom::filter::Bloom;
+use crate::bloom::group::Group;
+use crate::bloom::holders::Holders;
+use crate::bloom::layout::{Birth, Founding, Layout, Shares};
+use crate::bloom::levels::{Checking, Round};
+use crate::bloom::lru::Recent;
+use crate::bloom::message::{BloomMessage, Edition, Replica};
+use crate::bloom::options::BloomOptions;
+use crate::machine::{Command, Event, Machine, QueryId};
+use crate::message::Message;
+use bearing_placement::ParameterError;
+use bearing_types::{Mono, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a server did, for those who measure. Only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Queries served here that the LRU filters led to.
+    pub found_recent: u64,
+    /// Led to by a segment array.
+    pub found_segment: u64,
+    /// By a group.
+    pub found_group: u64,
+    /// By asking those that several filters named.
+    pub found_named: u64,
+    /// By asking all.
+    pub found_all: u64,
+    /// Queries that a filter led here and that are not here.
+    pub misled: u64,
+    /// Editions sent, one for each group.
+    pub published: u64,
+    /// Editions passed on to whom the IDBFA named.
+    pub forwarded: u64,
+    /// Editions that came to a member that does not hold that replica.
+    pub wasted: u64,
+    /// Replicas given up to another member.
+    pub migrated: u64,
+    /// Replicas sent because a holder asked for them.
+    pub refetched: u64,
+}
+
+/// Bytes of a server's tables, encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableBytes {
+    /// The published filters, its own and the replicas: what G-HBA's table 5 counts first.
+    pub filters: usize,
+    /// The filters of recently found files: what it counts second.
+    pub recent: usize,
+    /// The counters behind its own filter, so that files can be removed. (The papers do not count them.)
+    pub counters: usize,
+    /// IDBFA.
+    pub holders: usize,
+    /// Who is in, and the exact share-out of its group.
+    pub layout: usize,
+}
+
+impl TableBytes {
+    /// All together.
+    pub fn all(&self) -> usize {
+        self.filters + self.recent + self.counters + self.holders + self.layout
+    }
+}
+
+/// Where a server stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Not in, and not asking to be.
+    Out,
+    /// Asking this one to be let in.
+    Joining(ServerId),
+    /// In.
+    In,
+    /// In, asking to go.
+    Leaving,
+}
+
+/// A server with Bloom filters.
+#[derive(Debug)]
+pub struct BloomServer {
+    pub(super) id: ServerId,
+    pub(super) options: BloomOptions,
+    pub(super) counts: Counts,
+
+    pub(super) own: Counting,
+    pub(super) published: Arc<Bloom>,
+    pub(super) edition: Edition,
+    /// So many bits of the filter may still change before it must be compared with the published one.
+    pub(super) slack: u32,
+    pub(super) recent: Option<Recent>,
+    pub(super) replicas: BTreeMap<ServerId, Replica>,
+    pub(super) holders: Holders,
+
+    pub(super) standing: Standing,
+    pub(super) birth: Birth,
+    pub(super) layout: Option<Arc<Layout>>,
+    pub(super) shares: Option<Arc<Shares>>,
+    /// Those that have not said yet that they know that this server is in.
+    pub(super) unaware: BTreeSet<ServerId>,
+    /// When those that are watched were heard last.
+    pub(super) heard: BTreeMap<ServerId, Mono>,
+    /// The watched ones that are silent.
+    pub(super) silent: BTreeSet<ServerId>,
+    /// Those that others miss, watched until they are heard.
+    pub(super) doubted: BTreeSet<ServerId>,
+    /// Those that could not be reached since the last heart-beat: no filter leads to them.
+    pub(super) away: BTreeSet<ServerId>,
+    /// Whose filter is asked for again next.
+    pub(super) refreshed: Option<ServerId>,
+    pub(super) next_beat: Option<Mono>,
+
+    /// At most [`super::QUERIES_MAX`].
+    pub(super) checks: BTreeMap<QueryId, Checking>,
+    /// At most [`super::QUERIES_MAX`].
+    pub(super) rounds: BTreeMap<QueryId, Round>,
+    /// When rounds go on without the answers that are missing.
+    pub(super) deadlines: BTreeSet<(Mono, QueryId)>,
+}
+
+impl BloomServer {
+    /// A server with nothing in its store, not in the cluster yet: [`Event::Join`] brings it in.
+    pub fn new(id: ServerId, options: BloomOptions) -> Result<BloomServer, ParameterError> {
+        options.check()?;
+        let own = Counting::new(options.filter)?;
+        Ok(BloomServer {
+            id,
+            options,
+            counts: Counts::default(),
+            published: Arc::new(own.bits().clone()),
+            own,
+            edition: Edition(0),
+            slack: 0,
+            recent: options.recent.map(Recent::new).transpose()?,
+            replicas: BTreeMap::new(),
+            holders: Holders::default(),
+            standing: Standing::Out,
+            birth: Birth(0),
+            layout: None,
+            shares: None,
+            unaware: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            doubted: BTreeSet::new(),
+            away: BTreeSet::new(),
+            refreshed: None,
+            next_beat: None,
+            checks: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+        })
+    }
+
+    /// A server that begins together with others, in from the start: for those who would not wait for thousands of joins. It must be one of the founding ones, else
+    /// it is out.
+    pub fn founded(
+        id: ServerId,
+        options: BloomOptions,
+        founding: &Founding,
+        now: Mono,
+    ) -> Result<BloomServer, ParameterError> {
+        let mut server = BloomServer::new(id, options)?;
+        let group = founding.layout.division().group_of(id);
+        if let Some(shares) = group.and_then(|group| founding.shares.get(&group)) {
+            server.standing = Standing::In;
+            server.holders.follow(&Group::default(), &shares.shared);
+            server.shares = Some(Arc::clone(shares));
+            server.edition = Edition::before_first(founding.layout.version().count);
+            server.slack = options.publish_at;
+            server.next_beat = Some(now.after(options.beat));
+            server.layout = Some(Arc::clone(&founding.layout));
+            server.watch(now);
+        }
+        Ok(server)
+    }
+
+    /// Whether it is in, and all others that can be reached know it. Files are to be stored at a server only then: before, those who do not know of it would not
+    /// ask it.
+    pub fn is_in(&self) -> bool {
+        matches!(self.standing, Standing::In | Standing::Leaving) && self.unaware.is_empty()
+    }
+
+    /// Whom it asks to be let in, while it does.
+    pub fn sponsor(&self) -> Option<ServerId> {
+        match self.standing {
+            Standing::Joining(sponsor) => Some(sponsor),
+            Standing::Out | Standing::In | Standing::Leaving => None,
+        }
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Who is in, as far as it knows.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.layout.as_deref()
+    }
+
+    /// How its group shares out the replicas, as far as it knows.
+    pub fn shares(&self) -> Option<&Group> {
+        self.shares.as_deref().map(|shares| &*shares.shared)
+    }
+
+    /// Whose replicas it holds, and in which edition.
+    pub fn replicas(&self) -> impl Iterator<Item = (ServerId, Edition)> + '_ {
+        self.replicas.values().map(|replica| (replica.of, replica.edition))
+    }
+
+    /// The edition of its own filter that it published last.
+    pub fn edition(&self) -> Edition {
+        self.edition
+    }
+
+    /// What its tables take.
+    pub fn bytes(&self) -> TableBytes {
+        let layout = self.layout.as_ref().map_or(0, |layout| layout.encoded_bytes());
+        let shared = self.shares.as_ref().map_or(0, |shares| shares.shared.encoded_bytes());
+        TableBytes {
+            filters: (self.replicas.len() + 1) * self.options.filter.encoded_bytes(),
+            recent: self.recent.as_ref().map_or(0, Recent::encoded_bytes),
+            counters: self.own.encoded_bytes(),
+            holders: self.holders.encoded_bytes(),
+            layout: layout + shared,
+        }
+    }
+
+    pub(super) fn send(&self, to: ServerId, message: BloomMessage, out: &mut Vec<Command>) {
+        out.push(Command::Send(to, Message::Bloom(message)));
+    }
+
+    fn on_message(&mut self, now: Mono, from: ServerId, message: BloomMessage, out: &mut Vec<Command>) {
+        self.hear(now, from);
+        match message {
+            BloomMessage::AskGroup(query) => self.on_ask_group(from, query, out),
+            BloomMessage::Homes(id, homes) => self.on_homes(now, from, id, homes, out),
+            BloomMessage::AskStore(query, version) => self.on_ask_store(from, query, version, out),
+            BloomMessage::Has(id, has, layout) => self.on_has(now, from, id, has, layout, out),
+            BloomMessage::Found(file) => self.learn(file, from),
+            BloomMessage::Publish(replica) => self.on_publish(replica, out),
+            BloomMessage::Forwarded(replica) => self.on_forwarded(replica),
+            BloomMessage::Handed(replica) => self.on_handed(replica),
+            BloomMessage::Want(edition) => self.on_want(from, edition, out),
+            BloomMessage::Join(server, birth) => self.on_join(now, from, server, birth, out),
+            BloomMessage::Leave => self.on_leave(now, from, out),
+            BloomMessage::Silent(server, birth) => self.on_silent(now, server, birth, out),
+            BloomMessage::Layout(layout) => self.on_layout(now, from, layout, out),
+            BloomMessage::Shares(shares) => self.on_shares(now, shares, out),
+            BloomMessage::Beat { layout, shares, answer } => self.on_beat(from, layout, shares, answer, out),
+        }
+    }
+}
+
+impl Machine for BloomServer {
+    fn step(&mut self, now: Mono, event: Event, out: &mut Vec<Command>) {
+        match event {
+            Event::Query(query) => self.on_query(now, query, out),
+            Event::Checked(query, has) => self.on_checked(now, query, has, out),
+            Event::Unreachable(server, query) => self.on_unreachable(now, server, query, out),
+            Event::Message(from, Message::Bloom(message)) => self.on_message(now, from, message, out),
+            Event::Stored(file) => self.on_stored(file, out),
+            Event::Removed(file) => self.on_removed(file, out),
+            Event::Join(through) => self.join(now, through, out),
+            Event::Leave => self.leave(now, out),
+            Event::Wake => {
+                self.rounds_due(now, out);
+                self.beat_due(now, out);
+            }
+            Event::Message(_, Message::Finger(_)) => {}
+            Event::Served(..) | Event::Referred(..) | Event::Map(..) => {}
+        }
+    }
+
+    fn next_wake(&self) -> Option<Mono> {
+        let round = self.deadlines.first().map(|(deadline, _)| *deadline);
+        [round, self.next_beat].into_iter().flatten().min()
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.bytes().all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bloom::Sizes;
+    use crate::machine::{FileKey, LookupError, Query, Target};
+    use bearing_placement::LookupKind;
+    use bearing_types::Position;
+
+    const NOW: Mono = Mono(1_000_000_000);
+    const A: ServerId = ServerId(1);
+    const B: ServerId = ServerId(2);
+    const C: ServerId = ServerId(3);
+    const FILE: FileKey = FileKey(77);
+
+    /// A of three servers with all filters, B's naming the file.
+    fn first_of_three() -> BloomServer {
+        let sizes = Sizes { servers: 3, keys_each: 100 };
+        let options = BloomOptions::of(LookupKind::BloomLevels, sizes).unwrap();
+        let founding = Founding::of([A, B, C], options.group_most).unwrap();
+        let mut machine = BloomServer::founded(A, options, &founding, NOW).unwrap();
+        for of in [B, C] {
+            let mut filter = Bloom::new(options.filter).unwrap();
+            if of == B {
+                filter.insert(FILE);
+            }
+            let replica = Replica { of, edition: Edition(1), filter: Arc::new(filter) };
+            assert_eq!(step(&mut machine, message(of, BloomMessage::Handed(replica))), []);
+        }
+        machine
+    }
+
+    fn step(machine: &mut BloomServer, event: Event) -> Vec<Command> {
+        let mut out = Vec::new();
+        machine.step(NOW, event, &mut out);
+        out
+    }
+
+    fn message(from: ServerId, message: BloomMessage) -> Event {
+        Event::Message(from, Message::Bloom(message))
+    }
+
+    fn query(hops: u8, level: u8) -> Query {
+        let mut query = Query::new(QueryId(5), Target { position: Position(0), file: FILE });
+        query.hops = hops;
+        query.trail.level = level;
+        query.trail.entry = (level > 0).then_some(A);
+        query
+    }
+
+    #[test]
+    fn a_unique_hit_is_passed_on_and_what_was_found_is_learnt() {
+        let mut machine = first_of_three();
+        let passed = step(&mut machine, Event::Query(query(1, 0)));
+        assert_eq!(passed, [Command::Pass(B, query(2, 2))], "L2");
+        step(&mut machine, message(B, BloomMessage::Found(FILE)));
+        let passed = step(&mut machine, Event::Query(query(1, 0)));
+        assert_eq!(passed, [Command::Pass(B, query(2, 1))], "L1");
+        assert_eq!(machine.next_wake(), Some(NOW.after(machine.options.beat)), "nothing of a query is kept");
+    }
+
+    #[test]
+    fn a_misled_query_goes_on_where_it_is_and_is_absent_when_all_said_no() {
+        let mut machine = first_of_three();
+        step(&mut machine, Event::Stored(FILE));
+        // Passed here by L2; the filter says perhaps, the store says no.
+        assert_eq!(step(&mut machine, Event::Query(query(2, 2))), [Command::Check(query(2, 2))]);
+        let asked = step(&mut machine, Event::Checked(query(2, 2), false));
+        let ask = |to| {
+            let version = machine.layout().unwrap().version();
+            Command::Send(to, Message::Bloom(BloomMessage::AskStore(query(2, 2), version)))
+        };
+        assert_eq!(asked, [ask(B), ask(C)]);
+        let again = [ask(C)];
+        assert_eq!(step(&mut machine, message(B, BloomMessage::Has(QueryId(5), false, None))), []);
+        // C is silent: it is asked again; then it cannot be reached.
+        let mut out = Vec::new();
+        machine.step(NOW.after(machine.options.answer_wait), Event::Wake, &mut out);
+        assert_eq!(out, again);
+        let ended = step(&mut machine, Event::Unreachable(C, None));
+        assert_eq!(ended, [Command::Fail(query(2, 2), LookupError::Absent)]);
+    }
+
+    #[test]
+    fn a_silent_server_does_not_hang_a_query() {
+        let mut machine = first_of_three();
+        step(&mut machine, Event::Unreachable(B, Some(query(2, 2))));
+        let mut out = Vec::new();
+        let mut now = NOW;
+        for _ in 0..machine.options.asks_max {
+            now = now.after(machine.options.answer_wait);
+            machine.step(now, Event::Wake, &mut out);
+        }
+        assert_eq!(out.last(), Some(&Command::Fail(query(2, 2), LookupError::Absent)));
+    }
+
+    #[test]
+    fn a_server_that_is_not_in_serves_what_it_has_and_refers_the_rest() {
+        let options = first_of_three().options;
+        let mut machine = BloomServer::new(C, options).unwrap();
+        assert_eq!(step(&mut machine, Event::Query(query(1, 0))), [Command::Refer(query(1, 0), None)]);
+        step(&mut machine, Event::Stored(FILE));
+        assert_eq!(step(&mut machine, Event::Query(query(1, 0))), [Command::Check(query(1, 0))]);
+        assert_eq!(step(&mut machine, Event::Checked(query(1, 0), true)), [Command::Serve(query(1, 0))]);
+    }
+}
