@@ -339,7 +339,8 @@ impl Hosts {
 
     /// The first free place.
     pub fn free(&self, topology: &Topology) -> Option<Place> {
-        (0..topology.places()).map(Place).find(|place| !self.servers.contains_key(place))
+        let taken = (0..).zip(self.servers.keys()).take_while(|(number, place)| place.0 == *number).count();
+        Some(Place(taken as u32)).filter(|place| place.0 < topology.places())
     }
 
     /// Where a server is.

@@ -12,13 +12,14 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use super::{Partition, PartitionError, distinct, may_go, may_join};
+use super::{Partition, PartitionError, distinct};
 use crate::topology::{Hosts, Place, Topology};
 use crate::{Arcs, Handover, Load, Parameters, within};
 use bearing_types::{Position, ServerId};
 use split::{Measure, split_fewest};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::Bound;
 use std::sync::Arc as Shared;
 
 pub use dotted::{block_of_dotted, dotted};
@@ -259,7 +260,7 @@ impl BTree {
     /// A busy server's first and last position.
     fn run_of(&self, server: ServerId) -> Option<(Position, Position)> {
         let first = *self.starts.get(&server)?;
-        let after = self.runs.range(Position(first.0.checked_add(1)?)..).next();
+        let after = self.runs.range((Bound::Excluded(first), Bound::Unbounded)).next();
         Some((first, after.map_or(Position(u64::MAX), |(next, _)| Position(next.0 - 1))))
     }
 
@@ -303,7 +304,9 @@ impl Partition for BTree {
 
     /// The server is idle, at the first free place (section 6.A).
     fn join(&mut self, server: ServerId) -> Result<(), PartitionError> {
-        may_join(&self.members(), server)?;
+        if self.hosts.place(server).is_some() {
+            return Err(PartitionError::Known(server));
+        }
         let (places, count) = (self.topology.places() as usize, self.hosts.count());
         let free = self.hosts.free(&self.topology).ok_or(PartitionError::NoPlace(places, count + 1))?;
         self.join_at(server, free)
@@ -311,8 +314,10 @@ impl Partition for BTree {
 
     /// An idle server takes its place on the ring: one under the same switch (section 6.A), or else the nearest. None at all is refused.
     fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
-        may_go(&self.members(), server)?;
         let place = self.hosts.place(server).ok_or(PartitionError::Unknown(server))?;
+        if self.hosts.count() == 1 {
+            return Err(PartitionError::Last(server));
+        }
         if let Some(first) = self.starts.get(&server).copied() {
             let heir = self.nearest_idle(place).ok_or(PartitionError::NoIdle(server))?;
             self.starts.remove(&server);

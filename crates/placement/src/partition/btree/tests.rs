@@ -129,6 +129,9 @@ fn what_cannot_be_is_refused_with_the_numbers() {
     assert_eq!(full.join(ServerId(4)), Err(PartitionError::Known(ServerId(4))));
     assert_eq!(full.split(ServerId(1), &Load::default()), Err(PartitionError::NoIdle(ServerId(1))));
     assert_eq!(full.leave(ServerId(7)), Err(PartitionError::Unknown(ServerId(7))));
+    let mut alone = made(1, 1).unwrap();
+    assert_eq!(alone.leave(ServerId(1)), Err(PartitionError::Last(ServerId(1))));
+    assert_eq!(alone.fail(ServerId(2)), Err(PartitionError::Unknown(ServerId(2))));
 }
 
 #[test]
@@ -142,6 +145,19 @@ fn a_split_beside_one_hot_position_says_that_it_is_outside_the_window() {
         tree.rebalance(&load);
         assert!(!tree.rebalance(&load));
         assert!(tree.idle() > 0, "{:?}", tree.arcs());
+    }
+}
+
+#[test]
+fn the_last_position_of_the_ring_can_be_a_run_of_its_own() {
+    let load = Load::new([(Position(u64::MAX - 1), 1.0), (Position(u64::MAX), 1.0)]);
+    for growth in [Growth::published(1), Growth::fewest_prefixes(1)] {
+        let mut tree = tree(Topology::two_tiers(2, 4).unwrap(), 8, growth, &load);
+        assert_eq!(tree.split(ServerId(1), &load).unwrap().unwrap().share, 0.5);
+        assert_eq!(tree.split(ServerId(2), &load), Ok(None));
+        assert_eq!(tree.arcs().length_of(ServerId(2)), 1);
+        tree.fail(ServerId(2)).unwrap();
+        assert_eq!(tree.arcs().length_of(ServerId(3)), 1);
     }
 }
 
