@@ -5,6 +5,7 @@
 
 mod compress;
 mod differ;
+mod ranges;
 mod soft_switch;
 mod table;
 #[cfg(test)]

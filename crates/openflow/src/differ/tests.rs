@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::soft_switch::{Fate, SoftNetwork};
+use crate::table::Output;
 use crate::table::{Budget, Form};
 use crate::testing::{arcs, topologies};
 use bearing_placement::{Arcs, BTree, Growth, Hosts, Load, Parameters, Partition, Port, block_of_dotted};
-use bearing_types::ServerId;
+use bearing_types::{Position, ServerId};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn servers(count: u32) -> Vec<ServerId> {
     (1..=count).map(ServerId).collect()
@@ -161,4 +162,81 @@ fn the_new_side_turns_before_the_old_side() {
     let mut names: Vec<_> = steps.iter().map(|step| topology.name(step.switch)).collect();
     names.dedup();
     assert_eq!(names, ["edge-2", "aggregation-1-0", "core-0", "aggregation-0-0", "edge-0"]);
+}
+
+/// The slow oracle: whether these steps can be ordered so that packets only ever reach their old or their new owner, by trying all orders.
+fn can_be_ordered(before: &Tables, after: &Tables, steps: &[Step]) -> bool {
+    let whole = Change { steps: steps.to_vec(), guards: 0 };
+    let positions = positions(before, after, &whole);
+    let fate = |tables: &Tables, position| Fate::Delivered(tables.destination(position).expect("owned"));
+    let is_safe = |network: &SoftNetwork| {
+        positions.iter().all(|position| {
+            let allowed = [fate(before, *position), fate(after, *position)];
+            let fates = before.topology().switches().map(|switch| network.inject(switch, *position));
+            fates.into_iter().all(|fate| allowed.contains(&fate))
+        })
+    };
+    let mut seen = BTreeSet::from([0u32]);
+    let mut ahead = vec![(0u32, SoftNetwork::new(before))];
+    while let Some((done, network)) = ahead.pop() {
+        if done.count_ones() as usize == steps.len() {
+            return true;
+        }
+        for (index, step) in steps.iter().enumerate().filter(|(index, _)| done & 1 << index == 0) {
+            let mut next = network.clone();
+            next.apply(step);
+            if seen.insert(done | 1 << index) && is_safe(&next) {
+                ahead.push((done | 1 << index, next));
+            }
+        }
+    }
+    false
+}
+
+/// The steps for what differs, without an order.
+fn plain_steps(before: &Tables, after: &Tables) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for switch in before.topology().switches() {
+        let (old, new) = (before.of(switch), after.of(switch));
+        let gone = old.entries().iter().filter(|entry| new.entry(entry.block).is_none());
+        steps.extend(gone.map(|entry| Step { switch, edit: Edit::Delete(entry.block) }));
+        for entry in new.entries() {
+            match old.entry(entry.block) {
+                None => steps.push(Step { switch, edit: Edit::Add(*entry) }),
+                Some(output) if output != entry.output => {
+                    steps.push(Step { switch, edit: Edit::Modify(*entry) })
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    steps
+}
+
+/// A few servers swap eighths of the ring, in a tree with one switch at each node: the smallest changes in which entries can interlock.
+#[test]
+fn guards_are_needed_only_where_no_order_of_the_steps_alone_is_safe() {
+    let mut draws = (1u64..)
+        .map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .map(|n| (n ^ n >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32);
+    let mut draw = |below: u64| draws.next().expect("endless") % below;
+    let mut guarded = 0;
+    for _ in 0..5000 {
+        let topology = Shared::new(Topology::three_tiers(2, 2, 2).unwrap());
+        let hosts = Hosts::in_order(&topology, &servers(8)).unwrap();
+        let mut tables = || {
+            let few: Vec<_> = (0..2 + draw(3)).map(|_| ServerId(draw(8) as u32 + 1)).collect();
+            let arcs = (0..8).map(|eighth| (Position(eighth << 61), few[draw(few.len() as u64) as usize]));
+            let arcs = Arcs::new(arcs.collect::<Vec<_>>()).unwrap();
+            Tables::new(&topology, &hosts, &arcs, Form::Compressed, Budget::PUBLISHED).unwrap()
+        };
+        let (before, after) = (tables(), tables());
+        let change = change(&before, &after).unwrap();
+        if change.guards > 0 && change.steps.len() - change.guards <= 31 {
+            guarded += 1;
+            let steps = plain_steps(&before, &after);
+            assert!(!can_be_ordered(&before, &after, &steps), "{} guards for {steps:?}", change.guards);
+        }
+    }
+    assert!(guarded >= 10, "only {guarded} draws interlocked");
 }
