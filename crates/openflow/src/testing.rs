@@ -35,7 +35,7 @@ pub fn pieces() -> impl Strategy<Value = Pieces> {
 
 /// Any division of the ring among some of the servers 1 to `servers`.
 pub fn arcs(servers: u32) -> impl Strategy<Value = Arcs> {
-    proptest::collection::vec((position(), (1..=servers).prop_map(ServerId)), 1..24)
+    proptest::collection::vec((position(), (1..=servers).prop_map(ServerId)), 1..12)
         .prop_map(|starts| Arcs::new(starts).expect("at least one"))
 }
 
