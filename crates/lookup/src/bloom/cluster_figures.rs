@@ -148,6 +148,11 @@ fn a_join_migrates_what_is_published() {
         let counts = cluster.counts();
         assert_eq!(counts.migrated - before.migrated, u64::from((servers - smallest) / (smallest + 1)));
         assert_eq!(counts.published - before.published, division.groups().len() as u64 - 1);
+        // Before the first heart-beat: handed over by the members, not asked for.
+        let newcomer = ServerId(99);
+        let (_, machine) = cluster.machines().find(|(id, _)| *id == newcomer).unwrap();
+        let held: Vec<ServerId> = machine.replicas().map(|(of, _)| of).collect();
+        assert_eq!(held, machine.shares().unwrap().held_by(newcomer).collect::<Vec<_>>());
         cluster.settle();
         cluster.check().unwrap();
     }

@@ -179,6 +179,8 @@ impl BloomServer {
         }
         self.ask_newcomers_of_all_rounds(&layout, out);
         self.share_as_elder(now, &layout, &all, out);
+        let early = self.early.take();
+        early.into_iter().for_each(|shares| self.on_shares(now, shares, out));
     }
 
     fn come_in(&mut self, layout: &Layout, all: &BTreeSet<ServerId>, out: &mut Vec<Command>) {
@@ -234,6 +236,10 @@ impl BloomServer {
     }
 
     pub(super) fn on_shares(&mut self, _now: Mono, shares: Arc<Shares>, out: &mut Vec<Command>) {
+        if self.layout.as_ref().is_none_or(|layout| layout.version() < shares.version) {
+            self.early = Some(shares);
+            return;
+        }
         let current = self.layout.as_ref().is_some_and(|layout| {
             layout.version() == shares.version && layout.division().group_of(self.id) == Some(shares.group)
         });

@@ -4,7 +4,7 @@
 //! holder asks one of the servers whose replicas it holds whether there is a newer one.
 
 use crate::bloom::message::{BloomMessage, Edition, Replica};
-use crate::bloom::server::BloomServer;
+use crate::bloom::server::{BloomServer, Standing};
 use crate::machine::{Command, FileKey};
 use bearing_types::ServerId;
 use std::sync::Arc;
@@ -96,8 +96,12 @@ impl BloomServer {
         holds
     }
 
-    /// From one who gave it up, or its server. It may come before the share-out that says so: then it is taken too, and the share-out drops what is not to be here.
+    /// From one who gave it up, or its server. It may come before the layout that lets this server in, or before the share-out that says so: then it is taken
+    /// too, and the share-out drops what is not to be here.
     pub(super) fn on_handed(&mut self, replica: Replica) {
+        if matches!(self.standing, Standing::Joining(_)) {
+            return self.install(replica);
+        }
         let Some(layout) = &self.layout else { return };
         if self.shares.as_ref().is_some_and(|shares| shares.version == layout.version()) {
             self.install_if_held(&replica);

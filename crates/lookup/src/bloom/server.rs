@@ -104,6 +104,8 @@ pub struct BloomServer {
     pub(super) birth: Birth,
     pub(super) layout: Option<Arc<Layout>>,
     pub(super) shares: Option<Arc<Shares>>,
+    /// Shares that overtook their layout.
+    pub(super) early: Option<Arc<Shares>>,
     /// Those that have not said yet that they know that this server is in.
     pub(super) unaware: BTreeSet<ServerId>,
     /// When those that are watched were heard last.
@@ -146,6 +148,7 @@ impl BloomServer {
             birth: Birth(0),
             layout: None,
             shares: None,
+            early: None,
             unaware: BTreeSet::new(),
             heard: BTreeMap::new(),
             silent: BTreeSet::new(),
@@ -370,6 +373,46 @@ mod tests {
         assert_eq!(out, again);
         let ended = step(&mut machine, Event::Unreachable(C, None));
         assert_eq!(ended, [Command::Fail(query(2, 2), LookupError::Absent)]);
+    }
+
+    #[test]
+    fn who_was_misled_is_left_out_of_the_next_level() {
+        let mut machine = first_of_three();
+        step(&mut machine, Event::Stored(FILE));
+        step(&mut machine, Event::Query(query(2, 1)));
+        let passed = step(&mut machine, Event::Checked(query(2, 1), false));
+        assert_eq!(passed, [Command::Pass(B, query(3, 2))]);
+    }
+
+    #[test]
+    fn who_comes_in_while_all_are_asked_is_asked_too() {
+        let mut machine = first_of_three();
+        step(&mut machine, Event::Query(query(2, 2)));
+        let newcomer = ServerId(4);
+        let layout = machine.layout().unwrap().with(B, newcomer, Birth(9));
+        let version = layout.version();
+        let out =
+            step(&mut machine, message(B, BloomMessage::Has(QueryId(5), false, Some(Arc::new(layout)))));
+        let ask = BloomMessage::AskStore(query(2, 2), version);
+        assert!(out.contains(&Command::Send(newcomer, Message::Bloom(ask))), "{out:?}");
+        assert_eq!(step(&mut machine, message(C, BloomMessage::Has(QueryId(5), false, None))), []);
+        let ended = step(&mut machine, message(newcomer, BloomMessage::Has(QueryId(5), false, None)));
+        assert_eq!(ended, [Command::Fail(query(2, 2), LookupError::Absent)]);
+    }
+
+    #[test]
+    fn a_newcomer_is_in_when_all_others_know_it() {
+        let options = first_of_three().options;
+        let mut machine = BloomServer::new(C, options).unwrap();
+        step(&mut machine, Event::Join(Some(A)));
+        let layout = Layout::of_all([A, B], Birth(0), 1).unwrap().with(A, C, machine.birth);
+        let beat = BloomMessage::Beat { layout: Some(layout.version()), shares: None, answer: false };
+        step(&mut machine, message(A, BloomMessage::Layout(Arc::new(layout))));
+        assert!(!machine.is_in());
+        step(&mut machine, message(A, beat.clone()));
+        assert!(!machine.is_in(), "B may not know it");
+        step(&mut machine, message(B, beat));
+        assert!(machine.is_in());
     }
 
     #[test]
