@@ -12,8 +12,10 @@ use std::time::Duration;
 
 /// Makes a machine that knows these servers.
 pub type MakeClient<'a> = dyn Fn(&[ServerId]) -> Box<dyn Machine> + 'a;
-/// Makes the machine of one server among these.
-pub type MakeServer<'a> = dyn Fn(ServerId, &[ServerId]) -> Box<dyn Machine> + 'a;
+/// Makes the machines of these servers and of whoever is beside them, such as a coordinator.
+pub type MakeServers<'a> = dyn Fn(&[ServerId]) -> Vec<(ServerId, Box<dyn Machine>)> + 'a;
+/// Makes the machine of a server that is about to join.
+pub type MakeNewcomer<'a> = dyn Fn(ServerId) -> Box<dyn Machine> + 'a;
 /// Divides the ring among servers.
 pub type MakePartition<'a> = dyn Fn(&[ServerId]) -> Box<dyn Partition> + 'a;
 
@@ -21,12 +23,10 @@ pub type MakePartition<'a> = dyn Fn(&[ServerId]) -> Box<dyn Partition> + 'a;
 pub struct Kit<'a> {
     /// A client that knows these servers.
     pub client: &'a MakeClient<'a>,
-    /// A server among these, itself included, all at rest.
-    pub server: &'a MakeServer<'a>,
+    /// These servers as they are when all have long been there, and whoever owns nothing beside them.
+    pub servers: &'a MakeServers<'a>,
     /// A server that is about to join.
-    pub newcomer: &'a dyn Fn(ServerId) -> Box<dyn Machine>,
-    /// Servers that own nothing, such as a coordinator.
-    pub beside: &'a dyn Fn() -> Vec<(ServerId, Box<dyn Machine>)>,
+    pub newcomer: &'a MakeNewcomer<'a>,
     /// How the ring is divided.
     pub partition: &'a MakePartition<'a>,
     /// A query is passed on no more often than this.
@@ -48,7 +48,7 @@ const LATENCY: Duration = Duration::from_micros(100);
 /// Every query ends within this, whatever happened.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Servers that find out for themselves who is gone have done so after this.
-const MENDING: Duration = Duration::from_secs(2);
+const MENDING: Duration = Duration::from_secs(15);
 const QUERIES: u64 = 60;
 
 /// Runs the whole suite.
@@ -86,10 +86,7 @@ impl<'a> Run<'a> {
         let partition = (kit.partition)(&members);
         let assignment = Arc::new(Assignment::of(partition.arcs(), 1).expect("arcs cover the ring"));
         let mut world = World::new(LATENCY, Box::new(|_| None));
-        for server in &members {
-            world.add_server(*server, (kit.server)(*server, &members));
-        }
-        for (server, machine) in (kit.beside)() {
+        for (server, machine) in (kit.servers)(&members) {
             world.add_server(server, machine);
         }
         world.add_client((kit.client)(&members));
@@ -222,8 +219,11 @@ impl<'a> Run<'a> {
         self.world.tell(new, Event::Join(through));
         self.world.run_for(MENDING);
         self.partition.join(new).expect("it was no member");
-        self.files.insert(QUERIES - 1, new);
-        self.world.store(new, FileKey(QUERIES - 1));
+        let moved = QUERIES - 1;
+        if let Some(before) = self.files.insert(moved, new) {
+            self.world.unstore(before, FileKey(moved));
+        }
+        self.world.store(new, FileKey(moved));
         self.announce(false);
         self.world.run_for(MENDING);
         self.all_reach_who_decides("after a join that clients were not told of");
@@ -241,91 +241,48 @@ fn draw(state: &mut u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliability, RoutingCache};
-    use crate::{AskFirst, ComputedClient, NetworkClient, TableClient, TableServer};
-    use bearing_placement::Parameters;
-    use bearing_placement::partition::{Even, History, Ring, Subtrees};
+    use crate::bloom::Sizes;
+    use crate::{Command, Lookup, TableServer};
+    use bearing_placement::partition::build;
+    use bearing_placement::{Combination, LookupKind, Parameters, PartitionKind, Scheme};
+    use bearing_types::Mono;
 
     const SEEDS: u64 = 25;
-    const COORDINATOR: ServerId = ServerId(0);
+    const SIZES: Sizes = Sizes { servers: 13, keys_each: 100 };
 
-    fn boxed(machine: impl Machine + 'static) -> Box<dyn Machine> {
-        Box::new(machine)
+    fn divided(kind: PartitionKind, servers: &[ServerId]) -> Box<dyn Partition> {
+        build(kind, servers, &Parameters::default()).expect("within bounds")
     }
 
-    fn conforms(kit: &Kit) {
-        (0..SEEDS).for_each(|seed| lookup(seed, kit));
-    }
-
-    /// What most kits have in common: servers that refer clients, over a ring with virtual nodes.
-    fn plain<'a>(client: &'a MakeClient<'a>) -> Kit<'a> {
-        Kit {
-            client,
-            server: &|server, _| boxed(TableServer::referring(server)),
-            newcomer: &|server| boxed(TableServer::referring(server)),
-            beside: &Vec::new,
-            partition: &|servers| {
-                let parameters = Parameters { virtual_nodes: 4, ..Parameters::default() };
-                Box::new(Ring::new(servers, &parameters).expect("within bounds"))
-            },
-            hops_max: TableClient::HOPS_MAX,
-            decides: Decides::Owner,
-        }
+    fn conforms(parts: Combination, seeds: u64) {
+        let made = Lookup::new(parts.lookup, SIZES).expect("within bounds");
+        let kit = Kit {
+            client: &|servers| made.client(servers),
+            servers: &|members| made.servers(members),
+            newcomer: &|server| made.newcomer(server),
+            partition: &|servers| divided(parts.partition, servers),
+            hops_max: made.hops_max(),
+            decides: made.decides(),
+        };
+        (0..seeds).for_each(|seed| lookup(seed, &kit));
     }
 
     #[test]
-    fn a_client_map_conforms() {
-        conforms(&plain(&|_| boxed(TableClient::new(AskFirst::Owner))));
-        let history: &MakePartition =
-            &|servers| Box::new(History::new(servers, &Parameters::default()).expect("within bounds"));
-        let subtrees: &MakePartition = &|servers| Box::new(Subtrees::fixed(servers).expect("servers"));
-        for partition in [history, subtrees] {
-            conforms(&Kit { partition, ..plain(&|_| boxed(TableClient::new(AskFirst::Owner))) });
-        }
+    fn every_scheme_conforms() {
+        Scheme::ALL.into_iter().for_each(|scheme| conforms(scheme.parts(), SEEDS));
     }
 
     #[test]
-    fn a_client_that_computes_conforms() {
-        let partition: &MakePartition = &|servers| Box::new(Even::new(servers).expect("servers"));
-        conforms(&Kit { partition, ..plain(&|_| boxed(ComputedClient::new())) });
-    }
-
-    #[test]
-    fn asking_a_coordinator_first_conforms() {
-        conforms(&Kit {
-            beside: &|| vec![(COORDINATOR, boxed(TableServer::passing(COORDINATOR)))],
-            ..plain(&|_| boxed(TableClient::new(AskFirst::Server(COORDINATOR))))
-        });
-    }
-
-    #[test]
-    fn asking_anybody_first_because_all_know_all_conforms() {
-        conforms(&Kit {
-            server: &|server, _| boxed(TableServer::passing(server)),
-            newcomer: &|server| boxed(TableServer::passing(server)),
-            ..plain(&|servers| boxed(TableClient::new(AskFirst::Server(servers[0]))))
-        });
-    }
-
-    #[test]
-    fn the_network_conforms() {
-        conforms(&Kit { hops_max: NetworkClient::HOPS_MAX, ..plain(&|_| boxed(NetworkClient::new())) });
-    }
-
-    #[test]
-    fn fingers_conform_with_and_without_a_cache() {
-        let config = || FingerConfig::new(Reliability::Rebuilding);
-        let points = Points::Hashed;
-        for cache in [RoutingCache::Off, RoutingCache::Lazy] {
-            conforms(&Kit {
-                client: &|servers| boxed(FingerClient::new(servers, cache, points.clone())),
-                server: &|server, members| boxed(FingerServer::settled(server, members, &points, config())),
-                newcomer: &|server| boxed(FingerServer::new(server, &points, config())),
-                beside: &Vec::new,
-                partition: &|servers| Box::new(Ring::new(servers, &Parameters::default()).expect("servers")),
-                hops_max: FingerClient::HOPS_MAX,
-                decides: Decides::Owner,
-            });
+    fn a_lookup_conforms_over_the_partitions_of_other_schemes() {
+        let lookups =
+            [LookupKind::ClientMap, LookupKind::InNetwork, LookupKind::OneHop, LookupKind::Coordinator];
+        for (lookup, scheme) in
+            lookups.into_iter().flat_map(|lookup| Scheme::ALL.map(|scheme| (lookup, scheme)))
+        {
+            // Who decides differs where homes are chosen, whatever is asked first.
+            if scheme.parts().partition != PartitionKind::Homes {
+                conforms(Combination { lookup, ..scheme.parts() }, 3);
+            }
         }
     }
 
@@ -334,11 +291,11 @@ mod tests {
     struct Broken;
 
     impl Machine for Broken {
-        fn step(&mut self, _: bearing_types::Mono, event: Event, out: &mut Vec<crate::Command>) {
+        fn step(&mut self, _: Mono, event: Event, out: &mut Vec<Command>) {
             if let Event::Query(query) | Event::Referred(query, ..) | Event::Unreachable(_, Some(query)) =
                 event
             {
-                out.push(crate::Command::Pass(ServerId(1), query.passed()));
+                out.push(Command::Pass(ServerId(1), query.passed()));
             }
         }
 
@@ -348,8 +305,17 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "seed 3")]
+    #[should_panic(expected = "have not ended at rest")]
     fn one_that_goes_round_and_round_is_found() {
-        lookup(3, &plain(&|_| boxed(Broken)));
+        let referring = |server: ServerId| -> Box<dyn Machine> { Box::new(TableServer::referring(server)) };
+        let kit = Kit {
+            client: &|_| Box::new(Broken),
+            servers: &|members| members.iter().map(|server| (*server, referring(*server))).collect(),
+            newcomer: &referring,
+            partition: &|servers| divided(PartitionKind::Ring, servers),
+            hops_max: 6,
+            decides: Decides::Owner,
+        };
+        lookup(3, &kit);
     }
 }

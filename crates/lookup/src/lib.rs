@@ -4,6 +4,7 @@
 //! answer. This crate must not know messages, machines or engines.
 
 pub mod bloom;
+mod build;
 mod client_map;
 mod computed;
 pub mod conformance;
@@ -13,6 +14,7 @@ mod message;
 mod table;
 pub mod world;
 
+pub use build::{COORDINATOR, Lookup};
 pub use client_map::{ClientMap, Located};
 pub use computed::ComputedClient;
 pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target, Trail};

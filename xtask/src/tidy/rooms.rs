@@ -126,6 +126,7 @@ pub const TABLE: &[Room] = &[
             "seams",
             "placement",
             "lookup",
+            "openflow",
             "proto",
             "meta",
             "data",

@@ -78,6 +78,14 @@ impl Identity {
             kernel: kernel.trim().to_owned(),
         }
     }
+
+    /// The lines that a file of results begins with.
+    pub fn comment(&self) -> String {
+        let Identity { date, commit, command, cores, processor, kernel } = self;
+        format!(
+            "# command: {command}\n# date: {date}\n# commit: {commit}\n# machine: {cores} cores, {processor}, Linux {kernel}\n"
+        )
+    }
 }
 
 fn commit() -> String {

@@ -13,6 +13,7 @@ mod link;
 mod machine;
 mod metadata;
 mod report;
+mod schemes;
 mod stat;
 mod tree;
 
@@ -29,6 +30,8 @@ pub enum Bench {
     /// Any directory of any mounted filesystem: mdtest's phases, open and close, untar, rm -r, git clone, a big file
     #[command(after_help = TREE_EXAMPLES)]
     Tree(Tree),
+    /// Every scheme's placement and lookup as code alone: time to locate, tables, changes, bytes a server
+    Schemes(Schemes),
     /// One process of `bench tree`
     #[command(hide = true)]
     TreeWorker(TreeWorker),
@@ -128,6 +131,20 @@ pub struct Tree {
     pub json: bool,
 }
 
+/// `bench schemes`.
+#[derive(Args, Clone, Debug)]
+pub struct Schemes {
+    /// Sizes of clusters, one after the other
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "100,1000,10000", value_parser = clap::value_parser!(u32).range(2..=50_000))]
+    pub servers: Vec<u32>,
+    /// How often everything is timed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub repetitions: u32,
+    /// Where to put the raw results [default: bench/runs/DATE-schemes.csv]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
 /// `bench tree-worker`.
 #[derive(Args, Clone, Debug)]
 pub struct TreeWorker {
@@ -209,6 +226,7 @@ pub fn run(command: &Bench) -> Result<()> {
     match command {
         Bench::Metadata(flags) => metadata::run(flags),
         Bench::Tree(flags) => anywhere::run(flags),
+        Bench::Schemes(flags) => schemes::run(flags),
         Bench::TreeWorker(flags) => anywhere::run_worker(flags),
         Bench::Canned(file) => canned::run(file),
     }

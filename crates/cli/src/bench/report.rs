@@ -90,11 +90,8 @@ impl Results {
     }
 
     fn raw(&self) -> String {
-        let Identity { date, commit, command, cores, processor, kernel } = &self.identity;
-        let mut text = format!(
-            "# command: {command}\n# date: {date}\n# commit: {commit}\n# machine: {cores} cores, {processor}, Linux {kernel}\n# seed: {}\n",
-            self.seed
-        );
+        let mut text = self.identity.comment();
+        text += &format!("# seed: {}\n", self.seed);
         text +=
             &format!("# server on core {}, client on core {}\n", machine::SERVER_CORE, machine::CLIENT_CORE);
         for (name, value) in &self.notes {

@@ -1,0 +1,129 @@
+//! One function that makes the machines of any lookup: for the lab, benchmarks and the suite.
+
+use crate::bloom::{BloomClient, BloomOptions, BloomServer, Choice, Founding, Sizes};
+use crate::conformance::Decides;
+use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliability, RoutingCache};
+use crate::machine::Machine;
+use crate::{AskFirst, ComputedClient, NetworkClient, TableClient, TableServer, bloom};
+use bearing_placement::{LookupKind, ParameterError};
+use bearing_types::{Mono, ServerId};
+
+/// The coordinator's number among servers. It owns nothing.
+pub const COORDINATOR: ServerId = ServerId(0);
+
+/// Makes the machines of one lookup, as published.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    kind: LookupKind,
+    points: Points,
+    ring: FingerConfig,
+    filters: Option<BloomOptions>,
+}
+
+impl Lookup {
+    /// A lookup of this kind in a cluster of this size; sizes matter to filters only. Refused with the bound: sizes that filters cannot be made for.
+    pub fn new(kind: LookupKind, sizes: Sizes) -> Result<Lookup, ParameterError> {
+        let filters = match kind {
+            LookupKind::BloomLevels
+            | LookupKind::BloomGroups
+            | LookupKind::BloomArray8
+            | LookupKind::BloomArray16 => Some(BloomOptions::of(kind, sizes)?),
+            LookupKind::ClientMap
+            | LookupKind::Computed
+            | LookupKind::Coordinator
+            | LookupKind::OneHop
+            | LookupKind::Fingers
+            | LookupKind::CachedFingers
+            | LookupKind::InNetwork
+            | LookupKind::SubtreeTable => None,
+        };
+        let ring = FingerConfig::new(Reliability::Rebuilding);
+        Ok(Lookup { kind, points: Points::Hashed, ring, filters })
+    }
+
+    /// A client that knows these servers.
+    pub fn client(&self, servers: &[ServerId]) -> Box<dyn Machine> {
+        let fingers = |cache| Box::new(FingerClient::new(servers, cache, self.points.clone()));
+        match self.kind {
+            LookupKind::ClientMap | LookupKind::SubtreeTable => Box::new(TableClient::new(AskFirst::Owner)),
+            LookupKind::Computed => Box::new(ComputedClient::new()),
+            LookupKind::Coordinator => Box::new(TableClient::new(AskFirst::Server(COORDINATOR))),
+            LookupKind::OneHop => {
+                let first = servers.first().map_or(AskFirst::Owner, |server| AskFirst::Server(*server));
+                Box::new(TableClient::new(first))
+            }
+            LookupKind::Fingers => fingers(RoutingCache::Off),
+            LookupKind::CachedFingers => fingers(RoutingCache::Lazy),
+            LookupKind::InNetwork => Box::new(NetworkClient::new()),
+            LookupKind::BloomLevels
+            | LookupKind::BloomGroups
+            | LookupKind::BloomArray8
+            | LookupKind::BloomArray16 => {
+                Box::new(BloomClient::new(Choice::RoundRobin, servers.iter().copied()))
+            }
+        }
+    }
+
+    /// These servers, as they are when all have long been there, and whoever is beside them. Each numbers itself among all.
+    pub fn servers(&self, members: &[ServerId]) -> Vec<(ServerId, Box<dyn Machine>)> {
+        let founding = self.filters.and_then(|filters| {
+            let founding = Founding::of(members.iter().copied(), filters.group_most);
+            Some((filters, founding.ok()?))
+        });
+        let machine = |server: ServerId| -> Box<dyn Machine> {
+            match (&founding, self.kind) {
+                (Some((filters, founding)), _) => {
+                    match BloomServer::founded(server, *filters, founding, Mono::ZERO) {
+                        Ok(machine) => Box::new(machine),
+                        Err(_) => self.newcomer(server),
+                    }
+                }
+                (None, LookupKind::Fingers | LookupKind::CachedFingers) => {
+                    Box::new(FingerServer::settled(server, members, &self.points, self.ring.clone()))
+                }
+                (None, _) => self.newcomer(server),
+            }
+        };
+        let mut all: Vec<_> = members.iter().map(|server| (*server, machine(*server))).collect();
+        if self.kind == LookupKind::Coordinator {
+            all.push((COORDINATOR, Box::new(TableServer::passing(COORDINATOR))));
+        }
+        all
+    }
+
+    /// A server that is about to join.
+    pub fn newcomer(&self, server: ServerId) -> Box<dyn Machine> {
+        match (self.kind, self.filters) {
+            (LookupKind::OneHop, _) => Box::new(TableServer::passing(server)),
+            (LookupKind::Fingers | LookupKind::CachedFingers, _) => {
+                Box::new(FingerServer::new(server, &self.points, self.ring.clone()))
+            }
+            (_, Some(filters)) => {
+                Box::new(BloomServer::new(server, filters).expect("checked when they were made"))
+            }
+            (_, None) => Box::new(TableServer::referring(server)),
+        }
+    }
+
+    /// A query is passed on no more often than this.
+    pub fn hops_max(&self) -> u8 {
+        match self.kind {
+            LookupKind::ClientMap
+            | LookupKind::SubtreeTable
+            | LookupKind::Computed
+            | LookupKind::Coordinator
+            | LookupKind::OneHop => TableClient::HOPS_MAX,
+            LookupKind::Fingers | LookupKind::CachedFingers => FingerClient::HOPS_MAX,
+            LookupKind::InNetwork => NetworkClient::HOPS_MAX,
+            LookupKind::BloomLevels
+            | LookupKind::BloomGroups
+            | LookupKind::BloomArray8
+            | LookupKind::BloomArray16 => bloom::HOPS_MAX,
+        }
+    }
+
+    /// Who decides what is looked for.
+    pub fn decides(&self) -> Decides {
+        if self.filters.is_some() { Decides::Holder } else { Decides::Owner }
+    }
+}
