@@ -3,8 +3,8 @@
 use super::machine::{self, Identity};
 use super::report::spread;
 use anyhow::{Context, Result, bail};
-use bearing_lookup::bloom::{Bloom, Probe, Shape, Sizes};
-use bearing_lookup::{Command, Event, FileKey, Lookup, Machine, Query, QueryId, Target};
+use bearing_lookup::bloom::{Bloom, BloomOptions, Probe, Shape, Sizes, replicas_each};
+use bearing_lookup::{Event, FileKey, Lookup, Query, QueryId, Target};
 use bearing_openflow::{Budget, Form, Tables, change};
 use bearing_placement::partition::build;
 use bearing_placement::{
@@ -20,6 +20,8 @@ use std::time::Instant;
 
 /// Locates in one timing.
 const LOCATES: u64 = 200_000;
+/// Boundaries are rounded to short prefixes within this share of an arc, as a cluster's tablets are.
+const TOLERANCE: f64 = 0.1;
 /// Files of each server, for filters.
 const FILES_EACH: u64 = 1_000;
 
@@ -98,10 +100,12 @@ impl Bench {
         let servers = members(count);
         for scheme in Scheme::ALL {
             let parts = scheme.parts();
-            let parameters = Parameters { virtual_nodes: 1, ..Parameters::default() };
+            let buckets = (servers.len() as u32 * 8).clamp(256, 65_536);
+            let parameters = Parameters { buckets, ..Parameters::default() };
             let partition = build(parts.partition, &servers, &parameters)?;
-            let assignment = Arc::new(Assignment::of(partition.arcs(), 1)?);
-            let lookup = Lookup::new(parts.lookup, Sizes { servers: count, keys_each: FILES_EACH })?;
+            let assignment = Arc::new(Assignment::of(&partition.arcs().rounded(TOLERANCE), 1)?);
+            let sizes = Sizes { servers: count, keys_each: FILES_EACH };
+            let lookup = Lookup::new(parts.lookup, sizes)?;
             let mut client = lookup.client(&servers);
             let mut out = Vec::new();
             client.step(Mono::ZERO, Event::Map(MapVersion(1), Arc::clone(&assignment)), &mut out);
@@ -119,18 +123,34 @@ impl Bench {
             });
             self.add("locate at the client", scheme, count, "ns", step);
             self.add("tables of a client", scheme, count, "bytes", vec![client.table_bytes() as f64]);
-            let Some((_, mut server)) = lookup.servers(&servers).into_iter().next() else { continue };
-            server.step(Mono::ZERO, Event::Map(MapVersion(1), assignment), &mut out);
-            let step = self.timed(LOCATES, |index| {
-                out.clear();
-                server.step(Mono::ZERO, Event::Query(Query::new(QueryId(index), target(index))), &mut out);
-                answer_checks(server.as_mut(), &mut out);
-                black_box(&out);
-            });
-            self.add("a query at a server", scheme, count, "ns", step);
-            self.add("tables of a server", scheme, count, "bytes", vec![server.table_bytes() as f64]);
+            let bytes = match BloomOptions::of(parts.lookup, sizes) {
+                // Filters have to hold files to be worth a measurement: see `filters`.
+                Ok(filters) => filter_bytes(&filters, count),
+                Err(_) => self.query_at_a_server(scheme, &lookup, &servers, assignment),
+            };
+            self.add("tables of a server", scheme, count, "bytes", vec![bytes]);
         }
         Ok(())
+    }
+
+    /// A server's whole step for a query that is its own or another's. Gives what its tables take.
+    fn query_at_a_server(
+        &mut self,
+        scheme: Scheme,
+        lookup: &Lookup,
+        servers: &[ServerId],
+        map: Arc<Assignment>,
+    ) -> f64 {
+        let Some((_, mut server)) = lookup.servers(servers).into_iter().next() else { return 0.0 };
+        let mut out = Vec::new();
+        server.step(Mono::ZERO, Event::Map(MapVersion(1), map), &mut out);
+        let step = self.timed(LOCATES, |index| {
+            out.clear();
+            server.step(Mono::ZERO, Event::Query(Query::new(QueryId(index), target(index))), &mut out);
+            black_box(&out);
+        });
+        self.add("a query at a server", scheme, servers.len() as u32, "ns", step);
+        server.table_bytes() as f64
     }
 
     /// Positions from seats.
@@ -153,24 +173,23 @@ impl Bench {
         }
     }
 
-    /// Filters by themselves: one, and eleven side by side, as a member of a group of 9 among 100 servers holds.
+    /// Filters by themselves: one, and side by side as many as a member of a group holds with 100 servers (11) and a server of HBA with 100 and 1,000.
     fn filters(&mut self) -> Result<()> {
-        let keys = 100_000;
+        let keys = FILES_EACH * 10;
         let mut filters = Vec::new();
-        for server in 0..11u64 {
+        for server in 0..999u64 {
             let mut filter = Bloom::new(Shape::for_keys(keys, 8.0, 1)?)?;
             (0..keys).for_each(|key| filter.insert(FileKey(position(server * keys + key).0)));
             filters.push(filter);
         }
-        let one = self.timed(LOCATES, |index| {
-            black_box(filters[0].may_hold(FileKey(position(index).0)));
-        });
-        self.add("a look into a filter", "bloom, 8 bits", 0, "ns", one);
-        let array = self.timed(LOCATES, |index| {
-            let probe = Probe::of(FileKey(position(index).0), 1);
-            black_box(filters.iter().filter(|filter| filter.may_hold_probe(probe)).count());
-        });
-        self.add("a look into an array", "11 filters", 0, "ns", array);
+        for count in [1, 11, 99, 999] {
+            let calls = LOCATES / count as u64;
+            let array = self.timed(calls, |index| {
+                let probe = Probe::of(FileKey(position(index).0), 1);
+                black_box(filters[..count].iter().filter(|filter| filter.may_hold_probe(probe)).count());
+            });
+            self.add("a look into an array of filters", format!("{count} of {keys} files"), 0, "ns", array);
+        }
         Ok(())
     }
 
@@ -260,6 +279,8 @@ impl Bench {
             text,
             "# one thread; a client's locate is its whole step for a new query, its tables in the caches of this machine's processor"
         );
+        let _ = writeln!(text, "# filters: {FILES_EACH} files a server; their bytes grow with files");
+        let _ = writeln!(text, "# tables of tablets: boundaries rounded within {TOLERANCE} of an arc");
         let _ = writeln!(text, "# load: {}", machine::load());
         text.push_str("what,scheme,servers,repetition,value,unit\n");
         for line in &self.lines {
@@ -275,13 +296,9 @@ impl Bench {
     }
 }
 
-/// The store has nothing: what a server with filters wants checked is not there.
-fn answer_checks(server: &mut dyn Machine, out: &mut Vec<Command>) {
-    let checks: Vec<Query> = out
-        .iter()
-        .filter_map(|command| if let Command::Check(query) = command { Some(*query) } else { None })
-        .collect();
-    for query in checks {
-        server.step(Mono::ZERO, Event::Checked(query, false), out);
-    }
+/// Bytes of a server's filters when all replicas are there, from their shapes.
+fn filter_bytes(filters: &BloomOptions, servers: u32) -> f64 {
+    let held = 1.0 + replicas_each(servers, filters.group_most);
+    let recent = filters.recent.map_or(0, |recent| recent.encoded_bytes(servers));
+    held * filters.filter.encoded_bytes() as f64 + recent as f64
 }
