@@ -7,6 +7,7 @@ use crate::machine::Machine;
 use crate::{AskFirst, ComputedClient, NetworkClient, TableClient, TableServer, bloom};
 use bearing_placement::{LookupKind, ParameterError};
 use bearing_types::{Mono, ServerId};
+use std::time::Duration;
 
 /// The coordinator's number among servers. It owns nothing.
 pub const COORDINATOR: ServerId = ServerId(0);
@@ -125,5 +126,15 @@ impl Lookup {
     /// Who decides what is looked for.
     pub fn decides(&self) -> Decides {
         if self.filters.is_some() { Decides::Holder } else { Decides::Owner }
+    }
+
+    /// Servers that find out for themselves who came and who is gone have done so after this.
+    pub fn settles(&self) -> Duration {
+        match (self.kind, &self.filters) {
+            // A silent server is given up, and who joins is made known, with heart-beats.
+            (_, Some(filters)) => filters.beat * (filters.silent_beats + 5),
+            (LookupKind::Fingers | LookupKind::CachedFingers, None) => self.ring.ping_every() * 100,
+            (_, None) => Duration::ZERO,
+        }
     }
 }

@@ -33,6 +33,8 @@ pub struct Kit<'a> {
     pub hops_max: u8,
     /// Who decides.
     pub decides: Decides,
+    /// Servers that find out for themselves who came and who is gone have done so after this.
+    pub settles: Duration,
 }
 
 /// Who decides a target.
@@ -47,8 +49,6 @@ pub enum Decides {
 const LATENCY: Duration = Duration::from_micros(100);
 /// Every query ends within this, whatever happened.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Servers that find out for themselves who is gone have done so after this.
-const MENDING: Duration = Duration::from_secs(15);
 const QUERIES: u64 = 60;
 
 /// Runs the whole suite.
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
             run.world.store(server, FileKey(file));
         }
         run.announce(true);
-        run.world.run_for(MENDING);
+        run.world.run_for(kit.settles);
         run
     }
 
@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
 
     fn once_told_every_query_reaches_who_decides_again(&mut self) {
         self.announce(true);
-        self.world.run_for(MENDING);
+        self.world.run_for(self.kit.settles);
         self.all_reach_who_decides("once told that a server is gone");
     }
 
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
         let (new, through) = (ServerId(500), self.partition.members().into_iter().next());
         self.world.add_server(new, (self.kit.newcomer)(new));
         self.world.tell(new, Event::Join(through));
-        self.world.run_for(MENDING);
+        self.world.run_for(self.kit.settles);
         self.partition.join(new).expect("it was no member");
         let moved = QUERIES - 1;
         if let Some(before) = self.files.insert(moved, new) {
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
         }
         self.world.store(new, FileKey(moved));
         self.announce(false);
-        self.world.run_for(MENDING);
+        self.world.run_for(self.kit.settles);
         self.all_reach_who_decides("after a join that clients were not told of");
     }
 }
@@ -250,26 +250,27 @@ mod tests {
     const SEEDS: u64 = 25;
     const SIZES: Sizes = Sizes { servers: 13, keys_each: 100 };
 
-    fn divided(kind: PartitionKind, servers: &[ServerId]) -> Box<dyn Partition> {
-        build(kind, servers, &Parameters::default()).expect("within bounds")
+    fn divided(kind: PartitionKind, servers: &[ServerId], parameters: &Parameters) -> Box<dyn Partition> {
+        build(kind, servers, parameters).expect("within bounds")
     }
 
-    fn conforms(parts: Combination, seeds: u64) {
+    fn conforms(parts: Combination, parameters: &Parameters, seeds: u64) {
         let made = Lookup::new(parts.lookup, SIZES).expect("within bounds");
         let kit = Kit {
             client: &|servers| made.client(servers),
             servers: &|members| made.servers(members),
             newcomer: &|server| made.newcomer(server),
-            partition: &|servers| divided(parts.partition, servers),
+            partition: &|servers| divided(parts.partition, servers, parameters),
             hops_max: made.hops_max(),
             decides: made.decides(),
+            settles: made.settles(),
         };
         (0..seeds).for_each(|seed| lookup(seed, &kit));
     }
 
     #[test]
     fn every_scheme_conforms() {
-        Scheme::ALL.into_iter().for_each(|scheme| conforms(scheme.parts(), SEEDS));
+        Scheme::ALL.into_iter().for_each(|scheme| conforms(scheme.parts(), &scheme.parameters(), SEEDS));
     }
 
     #[test]
@@ -281,7 +282,7 @@ mod tests {
         {
             // Who decides differs where homes are chosen, whatever is asked first.
             if scheme.parts().partition != PartitionKind::Homes {
-                conforms(Combination { lookup, ..scheme.parts() }, 3);
+                conforms(Combination { lookup, ..scheme.parts() }, &scheme.parameters(), 3);
             }
         }
     }
@@ -312,9 +313,10 @@ mod tests {
             client: &|_| Box::new(Broken),
             servers: &|members| members.iter().map(|server| (*server, referring(*server))).collect(),
             newcomer: &referring,
-            partition: &|servers| divided(PartitionKind::Ring, servers),
+            partition: &|servers| divided(PartitionKind::Ring, servers, &Parameters::default()),
             hops_max: 6,
             decides: Decides::Owner,
+            settles: Duration::ZERO,
         };
         lookup(3, &kit);
     }

@@ -3,6 +3,7 @@
 //! A scheme is a pair of a placement (seating and partition) and a lookup. The three are independent, so others combine:
 //! `anglecut-hashed+in-network` places as the first and asks as the second. The machines of the lookups are in the room `lookup`; here are their names only.
 
+use crate::Parameters;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -197,6 +198,15 @@ impl Scheme {
     /// How many servers hold each entry, the owner and its successors, unless somebody says otherwise.
     pub fn copies(self) -> usize {
         if self == Scheme::RdhtMdsc { 2 } else { 1 }
+    }
+
+    /// Its parameters as published. Where virtual nodes belong to a scheme, their number is not printed: 16 each.
+    pub fn parameters(self) -> Parameters {
+        let virtual_nodes = match self {
+            Scheme::OneHop | Scheme::Anglecut => 16,
+            _ => 1,
+        };
+        Parameters { virtual_nodes, ..Parameters::default() }
     }
 
     /// Whether a cluster can run it today.

@@ -101,7 +101,7 @@ impl Bench {
         for scheme in Scheme::ALL {
             let parts = scheme.parts();
             let buckets = (servers.len() as u32 * 8).clamp(256, 65_536);
-            let parameters = Parameters { buckets, ..Parameters::default() };
+            let parameters = Parameters { buckets, ..scheme.parameters() };
             let partition = build(parts.partition, &servers, &parameters)?;
             let assignment = Arc::new(Assignment::of(&partition.arcs().rounded(TOLERANCE), 1)?);
             let sizes = Sizes { servers: count, keys_each: FILES_EACH };
