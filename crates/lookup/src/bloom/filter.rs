@@ -123,8 +123,10 @@ pub enum DecodeError {
         /// What was to come.
         wanted: usize,
     },
-    /// Of another version, or bytes that must be zero are not.
-    Header,
+    /// Of a version that is not known here.
+    Version(u8),
+    /// Bits that must be zero are not.
+    Unused,
     /// A shape out of its bounds.
     Shape(ParameterError),
 }
@@ -135,7 +137,13 @@ impl fmt::Display for DecodeError {
             DecodeError::Length { found, wanted } => {
                 write!(f, "decode filter: {found} bytes came, not {wanted}; ask for it again")
             }
-            DecodeError::Header => write!(f, "decode filter: not of version {VERSION}; ask a newer server"),
+            DecodeError::Version(version) => write!(
+                f,
+                "decode filter: version {version} came, only {VERSION} is known here; use a newer release"
+            ),
+            DecodeError::Unused => {
+                write!(f, "decode filter: bits are set that mean nothing; ask for it again")
+            }
             DecodeError::Shape(error) => write!(f, "decode filter: {error}"),
         }
     }
@@ -220,12 +228,12 @@ impl Bloom {
     pub fn decode(bytes: &[u8]) -> Result<Bloom, DecodeError> {
         let length = |wanted| DecodeError::Length { found: bytes.len(), wanted };
         let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(length(HEADER_BYTES))?;
-        let [version, hashes, 0, 0, b0, b1, b2, b3, seed @ ..] = *header else {
-            return Err(DecodeError::Header);
-        };
-        if version != VERSION {
-            return Err(DecodeError::Header);
+        if header[0] != VERSION {
+            return Err(DecodeError::Version(header[0]));
         }
+        let [_, hashes, 0, 0, b0, b1, b2, b3, seed @ ..] = *header else {
+            return Err(DecodeError::Unused);
+        };
         let shape =
             Shape { bits: u32::from_le_bytes([b0, b1, b2, b3]), hashes, seed: u64::from_le_bytes(seed) };
         shape.check().map_err(DecodeError::Shape)?;
@@ -238,7 +246,7 @@ impl Bloom {
         }
         let used = shape.bits % 64;
         let beyond = if used == 0 { 0 } else { filter.words.last().map_or(0, |word| word >> used) };
-        if beyond == 0 { Ok(filter) } else { Err(DecodeError::Header) }
+        if beyond == 0 { Ok(filter) } else { Err(DecodeError::Unused) }
     }
 }
 
