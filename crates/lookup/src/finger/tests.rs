@@ -255,20 +255,18 @@ fn a_lazy_cache_learns_from_answers_and_forgets_who_cannot_be_reached() {
 }
 
 #[test]
-fn without_a_cache_more_servers_mean_more_hops() {
-    let hops = |count: u32| {
-        let mut cluster = Cluster::settled(
-            &servers(count),
-            &Points::Hashed,
-            RoutingCache::Off,
-            &FingerConfig::new(Reliability::Plain),
-        );
-        let total: u32 =
-            (0..200u64).map(|n| u32::from(cluster.find(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))).sum();
-        f64::from(total) / 200.0
-    };
-    let (few, many) = (hops(4), hops(256));
-    assert!(few < many && many < 1.0 + 8.0, "{few} {many}");
+fn servers_that_stand_by_hash_are_reached_within_log2_hops_and_half_as_many_on_average() {
+    for bits in [4u32, 6, 8] {
+        let members = servers(1 << bits);
+        let config = FingerConfig::new(Reliability::Plain);
+        let mut cluster = Cluster::settled(&members, &Points::Hashed, RoutingCache::Off, &config);
+        // Without the hop to the relay.
+        let hops = |n: u64| u32::from(cluster.find(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))) - 1;
+        let hops: Vec<u32> = (0..400).map(hops).collect();
+        let mean = f64::from(hops.iter().sum::<u32>()) / 400.0;
+        assert!(hops.iter().all(|hops| *hops <= bits), "{hops:?}");
+        assert!((mean - f64::from(bits) / 2.0).abs() < 0.5, "{mean} with {} servers", 1 << bits);
+    }
 }
 
 #[test]
