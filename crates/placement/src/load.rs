@@ -5,12 +5,19 @@ use bearing_types::{Position, ServerId};
 use std::collections::BTreeMap;
 
 /// Accesses by position, as far as they were sampled. Weights are counts in no particular unit; only their shares matter.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// In the order of positions, each once, weights above zero.
     samples: Vec<(Position, f64)>,
     /// `sums[i]` is the weight of all samples before `i`.
     sums: Vec<f64>,
+}
+
+impl Default for Load {
+    /// Nothing was asked for.
+    fn default() -> Load {
+        Load::new([])
+    }
 }
 
 impl Load {
@@ -64,6 +71,26 @@ impl Load {
         self.samples.get(index).map_or(Position(u64::MAX), |(position, _)| *position)
     }
 
+    /// The last position before which at most `weight` lies.
+    pub fn floor(&self, weight: f64) -> Position {
+        // Every sample before this one may lie before the position, so the position may be this sample's.
+        let within = self.sums.partition_point(|sum| *sum <= weight);
+        let last = within.checked_sub(1).and_then(|index| self.samples.get(index));
+        last.map_or(Position(u64::MAX), |(position, _)| *position)
+    }
+
+    /// A position such that, of all samples between two positions, the first on the way changes sides; the other position, if there is none.
+    pub fn one_sample_towards(&self, from: Position, to: Position) -> Position {
+        let rank = self.rank(from);
+        if to > from {
+            let after = self.samples.get(rank).and_then(|(position, _)| position.0.checked_add(1));
+            after.map_or(to, |after| Position(after).min(to))
+        } else {
+            let before = rank.checked_sub(1).map(|before| self.samples[before].0);
+            before.map_or(to, |before| before.max(to))
+        }
+    }
+
     /// The load of every server that owns an arc.
     pub fn by_server(&self, arcs: &Arcs) -> BTreeMap<ServerId, f64> {
         let mut loads: BTreeMap<ServerId, f64> =
@@ -74,7 +101,7 @@ impl Load {
         loads
     }
 
-    /// The highest load of a server over the mean: 1 is perfect balance.
+    /// The highest load of a server over the mean of all that own something: 1 is perfect balance. Members that stand idle do not count.
     pub fn imbalance(&self, arcs: &Arcs) -> f64 {
         let loads = self.by_server(arcs);
         let highest = loads.values().copied().fold(0.0, f64::max);

@@ -1,6 +1,6 @@
 //! How servers of a ring come, go and fail, and how the others hear of it.
 
-use super::server::{FIND_HOPS_MAX, Finger, FingerServer, GONE_MAX};
+use super::server::{ACKNOWLEDGE_WAIT, FIND_HOPS_MAX, Finger, FingerServer, GONE_MAX, Rebuilding};
 use super::{Find, FingerMessage, Neighbours, Peer, within};
 use crate::machine::Command;
 use bearing_types::{Mono, Position, ServerId};
@@ -15,6 +15,13 @@ impl FingerServer {
             return;
         }
         let before = self.neighbours;
+        if before.pd.server == new.server {
+            // It is in; what said so was lost.
+            let Neighbours { fpd, sc, .. } = before;
+            let welcome = Neighbours { fpd, pd: fpd, sc: self.me, nsc: sc };
+            self.tell(new.server, FingerMessage::Welcome(welcome), out);
+            return;
+        }
         let alone = before.pd.server == self.me.server;
         let welcome = Neighbours {
             fpd: if alone { self.me } else { before.fpd },
@@ -91,6 +98,14 @@ impl FingerServer {
     }
 
     pub(super) fn find(&mut self, key: Position, asker: Peer, what: Find, hops: u8, out: &mut Vec<Command>) {
+        let Neighbours { pd, sc, nsc, .. } = self.neighbours;
+        if what == Find::Place && asker.server == pd.server {
+            return self.admit(asker, out);
+        }
+        if what == Find::Place && asker.server == sc.server {
+            // What lets it in was lost: it does not know its place, its successor does.
+            return self.tell(nsc.server, FingerMessage::Find { key, asker, what, hops }, out);
+        }
         if !self.owns(key) {
             if hops < FIND_HOPS_MAX {
                 self.forward(FingerMessage::Find { key, asker, what, hops: hops + 1 }, key, out);
@@ -112,7 +127,7 @@ impl FingerServer {
     }
 
     pub(super) fn take_joined(&mut self, new: Peer, next: Peer, out: &mut Vec<Command>) {
-        if self.joined.contains(&new.server) {
+        if new.server == self.me.server || self.joined.contains(&new.server) {
             return;
         }
         remember(&mut self.joined, new.server);
@@ -141,6 +156,23 @@ impl FingerServer {
         let notice = FingerMessage::Gone { gone: self.me, heir: sc, next: nsc, acknowledge: false };
         for finger in self.distinct_fingers() {
             self.tell(finger, notice.clone(), out);
+        }
+        out.extend(std::mem::take(&mut self.held).into_iter().map(|query| Command::Refer(query, None)));
+    }
+
+    /// What was lost on the way is sent again; who says nothing for long is waited for no more.
+    pub(super) fn remind(&mut self, now: Mono, out: &mut Vec<Command>) {
+        let Some(Rebuilding { gone, heir, next, since }) =
+            self.rebuilding.filter(|_| !self.awaited.is_empty())
+        else {
+            return;
+        };
+        if now.since(since) > self.config.ping_timeout * ACKNOWLEDGE_WAIT {
+            self.awaited.clear();
+            self.release(out);
+        }
+        for server in &self.awaited {
+            self.tell(*server, FingerMessage::Gone { gone, heir, next, acknowledge: true }, out);
         }
     }
 
@@ -180,6 +212,7 @@ impl FingerServer {
             self.tell(*server, notice, out);
         }
         self.awaited.extend(told);
+        self.rebuilding = Some(Rebuilding { gone, heir, next, since: now });
         self.reconstructions += 1;
         self.ping(now, out);
         self.release(out);
@@ -230,15 +263,30 @@ impl FingerServer {
         self.gone.push_back((gone, heir, next));
     }
 
-    pub(super) fn take_gone(&mut self, gone: Peer, heir: Peer, next: Peer, out: &mut Vec<Command>) {
-        if gone.server == self.me.server || self.gone.iter().any(|(known, ..)| known.server == gone.server) {
+    pub(super) fn take_gone(
+        &mut self,
+        from: ServerId,
+        gone: Peer,
+        heir: Peer,
+        next: Peer,
+        out: &mut Vec<Command>,
+    ) {
+        if gone.server == self.me.server {
             return;
         }
-        self.forget(gone, heir, next);
-        if self.neighbours.nsc.server == gone.server {
-            self.neighbours.nsc = heir;
+        let known = self.gone.iter().any(|(known, ..)| known.server == gone.server);
+        if !known {
+            self.forget(gone, heir, next);
+            if self.neighbours.nsc.server == gone.server {
+                self.neighbours.nsc = heir;
+            }
         }
-        self.walk_on(gone, heir, next, out);
+        // Around the ring it ends with the heir, however many are under way; unless the heir has it from who goes in order, and is the first to pass it on.
+        let passes_on = if heir.server == self.me.server { from == gone.server } else { !known };
+        if passes_on {
+            self.walk_on(gone, heir, next, out);
+        }
+        self.release(out);
     }
 
     /// To the successor, or to the next one if that is gone too.

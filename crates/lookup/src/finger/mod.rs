@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A server owns what lies after its predecessor, up to itself. A query goes to the finger of the range it lies in; that is its owner, or is at most
-//! half as far from it. Invariant: every hop brings a query nearer to its position, clockwise; so it ends within as many hops as the ring has bits.
+//! half as far from it. So on a ring at rest it ends within as many hops as the ring has bits; while tables are wrong it may go astray, and ends by its bound.
 //!
 //! What RDHT adds: the successor of each finger, so that a query goes around one that is gone; and reconstruction, begun by the successor of the server
 //! that failed. The paper lets that server take over on a missed ping alone, which is not safe when the network splits: here the ring only says whom

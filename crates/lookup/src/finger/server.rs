@@ -76,6 +76,17 @@ pub(super) struct Finger {
     pub(super) next: Peer,
 }
 
+/// A reconstruction that is under way: what is told to those whose acknowledgement is awaited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rebuilding {
+    pub(super) gone: Peer,
+    pub(super) heir: Peer,
+    pub(super) next: Peer,
+    pub(super) since: Mono,
+}
+
+/// Acknowledgements are waited for as long as so many pings in a row may go unanswered.
+pub(super) const ACKNOWLEDGE_WAIT: u32 = 4;
 /// Queries that wait for a reconstruction, at most; more are sent back.
 const HELD_MAX: usize = 256;
 /// Servers whose end is remembered, so that a message that walks is known again.
@@ -103,6 +114,7 @@ pub struct FingerServer {
     pub(super) joined: VecDeque<ServerId>,
     /// Who has to acknowledge the reconstruction that is under way.
     pub(super) awaited: BTreeSet<ServerId>,
+    pub(super) rebuilding: Option<Rebuilding>,
     pub(super) held: VecDeque<Query>,
     /// When a neighbour was last heard of.
     pub(super) heard: BTreeMap<ServerId, Mono>,
@@ -127,6 +139,7 @@ impl FingerServer {
             gone: VecDeque::new(),
             joined: VecDeque::new(),
             awaited: BTreeSet::new(),
+            rebuilding: None,
             held: VecDeque::new(),
             heard: BTreeMap::new(),
             next_ping: Some(Mono::ZERO),
@@ -154,6 +167,17 @@ impl FingerServer {
             this.fingers[index] = Finger { owner: at(owner), next: at(owner + 1) };
         }
         this
+    }
+
+    /// A plain ring does not find out who failed: it is told who is there.
+    fn take_members(&mut self, members: &BTreeSet<ServerId>) {
+        if members.contains(&self.me.server) && !self.left {
+            let members: Vec<ServerId> = members.iter().copied().collect();
+            let settled = FingerServer::settled(self.me.server, &members, &self.points, self.config.clone());
+            (self.neighbours, self.fingers) = (settled.neighbours, settled.fingers);
+            self.suspects.clear();
+            self.joining = None;
+        }
     }
 
     /// Its neighbours.
@@ -212,7 +236,11 @@ impl FingerServer {
         // The finger in whose range it lies: its owner, or the last server known before it.
         let distance = self.me.at.clockwise_to(position).max(1);
         let bit = (63 - distance.leading_zeros()) as usize;
-        let index = (bit + self.fingers.len()).saturating_sub(64);
+        if bit + self.fingers.len() < 64 {
+            // Nearer than any finger reaches.
+            return [sc, nsc].iter().find(|peer| reachable(peer)).map(|peer| peer.server);
+        }
+        let index = bit + self.fingers.len() - 64;
         let finger = self.fingers[index];
         // If it is gone, its successor has what it had.
         let around = self.config.rebuilds() && self.is_dead(finger.owner.server);
@@ -233,7 +261,15 @@ impl FingerServer {
         if self.left || self.joining.is_some() {
             out.push(Command::Refer(query, None));
         } else if !self.owns(query.target.position) {
-            match self.next_hop(query.target.position) {
+            // A finger of somebody may not know yet that another joined right before this server.
+            let Neighbours { fpd, pd, .. } = self.neighbours;
+            let before = fpd.at != pd.at && within(query.target.position, fpd.at, pd.at);
+            let next = if before && pd.server != self.me.server && !self.is_dead(pd.server) {
+                Some(pd.server)
+            } else {
+                self.next_hop(query.target.position)
+            };
+            match next {
                 Some(next) => pass(query, Some(next), FingerClient::HOPS_MAX, out),
                 None => out.push(Command::Refer(query, None)),
             }
@@ -311,7 +347,9 @@ impl FingerServer {
     }
 
     fn take_message(&mut self, from: ServerId, message: FingerMessage, now: Mono, out: &mut Vec<Command>) {
-        if self.left {
+        // Who is not in yet knows nothing that others could use.
+        let welcome = matches!(message, FingerMessage::Welcome(_));
+        if self.left || (self.joining.is_some() && !welcome) {
             return;
         }
         match message {
@@ -332,7 +370,7 @@ impl FingerServer {
             }
             FingerMessage::Joined { new, next } => self.take_joined(new, next, out),
             FingerMessage::Gone { gone, heir, next, acknowledge } => {
-                self.take_gone(gone, heir, next, out);
+                self.take_gone(from, gone, heir, next, out);
                 if acknowledge {
                     self.tell(heir.server, FingerMessage::Acknowledged(gone.server), out);
                 }
@@ -354,6 +392,7 @@ impl FingerServer {
             self.next_ping = Some(now.after(self.config.ping_timeout));
             return;
         }
+        self.remind(now, out);
         let silent = |heard: &Mono| now.since(*heard) >= self.config.ping_timeout;
         let failed: Vec<ServerId> =
             self.heard.iter().filter(|(_, heard)| silent(heard)).map(|(server, _)| *server).collect();
@@ -382,6 +421,9 @@ impl Machine for FingerServer {
             }
             Event::Leave => self.leave(out),
             Event::Wake => self.wake(now, out),
+            Event::Map(_, assignment) if !self.config.rebuilds() => {
+                self.take_members(&assignment.arcs().servers())
+            }
             Event::Message(_, Message::Bloom(_)) | Event::Map(..) | Event::Served(..) => {}
             Event::Referred(..) | Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}
         }

@@ -147,6 +147,58 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_messages_are_lost_every_query_ends_and_is_answered_once_all_is_quiet(
+        seed: u64, count in 5u32..16, joins: bool, positions in proptest::collection::vec(any::<u64>(), 8),
+    ) {
+        let config = FingerConfig::new(Reliability::Rebuilding);
+        let mut cluster = Cluster::settled(&servers(count), &Points::Hashed, RoutingCache::Lazy, &config);
+        cluster.world.run_for(Duration::from_millis(20));
+        cluster.world.lose(100, seed);
+        cluster.world.vanish(ServerId(1 + (seed % u64::from(count)) as u32));
+        if joins {
+            let (new, through) = (ServerId(100), cluster.world.servers().next());
+            cluster.world.add_server(new, FingerServer::new(new, &Points::Hashed, config));
+            cluster.world.tell(new, Event::Join(through));
+        }
+        let ids: Vec<QueryId> = positions.iter().map(|position| cluster.ask(*position)).collect();
+        prop_assert!(cluster.world.run_until_answered(Duration::from_secs(1)), "a query goes on and on");
+        prop_assert!(ids.iter().all(|id| cluster.world.ending(*id).is_some()));
+        cluster.world.lose(0, seed);
+        cluster.world.run_for(Duration::from_millis(300));
+        cluster.decide();
+        for position in positions {
+            cluster.find(position);
+        }
+    }
+}
+
+#[test]
+fn more_servers_fail_at_once_than_a_server_remembers_and_nothing_walks_for_ever() {
+    let config = FingerConfig::new(Reliability::Rebuilding);
+    let points: BTreeMap<ServerId, Position> =
+        (1..=200u32).map(|id| (ServerId(id), Position(u64::from(id) << 56 >> 1))).collect();
+    let points = Points::Given(Arc::new(points));
+    let mut cluster = Cluster::settled(&servers(200), &points, RoutingCache::Lazy, &config);
+    cluster.world.run_for(Duration::from_millis(20));
+    (1..=99).for_each(|id| {
+        cluster.world.vanish(ServerId(id * 2));
+    });
+    cluster.decide();
+    cluster.world.run_for(Duration::from_millis(200));
+    let before = cluster.world.messages();
+    cluster.world.run_for(Duration::from_millis(100));
+    // Pings and their answers only: two neighbours each, every 5 ms.
+    let sent = cluster.world.messages() - before;
+    assert!(sent <= 101 * 2 * 2 * 21, "{sent} messages: some walk on and on");
+    for position in 0..32u64 {
+        cluster.find(position << 59);
+    }
+}
+
 /// All tables of a ring at rest are those that follow from who is there.
 fn check_against_settled(
     cluster: &Cluster,

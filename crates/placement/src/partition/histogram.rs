@@ -30,7 +30,7 @@ impl Histogram {
         let owners: Vec<ServerId> = distinct(servers)?.into_iter().collect();
         let buckets = parameters.buckets;
         if owners.len() > buckets as usize {
-            return Err(PartitionError::NoPlace(buckets as usize, owners.len()));
+            return Err(PartitionError::NoBucket(buckets as usize, owners.len()));
         }
         let count = owners.len() as u64;
         let edges: Vec<u32> = (1..count).map(|index| (index * u64::from(buckets) / count) as u32).collect();
@@ -132,11 +132,12 @@ impl Histogram {
         let edge = Histogram::best_edge(counts, first, end);
         let left: f64 = counts[first as usize..edge as usize].iter().sum();
         let taker = loads[lightest] + after.min(before);
-        let highest = left.max(loads[index] - left).max(taker);
-        if self.width(index) < 2
-            || loads[lightest] > mean
-            || highest >= loads[index] * (1.0 - f64::EPSILON * 8.0)
-        {
+        let right = loads[index] - left;
+        let squares = |loads: [f64; 3]| loads.iter().map(|load| load * load).sum::<f64>();
+        let now = squares([loads[index], loads[lightest], after.min(before)]);
+        let then = squares([left, right, taker]);
+        let lower = then < now * (1.0 - f64::EPSILON * 8.0) && left.max(right).max(taker) < loads[index];
+        if self.width(index) < 2 || loads[lightest] > mean || !lower {
             return false;
         }
         let server = self.take_out(lightest, after < before);
@@ -148,7 +149,7 @@ impl Histogram {
 
 fn divided(buckets: u32, owners: &[ServerId], edges: &[u32]) -> Result<Arcs, PartitionError> {
     let edge = |bucket: u32| {
-        (bucket < buckets).then(|| Position(((u128::from(bucket) << 64) / u128::from(buckets)) as u64))
+        (bucket < buckets).then(|| Position((u128::from(bucket) << 64).div_ceil(u128::from(buckets)) as u64))
     };
     let begins = std::iter::once(0).chain(edges.iter().copied());
     let ends = edges.iter().copied().chain([buckets]);
@@ -172,12 +173,13 @@ impl Partition for Histogram {
         let widest = (0..self.owners.len()).max_by_key(|index| self.width(*index)).unwrap_or(0);
         let (first, end) = self.extent(widest);
         if end - first < 2 {
-            return Err(PartitionError::NoPlace(self.buckets as usize, self.owners.len() + 1));
+            return Err(PartitionError::NoBucket(self.buckets as usize, self.owners.len() + 1));
         }
         self.put_after(widest, server, first + (end - first) / 2);
         self.refresh()
     }
 
+    /// The next one clockwise takes its buckets; those of the last one go to the one before, as buckets do not wrap.
     fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_go(&self.members(), server)?;
         if let Some(index) = self.owners.iter().position(|owner| *owner == server) {
@@ -252,6 +254,6 @@ mod tests {
     fn more_servers_than_buckets_are_refused() {
         let servers: Vec<_> = (1..=3).map(ServerId).collect();
         let parameters = Parameters { buckets: 2, ..Parameters::default() };
-        assert_eq!(Histogram::new(&servers, &parameters).unwrap_err(), PartitionError::NoPlace(2, 3));
+        assert_eq!(Histogram::new(&servers, &parameters).unwrap_err(), PartitionError::NoBucket(2, 3));
     }
 }

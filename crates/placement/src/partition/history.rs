@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Published: moves with every rebalance, by as much as the formula says. Beyond the paper, as options: boundaries stay while no server has more than `hysteresis`
-//! above the mean, and one rebalance moves at most `migration_budget` of the load; a load that wavers less than the hysteresis moves nothing.
+//! above the mean, and one rebalance moves at most `migration_budget` of the load, or one sampled position if that alone is more; a load that wavers less than the
+//! hysteresis moves nothing.
 //!
 //! Invariant: arcs change only if a sampled position changes hands, so a rebalance on a steady load ends.
 
@@ -22,8 +23,10 @@ pub struct History {
     alpha: f64,
     /// One virtual server after the other, clockwise from position 0.
     owners: Vec<ServerId>,
-    /// Where each but the first begins.
+    /// Where each but the first begins, as it is served.
     boundaries: Vec<Position>,
+    /// Where each but the first would begin if arcs followed every step, however small.
+    phi: Vec<Position>,
     /// Members, also such as own nothing.
     members: BTreeSet<ServerId>,
     /// The last load that was measured.
@@ -45,6 +48,7 @@ impl History {
             parameters: parameters.clone(),
             alpha: parameters.alpha_start,
             owners,
+            phi: boundaries.clone(),
             boundaries,
             members,
             load: Load::default(),
@@ -93,8 +97,13 @@ impl History {
         order.into_iter().find_map(|index| Some((index, self.middle(index)?)))
     }
 
-    fn remove(&mut self, server: ServerId, taker: impl Fn(&History, usize) -> bool) {
+    fn remove(&mut self, server: ServerId, taker: impl Fn(&History, usize) -> bool, wraps: Wraps) {
         while let Some(index) = self.owners.iter().position(|owner| *owner == server) {
+            let others = self.owners.iter().find(|owner| **owner != server).copied();
+            if let (Wraps::Over, Some(first), true) = (wraps, others, index + 1 == self.owners.len()) {
+                self.owners[index] = first;
+                continue;
+            }
             // Whose boundary moves over it: the one after takes it by beginning where it began.
             let after = index + 1 < self.owners.len() && (index == 0 || taker(self, index));
             self.owners.remove(index);
@@ -103,6 +112,7 @@ impl History {
     }
 
     fn refresh(&mut self) -> Result<(), PartitionError> {
+        self.phi.clone_from(&self.boundaries);
         self.arcs = divided(&self.owners, &self.boundaries, self.parameters.tolerance)?;
         Ok(())
     }
@@ -114,10 +124,11 @@ impl History {
         apart((1..count).map(|index| load.quantile(share(index))).collect())
     }
 
-    /// The same boundaries, each no further than so much of its way that at most the budget changes hands.
+    /// The same boundaries, each no further than so much of its way that at most the budget changes hands; or the farthest one by one sample, if that is more.
     fn within_budget(&self, load: &Load, wanted: Vec<Position>) -> Vec<Position> {
-        let way = |from: &Position, to: &Position| (load.before(*to) - load.before(*from)).abs();
-        let moved: f64 = self.boundaries.iter().zip(&wanted).map(|(from, to)| way(from, to)).sum();
+        let way = |from: Position, to: Position| (load.before(to) - load.before(from)).abs();
+        let ways: Vec<f64> = self.boundaries.iter().zip(&wanted).map(|(from, to)| way(*from, *to)).collect();
+        let moved: f64 = ways.iter().sum();
         let budget = load.total() * self.parameters.migration_budget;
         if moved <= budget {
             return wanted;
@@ -125,12 +136,27 @@ impl History {
         let part = budget / moved;
         let step = |(from, to): (&Position, &Position)| {
             let (low, high) = (load.before(*from), load.before(*to));
-            let target = load.quantile(low + (high - low) * part);
-            // Never beyond what was wanted, and never the other way.
-            if to < from { target.clamp(*to, *from) } else { target.clamp(*from, *to) }
+            let goal = low + (high - low) * part;
+            // Rounded to where it comes from, whichever way it goes.
+            if to < from { load.quantile(goal).clamp(*to, *from) } else { load.floor(goal).clamp(*from, *to) }
         };
-        apart(self.boundaries.iter().zip(&wanted).map(step).collect())
+        let mut next: Vec<Position> = self.boundaries.iter().zip(&wanted).map(step).collect();
+        let still = next.iter().zip(&self.boundaries).all(|(to, from)| load.rank(*to) == load.rank(*from));
+        let farthest = (0..ways.len()).max_by(|a, b| ways[*a].total_cmp(&ways[*b]));
+        if let Some(index) = farthest.filter(|_| still) {
+            next[index] = load.one_sample_towards(self.boundaries[index], wanted[index]);
+        }
+        apart(next)
     }
+}
+
+/// What becomes of the last arc on the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wraps {
+    /// It goes to the arc before.
+    Not,
+    /// The next one clockwise is the first on the ring.
+    Over,
 }
 
 fn divided(owners: &[ServerId], boundaries: &[Position], tolerance: f64) -> Result<Arcs, PartitionError> {
@@ -187,13 +213,17 @@ impl Partition for History {
     /// Each of its arcs goes to the lighter neighbour.
     fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_go(&self.members, server)?;
-        self.remove(server, |history, index| {
-            let weight = |index: usize| {
-                let (first, last) = history.extent(index);
-                history.weight(first, last)
-            };
-            weight(index + 1) < weight(index - 1)
-        });
+        self.remove(
+            server,
+            |history, index| {
+                let weight = |index: usize| {
+                    let (first, last) = history.extent(index);
+                    history.weight(first, last)
+                };
+                weight(index + 1) < weight(index - 1)
+            },
+            Wraps::Not,
+        );
         self.members.remove(&server);
         self.refresh()
     }
@@ -201,7 +231,7 @@ impl Partition for History {
     /// Each of its arcs goes to the next one clockwise, which has the copies.
     fn fail(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_go(&self.members, server)?;
-        self.remove(server, |_, _| true);
+        self.remove(server, |_, _| true, Wraps::Over);
         self.members.remove(&server);
         self.refresh()
     }
@@ -218,15 +248,16 @@ impl Partition for History {
         }
         self.alpha = (self.alpha + self.parameters.alpha_step).min(self.parameters.alpha_max);
         let psi = self.equal_shares(load);
-        let phi = self.boundaries.iter().zip(&psi).map(|(old, new)| between(alpha, *old, *new)).collect();
-        let next = self.within_budget(load, apart(phi));
+        let phi = self.phi.iter().zip(&psi).map(|(old, new)| between(alpha, *old, *new)).collect();
+        self.phi = apart(phi);
+        let next = self.within_budget(load, self.phi.clone());
         let Ok(arcs) = divided(&self.owners, &next, self.parameters.tolerance) else { return false };
-        self.boundaries = next;
         let changes_hands =
             |(position, _): &(Position, f64)| arcs.owner(*position) != self.arcs.owner(*position);
         if !load.samples().iter().any(changes_hands) {
             return false;
         }
+        self.boundaries = next;
         self.arcs = arcs;
         true
     }

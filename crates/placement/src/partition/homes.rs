@@ -1,5 +1,6 @@
 //! Homes that are chosen freely (the Bloom schemes): each server has one block of the ring for itself, and a directory lies in the block that was chosen
-//! when it was made ([`crate::Seat::child_in`]). Nothing moves when a server joins: only new directories go to it.
+//! when it was made ([`crate::Seat::child_in`]). No such directory moves when a server joins: only new ones go to it. (Nothing else should lie on the ring: what is
+//! placed by hash may change hands.)
 
 use super::{Partition, PartitionError, distinct, may_go, may_join};
 use crate::Arcs;
@@ -35,7 +36,7 @@ impl Homes {
 
     fn add(&mut self, server: ServerId) -> Result<(), PartitionError> {
         if self.next >> CUT_BITS != 0 {
-            return Err(PartitionError::NoPlace(1 << CUT_BITS, self.next as usize + 1));
+            return Err(PartitionError::NoBlock(1 << CUT_BITS));
         }
         // In reversed order of bits, so that the first few lie far apart.
         let block = Block::RING.sub_block(CUT_BITS, self.next.reverse_bits() >> (64 - CUT_BITS));

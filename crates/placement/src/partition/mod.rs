@@ -97,6 +97,10 @@ pub enum PartitionError {
     SamePoint(ServerId, ServerId),
     /// The topology has fewer places than there are servers; with how many places and servers.
     NoPlace(usize, usize),
+    /// A histogram has fewer buckets than there are servers; with how many buckets and servers.
+    NoBucket(usize, usize),
+    /// Every block that a server could have for itself was given out, also to servers that are gone; with how many there are.
+    NoBlock(usize),
     /// No idle server is left under the same switch, nor anywhere else, to take over.
     NoIdle(ServerId),
     /// A parameter is out of its bounds.
@@ -117,6 +121,12 @@ impl fmt::Display for PartitionError {
             }
             PartitionError::NoPlace(places, servers) => {
                 write!(f, "the topology has places for {places} servers, not for {servers}; use a larger one")
+            }
+            PartitionError::NoBucket(buckets, servers) => {
+                write!(f, "{buckets} buckets cannot be divided among {servers} servers; give more buckets")
+            }
+            PartitionError::NoBlock(blocks) => {
+                write!(f, "all {blocks} blocks for servers were given out; begin a new cluster")
             }
             PartitionError::NoIdle(server) => {
                 write!(f, "no idle server can take over from {server}; add servers")

@@ -37,6 +37,7 @@ impl Ring {
 
     /// A ring with one point for each server, at positions of one's own choice: for the papers' worked rings.
     pub fn with_points(points: &[(Position, ServerId)]) -> Result<Ring, PartitionError> {
+        distinct(&points.iter().map(|(_, server)| *server).collect::<Vec<_>>())?;
         Ring::at(points.iter().copied(), 1)
     }
 
