@@ -35,10 +35,12 @@ impl Lookup {
             | LookupKind::OneHop
             | LookupKind::Fingers
             | LookupKind::CachedFingers
+            | LookupKind::RebuildingFingers
             | LookupKind::InNetwork
             | LookupKind::SubtreeTable => None,
         };
-        let ring = FingerConfig::new(Reliability::Rebuilding);
+        let rebuilds = kind == LookupKind::RebuildingFingers;
+        let ring = FingerConfig::new(if rebuilds { Reliability::Rebuilding } else { Reliability::Plain });
         Ok(Lookup { kind, points: Points::Hashed, ring, filters })
     }
 
@@ -49,12 +51,9 @@ impl Lookup {
             LookupKind::ClientMap | LookupKind::SubtreeTable => Box::new(TableClient::new(AskFirst::Owner)),
             LookupKind::Computed => Box::new(ComputedClient::new()),
             LookupKind::Coordinator => Box::new(TableClient::new(AskFirst::Server(COORDINATOR))),
-            LookupKind::OneHop => {
-                let first = servers.first().map_or(AskFirst::Owner, |server| AskFirst::Server(*server));
-                Box::new(TableClient::new(first))
-            }
+            LookupKind::OneHop => Box::new(TableClient::new(AskFirst::Any(servers.into()))),
             LookupKind::Fingers => fingers(RoutingCache::Off),
-            LookupKind::CachedFingers => fingers(RoutingCache::Lazy),
+            LookupKind::CachedFingers | LookupKind::RebuildingFingers => fingers(RoutingCache::Lazy),
             LookupKind::InNetwork => Box::new(NetworkClient::new()),
             LookupKind::BloomLevels
             | LookupKind::BloomGroups
@@ -67,19 +66,17 @@ impl Lookup {
 
     /// These servers, as they are when all have long been there, and whoever is beside them. Each numbers itself among all.
     pub fn servers(&self, members: &[ServerId]) -> Vec<(ServerId, Box<dyn Machine>)> {
-        let founding = self.filters.and_then(|filters| {
+        let founding = self.filters.map(|filters| {
             let founding = Founding::of(members.iter().copied(), filters.group_most);
-            Some((filters, founding.ok()?))
+            (filters, founding.expect("checked when they were made"))
         });
         let machine = |server: ServerId| -> Box<dyn Machine> {
             match (&founding, self.kind) {
                 (Some((filters, founding)), _) => {
-                    match BloomServer::founded(server, *filters, founding, Mono::ZERO) {
-                        Ok(machine) => Box::new(machine),
-                        Err(_) => self.newcomer(server),
-                    }
+                    let founded = BloomServer::founded(server, *filters, founding, Mono::ZERO);
+                    Box::new(founded.expect("checked when they were made"))
                 }
-                (None, LookupKind::Fingers | LookupKind::CachedFingers) => {
+                (None, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers) => {
                     Box::new(FingerServer::settled(server, members, &self.points, self.ring.clone()))
                 }
                 (None, _) => self.newcomer(server),
@@ -96,7 +93,7 @@ impl Lookup {
     pub fn newcomer(&self, server: ServerId) -> Box<dyn Machine> {
         match (self.kind, self.filters) {
             (LookupKind::OneHop, _) => Box::new(TableServer::passing(server)),
-            (LookupKind::Fingers | LookupKind::CachedFingers, _) => {
+            (LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers, _) => {
                 Box::new(FingerServer::new(server, &self.points, self.ring.clone()))
             }
             (_, Some(filters)) => {
@@ -114,7 +111,9 @@ impl Lookup {
             | LookupKind::Computed
             | LookupKind::Coordinator
             | LookupKind::OneHop => TableClient::HOPS_MAX,
-            LookupKind::Fingers | LookupKind::CachedFingers => FingerClient::HOPS_MAX,
+            LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers => {
+                FingerClient::HOPS_MAX
+            }
             LookupKind::InNetwork => NetworkClient::HOPS_MAX,
             LookupKind::BloomLevels
             | LookupKind::BloomGroups
@@ -133,7 +132,9 @@ impl Lookup {
         match (self.kind, &self.filters) {
             // A silent server is given up, and who joins is made known, with heart-beats.
             (_, Some(filters)) => filters.beat * (filters.silent_beats + 5),
-            (LookupKind::Fingers | LookupKind::CachedFingers, None) => self.ring.ping_every() * 100,
+            (LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers, None) => {
+                self.ring.ping_every() * 100
+            }
             (_, None) => Duration::ZERO,
         }
     }

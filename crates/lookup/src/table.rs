@@ -11,12 +11,14 @@ use bearing_types::{MapVersion, Mono, ServerId};
 use std::sync::Arc;
 
 /// Where a client asks first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AskFirst {
     /// Whoever its own map names.
     Owner,
-    /// This server, which passes the query on: a coordinator, or any server that knows all.
+    /// This server, which passes the query on: a coordinator.
     Server(ServerId),
+    /// Any of these, in turns: all of them know all.
+    Any(Arc<[ServerId]>),
 }
 
 /// A client with a map of tablets.
@@ -46,29 +48,34 @@ impl TableClient {
         self.map.locate(query.target.position).map(|located| located.owner)
     }
 
-    /// Whom to try: the owner as believed; if that one is gone, the replicas, which know or have become the owner.
-    fn candidate(&self, query: &Query) -> Option<ServerId> {
-        let owner = self.locate(query).filter(|owner| !self.gone.contains(owner));
+    /// Whom to try: the owner as believed; if that one is gone, the replicas, which know or have become the owner. Not who has just referred the query.
+    fn candidate(&self, query: &Query, refused: Option<ServerId>) -> Option<ServerId> {
+        let there = |server: &ServerId| !self.gone.contains(server) && Some(*server) != refused;
+        let owner = self.locate(query).filter(there);
         owner.or_else(|| {
             let tablet = self.assignment.as_ref()?.tablet_at(query.target.position);
-            let replica = tablet.replicas.iter().find(|replica| !self.gone.contains(replica));
+            let replica = tablet.replicas.iter().find(|replica| there(replica));
             // Nobody has a copy: any server that is there may know of a newer map.
             let anybody = || {
-                self.assignment
-                    .as_ref()?
-                    .tablets()
-                    .map(|tablet| tablet.owner)
-                    .find(|owner| !self.gone.contains(owner))
+                let owners = self.assignment.as_ref()?.tablets().map(|tablet| tablet.owner);
+                let others: Vec<ServerId> = owners.filter(there).collect();
+                others.get(query.hops as usize % others.len().max(1)).copied()
             };
             replica.copied().or_else(anybody)
         })
     }
 
     fn begin(&self, query: &Query) -> Option<ServerId> {
-        match self.first {
-            AskFirst::Server(server) if !self.gone.contains(&server) => Some(server),
-            AskFirst::Server(_) | AskFirst::Owner => self.candidate(query),
-        }
+        let first = match &self.first {
+            AskFirst::Owner => None,
+            AskFirst::Server(server) => Some(*server),
+            AskFirst::Any(servers) => servers.get(query.id.0 as usize % servers.len().max(1)).copied(),
+        };
+        first.filter(|first| !self.gone.contains(first)).or_else(|| self.candidate(query, None))
+    }
+
+    fn is_there(&mut self, server: ServerId) {
+        self.gone.retain(|gone| *gone != server);
     }
 }
 
@@ -76,11 +83,14 @@ impl Machine for TableClient {
     fn step(&mut self, _now: Mono, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Query(query) => pass(query, self.begin(&query), TableClient::HOPS_MAX, out),
-            Event::Referred(query, _, hint) => {
+            Event::Referred(query, by, hint) => {
+                self.is_there(by);
                 if let Some(located) = hint {
+                    // Who is named may be back.
+                    self.is_there(located.owner);
                     self.map.learn(located);
                 }
-                pass(query, self.candidate(&query), TableClient::HOPS_MAX, out);
+                pass(query, self.candidate(&query, Some(by)), TableClient::HOPS_MAX, out);
             }
             Event::Unreachable(server, query) => {
                 if !self.gone.contains(&server) {
@@ -90,7 +100,7 @@ impl Machine for TableClient {
                     self.gone.push(server);
                 }
                 if let Some(query) = query {
-                    pass(query, self.candidate(&query), TableClient::HOPS_MAX, out);
+                    pass(query, self.candidate(&query, None), TableClient::HOPS_MAX, out);
                 }
             }
             Event::Map(version, assignment) => {
@@ -100,7 +110,8 @@ impl Machine for TableClient {
                     self.assignment = Some(assignment);
                 }
             }
-            Event::Served(..) | Event::Message(..) | Event::Stored(_) | Event::Removed(_) => {}
+            Event::Served(_, server) => self.is_there(server),
+            Event::Message(..) | Event::Stored(_) | Event::Removed(_) => {}
             Event::Checked(..) | Event::Join(_) | Event::Leave | Event::Wake => {}
         }
     }

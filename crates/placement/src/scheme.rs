@@ -96,6 +96,8 @@ pub enum LookupKind {
     Fingers,
     /// Relayed by finger tables, unless the client's cache knows better (LC-RIC).
     CachedFingers,
+    /// The same among servers that replace a failed neighbour by themselves (RDHT).
+    RebuildingFingers,
     /// The network carries the request.
     InNetwork,
     /// The client's table of subtrees, corrected by referrals.
@@ -177,7 +179,8 @@ impl Scheme {
             Scheme::Central => (S::Hash, P::Even, L::Coordinator),
             Scheme::OneHop => (S::Hash, P::Ring, L::OneHop),
             Scheme::Chord => (S::Hash, P::Ring, L::Fingers),
-            Scheme::DhtMdsc | Scheme::RdhtMdsc => (S::Hash, P::Ring, L::CachedFingers),
+            Scheme::DhtMdsc => (S::Hash, P::Ring, L::CachedFingers),
+            Scheme::RdhtMdsc => (S::Hash, P::Ring, L::RebuildingFingers),
             Scheme::Metaflow => (S::Hash, P::BTree, L::InNetwork),
             Scheme::StaticSubtree => (S::Chosen, P::Subtrees, L::SubtreeTable),
             Scheme::DynamicSubtree => (S::Chosen, P::HotSubtrees, L::SubtreeTable),
@@ -223,13 +226,14 @@ impl Scheme {
 
 impl LookupKind {
     /// All kinds, in the order of help texts.
-    pub const ALL: [LookupKind; 12] = [
+    pub const ALL: [LookupKind; 13] = [
         LookupKind::ClientMap,
         LookupKind::Computed,
         LookupKind::Coordinator,
         LookupKind::OneHop,
         LookupKind::Fingers,
         LookupKind::CachedFingers,
+        LookupKind::RebuildingFingers,
         LookupKind::InNetwork,
         LookupKind::SubtreeTable,
         LookupKind::BloomLevels,
@@ -247,6 +251,7 @@ impl LookupKind {
             LookupKind::OneHop => "all-know-all",
             LookupKind::Fingers => "fingers",
             LookupKind::CachedFingers => "cached-fingers",
+            LookupKind::RebuildingFingers => "rebuilding-fingers",
             LookupKind::InNetwork => "in-network",
             LookupKind::SubtreeTable => "subtree-table",
             LookupKind::BloomLevels => "bloom-levels",

@@ -109,7 +109,7 @@ impl Bench {
             let mut client = lookup.client(&servers);
             let mut out = Vec::new();
             client.step(Mono::ZERO, Event::Map(MapVersion(1), Arc::clone(&assignment)), &mut out);
-            if parts.lookup == LookupKind::CachedFingers {
+            if matches!(parts.lookup, LookupKind::CachedFingers | LookupKind::RebuildingFingers) {
                 // A cache that has met everybody, as it is after a while.
                 let query = Query::new(QueryId(0), target(0));
                 for server in &servers {
