@@ -70,6 +70,7 @@ impl Lookup {
             let founding = Founding::of(members.iter().copied(), filters.group_most);
             (filters, founding.expect("checked when they were made"))
         });
+        let ring = self.points.ring(members);
         let machine = |server: ServerId| -> Box<dyn Machine> {
             match (&founding, self.kind) {
                 (Some((filters, founding)), _) => {
@@ -77,7 +78,7 @@ impl Lookup {
                     Box::new(founded.expect("checked when they were made"))
                 }
                 (None, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers) => {
-                    Box::new(FingerServer::settled(server, members, &self.points, self.ring.clone()))
+                    Box::new(FingerServer::settled_in(&ring, server, &self.points, self.ring.clone()))
                 }
                 (None, _) => self.newcomer(server),
             }

@@ -23,12 +23,15 @@ impl ComputedClient {
         self.arcs.as_ref().map(|arcs| arcs.owner(position))
     }
 
-    /// The server clockwise after one that cannot be reached.
-    fn after(&self, gone: ServerId, query: &Query) -> Option<ServerId> {
-        let arcs = self.arcs.as_ref()?;
-        let order = arcs.successors(query.target.position, arcs.count());
-        let next = order.iter().position(|server| *server == gone).map_or(0, |index| index + 1);
-        order.get(next).or(order.first()).copied().filter(|server| *server != gone)
+    /// The next server clockwise that was not tried yet: one further with every hop.
+    fn next(&self, gone: ServerId, query: &Query) -> Option<ServerId> {
+        let tried = usize::from(query.hops);
+        let order = self.arcs.as_ref()?.successors(query.target.position, tried + 2);
+        order
+            .get(tried.min(order.len().saturating_sub(1)))
+            .or(order.first())
+            .copied()
+            .filter(|server| *server != gone)
     }
 }
 
@@ -41,7 +44,7 @@ impl Machine for ComputedClient {
                 pass(query, Some(located.owner), hops_max, out);
             }
             Event::Referred(query, server, None) | Event::Unreachable(server, Some(query)) => {
-                pass(query, self.after(server, &query), hops_max, out);
+                pass(query, self.next(server, &query), hops_max, out);
             }
             Event::Map(version, assignment) => {
                 if self.version.is_none_or(|known| known < version) {

@@ -33,6 +33,8 @@ pub struct World<S = Box<dyn Machine>> {
     servers: BTreeMap<ServerId, S>,
     clients: Vec<Box<dyn Machine>>,
     wakes: BTreeMap<ServerId, Mono>,
+    /// The same in the order of time.
+    due: BTreeSet<(Mono, ServerId)>,
     truth: Truth,
     network: Network,
     stored: BTreeMap<ServerId, BTreeSet<FileKey>>,
@@ -61,6 +63,7 @@ impl<S: Machine> World<S> {
             servers: BTreeMap::new(),
             clients: Vec::new(),
             wakes: BTreeMap::new(),
+            due: BTreeSet::new(),
             truth,
             network: Box::new(|_| None),
             stored: BTreeMap::new(),
@@ -101,7 +104,7 @@ impl<S: Machine> World<S> {
 
     /// A server vanishes without a word.
     pub fn vanish(&mut self, server: ServerId) -> Option<S> {
-        self.wakes.remove(&server);
+        self.set_wake(server, None);
         self.servers.remove(&server)
     }
 
@@ -192,7 +195,7 @@ impl<S: Machine> World<S> {
 
     fn next_time(&self) -> Option<Mono> {
         let sent = self.queue.keys().next().map(|(at, _)| *at);
-        sent.into_iter().chain(self.wakes.values().copied()).min()
+        sent.into_iter().chain(self.due.first().map(|(at, _)| *at)).min()
     }
 
     fn happen(&mut self) {
@@ -201,18 +204,26 @@ impl<S: Machine> World<S> {
             self.step(to, event);
             return;
         }
-        let woken = self.wakes.iter().find(|(_, at)| **at <= self.now).map(|(server, _)| *server);
-        if let Some(server) = woken {
-            self.wakes.remove(&server);
+        if let Some((_, server)) = self.due.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.set_wake(server, None);
             self.step(Party::Server(server), Event::Wake);
         }
     }
 
     fn note_wake(&mut self, server: ServerId) {
-        match self.servers.get(&server).and_then(|machine| machine.next_wake()) {
+        let wake = self.servers.get(&server).and_then(|machine| machine.next_wake());
+        self.set_wake(server, wake);
+    }
+
+    fn set_wake(&mut self, server: ServerId, wake: Option<Mono>) {
+        let before = match wake {
             Some(at) => self.wakes.insert(server, at),
             None => self.wakes.remove(&server),
         };
+        if before != wake {
+            before.map(|at| self.due.remove(&(at, server)));
+            wake.map(|at| self.due.insert((at, server)));
+        }
     }
 
     fn step(&mut self, party: Party, event: Event) {

@@ -51,6 +51,13 @@ impl Points {
         };
         Peer { at, server }
     }
+
+    /// These servers in the order of their places.
+    pub fn ring(&self, servers: &[ServerId]) -> Vec<Peer> {
+        let mut ring: Vec<Peer> = servers.iter().map(|server| self.peer(*server)).collect();
+        ring.sort();
+        ring
+    }
 }
 
 /// Between the servers of a ring.

@@ -154,8 +154,16 @@ impl FingerServer {
         points: &Points,
         config: FingerConfig,
     ) -> FingerServer {
-        let mut ring: Vec<Peer> = members.iter().map(|member| points.peer(*member)).collect();
-        ring.sort();
+        FingerServer::settled_in(&points.ring(members), server, points, config)
+    }
+
+    /// The same for one of many, of which the ring is known already: every server, in the order of places.
+    pub fn settled_in(
+        ring: &[Peer],
+        server: ServerId,
+        points: &Points,
+        config: FingerConfig,
+    ) -> FingerServer {
         let mut this = FingerServer::new(server, points, config);
         let at = |index: usize| ring[index % ring.len()];
         let own = ring.partition_point(|peer| peer.at < this.me.at);

@@ -88,13 +88,13 @@ impl History {
     }
 
     fn heaviest(&self) -> Option<(usize, Position)> {
-        let weight = |index: &usize| {
-            let (first, last) = self.extent(*index);
-            self.weight(first, last)
-        };
-        let mut order: Vec<usize> = (0..self.owners.len()).collect();
-        order.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
-        order.into_iter().find_map(|index| Some((index, self.middle(index)?)))
+        let arcs = (0..self.owners.len()).map(|index| (index, self.extent(index)));
+        let weighed = arcs
+            .filter(|(_, (first, last))| first < last)
+            .map(|(index, (first, last))| (index, self.weight(first, last)));
+        // Of equal ones the first.
+        let (index, _) = weighed.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+        Some((index, self.middle(index)?))
     }
 
     fn remove(&mut self, server: ServerId, taker: impl Fn(&History, usize) -> bool, wraps: Wraps) {

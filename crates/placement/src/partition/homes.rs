@@ -18,6 +18,8 @@ pub struct Homes {
     /// Who has what lies in blocks of servers that are gone, and in those.
     owners: BTreeMap<Position, ServerId>,
     next: u64,
+    /// The members' blocks in the order of their ids, for choosing one.
+    order: Vec<Block>,
     arcs: Arcs,
 }
 
@@ -27,14 +29,16 @@ impl Homes {
         let members = distinct(servers)?;
         let first = *members.first().ok_or(PartitionError::NoServers)?;
         let arcs = Arcs::even(&[first]).map_err(|_| PartitionError::NoServers)?;
-        let mut homes = Homes { blocks: BTreeMap::new(), owners: BTreeMap::new(), next: 0, arcs };
+        let mut homes =
+            Homes { blocks: BTreeMap::new(), owners: BTreeMap::new(), next: 0, order: Vec::new(), arcs };
         for server in members {
-            homes.add(server)?;
+            homes.give_block(server)?;
         }
+        homes.refresh()?;
         Ok(homes)
     }
 
-    fn add(&mut self, server: ServerId) -> Result<(), PartitionError> {
+    fn give_block(&mut self, server: ServerId) -> Result<(), PartitionError> {
         if self.next >> CUT_BITS != 0 {
             return Err(PartitionError::NoBlock(1 << CUT_BITS));
         }
@@ -44,12 +48,13 @@ impl Homes {
         self.blocks.insert(server, block);
         // What lies before the next server's block is nobody's choice yet, so that it may change hands.
         self.owners.insert(block.start(), server);
-        self.refresh()
+        Ok(())
     }
 
     fn refresh(&mut self) -> Result<(), PartitionError> {
         let starts = self.owners.iter().map(|(start, owner)| (*start, *owner));
         self.arcs = Arcs::new(starts).map_err(|_| PartitionError::NoServers)?;
+        self.order = self.blocks.values().copied().collect();
         Ok(())
     }
 
@@ -61,8 +66,8 @@ impl Homes {
     /// A home for a new directory: any member, by the directory's node.
     pub fn choose(&self, node: NodeId) -> Option<Block> {
         let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x686f_6d65);
-        let index = (u128::from(drawn) * self.blocks.len() as u128) >> 64;
-        self.blocks.values().nth(index as usize).copied()
+        let index = (u128::from(drawn) * self.order.len() as u128) >> 64;
+        self.order.get(index as usize).copied()
     }
 }
 
@@ -77,7 +82,8 @@ impl Partition for Homes {
 
     fn join(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_join(&self.members(), server)?;
-        self.add(server)
+        self.give_block(server)?;
+        self.refresh()
     }
 
     /// What it has goes to the member with the block before, as it stands; its block is not given out again.

@@ -87,34 +87,51 @@ impl Subtrees {
         Ok(())
     }
 
-    fn loads(&self, load: &Load) -> BTreeMap<ServerId, f64> {
-        let mut loads: BTreeMap<ServerId, f64> = self.members.iter().map(|server| (*server, 0.0)).collect();
+    /// What each server has of the load, block by block.
+    fn weighed(&self, load: &Load) -> BTreeMap<ServerId, Held> {
+        let mut held: BTreeMap<ServerId, Held> =
+            self.members.iter().map(|server| (*server, Held::default())).collect();
         for (block, owner) in self.table.values() {
-            *loads.entry(*owner).or_default() += load.between(block.start(), block.last());
+            let weight = load.between(block.start(), block.last());
+            let held = held.entry(*owner).or_default();
+            held.load += weight;
+            if weight > 0.0 {
+                held.blocks.push((*block, weight));
+            }
         }
-        loads
+        held
     }
+}
 
-    /// Moves one block from the heaviest server to the lightest. Gives what was moved.
-    fn step(&mut self, load: &Load, threshold: f64, budget: f64) -> Option<f64> {
-        let loads = self.loads(load);
-        let by_load = |a: &(&ServerId, &f64), b: &(&ServerId, &f64)| a.1.total_cmp(b.1);
-        let (heavy, most) = loads.iter().max_by(by_load)?;
-        let (light, least) = loads.iter().min_by(by_load)?;
-        let mean = load.total() / loads.len() as f64;
-        if *most <= mean * (1.0 + threshold) {
-            return None;
-        }
-        let own = self.table.values().filter(|(_, owner)| owner == heavy);
-        let weighed = own.map(|(block, _)| (*block, load.between(block.start(), block.last())));
-        // The one that comes closest to making the two even.
-        let even = (most - least) / 2.0;
-        let helps = |(_, weight): &(Block, f64)| *weight > 0.0 && least + weight < *most && *weight <= budget;
-        let (block, weight) =
-            weighed.filter(helps).min_by(|a, b| (a.1 - even).abs().total_cmp(&(b.1 - even).abs()))?;
-        self.table.insert(block.start(), (block, *light));
-        Some(weight)
+/// What a server has.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    load: f64,
+    /// Blocks that are asked for at all.
+    blocks: Vec<(Block, f64)>,
+}
+
+/// Moves one block from the heaviest server to the lightest: the one that comes closest to making the two even. Gives it and whose it becomes.
+fn step(held: &mut BTreeMap<ServerId, Held>, highest: f64, budget: f64) -> Option<(Block, f64, ServerId)> {
+    let by_load = |a: &(&ServerId, &Held), b: &(&ServerId, &Held)| a.1.load.total_cmp(&b.1.load);
+    let (heavy, most) = held.iter().max_by(by_load).map(|(server, held)| (*server, held.load))?;
+    let (light, least) = held.iter().min_by(by_load).map(|(server, held)| (*server, held.load))?;
+    if most <= highest {
+        return None;
     }
+    let even = (most - least) / 2.0;
+    let from = held.get_mut(&heavy)?;
+    let helps = |(_, (_, weight)): &(usize, &(Block, f64))| least + weight < most && *weight <= budget;
+    let closest = |a: &(usize, &(Block, f64)), b: &(usize, &(Block, f64))| {
+        (a.1.1 - even).abs().total_cmp(&(b.1.1 - even).abs())
+    };
+    let (index, _) = from.blocks.iter().enumerate().filter(helps).min_by(closest)?;
+    let (block, weight) = from.blocks.remove(index);
+    from.load -= weight;
+    let to = held.get_mut(&light)?;
+    to.load += weight;
+    to.blocks.push((block, weight));
+    Some((block, weight, light))
 }
 
 impl Partition for Subtrees {
@@ -154,8 +171,11 @@ impl Partition for Subtrees {
         let Some(threshold) = self.threshold else { return false };
         let mut budget = load.total() * self.budget;
         let before = self.arcs.clone();
-        while let Some(moved) = self.step(load, threshold, budget) {
-            budget -= moved;
+        let mut held = self.weighed(load);
+        let highest = load.total() / held.len() as f64 * (1.0 + threshold);
+        while let Some((block, weight, to)) = step(&mut held, highest, budget) {
+            self.table.insert(block.start(), (block, to));
+            budget -= weight;
         }
         self.refresh().is_ok() && self.arcs != before
     }
@@ -177,7 +197,7 @@ mod tests {
             let blocks: Vec<Block> = (0..weights.len()).map(|node| Subtrees::block_of(NodeId(node as u64 + 2))).collect();
             blocks.iter().for_each(|block| subtrees.carve(*block));
             let load = Load::new(blocks.iter().zip(&weights).map(|(block, weight)| (block.start(), f64::from(*weight))));
-            let highest = |subtrees: &Subtrees| subtrees.loads(&load).into_values().fold(0.0, f64::max);
+            let highest = |subtrees: &Subtrees| subtrees.weighed(&load).into_values().map(|held| held.load).fold(0.0, f64::max);
             let before = highest(&subtrees);
             let rounds = (0..100).find(|_| !subtrees.rebalance(&load));
             prop_assert!(rounds.is_some());
