@@ -573,8 +573,15 @@ mod tests {
 
     #[test]
     fn an_unknown_scheme_is_refused_with_the_known_ones() {
-        let error = Arguments::try_parse_from(["bearing", "up", "--scheme", "best"]).unwrap_err().to_string();
-        assert!(error.contains("anglecut-hashed, hash"), "{error}");
+        let said = |scheme| {
+            Arguments::try_parse_from(["bearing", "up", "--scheme", scheme]).unwrap_err().to_string()
+        };
+        assert!(
+            said("best").contains("the known ones are anglecut-hashed, anglecut, hash"),
+            "{}",
+            said("best")
+        );
+        assert!(said("chord").contains("a cluster can run anglecut-hashed, hash"), "{}", said("chord"));
     }
 
     #[test]
