@@ -4,7 +4,7 @@
 
 use crate::machine::{Event, FileKey, Machine, QueryId, Target};
 use crate::world::{Ending, World};
-use bearing_placement::{Arcs, Assignment, Partition};
+use bearing_placement::{Arcs, Assignment, Draws, Partition};
 use bearing_types::{MapVersion, Position, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub fn lookup(seed: u64, kit: &Kit) {
 struct Run<'a> {
     kit: &'a Kit<'a>,
     seed: u64,
-    draws: u64,
+    draws: Draws,
     world: World,
     partition: Box<dyn Partition>,
     assignment: Arc<Assignment>,
@@ -81,8 +81,8 @@ fn run(seed: u64, kit: &Kit) -> Vec<Ending> {
 
 impl<'a> Run<'a> {
     fn new(seed: u64, kit: &'a Kit<'a>) -> Run<'a> {
-        let mut draws = seed;
-        let members: Vec<ServerId> = (1..=3 + draw(&mut draws) as u32 % 10).map(ServerId).collect();
+        let mut draws = Draws(seed);
+        let members: Vec<ServerId> = (1..=3 + draws.draw() as u32 % 10).map(ServerId).collect();
         let partition = (kit.partition)(&members);
         let assignment = Arc::new(Assignment::of(partition.arcs(), 1).expect("arcs cover the ring"));
         let mut world = World::new(LATENCY, Box::new(|_| None));
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
             endings: Vec::new(),
         };
         for file in 0..QUERIES {
-            let server = members[draw(&mut run.draws) as usize % members.len()];
+            let server = members[run.draws.draw() as usize % members.len()];
             run.files.insert(file, server);
             run.world.store(server, FileKey(file));
         }
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         let mut asked = Vec::new();
         for file in 0..QUERIES {
             self.asked += 1;
-            let target = Target { position: Position(draw(&mut self.draws)), file: FileKey(file) };
+            let target = Target { position: Position(self.draws.draw()), file: FileKey(file) };
             self.world.ask(0, QueryId(self.asked), target);
             asked.push((QueryId(self.asked), target));
         }
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
 
     fn whatever_vanishes_every_query_ends(&mut self) {
         let members: Vec<ServerId> = self.partition.members().into_iter().collect();
-        let gone = members[draw(&mut self.draws) as usize % members.len()];
+        let gone = members[self.draws.draw() as usize % members.len()];
         self.world.vanish(gone);
         let answered =
             self.ask_all("after a server vanished").iter().filter(|(_, ending)| ending.by.is_ok()).count();
@@ -223,14 +223,6 @@ impl<'a> Run<'a> {
         self.world.run_for(self.kit.settles);
         self.all_reach_who_decides("after a join that clients were not told of");
     }
-}
-
-/// SplitMix64.
-fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

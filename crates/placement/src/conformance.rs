@@ -2,7 +2,7 @@
 //!
 //! Invariants: uses only the trait; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
 
-use crate::{Load, Partition, PartitionError};
+use crate::{Draws, Load, Partition, PartitionError};
 use bearing_types::{Position, ServerId};
 use std::collections::BTreeSet;
 
@@ -12,29 +12,13 @@ pub const ROUNDS_MAX: usize = 500;
 /// The last so many of them change nothing.
 const QUIET_ROUNDS: usize = 100;
 
-/// Draws for the suite (SplitMix64).
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// A load with hot spots.
-    fn load(&mut self) -> Load {
-        let spots: Vec<u64> = (0..8).map(|_| self.next()).collect();
-        Load::new((0..200).map(|index| {
-            let near = spots[index % spots.len()].wrapping_add(self.next() >> 12);
-            (Position(near), 1.0 + self.below(50) as f64)
-        }))
-    }
+/// A load with hot spots.
+fn hot_spots(draws: &mut Draws) -> Load {
+    let spots: Vec<u64> = (0..8).map(|_| draws.draw()).collect();
+    Load::new((0..200).map(|index| {
+        let near = spots[index % spots.len()].wrapping_add(draws.draw() >> 12);
+        (Position(near), 1.0 + draws.below(50) as f64)
+    }))
 }
 
 /// Runs the whole suite on partitions that `make` makes of given servers.
@@ -44,21 +28,12 @@ pub fn partition(seed: u64, make: impl Fn(&[ServerId]) -> Box<dyn Partition>) {
     a_steady_load_leaves_it_at_rest(seed, &make);
 }
 
+/// That each position has one owner is held by [`crate::Arcs`] itself; that it is one of the members is the partition's to keep.
 fn check(partition: &dyn Partition, expected: &BTreeSet<ServerId>, seed: u64, what: &str) {
     let arcs = partition.arcs();
     assert_eq!(&partition.members(), expected, "seed {seed}: members after {what}");
     let strangers: Vec<_> = arcs.servers().difference(expected).copied().collect();
     assert!(strangers.is_empty(), "seed {seed}: {strangers:?} own something after {what} and are no members");
-    let mut next = Some(Position(0));
-    for (first, last, owner) in arcs.iter() {
-        assert_eq!(Some(first), next, "seed {seed}: the arcs have a gap or overlap after {what}");
-        assert!(
-            arcs.owner(first) == owner && arcs.owner(last) == owner,
-            "seed {seed}: two owners after {what}"
-        );
-        next = last.0.checked_add(1).map(Position);
-    }
-    assert_eq!(next, None, "seed {seed}: the arcs do not reach the end of the ring after {what}");
 }
 
 fn a_sequence_keeps_every_position_owned_by_a_member(
@@ -84,7 +59,7 @@ fn a_sequence_keeps_every_position_owned_by_a_member(
                 }
                 1 => ("a departure", partition.leave(server).map(|()| members.remove(&server))),
                 2 => ("a failure", partition.fail(server).map(|()| members.remove(&server))),
-                _ => ("a rebalance", Ok(partition.rebalance(&draws.load()))),
+                _ => ("a rebalance", Ok(partition.rebalance(&hot_spots(&mut draws)))),
             };
             if let Err(error) = &done {
                 assert_eq!(partition.arcs(), &before, "seed {seed}: {what} was refused and changed the arcs");
@@ -140,7 +115,7 @@ fn a_steady_load_leaves_it_at_rest(seed: u64, make: &impl Fn(&[ServerId]) -> Box
     let mut draws = Draws(seed);
     let servers: Vec<ServerId> = (1..=2 + draws.below(8) as u32).map(ServerId).collect();
     let mut partition = make(&servers);
-    let load = draws.load();
+    let load = hot_spots(&mut draws);
     // One round without a change may only mean that the next boundary has not met a sample yet.
     let mut quiet = 0;
     for _ in 0..ROUNDS_MAX {

@@ -3,7 +3,7 @@
 //! A plain walk visits a node as often as it has neighbours. So a step to a neighbour is taken with probability min(1, own degree / its degree)
 //! (Metropolis and Hastings): every node is visited alike in the long run, and a visit counts with the node's frequency.
 
-use crate::Load;
+use crate::{Draws, Load};
 use bearing_types::Position;
 
 /// A namespace tree, as the walk sees it.
@@ -46,23 +46,6 @@ pub fn random_walk(tree: &impl Tree, steps: usize, seed: u64) -> Load {
         }
     }
     Load::new(visits)
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): good enough for choosing samples, and the same everywhere.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
 }
 
 #[cfg(test)]
