@@ -10,6 +10,7 @@ use crate::cache::KeyHasher;
 use crate::config::Config;
 use bearing_proto::client::{LeaseKey, LeaseMs};
 use bearing_types::{Mono, NodeId, SessionId};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub(crate) struct LeaseTable {
 #[derive(Debug)]
 struct LeaseEntry {
     /// In the order of the sessions; mostly one.
-    holders: Vec<(SessionId, Mono)>,
+    holders: SmallVec<[(SessionId, Mono); 1]>,
     quiet_until: Option<Mono>,
     /// The end of the last lease that nobody is remembered for.
     untracked_until: Option<Mono>,
@@ -86,7 +87,7 @@ impl Offer {
 
 impl LeaseEntry {
     fn new(due: Mono) -> LeaseEntry {
-        LeaseEntry { holders: Vec::new(), quiet_until: None, untracked_until: None, uses: 0, due }
+        LeaseEntry { holders: SmallVec::new(), quiet_until: None, untracked_until: None, uses: 0, due }
     }
 
     fn is_quiet(&self, now: Mono) -> bool {
@@ -382,7 +383,7 @@ impl LeaseTable {
 }
 
 /// The end of the tick in which a moment lies.
-fn tick_after(moment: Mono) -> Mono {
+pub(crate) fn tick_after(moment: Mono) -> Mono {
     let tick = TICK.as_nanos() as u64;
     Mono(moment.0.div_ceil(tick).saturating_mul(tick))
 }

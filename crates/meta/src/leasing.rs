@@ -16,6 +16,7 @@ use crate::run::Effects;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
 use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 impl MetaServer {
@@ -75,15 +76,19 @@ impl MetaServer {
             return;
         }
         let session = *session;
-        let mut lease_ends: BTreeMap<NodeId, Mono> = BTreeMap::new();
+        let mut lease_ends: SmallVec<[(NodeId, Mono); 4]> = SmallVec::new();
         for (key, offer) in &effects.given {
             let until = tablet.leases.give(*key, session, *offer, now.mono);
             if let LeaseKey::File(node) = key {
-                lease_ends.insert(*node, until);
+                lease_ends.push((*node, until));
             }
         }
+        lease_ends.sort_unstable();
         for node in &effects.handed {
-            let lease_end = lease_ends.get(node).copied().unwrap_or(now.mono);
+            // The last of them, if there are several.
+            let place = lease_ends.partition_point(|(of, _)| of <= node);
+            let end = lease_ends[..place].last().filter(|(of, _)| of == node);
+            let lease_end = end.map_or(now.mono, |(_, end)| *end);
             tablet.opens.give(session, *node, request.sequence, lease_end, &self.config);
         }
         // Logged before the first lease leaves, so that a later owner knows whom to ask.

@@ -8,10 +8,16 @@
 //!
 //! Bounded: above so many files of one session it is only known that this session may have *any* file of the tablet open, until it has said
 //! which. Marks of orphans are kept beside that: the log has them too.
+//!
+//! Every stat of a file that nobody leased yet passes here, and every end of its lease; so a file costs one hashed entry, and one line in its session's
+//! calendar, which is not struck when the file goes or is given again but found to be void when its time comes.
 
 use crate::cache::KeyHasher;
 use crate::config::Config;
+use crate::lease::tick_after;
 use bearing_types::{Mono, NodeId, Sequence, SessionId};
+use smallvec::SmallVec;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
@@ -22,9 +28,8 @@ const SOON: Duration = Duration::from_millis(50);
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTable {
+    files: Files,
     sessions: BTreeMap<SessionId, Opener>,
-    /// The sessions of each file, in order; mostly one. Never walked, so its own order does not matter.
-    by_node: HashMap<NodeId, Vec<SessionId>, BuildHasherDefault<KeyHasher>>,
     /// Sessions that may have any file open.
     coarse: BTreeSet<SessionId>,
     /// When each session is looked at next.
@@ -32,25 +37,36 @@ pub(crate) struct OpenTable {
     next_survey: u64,
 }
 
-/// One session.
+/// Who may have each file open; mostly one session. Never walked, so its own order does not matter.
 #[derive(Debug, Default)]
+struct Files(HashMap<NodeId, Openers, BuildHasherDefault<KeyHasher>>);
+
+type Openers = SmallVec<[(SessionId, Given); 1]>;
+
+/// One session.
+#[derive(Debug)]
 struct Opener {
-    files: BTreeMap<NodeId, Given>,
-    by_time: BTreeSet<(Mono, NodeId)>,
-    /// It may have any file open, also such as are not in `files`.
+    session: SessionId,
+    /// How many files it may have open.
+    files: usize,
+    /// When files are looked at next ([`Given::filed`]). Lines of files that have gone, or stand elsewhere by now, are void.
+    calendar: BTreeMap<Mono, Vec<NodeId>>,
+    /// It may have any file open, also such as are not told apart.
     anything: Option<Anything>,
     survey: Option<SurveyState>,
     /// Its place in [`OpenTable::due`].
     look: Option<Mono>,
 }
 
-/// A file that a session may have open.
+/// A file that a session may have open. It stands in the calendar of its session, or in the survey that asks about it.
 #[derive(Debug)]
 struct Given {
     /// The last request whose reply gave it, or that was finished when the session said that it has it open.
     by: Sequence,
     /// When to ask about it.
     ask_at: Mono,
+    /// Where it stands in the calendar: not after `ask_at`.
+    filed: Mono,
     /// Until then a lease may let it be opened without asking: it is not asked about before.
     not_before: Mono,
     /// The survey that asks about it, if it was not given since.
@@ -112,51 +128,51 @@ impl OpenTable {
 
     /// After a take-over: a session of the former owner may have anything open.
     pub fn inherit(&mut self, session: SessionId, ask_at: Mono) {
-        self.change(session, |opener| opener.anything = Some(Anything { by: Sequence(0), ask_at }));
+        self.change(session, |opener, _| opener.anything = Some(Anything { by: Sequence(0), ask_at }));
     }
 
     /// The reply to a request gives a file to a session. No lease lets it be opened without asking after `lease_end`.
     pub fn give(&mut self, session: SessionId, node: NodeId, by: Sequence, lease_end: Mono, config: &Config) {
-        let ask_at = lease_end.after(config.survey_after);
-        let opener = self.sessions.entry(session).or_default();
-        if opener.files.len() >= config.opens_per_session_max && !opener.files.contains_key(&node) {
+        let ask_at = tick_after(lease_end.after(config.survey_after));
+        let max = config.opens_per_session_max;
+        let given = self.change(session, |opener, files| opener.give(files, node, by, ask_at, max));
+        if !given {
             self.forget_details(session, by, ask_at);
-            return;
         }
-        self.note_pair(session, node);
-        self.change(session, |opener| opener.give(node, by, ask_at));
     }
 
     /// Too many: only that the session may have anything open is remembered, and asked about once none of its leases can be alive.
     fn forget_details(&mut self, session: SessionId, by: Sequence, ask_at: Mono) {
-        let mut dropped = Vec::new();
-        self.change(session, |opener| {
+        self.change(session, |opener, files| {
             let mut anything = opener.anything.unwrap_or(Anything { by, ask_at });
-            for (node, given) in opener.files.iter().filter(|(_, given)| !given.orphan) {
+            let mut orphans = BTreeSet::new();
+            for node in opener.nodes().collect::<Vec<_>>() {
+                let Some(given) = files.given(session, node) else { continue };
+                if given.orphan {
+                    orphans.insert(node);
+                    continue;
+                }
                 anything.by = anything.by.max(given.by);
                 anything.ask_at = anything.ask_at.max(given.ask_at);
-                dropped.push(*node);
+                opener.remove(files, node);
             }
             anything.by = anything.by.max(by);
             anything.ask_at = anything.ask_at.max(ask_at);
             opener.anything = Some(anything);
-            dropped.iter().for_each(|node| opener.remove(*node));
             opener.survey = None;
+            opener.calendar.clear();
+            for node in orphans {
+                let Some(given) = files.given_mut(session, node) else { continue };
+                given.survey = None;
+                given.filed = given.ask_at;
+                opener.calendar.entry(given.filed).or_default().push(node);
+            }
         });
-        dropped.iter().for_each(|node| self.forget_pair(session, *node));
     }
 
     /// The log says from now on that this session keeps an unlinked node. It is asked whether it does unless it said so.
     pub fn orphaned(&mut self, session: SessionId, node: NodeId, now: Mono) {
-        self.note_pair(session, node);
-        self.change(session, |opener| {
-            if opener.files.get(&node).is_none_or(|given| given.said != Said::Open) {
-                opener.give_at_least(node, now);
-            }
-            if let Some(given) = opener.files.get_mut(&node) {
-                given.orphan = true;
-            }
-        });
+        self.change(session, |opener, files| opener.give_at_least(files, node, now).orphan = true);
     }
 
     // --- what ends it ---
@@ -169,20 +185,20 @@ impl OpenTable {
     /// Whether a release under this number comes too late to count: the session may have opened the file again since it was sent.
     pub fn is_late_release(&self, session: SessionId, node: NodeId, sequence: Sequence) -> bool {
         let Some(opener) = self.sessions.get(&session) else { return false };
-        let given = opener.files.get(&node).map(|given| given.by);
+        let given = self.files.given(session, node).map(|given| given.by);
         given.max(opener.anything.map(|anything| anything.by)).is_some_and(|by| by >= sequence)
     }
 
     /// The session says, unasked, that it has closed a file. It is asked whether that is still so.
     pub fn closed(&mut self, session: SessionId, node: NodeId, sequence: Sequence, now: Mono) {
-        if self.given(session, node).is_some_and(|given| given.by < sequence) {
-            self.change(session, |opener| opener.ask_again(node, now, Said::Nothing));
+        if self.files.given(session, node).is_some_and(|given| given.by < sequence) {
+            self.change(session, |opener, files| opener.ask_again(files, node, now, Said::Nothing));
         }
     }
 
     /// A node is gone.
     pub fn gone(&mut self, node: NodeId) {
-        for session in self.by_node.get(&node).cloned().unwrap_or_default() {
+        for session in self.files.sessions(node).collect::<Vec<_>>() {
             self.remove(session, node);
         }
     }
@@ -194,45 +210,46 @@ impl OpenTable {
             self.due.remove(&(look, session));
         }
         self.coarse.remove(&session);
-        opener.files.keys().for_each(|node| self.forget_pair(session, *node));
+        for node in opener.nodes() {
+            self.files.remove(session, node);
+        }
     }
 
     // --- who counts ---
 
     /// The sessions that may have a node open.
     pub fn openers(&self, node: NodeId) -> BTreeSet<SessionId> {
-        let known = self.by_node.get(&node).into_iter().flatten();
-        known.chain(&self.coarse).copied().collect()
+        self.files.sessions(node).chain(self.coarse.iter().copied()).collect()
     }
 
     /// Whether a session that did not have a node open when it made a request, which declares this number finished, may have it open all the same:
     /// it may have opened it while the request was on its way.
     pub fn may_hold(&self, session: SessionId, node: NodeId, finished_below: Sequence) -> bool {
         let later = |given: &Given| given.by >= finished_below || given.said == Said::Open;
-        self.coarse.contains(&session) || self.given(session, node).is_some_and(later)
+        self.coarse.contains(&session) || self.files.given(session, node).is_some_and(later)
     }
 
     /// Whether a session said last that it has the node open.
     pub fn said_open(&self, session: SessionId, node: NodeId) -> bool {
-        self.given(session, node).is_some_and(|given| given.said == Said::Open)
+        self.files.given(session, node).is_some_and(|given| given.said == Said::Open)
     }
 
     /// Whether a session said last that it has the node open no more, and was not given it since.
     pub fn said_closed(&self, session: SessionId, node: NodeId) -> bool {
-        self.given(session, node).is_some_and(|given| given.said == Said::Closed)
+        self.files.given(session, node).is_some_and(|given| given.said == Said::Closed)
     }
 
     /// Whether the log says that a session other than this one keeps a node.
     pub fn kept_by_another(&self, session: SessionId, node: NodeId) -> bool {
-        let keeps = |other: &SessionId| self.given(*other, node).is_some_and(|given| given.orphan);
-        self.by_node.get(&node).into_iter().flatten().any(|other| *other != session && keeps(other))
+        self.files.of(node).iter().any(|(other, given)| *other != session && given.orphan)
     }
 
     /// The unlinked nodes that a session keeps.
     pub fn orphans_of(&self, session: SessionId) -> Vec<NodeId> {
-        let files = self.sessions.get(&session).map(|opener| &opener.files);
-        let orphans = files.into_iter().flatten().filter(|(_, given)| given.orphan);
-        orphans.map(|(node, _)| *node).collect()
+        let nodes = self.sessions.get(&session).into_iter().flat_map(Opener::nodes);
+        let kept = |node: &NodeId| self.files.given(session, *node).is_some_and(|given| given.orphan);
+        let orphans: BTreeSet<NodeId> = nodes.filter(kept).collect();
+        orphans.into_iter().collect()
     }
 
     // --- asking ---
@@ -243,16 +260,16 @@ impl OpenTable {
         let Some(opener) = self.sessions.get(&session) else { return false };
         let asked_for = |survey: &SurveyState| now.after(config.survey_again).since(survey.again);
         let silent = opener.survey.as_ref().is_some_and(|survey| asked_for(survey) > SOON);
-        let unsaid = opener.files.get(&node);
+        let unsaid = self.files.given(session, node);
         let unsaid = unsaid.filter(|given| !matches!(given.said, Said::Open | Said::Unclear));
         let Some(given) = unsaid.filter(|_| !silent) else { return false };
         if given.survey.is_none() && given.ask_at > now {
             let said = given.said;
-            self.change(session, |opener| {
-                if let Some(given) = opener.files.get_mut(&node) {
+            self.change(session, |opener, files| {
+                if let Some(given) = files.given_mut(session, node) {
                     given.not_before = now;
                 }
-                opener.ask_again(node, now, said);
+                opener.ask_again(files, node, now, said);
             });
         }
         true
@@ -264,7 +281,7 @@ impl OpenTable {
         while let Some((_, session)) = self.due.first().copied().filter(|(look, _)| *look <= now) {
             let mut number = self.next_survey;
             let mut wish = None;
-            self.change(session, |opener| wish = opener.ask(session, &mut number, now, config));
+            self.change(session, |opener, files| wish = opener.ask(files, &mut number, now, config));
             self.next_survey = number;
             wishes.extend(wish);
         }
@@ -283,9 +300,8 @@ impl OpenTable {
                 Vec::new()
             }
             About::Files(nodes) => {
-                let opener = &self.sessions[&word.session];
-                let asked =
-                    |node: &NodeId| opener.files.get(node).is_some_and(|given| given.survey == Some(number));
+                let given = |node: &NodeId| self.files.given(word.session, *node);
+                let asked = |node: &NodeId| given(node).is_some_and(|given| given.survey == Some(number));
                 let asked: Vec<NodeId> = nodes.into_iter().filter(asked).collect();
                 self.hear(word, &asked, now, config)
             }
@@ -307,7 +323,7 @@ impl OpenTable {
         for node in word.open.iter().filter(|_| !many) {
             self.hear_open(word, *node, now, config);
         }
-        self.change(word.session, |opener| match &mut opener.anything {
+        self.change(word.session, |opener, _| match &mut opener.anything {
             Some(anything) if many => anything.ask_at = now.after(config.survey_opened),
             Some(anything) if anything.by >= word.finished_below => {
                 anything.ask_at = now.after(config.survey_again);
@@ -324,7 +340,7 @@ impl OpenTable {
                 self.hear_open(word, *node, now, config);
                 continue;
             }
-            let Some(given) = self.given(word.session, *node) else { continue };
+            let Some(given) = self.files.given(word.session, *node) else { continue };
             let (late, orphan) = (given.by >= word.finished_below, given.orphan);
             if !late && !orphan {
                 self.remove(word.session, *node);
@@ -335,9 +351,8 @@ impl OpenTable {
                 _ if late => Said::Unclear,
                 _ => Said::Closed,
             };
-            self.change(word.session, |opener| {
-                opener.ask_again(*node, now.after(config.survey_again), said);
-            });
+            let again = tick_after(now.after(config.survey_again));
+            self.change(word.session, |opener, files| opener.ask_again(files, *node, again, said));
             if !late {
                 let_go.push(*node);
             }
@@ -346,57 +361,32 @@ impl OpenTable {
     }
 
     fn hear_open(&mut self, word: Word, node: NodeId, now: Mono, config: &Config) {
-        self.note_pair(word.session, node);
-        self.change(word.session, |opener| {
-            opener.give_at_least(node, now);
-            if let Some(given) = opener.files.get_mut(&node) {
-                given.by = given.by.max(Sequence(word.finished_below.0.saturating_sub(1)));
-            }
-            opener.ask_again(node, now.after(config.survey_opened), Said::Open);
+        let again = tick_after(now.after(config.survey_opened));
+        self.change(word.session, |opener, files| {
+            let given = opener.give_at_least(files, node, again);
+            given.by = given.by.max(Sequence(word.finished_below.0.saturating_sub(1)));
+            opener.ask_again(files, node, again, Said::Open);
         });
     }
 
     // --- within ---
 
-    fn given(&self, session: SessionId, node: NodeId) -> Option<&Given> {
-        self.sessions.get(&session)?.files.get(&node)
-    }
-
     fn remove(&mut self, session: SessionId, node: NodeId) {
         if self.sessions.contains_key(&session) {
-            self.change(session, |opener| opener.remove(node));
-            self.forget_pair(session, node);
-        }
-    }
-
-    fn note_pair(&mut self, session: SessionId, node: NodeId) {
-        let sessions = self.by_node.entry(node).or_default();
-        if let Err(place) = sessions.binary_search(&session) {
-            sessions.insert(place, session);
-        }
-    }
-
-    fn forget_pair(&mut self, session: SessionId, node: NodeId) {
-        if let Some(sessions) = self.by_node.get_mut(&node) {
-            if let Ok(place) = sessions.binary_search(&session) {
-                sessions.remove(place);
-            }
-            if sessions.is_empty() {
-                self.by_node.remove(&node);
-            }
+            self.change(session, |opener, files| opener.remove(files, node));
         }
     }
 
     /// Changes a session, and notes when it has to be looked at.
-    fn change(&mut self, session: SessionId, change: impl FnOnce(&mut Opener)) {
-        let opener = self.sessions.entry(session).or_default();
-        change(opener);
+    fn change<T>(&mut self, session: SessionId, change: impl FnOnce(&mut Opener, &mut Files) -> T) -> T {
+        let opener = self.sessions.entry(session).or_insert_with(|| Opener::new(session));
+        let changed = change(opener, &mut self.files);
         if opener.anything.is_some() {
             self.coarse.insert(session);
         } else {
             self.coarse.remove(&session);
         }
-        let over = opener.files.is_empty() && opener.anything.is_none();
+        let over = opener.files == 0 && opener.anything.is_none();
         let look = opener.next_look().filter(|_| !over);
         if look != opener.look {
             if let Some(before) = std::mem::replace(&mut opener.look, look) {
@@ -407,51 +397,118 @@ impl OpenTable {
         if over {
             self.sessions.remove(&session);
         }
+        changed
+    }
+}
+
+impl Files {
+    fn of(&self, node: NodeId) -> &[(SessionId, Given)] {
+        self.0.get(&node).map_or(&[], SmallVec::as_slice)
+    }
+
+    fn sessions(&self, node: NodeId) -> impl Iterator<Item = SessionId> {
+        self.of(node).iter().map(|(session, _)| *session)
+    }
+
+    fn given(&self, session: SessionId, node: NodeId) -> Option<&Given> {
+        self.of(node).iter().find(|(of, _)| *of == session).map(|(_, given)| given)
+    }
+
+    fn given_mut(&mut self, session: SessionId, node: NodeId) -> Option<&mut Given> {
+        self.0.get_mut(&node)?.iter_mut().find(|(of, _)| *of == session).map(|(_, given)| given)
+    }
+
+    /// What `session` was given of a file, and whether it is new here.
+    fn entry(&mut self, session: SessionId, node: NodeId, filed: Mono) -> (&mut Given, bool) {
+        let sessions = self.0.entry(node).or_default();
+        let place = sessions.iter().position(|(of, _)| *of == session);
+        let index = place.unwrap_or(sessions.len());
+        if place.is_none() {
+            sessions.push((session, Given::new(filed)));
+        }
+        (&mut sessions[index].1, place.is_none())
+    }
+
+    fn remove(&mut self, session: SessionId, node: NodeId) -> bool {
+        let Entry::Occupied(mut sessions) = self.0.entry(node) else { return false };
+        let Some(place) = sessions.get().iter().position(|(of, _)| *of == session) else { return false };
+        sessions.get_mut().swap_remove(place);
+        if sessions.get().is_empty() {
+            sessions.remove();
+        }
+        true
+    }
+}
+
+impl Given {
+    fn new(ask_at: Mono) -> Given {
+        Given {
+            by: Sequence(0),
+            ask_at,
+            filed: ask_at,
+            not_before: Mono::ZERO,
+            survey: None,
+            said: Said::Nothing,
+            orphan: false,
+        }
     }
 }
 
 impl Opener {
-    fn give(&mut self, node: NodeId, by: Sequence, ask_at: Mono) {
-        self.give_at_least(node, ask_at);
-        let Some(given) = self.files.get_mut(&node) else { return };
+    fn new(session: SessionId) -> Opener {
+        Opener { session, files: 0, calendar: BTreeMap::new(), anything: None, survey: None, look: None }
+    }
+
+    /// All its files, some of them more than once, and some that have gone.
+    fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let surveyed = match &self.survey {
+            Some(SurveyState { about: About::Files(nodes), .. }) => &nodes[..],
+            _ => &[],
+        };
+        self.calendar.values().flatten().chain(surveyed).copied()
+    }
+
+    /// Whether there was room.
+    fn give(
+        &mut self,
+        files: &mut Files,
+        node: NodeId,
+        by: Sequence,
+        ask_at: Mono,
+        files_max: usize,
+    ) -> bool {
+        if self.files >= files_max && files.given(self.session, node).is_none() {
+            return false;
+        }
+        let given = self.give_at_least(files, node, ask_at);
         given.by = given.by.max(by);
         given.not_before = given.not_before.max(ask_at);
         // What it says of an earlier time does not count, and what it said of being closed neither.
         let said = if given.said == Said::Open { Said::Open } else { Said::Nothing };
         let ask_at = given.ask_at;
-        self.ask_again(node, ask_at, said);
+        file(&mut self.calendar, node, given, ask_at, said);
+        true
     }
 
     /// Makes the file known if it is not.
-    fn give_at_least(&mut self, node: NodeId, ask_at: Mono) {
-        let by_time = &mut self.by_time;
-        self.files.entry(node).or_insert_with(|| {
-            by_time.insert((ask_at, node));
-            Given {
-                by: Sequence(0),
-                ask_at,
-                not_before: Mono::ZERO,
-                survey: None,
-                said: Said::Nothing,
-                orphan: false,
-            }
-        });
+    fn give_at_least<'a>(&mut self, files: &'a mut Files, node: NodeId, ask_at: Mono) -> &'a mut Given {
+        let (given, new) = files.entry(self.session, node, ask_at);
+        if new {
+            self.files += 1;
+            self.calendar.entry(ask_at).or_default().push(node);
+        }
+        given
     }
 
-    fn remove(&mut self, node: NodeId) {
-        if let Some(given) = self.files.remove(&node) {
-            self.by_time.remove(&(given.ask_at, node));
-        }
+    fn remove(&mut self, files: &mut Files, node: NodeId) {
+        self.files -= usize::from(files.remove(self.session, node));
     }
 
     /// Asks about a file at this time, but not while a lease may last.
-    fn ask_again(&mut self, node: NodeId, ask_at: Mono, said: Said) {
-        let Some(given) = self.files.get_mut(&node) else { return };
-        given.said = said;
-        given.survey = None;
-        self.by_time.remove(&(given.ask_at, node));
-        given.ask_at = ask_at.max(given.not_before);
-        self.by_time.insert((given.ask_at, node));
+    fn ask_again(&mut self, files: &mut Files, node: NodeId, ask_at: Mono, said: Said) {
+        if let Some(given) = files.given_mut(self.session, node) {
+            file(&mut self.calendar, node, given, ask_at, said);
+        }
     }
 
     fn next_look(&self) -> Option<Mono> {
@@ -459,19 +516,13 @@ impl Opener {
             // Repeated, whatever else is due.
             return Some(survey.again);
         }
-        let files = self.by_time.first().map(|(ask_at, _)| *ask_at);
+        let files = self.calendar.first_key_value().map(|(filed, _)| *filed);
         files.into_iter().chain(self.anything.map(|anything| anything.ask_at)).min()
     }
 
-    fn ask(
-        &mut self,
-        session: SessionId,
-        number: &mut u64,
-        now: Mono,
-        config: &Config,
-    ) -> Option<SurveyWish> {
+    fn ask(&mut self, files: &mut Files, number: &mut u64, now: Mono, config: &Config) -> Option<SurveyWish> {
         if self.survey.is_none() {
-            let about = self.choose(*number, now, config)?;
+            let about = self.choose(files, *number, now, config)?;
             self.survey = Some(SurveyState { number: *number, again: now, about });
             *number += 1;
         }
@@ -481,23 +532,55 @@ impl Opener {
             About::Everything => Vec::new(),
             About::Files(nodes) => nodes.clone(),
         };
-        Some(SurveyWish { session, number: survey.number, nodes })
+        Some(SurveyWish { session: self.session, number: survey.number, nodes })
     }
 
-    /// What is asked about next: of files, all whose leases are over, so that one survey serves many.
-    fn choose(&mut self, number: u64, now: Mono, config: &Config) -> Option<About> {
+    /// What is asked about next: of files, all whose leases are over, so that one survey serves many. Nothing in the calendar is due after this gave nothing.
+    fn choose(&mut self, files: &mut Files, number: u64, now: Mono, config: &Config) -> Option<About> {
         if self.anything.is_some_and(|anything| anything.ask_at <= now) {
             return Some(About::Everything);
         }
         let soon = now.after(config.survey_after);
-        let due = self.by_time.iter().take_while(|(ask_at, _)| *ask_at <= soon);
-        let nodes: Vec<NodeId> = due.take(config.survey_nodes_max).map(|(_, node)| *node).collect();
-        for node in &nodes {
-            if let Some(given) = self.files.get_mut(node) {
+        let mut nodes = Vec::new();
+        while nodes.len() < config.survey_nodes_max {
+            let Some(mut line) = self.calendar.first_entry().filter(|line| *line.key() <= soon) else {
+                break;
+            };
+            let filed = *line.key();
+            let Some(node) = line.get_mut().pop() else {
+                line.remove();
+                continue;
+            };
+            let given = files.given_mut(self.session, node);
+            let Some(given) = given.filter(|given| given.filed == filed && given.survey.is_none()) else {
+                continue;
+            };
+            if given.ask_at <= soon {
                 given.survey = Some(number);
+                nodes.push(node);
+            } else {
+                given.filed = given.ask_at;
+                self.calendar.entry(given.filed).or_default().push(node);
             }
         }
         (!nodes.is_empty()).then_some(About::Files(nodes))
+    }
+}
+
+/// Notes what was said of a file, and when to ask about it next: not while a lease may last. Only if that is before its place in the calendar, or if it has
+/// none, it is written there; otherwise it is found to be late when its place comes.
+fn file(
+    calendar: &mut BTreeMap<Mono, Vec<NodeId>>,
+    node: NodeId,
+    given: &mut Given,
+    ask_at: Mono,
+    said: Said,
+) {
+    given.said = said;
+    given.ask_at = ask_at.max(given.not_before);
+    if given.survey.take().is_some() || given.ask_at < given.filed {
+        given.filed = given.ask_at;
+        calendar.entry(given.filed).or_default().push(node);
     }
 }
 

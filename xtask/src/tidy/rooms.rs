@@ -62,7 +62,7 @@ pub const TABLE: &[Room] = &[
     pure(
         "meta",
         &["types", "seams", "placement", "lookup", "routing", "proto"],
-        &["serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
+        &["serde", "postcard", "blake3", "crc32c", "smallvec", "xxhash-rust", "thiserror"],
     ),
     pure(
         "data",

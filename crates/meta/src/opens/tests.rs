@@ -87,6 +87,8 @@ fn a_release_counts_only_if_it_was_sent_after_all_that_says_open() {
 fn a_renewed_lease_is_not_disturbed_by_surveys() {
     let (mut table, config) = given();
     table.give(A, FILE, Sequence(6), at(900), &config);
+    // Looked at when its first lease would have ended.
+    assert!(table.due(at(600), &config).is_empty());
     assert!(table.due(at(1399), &config).is_empty());
     assert_eq!(survey(&mut table, at(1400), &config).nodes, [FILE]);
 }
@@ -206,7 +208,7 @@ fn above_the_limit_a_session_may_have_anything_open_until_its_leases_are_over_an
     for number in 0..5 {
         table.give(A, NodeId(number), Sequence(10 + number), at(1000 - number), &config);
     }
-    assert_eq!(table.sessions[&A].files.len(), 0);
+    assert_eq!(table.sessions[&A].files, 0);
     assert_eq!(openers(&table, NodeId(99)), [A]);
     assert!(table.due(at(1499), &config).is_empty(), "a lease may be alive");
     let asked = survey(&mut table, at(1500), &config);
