@@ -1,8 +1,8 @@
 //! The client map: tablets by position, corrected by referrals.
 
+use crate::tablet_index::TabletIndex;
 use bearing_placement::Assignment;
 use bearing_types::{Block, Epoch, MapVersion, Position, ServerId};
-use std::collections::BTreeMap;
 
 /// Where a position is believed to be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +15,11 @@ pub struct Located {
     pub owner: ServerId,
 }
 
-/// Tablets by their start. Blocks never overlap; positions that no tablet holds are unknown.
+/// Tablets by position. Blocks never overlap; positions that no tablet holds are unknown.
 #[derive(Clone, Debug, Default)]
 pub struct ClientMap {
     version: Option<MapVersion>,
-    tablets: BTreeMap<Position, Located>,
+    tablets: TabletIndex,
 }
 
 impl ClientMap {
@@ -35,8 +35,7 @@ impl ClientMap {
 
     /// Whom to ask for a position.
     pub fn locate(&self, position: Position) -> Option<Located> {
-        let (_, located) = self.tablets.range(..=position).next_back()?;
-        located.block.contains(position).then_some(*located)
+        self.tablets.at(position).copied()
     }
 
     /// Takes a whole assignment, unless a newer one was taken before. What single answers taught under a higher epoch stays.
@@ -45,6 +44,9 @@ impl ClientMap {
             return;
         }
         self.version = Some(version);
+        if self.is_empty() {
+            self.tablets = TabletIndex::for_tablets(assignment.tablets().count());
+        }
         for tablet in assignment.tablets() {
             self.learn(Located { block: tablet.block, epoch: tablet.epoch, owner: tablet.owner });
         }
@@ -53,31 +55,27 @@ impl ClientMap {
     /// Takes what an answer or a referral says of one tablet. Epochs only grow, so an older word about the same positions is ignored.
     /// Returns whether anything changed.
     pub fn learn(&mut self, located: Located) -> bool {
-        let overlapping = self.overlapping(located.block);
+        let overlapping = self.tablets.overlapping(located.block);
         if overlapping.iter().any(|known| known.epoch >= located.epoch) {
             return false;
         }
-        for known in overlapping {
-            self.tablets.remove(&known.block.start());
-        }
-        self.tablets.insert(located.block.start(), located);
+        self.tablets.put(located);
         true
     }
 
-    /// All that is believed, in ring order.
-    pub fn tablets(&self) -> impl Iterator<Item = &Located> {
-        self.tablets.values()
+    /// How many tablets are known.
+    pub fn len(&self) -> usize {
+        self.tablets.len()
     }
 
-    fn overlapping(&self, block: Block) -> Vec<Located> {
-        let before = self.tablets.range(..block.start()).next_back();
-        let inside = self.tablets.range(block.start()..=block.last());
-        before
-            .into_iter()
-            .chain(inside)
-            .map(|(_, known)| *known)
-            .filter(|known| known.block.overlaps(block))
-            .collect()
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.tablets.bytes()
     }
 }
 

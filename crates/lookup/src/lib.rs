@@ -12,6 +12,7 @@ pub mod finger;
 mod machine;
 mod message;
 mod table;
+mod tablet_index;
 pub mod world;
 
 pub use build::{COORDINATOR, Lookup};

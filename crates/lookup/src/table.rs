@@ -117,7 +117,7 @@ impl Machine for TableClient {
     }
 
     fn table_bytes(&self) -> usize {
-        self.map.tablets().count() * size_of::<Located>()
+        self.map.bytes()
     }
 }
 
@@ -216,6 +216,6 @@ impl Machine for NetworkClient {
     }
 
     fn table_bytes(&self) -> usize {
-        self.map.tablets().count() * size_of::<Located>()
+        self.map.bytes()
     }
 }
