@@ -22,7 +22,8 @@ pub(crate) struct TabletIndex {
     /// The root, then nodes.
     slots: Vec<Slot>,
     free_nodes: Vec<u32>,
-    tablets: Vec<Option<Located>>,
+    /// Those named in `free_tablets` are void.
+    tablets: Vec<Located>,
     free_tablets: Vec<u32>,
 }
 
@@ -83,7 +84,7 @@ impl TabletIndex {
             let index = (rest >> (64 - bits)) as usize;
             match self.slots[table + index].content() {
                 Content::Nothing => return None,
-                Content::Tablet(tablet) => return self.tablets[tablet as usize].as_ref(),
+                Content::Tablet(tablet) => return Some(&self.tablets[tablet as usize]),
                 Content::Node(node) => table = self.first_slot(node),
             }
             rest <<= bits;
@@ -98,7 +99,7 @@ impl TabletIndex {
 
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
-        self.slots.len() * size_of::<Slot>() + self.tablets.len() * size_of::<Option<Located>>()
+        self.slots.len() * size_of::<Slot>() + self.tablets.len() * size_of::<Located>()
     }
 
     /// All tablets, in the order of the ring.
@@ -112,7 +113,7 @@ impl TabletIndex {
     pub fn overlapping(&self, block: Block) -> Vec<Located> {
         let mut found = Vec::new();
         match self.descend(block) {
-            Way::Covered(tablet) => found.extend(self.tablets[tablet as usize]),
+            Way::Covered(tablet) => found.push(self.tablets[tablet as usize]),
             Way::Ends { .. } => {}
             Way::Slots(range) => self.collect(range, &mut found),
         }
@@ -138,17 +139,16 @@ impl TabletIndex {
         };
         self.clear(range.clone());
         let tablet = self.free_tablets.pop().unwrap_or_else(|| {
-            self.tablets.push(None);
+            self.tablets.push(located);
             self.tablets.len() as u32 - 1
         });
-        self.tablets[tablet as usize] = Some(located);
+        self.tablets[tablet as usize] = located;
         self.slots[range].fill(Slot(tablet));
     }
 
     /// Takes a tablet out that covers more than the block that will stand there.
     fn take_out(&mut self, tablet: u32) {
-        let block = self.tablets[tablet as usize].map(|located| located.block);
-        if let Some(Way::Slots(range)) = block.map(|block| self.descend(block)) {
+        if let Way::Slots(range) = self.descend(self.tablets[tablet as usize].block) {
             self.clear(range);
         }
     }
@@ -181,7 +181,7 @@ impl TabletIndex {
     }
 
     fn prefix_bits(&self, tablet: u32) -> u8 {
-        self.tablets[tablet as usize].map_or(0, |located| located.block.prefix_bits())
+        self.tablets[tablet as usize].block.prefix_bits()
     }
 
     fn first_slot(&self, node: u32) -> usize {
@@ -202,7 +202,7 @@ impl TabletIndex {
             let content = self.slots[slot].content();
             match content {
                 Content::Nothing => {}
-                Content::Tablet(tablet) if content != before => found.extend(self.tablets[tablet as usize]),
+                Content::Tablet(tablet) if content != before => found.push(self.tablets[tablet as usize]),
                 Content::Tablet(_) => {}
                 Content::Node(node) => {
                     let first = self.first_slot(node);
@@ -221,10 +221,7 @@ impl TabletIndex {
             self.slots[slot] = Slot::NOTHING;
             match content {
                 Content::Nothing => {}
-                Content::Tablet(tablet) if content != before => {
-                    self.tablets[tablet as usize] = None;
-                    self.free_tablets.push(tablet);
-                }
+                Content::Tablet(tablet) if content != before => self.free_tablets.push(tablet),
                 Content::Tablet(_) => {}
                 Content::Node(node) => {
                     let first = self.first_slot(node);
@@ -299,7 +296,7 @@ mod tests {
                 prop_assert!(slots.iter().any(|slot| *slot != Slot::NOTHING), "an empty node");
             }
         }
-        prop_assert_eq!(index.len(), index.tablets.iter().flatten().count());
+        prop_assert_eq!(index.len(), index.in_order().len());
         Ok(())
     }
 
