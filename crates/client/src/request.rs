@@ -62,6 +62,8 @@ struct Outstanding {
     transport: Transport,
     waits: Waits,
     sent_to: Option<(ServerId, Epoch)>,
+    /// The newest epoch it was sent under.
+    epoch: Epoch,
     first_sent: Option<(Mono, Mark)>,
     /// What was finished when the request was made, if it says whether a file is open: that is of this moment, however late it is sent.
     as_of: Option<Sequence>,
@@ -209,6 +211,7 @@ impl State {
             call,
             waits: Waits::Sending,
             sent_to: None,
+            epoch: Epoch(0),
             first_sent: None,
             sends: 0,
             retries: 0,
@@ -269,6 +272,7 @@ impl State {
         request.waits = Waits::Answer;
         request.first_sent.get_or_insert((self.now.mono, self.leases.mark()));
         let epoch = request.sent_to.map_or(Epoch(0), |(_, epoch)| epoch);
+        request.epoch = request.epoch.max(epoch);
         let message = Message::Request(Request {
             sequence,
             finished_below: request.as_of.unwrap_or(finished_below),
@@ -383,6 +387,12 @@ impl State {
         };
         let waits_for_it = request.waits == Waits::Answer;
         match reply.answer {
+            // Refusals are not logged: whoever serves the tablet since then may know nothing of this one, and do what was sent to it.
+            Answer::Done { epoch, result: Err(_), .. }
+                if request.call.mutates() && epoch < request.epoch =>
+            {
+                self.counters.late_replies += 1;
+            }
             Answer::Done { tablet, epoch, result } => {
                 if let (Target::Server(owner), Whom::Owner) = (from, request.whom) {
                     self.routes.learn(Located { block: tablet, epoch, owner });

@@ -146,6 +146,40 @@ fn a_referral_is_learnt_and_followed_under_the_new_epoch() {
 }
 
 #[test]
+fn a_refusal_of_an_older_epoch_than_a_change_was_sent_under_is_no_answer() {
+    let mut world = with_root_cached();
+    let ticket =
+        world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
+    world.answer_one(entry(file(5, "a"), 10_000));
+    let request = world.take_request();
+    let tablet = map().assignment.tablet_at(request.position).clone();
+    let next = Epoch(tablet.epoch.0 + 1);
+    world.reply(request.sequence, WireAnswer::Referral { tablet: tablet.block, epoch: next, owner: S2 });
+    assert_eq!(world.take_request().epoch, next);
+    // The former owner refused it, and that comes only now. The new one remembers no refusals, and may have done it.
+    world.reply_done(&request, Err(Code::NoSpace));
+    assert!(!world.finished.contains_key(&ticket));
+    let done = WireAnswer::Done { tablet: tablet.block, epoch: next, result: Ok(Box::new(Body::Done)) };
+    world.reply(request.sequence, done);
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+}
+
+#[test]
+fn a_change_that_an_older_epoch_has_made_is_made() {
+    let mut world = with_root_cached();
+    let ticket =
+        world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
+    world.answer_one(entry(file(5, "a"), 10_000));
+    let request = world.take_request();
+    let tablet = map().assignment.tablet_at(request.position).clone();
+    let next = Epoch(tablet.epoch.0 + 1);
+    world.reply(request.sequence, WireAnswer::Referral { tablet: tablet.block, epoch: next, owner: S2 });
+    world.take_request();
+    world.reply_done(&request, Ok(Body::Done));
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+}
+
+#[test]
 fn two_servers_that_point_at_each_other_are_not_asked_without_pauses() {
     let mut world = World::open();
     world.start(statfs());
