@@ -388,9 +388,7 @@ impl State {
         let waits_for_it = request.waits == Waits::Answer;
         match reply.answer {
             // Refusals are not logged: whoever serves the tablet since then may know nothing of this one, and do what was sent to it.
-            Answer::Done { epoch, result: Err(_), .. }
-                if request.call.mutates() && epoch < request.epoch =>
-            {
+            Answer::Done { epoch, result: Err(_), .. } if request.call.mutates() && epoch < request.epoch => {
                 self.counters.late_replies += 1;
             }
             Answer::Done { tablet, epoch, result } => {

@@ -27,6 +27,8 @@ struct Disks {
     damaged: BTreeSet<(ServerId, ChunkId)>,
     /// Which lack bytes at their ends.
     short: BTreeSet<(ServerId, ChunkId)>,
+    /// Which do not know yet that theirs is sealed.
+    unsealed: BTreeSet<(ServerId, ChunkId)>,
     /// Pings tell of what was damaged, not of what is.
     late_pings: Option<BTreeSet<(ServerId, ChunkId)>>,
     calls: Vec<(ServerId, DataCall)>,
@@ -70,7 +72,10 @@ impl Disks {
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
             DataCall::Seal { .. } if self.short.contains(&here) => Err(DataError::Corrupt),
-            DataCall::Verify { .. } if self.short.contains(&here) => Err(DataError::BeyondEnd),
+            DataCall::Seal { .. } if self.unsealed.remove(&here) => Ok(DataBody::Done),
+            DataCall::Verify { .. } if self.short.contains(&here) || self.unsealed.contains(&here) => {
+                Err(DataError::BeyondEnd)
+            }
             DataCall::Frames { from: 0, .. } => {
                 Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
             }
@@ -294,6 +299,35 @@ fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
         );
         assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
     }
+}
+
+#[test]
+fn a_replica_that_was_looked_at_before_it_knew_of_its_seal_counts_once_it_does() {
+    let (mut cluster, disks) = cluster();
+    let chunk = open(&mut cluster);
+    let away: Rc<RefCell<bool>> = Rc::new(RefCell::new(true));
+    let (down, shared) = (Rc::clone(&away), Rc::clone(&disks));
+    cluster.data = Box::new(move |server, request| {
+        let silent = *down.borrow() && server == DATA[1];
+        (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
+    });
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    // The one that was there lost what it had, and says so; the other one comes back with all of it, open.
+    let (short, open) = ((DATA[0], chunk.chunk.chunk), (DATA[1], chunk.chunk.chunk));
+    disks.borrow_mut().short.insert(short);
+    disks.borrow_mut().damaged.insert(short);
+    disks.borrow_mut().held.insert(open);
+    disks.borrow_mut().unsealed.insert(open);
+    cluster.pass(Duration::from_secs(10));
+    *away.borrow_mut() = false;
+    cluster.pass(Duration::from_secs(20));
+    assert!(disks.borrow().short.is_empty() && disks.borrow().unsealed.is_empty());
+    assert_eq!(disks.borrow().held.len(), 2);
+    assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+    disks.borrow_mut().calls.clear();
+    cluster.pass(Duration::from_secs(10));
+    assert!(!disks.borrow().calls.iter().any(|(_, call)| matches!(call, DataCall::Seal { .. })), "at rest");
 }
 
 #[test]

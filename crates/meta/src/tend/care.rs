@@ -12,7 +12,7 @@
 //! - A chunk that is mostly dead gets an heir (see `compact`).
 
 use super::health::Health;
-use super::{Tended, compact, look};
+use super::{Seals, Tended, compact, look};
 use crate::config::Config;
 use crate::context::DataResult;
 use crate::key::Key;
@@ -272,11 +272,12 @@ fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tend
     let all_answer = answering.len() == record.servers.len();
     // Who lacks something of it can be helped only when somebody has it.
     if !missing.is_empty() && (all_answer || !done.is_empty()) {
-        return Ok(Tended::Missing(missing));
+        return Ok(Tended::Sealed(Seals { whole: done, missing, told: false }));
     }
     if done.len() < record.servers.len() {
-        let told = done.len() + missing.len() == answering.len();
-        return Ok(if told && !all_answer { Tended::Told(answering) } else { Tended::Wait });
+        let told = done.len() + missing.len() == answering.len() && !all_answer;
+        let seals = Seals { whole: done, missing, told };
+        return Ok(if told { Tended::Sealed(seals) } else { Tended::Wait });
     }
     record.confirmed = true;
     keep(view, id, record);

@@ -143,6 +143,13 @@ impl Health {
         }
     }
 
+    /// It does after all.
+    pub fn set_there(&mut self, server: ServerId, chunk: ChunkId) {
+        if let Some(state) = self.servers.get_mut(&server) {
+            state.missing.remove(&chunk);
+        }
+    }
+
     /// What was known of a server's replica does not hold any more: it is gone, or whole.
     pub fn set_fresh(&mut self, server: ServerId, chunk: ChunkId) {
         if let Some(state) = self.servers.get_mut(&server) {

@@ -35,6 +35,15 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// What waits for somebody is asked after so often.
 const ASK_AFTER: Duration = Duration::from_millis(250);
 
+/// Which servers of a chunk hold all of it, sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seals {
+    pub whole: Vec<ServerId>,
+    pub missing: Vec<ServerId>,
+    /// Others are away, and nobody can be helped until they are back: those asked need not be asked again.
+    pub told: bool,
+}
+
 /// What a job came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tended {
@@ -56,8 +65,8 @@ pub(crate) enum Tended {
     Hopeless,
     /// These servers do not hold what they should.
     Missing(Vec<ServerId>),
-    /// These servers were told that it is sealed; others are away.
-    Told(Vec<ServerId>),
+    /// These servers were asked whether they hold all of it, sealed.
+    Sealed(Seals),
     /// This server has all of it, whatever it said before.
     Whole(ServerId),
     /// These servers hold nothing of it any more.
@@ -311,9 +320,17 @@ impl MetaServer {
                 self.health.set_fresh(server, chunk);
                 Some(now.mono.after(ASK_AFTER))
             }
-            Tended::Told(servers) => {
-                servers.iter().for_each(|server| self.health.set_told(*server, chunk));
-                out.extend(step("seal told again"));
+            Tended::Sealed(Seals { whole, missing, told }) => {
+                // Who holds all of it may have been found without it before it knew of the seal.
+                whole.iter().for_each(|server| self.health.set_there(*server, chunk));
+                if told {
+                    let asked = whole.iter().chain(&missing);
+                    asked.for_each(|server| self.health.set_told(*server, chunk));
+                    out.extend(step("seal told again"));
+                } else {
+                    missing.iter().for_each(|server| self.health.set_missing(*server, chunk));
+                    out.extend(step("replica found missing"));
+                }
                 Some(now.mono)
             }
             Tended::Forgotten(servers) => {
