@@ -19,9 +19,16 @@ pub struct Tablet {
     pub replicas: Vec<ServerId>,
 }
 
-/// An assignment of the whole ring.
+/// An assignment of the whole ring. What is decoded is checked as what is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
 pub struct Assignment {
+    tablets: BTreeMap<Position, Tablet>,
+}
+
+/// An assignment as it comes from outside.
+#[derive(Deserialize)]
+struct Unchecked {
     tablets: BTreeMap<Position, Tablet>,
 }
 
@@ -40,6 +47,8 @@ pub enum AssignmentError {
     TabletBits(u8),
     /// There is no server to own anything.
     NoServers,
+    /// A tablet is listed under another position than its start.
+    Misplaced(Position, Block),
 }
 
 impl fmt::Display for AssignmentError {
@@ -57,11 +66,28 @@ impl fmt::Display for AssignmentError {
                 write!(f, "cannot cut the ring by {bits} bits; give 0 to {}", Assignment::CUT_BITS_MAX)
             }
             AssignmentError::NoServers => write!(f, "there is no server to own a tablet; give at least one"),
+            AssignmentError::Misplaced(position, block) => {
+                write!(f, "tablet {block} is listed under {position}, which is not its start")
+            }
         }
     }
 }
 
 impl std::error::Error for AssignmentError {}
+
+impl TryFrom<Unchecked> for Assignment {
+    type Error = AssignmentError;
+
+    fn try_from(unchecked: Unchecked) -> Result<Assignment, AssignmentError> {
+        let misplaced = |(position, tablet): &(&Position, &Tablet)| **position != tablet.block.start();
+        if let Some((position, tablet)) = unchecked.tablets.iter().find(misplaced) {
+            return Err(AssignmentError::Misplaced(*position, tablet.block));
+        }
+        let assignment = Assignment { tablets: unchecked.tablets };
+        assignment.check()?;
+        Ok(assignment)
+    }
+}
 
 impl Assignment {
     /// The finest even cut: 2^16 tablets.

@@ -37,3 +37,34 @@ pub struct ClusterMap {
     /// Where everybody is.
     pub servers: Vec<ServerEntry>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_placement::Tablet;
+    use bearing_types::{Block, Epoch, Position};
+    use std::collections::BTreeMap;
+
+    fn tablet(block: Block, owner: u32, replica: u32) -> (Position, Tablet) {
+        let (owner, replicas) = (ServerId(owner), vec![ServerId(replica)]);
+        (block.start(), Tablet { block, epoch: Epoch(1), owner, replicas })
+    }
+
+    fn decode(tablets: Vec<(Position, Tablet)>) -> Result<Assignment, postcard::Error> {
+        let listed: BTreeMap<Position, Tablet> = tablets.into_iter().collect();
+        postcard::from_bytes(&postcard::to_stdvec(&listed).unwrap())
+    }
+
+    #[test]
+    fn an_assignment_that_does_not_cover_the_ring_once_is_not_decoded() {
+        let (low, high) = Block::RING.halves().unwrap();
+        let whole = decode(vec![tablet(low, 1, 1), tablet(high, 2, 2)]).unwrap();
+        assert_eq!(whole, Assignment::even(&[ServerId(1), ServerId(2)], 1).unwrap());
+        assert!(decode(vec![]).is_err());
+        assert!(decode(vec![tablet(low, 1, 1)]).is_err(), "a gap");
+        assert!(decode(vec![tablet(Block::RING, 1, 1), tablet(high, 2, 2)]).is_err(), "an overlap");
+        assert!(decode(vec![tablet(Block::RING, 1, 2)]).is_err(), "an owner without the log");
+        let (_, misplaced) = tablet(Block::RING, 1, 1);
+        assert!(decode(vec![(high.start(), misplaced)]).is_err(), "under another position");
+    }
+}
