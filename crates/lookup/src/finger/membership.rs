@@ -47,8 +47,7 @@ impl FingerServer {
         let sc = Finger { owner: neighbours.sc, next: neighbours.nsc };
         self.fingers.fill(sc);
         self.set_near_fingers();
-        // Fingers within reach of the successor are known; the first beyond is asked for, and the rest follow from the answers.
-        self.ask_for_finger_after(neighbours.sc.at, out);
+        self.ask_for_fingers(out);
         // The predecessors of N - 2^i may have a finger that should be this server (section 3.1, step 3). Many of these are its own predecessor.
         remember(&mut self.joined, self.me.server);
         let joined = FingerMessage::Joined { new: self.me, next: neighbours.sc };
@@ -65,6 +64,12 @@ impl FingerServer {
             }
         }
         self.ping(now, out);
+    }
+
+    /// Fingers within reach of the successor are known; the first beyond is asked for, and the rest follow from the answers.
+    pub(super) fn ask_for_fingers(&mut self, out: &mut Vec<Command>) {
+        self.set_near_fingers();
+        self.ask_for_finger_after(self.neighbours.sc.at, out);
     }
 
     fn ask_for_finger_after(&self, known: Position, out: &mut Vec<Command>) {
@@ -92,7 +97,7 @@ impl FingerServer {
 
     /// Passes a message that looks for an owner on its way, or takes it if the position is this server's.
     fn forward(&self, message: FingerMessage, key: Position, out: &mut Vec<Command>) {
-        if let Some(next) = self.next_hop(key) {
+        if let Some(next) = self.preceding(key) {
             self.tell(next, message, out);
         }
     }

@@ -87,6 +87,9 @@ pub(super) struct Rebuilding {
 
 /// Acknowledgements are waited for as long as so many pings in a row may go unanswered.
 pub(super) const ACKNOWLEDGE_WAIT: u32 = 4;
+/// Fingers are asked for anew with every so many pings (Chord's fix_fingers): whatever message about somebody's coming or going was lost, they are right again
+/// after that.
+const REFRESH_EVERY: u32 = 100;
 /// Queries that wait for a reconstruction, at most; more are sent back.
 const HELD_MAX: usize = 256;
 /// Servers whose end is remembered, so that a message that walks is known again.
@@ -119,6 +122,8 @@ pub struct FingerServer {
     /// When a neighbour was last heard of.
     pub(super) heard: BTreeMap<ServerId, Mono>,
     pub(super) next_ping: Option<Mono>,
+    /// Pings until fingers are asked for anew.
+    refresh_in: u32,
     pub(super) reconstructions: u64,
 }
 
@@ -143,6 +148,7 @@ impl FingerServer {
             held: VecDeque::new(),
             heard: BTreeMap::new(),
             next_ping: Some(Mono::ZERO),
+            refresh_in: REFRESH_EVERY,
             reconstructions: 0,
         }
     }
@@ -263,6 +269,21 @@ impl FingerServer {
         candidates.find_map(|peer| peer.filter(|peer| reachable(peer))).map(|peer| peer.server)
     }
 
+    /// The last server known before a position that is not this server's, or the successor if that owns it (Chord, section 4.3): it trusts no finger to be
+    /// an owner, so it arrives wherever successors are right.
+    pub(super) fn preceding(&self, position: Position) -> Option<ServerId> {
+        let Neighbours { sc, nsc, .. } = self.neighbours;
+        let known = self.fingers.iter().flat_map(|finger| [finger.owner, finger.next]).chain([sc, nsc]);
+        let last = Position(position.0.wrapping_sub(1));
+        let on_the_way = |peer: &Peer| {
+            peer.server != self.me.server && !self.is_dead(peer.server) && within(peer.at, self.me.at, last)
+        };
+        let owned = within(position, self.me.at, sc.at) && !self.is_dead(sc.server);
+        let before = known.filter(on_the_way).max_by_key(|peer| self.me.at.clockwise_to(peer.at));
+        let next = if owned { sc } else { before.unwrap_or(sc) };
+        Some(next.server).filter(|next| *next != self.me.server && !self.is_dead(*next))
+    }
+
     // --- queries ---
 
     fn take(&mut self, query: Query, out: &mut Vec<Command>) {
@@ -317,7 +338,7 @@ impl FingerServer {
     }
 
     /// What a neighbour says of its own neighbours.
-    fn hear(&mut self, from: Peer, pd: Peer, sc: Peer, now: Mono) {
+    fn hear(&mut self, from: Peer, pd: Peer, sc: Peer, now: Mono, out: &mut Vec<Command>) {
         self.suspects.remove(&from.server);
         self.gone.retain(|(gone, ..)| gone.server != from.server);
         if let Some(heard) = self.heard.get_mut(&from.server) {
@@ -333,6 +354,10 @@ impl FingerServer {
             } else {
                 self.neighbours.nsc = sc;
             }
+        }
+        if pd.server == self.me.server && self.is_dead(self.neighbours.sc.server) {
+            // It has taken over from the successor; its word for that was lost.
+            self.follow(None, from, sc, out);
         }
         let before = self.neighbours.pd;
         if from.server == before.server {
@@ -365,11 +390,11 @@ impl FingerServer {
             FingerMessage::Welcome(neighbours) => self.settle_in(neighbours, now, out),
             FingerMessage::Found { key, owner, next } => self.take_found(key, owner, next, out),
             FingerMessage::Ping { pd, sc } => {
-                self.hear(self.points.peer(from), pd, sc, now);
+                self.hear(self.points.peer(from), pd, sc, now, out);
                 let Neighbours { pd, sc, .. } = self.neighbours;
                 self.tell(from, FingerMessage::Pong { pd, sc }, out);
             }
-            FingerMessage::Pong { pd, sc } => self.hear(self.points.peer(from), pd, sc, now),
+            FingerMessage::Pong { pd, sc } => self.hear(self.points.peer(from), pd, sc, now, out),
             FingerMessage::Follows { gone, sc, nsc } => self.follow(gone, sc, nsc, out),
             FingerMessage::Precedes { gone, pd, fpd } => {
                 if self.neighbours.pd.server == gone {
@@ -409,6 +434,11 @@ impl FingerServer {
             self.suspect(server, now, out);
         }
         self.ping(now, out);
+        self.refresh_in -= 1;
+        if self.refresh_in == 0 {
+            self.refresh_in = REFRESH_EVERY;
+            self.ask_for_fingers(out);
+        }
     }
 }
 
