@@ -5,9 +5,10 @@
 //! position matches, and the longest prefix counts. What a change of owners does not concern is shared between the tables before and after it.
 
 use crate::compress::compressed;
+use crate::ranges::Ranges;
 use bearing_placement::{Arcs, Handover, Hosts, Peer, Place, Port, SwitchId, Topology, TreeNode};
 use bearing_types::{Block, Position, ServerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc as Shared;
 
@@ -86,10 +87,18 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Runs that begin at these positions, in this order; the first must be 0, or there is nothing. Of several that begin together the last counts.
+    /// Runs that begin at these positions. `None` if the first is not 0 or one lies before the one given before it. Of several that begin together the last
+    /// counts.
     pub fn new(starts: impl IntoIterator<Item = (Position, Output)>) -> Option<Pieces> {
         let mut pieces = Pieces { starts: Vec::new(), outputs: Vec::new() };
-        starts.into_iter().for_each(|(start, output)| pieces.push(start, output));
+        let mut before = Position(0);
+        for (start, output) in starts {
+            if start < before {
+                return None;
+            }
+            pieces.push(start, output);
+            before = start;
+        }
         (pieces.starts.first() == Some(&Position(0))).then_some(pieces)
     }
 
@@ -207,7 +216,7 @@ impl Budget {
 /// Why there are no tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableError {
-    /// An owner is plugged in nowhere.
+    /// An owner is plugged in nowhere, or at a place that the topology does not have.
     NoHost(ServerId),
     /// A switch would need more entries at one time than it can hold.
     OverBudget {
@@ -270,7 +279,7 @@ impl Tables {
     ) -> Result<Tables, TableError> {
         let mut growing: Vec<Growing> = topology.nodes().map(|_| Growing::default()).collect();
         for (first, last, owner) in arcs.iter() {
-            let place = hosts.place(owner).ok_or(TableError::NoHost(owner))?;
+            let place = place_of(topology, hosts, owner)?;
             for node in topology.above(place) {
                 growing[node.0 as usize].add(first, last, output_to(topology, node, place));
             }
@@ -283,21 +292,23 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The tables after these parts of the ring have changed hands. Only nodes above an old or a new owner are written anew, and only if what they do
-    /// changes; all others are shared. A server may not have moved to another place while it owned anything.
+    /// The tables after these parts of the ring have changed hands, one after the other: where several concern a position, the last one counts. Only nodes above
+    /// an old or a new owner are written anew, and only if what they do changes; all others are shared. Old owners are those of these tables, whatever
+    /// the handovers say. A server may not have moved to another place while it owned anything.
     pub fn after(&self, hosts: &Hosts, handovers: &[Handover]) -> Result<Tables, TableError> {
         let mut patches: BTreeMap<TreeNode, Vec<(Position, Position, Output)>> = BTreeMap::new();
-        for handover in handovers {
-            let place = hosts.place(handover.to).ok_or(TableError::NoHost(handover.to))?;
-            let old = self.destination(handover.first);
-            let nodes: std::collections::BTreeSet<TreeNode> = self
-                .topology
-                .above(place)
-                .chain(old.into_iter().flat_map(|old| self.topology.above(old)))
-                .collect();
-            for node in nodes {
-                let output = output_to(&self.topology, node, place);
-                patches.entry(node).or_default().push((handover.first, handover.last, output));
+        for (first, last, to) in last_handovers(handovers) {
+            let place = place_of(&self.topology, hosts, to)?;
+            for (first, last, old) in self.destinations(first, last) {
+                let nodes: BTreeSet<TreeNode> = self
+                    .topology
+                    .above(place)
+                    .chain(old.into_iter().flat_map(|old| self.topology.above(old)))
+                    .collect();
+                for node in nodes {
+                    let output = output_to(&self.topology, node, place);
+                    patches.entry(node).or_default().push((first, last, output));
+                }
             }
         }
         let mut tables = self.clone();
@@ -313,15 +324,39 @@ impl Tables {
 
     /// The place that a position is carried to.
     pub fn destination(&self, position: Position) -> Option<Place> {
-        let mut node = TreeNode(0);
+        self.carried(position).0
+    }
+
+    /// The place that a position is carried to, and the last one from there on that all switches on the way forward alike.
+    fn carried(&self, position: Position) -> (Option<Place>, Position) {
+        let (mut node, mut last) = (TreeNode(0), Position(u64::MAX));
         loop {
             let pieces = &self.node(node).pieces;
-            let Output::Port(port) = pieces.output(pieces.number(position)) else { return None };
-            match self.topology.peer(SwitchId(self.topology.switches_of(node).start), port)? {
-                Peer::Host(place) => return Some(place),
-                Peer::Switch(switch, _) => node = self.topology.node_of(switch),
+            let number = pieces.number(position);
+            last = last.min(pieces.last_of(number));
+            let Output::Port(port) = pieces.output(number) else { return (None, last) };
+            match self.topology.peer(SwitchId(self.topology.switches_of(node).start), port) {
+                Some(Peer::Switch(switch, _)) => node = self.topology.node_of(switch),
+                Some(Peer::Host(place)) => return (Some(place), last),
+                None => return (None, last),
             }
         }
+    }
+
+    /// The places that the positions between two, both included, are carried to, range by range.
+    fn destinations(
+        &self,
+        first: Position,
+        last: Position,
+    ) -> impl Iterator<Item = (Position, Position, Option<Place>)> + '_ {
+        let mut next = Some(first);
+        std::iter::from_fn(move || {
+            let first = next?;
+            let (place, alike) = self.carried(first);
+            let alike = alike.min(last);
+            next = alike.0.checked_add(1).map(Position).filter(|after| *after <= last);
+            Some((first, alike, place))
+        })
     }
 
     fn written(&self, node: TreeNode, pieces: Pieces) -> Result<Shared<NodeTable>, TableError> {
@@ -355,6 +390,25 @@ impl Tables {
     pub fn of(&self, switch: SwitchId) -> &FlowTable {
         &self.node(self.topology.node_of(switch)).table
     }
+}
+
+/// Where a server is plugged in, as far as this topology has such a place.
+fn place_of(topology: &Topology, hosts: &Hosts, server: ServerId) -> Result<Place, TableError> {
+    let place = hosts.place(server).filter(|place| place.0 < topology.places());
+    place.ok_or(TableError::NoHost(server))
+}
+
+/// What handovers leave behind in the end, in ring order: disjoint ranges, each with the server that has it last.
+fn last_handovers(handovers: &[Handover]) -> Vec<(Position, Position, ServerId)> {
+    let mut open = Ranges::from_iter([(Position(0), Position(u64::MAX))]);
+    let mut last = Vec::with_capacity(handovers.len());
+    for handover in handovers.iter().rev() {
+        let kept = open.within(handover.first, handover.last);
+        last.extend(kept.iter().map(|(first, last)| (first, last, handover.to)));
+        open.remove(handover.first, handover.last);
+    }
+    last.sort();
+    last
 }
 
 fn output_to(topology: &Topology, node: TreeNode, place: Place) -> Output {
@@ -442,6 +496,19 @@ mod tests {
         assert!(Shared::ptr_eq(split.node(TreeNode(0)), tables.node(TreeNode(0))));
         let compressed = self::tables(&topology, &hosts, &after).unwrap();
         assert_eq!(compressed.of(switch_a).entries().len(), 4);
+    }
+
+    #[test]
+    fn runs_out_of_order_or_without_a_beginning_are_no_pieces() {
+        let made = |starts: &[u64]| {
+            Pieces::new(starts.iter().zip(1..).map(|(start, number)| (Position(*start), port(number))))
+        };
+        for wrong in [&[][..], &[1], &[0, 10, 5], &[10, 0], &[0, 10, 0]] {
+            assert_eq!(made(wrong), None, "{wrong:?}");
+        }
+        let several = made(&[0, 0, 7, 7, 7]).expect("in order");
+        let runs: Vec<_> = several.iter().collect();
+        assert_eq!(runs, [(Position(0), Position(6), port(2)), (Position(7), Position(u64::MAX), port(5))]);
     }
 
     #[test]
