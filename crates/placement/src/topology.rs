@@ -49,7 +49,7 @@ pub enum Tier {
 /// The most places that a topology may have.
 pub const PLACES_MAX: u64 = 1 << 20;
 
-/// See the module.
+/// See the module. Its methods are about its own nodes, switches and places: for numbers beyond, nothing is promised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Children of each node by tier, from the root; the last counts hosts. Two or three.
@@ -312,7 +312,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Puts a server at a free place.
+    /// Puts a server at a free place of the topology.
     pub fn plug(
         &mut self,
         topology: &Topology,
@@ -322,8 +322,11 @@ impl Hosts {
         if self.places.contains_key(&server) {
             return Err(PartitionError::Known(server));
         }
-        if place.0 >= topology.places() || self.servers.contains_key(&place) {
-            return Err(PartitionError::NoPlace(topology.places() as usize, self.places.len() + 1));
+        if place.0 >= topology.places() {
+            return Err(PartitionError::UnknownPlace(place, topology.places()));
+        }
+        if let Some(other) = self.server(place) {
+            return Err(PartitionError::TakenPlace(place, other));
         }
         self.servers.insert(place, server);
         self.places.insert(server, place);
@@ -480,5 +483,17 @@ mod tests {
         assert_eq!(hosts.unplug(ServerId(2)), Some(Place(1)));
         assert_eq!((hosts.free(&topology), hosts.server(Place(1)), hosts.count()), (Some(Place(1)), None, 2));
         assert_eq!(hosts.plug(&topology, ServerId(1), Place(1)), Err(PartitionError::Known(ServerId(1))));
+    }
+
+    #[test]
+    fn a_place_that_is_taken_or_does_not_exist_is_refused_as_what_it_is() {
+        let topology = Topology::two_tiers(2, 2).unwrap();
+        let mut hosts = Hosts::in_order(&topology, &[1, 2].map(ServerId)).unwrap();
+        let before = hosts.clone();
+        let mut refusal = |place| hosts.plug(&topology, ServerId(9), Place(place)).unwrap_err().to_string();
+        assert_eq!(refusal(1), "place 1 is taken by server s2; give a free one");
+        assert_eq!(refusal(4), "the topology has no place 4; give 0 to 3");
+        assert_eq!(hosts, before);
+        assert_eq!(hosts.plug(&topology, ServerId(9), Place(3)), Ok(()));
     }
 }

@@ -11,7 +11,7 @@ mod homes;
 mod ring;
 mod subtrees;
 
-use crate::{Arcs, Load, ParameterError, Parameters, PartitionKind, Topology};
+use crate::{Arcs, Load, ParameterError, Parameters, PartitionKind, Place, Topology};
 use bearing_types::ServerId;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -97,6 +97,10 @@ pub enum PartitionError {
     SamePoint(ServerId, ServerId),
     /// The topology has fewer places than there are servers; with how many places and servers.
     NoPlace(usize, usize),
+    /// The topology has no place with this number; with how many places it has.
+    UnknownPlace(Place, u32),
+    /// Another server is plugged in there.
+    TakenPlace(Place, ServerId),
     /// A histogram has fewer buckets than there are servers; with how many buckets and servers.
     NoBucket(usize, usize),
     /// Every block that a server could have for itself was given out, also to servers that are gone; with how many there are.
@@ -121,6 +125,12 @@ impl fmt::Display for PartitionError {
             }
             PartitionError::NoPlace(places, servers) => {
                 write!(f, "the topology has places for {places} servers, not for {servers}; use a larger one")
+            }
+            PartitionError::UnknownPlace(place, places) => {
+                write!(f, "the topology has no place {}; give 0 to {}", place.0, places.saturating_sub(1))
+            }
+            PartitionError::TakenPlace(place, server) => {
+                write!(f, "place {} is taken by server {server}; give a free one", place.0)
             }
             PartitionError::NoBucket(buckets, servers) => {
                 write!(f, "{buckets} buckets cannot be divided among {servers} servers; give more buckets")
