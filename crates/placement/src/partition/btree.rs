@@ -189,12 +189,12 @@ impl BTree {
     }
 
     /// Splits a busy server and activates the nearest idle one for the right part (section 6.B). `None` if there is nothing to part: the server is idle or
-    /// has a single position. Without load, the length is halved.
+    /// has a single position. A run without load of its own is halved by length.
     pub fn split(&mut self, server: ServerId, load: &Load) -> Result<Option<Activated>, PartitionError> {
         let place = self.hosts.place(server).ok_or(PartitionError::Unknown(server))?;
         let Some(run) = self.run_of(server) else { return Ok(None) };
         let idle = self.nearest_idle(place).ok_or(PartitionError::NoIdle(server))?;
-        let Some(halves) = self.parted(run, Measure::of(load)) else { return Ok(None) };
+        let Some(halves) = self.parted(run, Measure::of(load, run)) else { return Ok(None) };
         let first = halves.right[0].start();
         let to = self.activate(idle, first);
         self.divide();
@@ -229,9 +229,10 @@ impl BTree {
 
     /// Where runs begin, in the order in which splits make them, each with the run that it was split from.
     fn grown_runs(&self, load: &Load) -> Vec<(Position, Option<Position>)> {
-        let measure = Measure::of(load);
+        let ring = (Position(0), Position(u64::MAX));
+        let measure = Measure::of(load, ring);
         let mut runs = vec![(Position(0), None)];
-        let mut heap = BinaryHeap::from([Run::of(measure, (Position(0), Position(u64::MAX)))]);
+        let mut heap = BinaryHeap::from([Run::of(measure, ring)]);
         while runs.len() < self.growth.busy {
             let run = heap.pop().expect("the ring has more positions than servers");
             let whole = (run.first, run.last);

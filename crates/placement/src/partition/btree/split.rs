@@ -18,9 +18,9 @@ pub(super) enum Measure<'a> {
 }
 
 impl Measure<'_> {
-    /// By load, or by length if nothing was measured.
-    pub(super) fn of(load: &Load) -> Measure<'_> {
-        if load.total() > 0.0 { Measure::Load(load) } else { Measure::Length }
+    /// What to part a run by: its load, or its length if nothing was measured there.
+    pub(super) fn of(load: &Load, (first, last): (Position, Position)) -> Measure<'_> {
+        if load.between(first, last) > 0.0 { Measure::Load(load) } else { Measure::Length }
     }
 
     /// What lies between two positions, both included.

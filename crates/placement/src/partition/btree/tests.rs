@@ -148,6 +148,19 @@ fn a_split_beside_one_hot_position_says_that_it_is_outside_the_window() {
     }
 }
 
+/// What the load says about others does not make a run without any impossible to part, nor part it askew.
+#[test]
+fn a_run_without_load_of_its_own_is_halved_by_length() {
+    let elsewhere = Load::new([(Position(3), 1.0), (Position(9), 1.0)]);
+    for growth in [Growth::published(2), Growth::fewest_prefixes(2)] {
+        let mut tree = tree(Topology::two_tiers(2, 4).unwrap(), 8, growth, &Load::default());
+        let upper = tree.arcs().owner(Position(u64::MAX));
+        let activated = tree.split(upper, &elsewhere).unwrap().expect("there is a length to part");
+        assert_eq!((activated.share, activated.within), (0.5, true), "{growth:?}");
+        assert_eq!(activated.handover.first, Position(3 << 62), "{growth:?}");
+    }
+}
+
 #[test]
 fn the_last_position_of_the_ring_can_be_a_run_of_its_own() {
     let load = Load::new([(Position(u64::MAX - 1), 1.0), (Position(u64::MAX), 1.0)]);
