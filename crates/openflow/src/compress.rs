@@ -3,7 +3,8 @@
 //!
 //! Three passes over the binary tree of blocks: leaves are the blocks within which all positions go one way; upwards, each node keeps the outputs that its
 //! two halves have in common, or all of both if none; downwards, a node takes an entry only if what it inherits is not among those that it kept.
-//! Cost: a node for every block on the way to a boundary, at most 64 for each. Recursion is as deep as a prefix has bits, 64.
+//! Cost: a node for every block that a boundary goes through, at most 64 for each boundary, and two for their halves. Recursion is as deep as a prefix has
+//! bits, 64.
 
 use crate::table::{FlowEntry, Output, Pieces};
 use bearing_types::Block;

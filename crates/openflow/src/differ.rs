@@ -54,7 +54,7 @@ pub struct Change {
 }
 
 /// The steps from the tables of all switches before a change to those after it. Both are of one topology. Refused if a switch could not hold what it needs
-/// in between: the old entries and the new ones, at most.
+/// in between: the old entries, the new ones and guards, at most. The budget is that of the tables after the change.
 ///
 /// # Panics
 /// If the topologies differ, which is a bug of the caller.

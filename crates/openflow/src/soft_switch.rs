@@ -72,7 +72,11 @@ impl SoftNetwork {
         &self.tables[switch.0 as usize]
     }
 
-    /// The fate of a packet for a position that a client under this switch sends.
+    /// The fate of a packet for a position that a client under this switch sends. The client is at a port of its own: not asked is what becomes of a packet
+    /// that a server's own host sends to one of its positions, which a switch would not send back by the port it came in by.
+    ///
+    /// # Panics
+    /// If the topology has no such switch, which is a bug of the caller; so do all methods that take one.
     pub fn inject(&self, switch: SwitchId, position: Position) -> Fate {
         let (mut at, mut seen) = (Peer::Switch(switch, Port(0)), BTreeSet::new());
         loop {

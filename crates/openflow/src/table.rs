@@ -269,7 +269,8 @@ pub fn tables(topology: &Shared<Topology>, hosts: &Hosts, arcs: &Arcs) -> Result
 }
 
 impl Tables {
-    /// Tables that carry every position to its owner. The cost grows with the number of arcs times the depth of the tree.
+    /// Tables that carry every position to its owner. The cost grows with the number of arcs, times the depth of the tree, times the prefix bits of the
+    /// boundaries between arcs (64 at most).
     pub fn new(
         topology: &Shared<Topology>,
         hosts: &Hosts,
@@ -387,6 +388,9 @@ impl Tables {
     }
 
     /// A switch's table.
+    ///
+    /// # Panics
+    /// If the topology has no such switch, which is a bug of the caller.
     pub fn of(&self, switch: SwitchId) -> &FlowTable {
         &self.node(self.topology.node_of(switch)).table
     }
@@ -529,11 +533,11 @@ mod tests {
     proptest! {
         /// The slow oracle looks at every entry.
         #[test]
-        fn the_longest_prefix_that_matches_counts(entries in proptest::collection::vec((any::<u64>(), 0u8..=64, 0u16..5), 0..40), near in 0usize..40, low: u64) {
+        fn the_longest_prefix_that_matches_counts(entries in proptest::collection::vec((any::<u64>(), 0u8..=64, 0u16..5), 0..40), near in 0usize..40, low: u64, shift in 0u32..=64) {
             let entries: Vec<FlowEntry> = entries.into_iter()
                 .map(|(at, bits, out)| FlowEntry { block: Block::around(Position(at & 0xf000_0000_0000_00f0), bits), output: output(out) }).collect();
             let table = FlowTable::new(entries.iter().copied());
-            let position = Position(entries.get(near).map_or(low, |entry| entry.block.start().0 | low >> 8));
+            let position = Position(entries.get(near).map_or(low, |entry| entry.block.start().0 | low.checked_shr(shift).unwrap_or(0)));
             let matching = table.entries().iter().filter(|entry| entry.block.contains(position));
             let longest = matching.max_by_key(|entry| entry.block.prefix_bits());
             prop_assert_eq!(table.output(position), longest.map(|entry| entry.output));

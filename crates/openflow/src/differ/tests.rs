@@ -76,7 +76,7 @@ fn is_safe(before: &Tables, after: &Tables, change: &Change) -> Result<(), TestC
 }
 
 proptest! {
-        #[test]
+    #[test]
     fn between_any_two_steps_of_any_change_packets_reach_the_old_or_the_new_owner(which in 0usize..5, from in arcs(8), to in arcs(8), compress: bool) {
         let topology = Shared::new(topologies().swap_remove(which));
         let hosts = Hosts::in_order(&topology, &servers(8)).unwrap();
