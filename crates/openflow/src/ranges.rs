@@ -18,6 +18,10 @@ impl Ranges {
         self.0.iter().copied()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The numbers of the ranges that share a position with this one.
     fn touched(&self, first: Position, last: Position) -> std::ops::Range<usize> {
         let start = self.0.partition_point(|range| range.1 < first);

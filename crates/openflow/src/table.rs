@@ -42,10 +42,11 @@ pub struct FlowTable {
 impl FlowTable {
     /// A table of these entries, of each block the last one given.
     pub fn new(entries: impl IntoIterator<Item = FlowEntry>) -> FlowTable {
-        let by_block: BTreeMap<Block, Output> =
-            entries.into_iter().map(|entry| (entry.block, entry.output)).collect();
-        let entries: Vec<FlowEntry> =
-            by_block.into_iter().map(|(block, output)| FlowEntry { block, output }).collect();
+        let mut entries: Vec<FlowEntry> = entries.into_iter().collect();
+        // The last one given first, so that it is the one that stays.
+        entries.reverse();
+        entries.sort_by_key(|entry| entry.block);
+        entries.dedup_by_key(|entry| entry.block);
         let (mut covers, mut open) = (Vec::with_capacity(entries.len()), Vec::<u32>::new());
         for (number, entry) in (0..).zip(&entries) {
             while open.last().is_some_and(|last| !entries[*last as usize].block.covers(entry.block)) {
@@ -500,6 +501,14 @@ mod tests {
         assert!(Shared::ptr_eq(split.node(TreeNode(0)), tables.node(TreeNode(0))));
         let compressed = self::tables(&topology, &hosts, &after).unwrap();
         assert_eq!(compressed.of(switch_a).entries().len(), 4);
+    }
+
+    #[test]
+    fn of_each_block_the_entry_given_last_counts() {
+        let entry =
+            |bits, number| FlowEntry { block: Block::around(Position(0), bits), output: port(number) };
+        let given = [entry(3, 1), entry(0, 2), entry(3, 3), entry(1, 4), entry(3, 5), entry(0, 6)];
+        assert_eq!(FlowTable::new(given).entries(), [entry(0, 6), entry(1, 4), entry(3, 5)]);
     }
 
     #[test]

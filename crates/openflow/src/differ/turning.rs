@@ -28,7 +28,7 @@ impl<'a> TurningNode<'a> {
         TurningNode {
             node,
             waiting: differing.map(|(first, last, _, _)| (first, last)).collect(),
-            edits: edits_between(&now, &new.table),
+            edits: edits_between(old.table.entries().iter().copied(), &new.table),
             most_entries: now.len(),
             now,
             new,
@@ -116,17 +116,20 @@ impl<'a> TurningNode<'a> {
     }
 }
 
-/// The fewest edits from one table to another, in the order that is safe within a switch.
-fn edits_between(old: &BTreeMap<Block, Output>, new: &FlowTable) -> Vec<Edit> {
-    let mut edits: Vec<Edit> = Vec::new();
+/// The fewest edits from one table's entries, which are in the order of blocks, to another table, in the order that is safe within a switch.
+fn edits_between(old: impl Iterator<Item = FlowEntry>, new: &FlowTable) -> Vec<Edit> {
+    let (mut edits, mut old) = (Vec::new(), old.peekable());
     for entry in new.entries() {
-        match old.get(&entry.block) {
+        while let Some(gone) = old.next_if(|old| old.block < entry.block) {
+            edits.push(Edit::Delete(gone.block));
+        }
+        match old.next_if(|old| old.block == entry.block) {
             None => edits.push(Edit::Add(*entry)),
-            Some(output) if *output != entry.output => edits.push(Edit::Modify(*entry)),
+            Some(same) if same.output != entry.output => edits.push(Edit::Modify(*entry)),
             Some(_) => {}
         }
     }
-    edits.extend(old.keys().filter(|block| new.entry(**block).is_none()).map(|block| Edit::Delete(*block)));
+    edits.extend(old.map(|gone| Edit::Delete(gone.block)));
     edits.sort_by_key(|edit| match edit {
         Edit::Add(entry) | Edit::Modify(entry) => (0, 64 - entry.block.prefix_bits()),
         Edit::Delete(block) => (1, block.prefix_bits()),
@@ -235,13 +238,18 @@ impl<'a> Turning<'a> {
         let node = self.nodes.get_mut(&number)?;
         guards.iter().for_each(|guard| node.carry_out(*guard));
         node.waiting.remove(first, last);
-        node.edits = edits_between(&node.now, &node.new.table);
+        let now = node.now.iter().map(|(block, output)| FlowEntry { block: *block, output: *output });
+        node.edits = edits_between(now, &node.new.table);
         Some((number, guards))
     }
 
     /// The ranges that wait at a node though the next node has turned.
     fn free_ranges(&self, node: &TurningNode<'a>) -> Vec<(Position, Position, Output)> {
         let mut free = Vec::new();
+        // Mostly nothing waits any more, and tables are large.
+        if node.waiting.is_empty() {
+            return free;
+        }
         for (first, last, output) in node.new.pieces.iter() {
             let mut ranges = node.waiting.within(first, last);
             if let Some(next) = self.neighbour(node.node, output) {
