@@ -272,6 +272,10 @@ fn a_split_of_what_was_just_split_off_in_one_go() {
     let after = tables.after(&hosts, &[first, second]).unwrap();
     let places = [Position(0), half, three_quarters, end].map(|position| after.destination(position));
     assert_eq!(places, [0, 1, 2, 2].map(|place| Some(Place(place))));
+    // What ends before it begins holds no position.
+    let nothing = Handover { first: end, last: half, from: a, to: c };
+    let same = after.after(&hosts, &[nothing]).unwrap();
+    assert!(topology.switches().all(|switch| same.of(switch) == after.of(switch)));
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Growth {
 pub struct Activated {
     /// The part of the ring that changed hands, from the full server to the activated one.
     pub handover: Handover,
-    /// The share of the load that stayed with the full server.
+    /// The share of its load that stayed with the full server; of its length, if it had no load.
     pub share: f64,
     /// Whether that share is within the window. One hot position cannot be halved, so a split beside it may not be.
     pub within: bool,
