@@ -46,9 +46,12 @@ pub enum End {
 }
 
 enum At {
-    Client,
+    Client(usize),
     Server(ServerId, u32),
 }
+
+/// Clients: two, so that each half of a network that is cut in two has one. Queries of even numbers are of the first.
+const CLIENTS: usize = 2;
 
 /// A query that did not end yet.
 #[derive(Clone, Copy, Default)]
@@ -59,6 +62,10 @@ struct Underway {
     at: Option<ServerId>,
 }
 
+fn client_of(query: QueryId) -> usize {
+    query.0 as usize % CLIENTS
+}
+
 pub struct Cluster {
     pub now: Mono,
     pub draws: Draws,
@@ -66,7 +73,9 @@ pub struct Cluster {
     pub loss: u64,
     pub options: BloomOptions,
     pub nodes: BTreeMap<ServerId, Node>,
-    client: BloomClient,
+    /// Servers that nobody reaches but each other and the second client. Nobody while the network is whole.
+    pub cut_off: BTreeSet<ServerId>,
+    clients: [BloomClient; CLIENTS],
     queue: BTreeMap<(Mono, u64), (At, Event)>,
     sequence: u64,
     underway: BTreeMap<QueryId, Underway>,
@@ -83,7 +92,8 @@ impl Cluster {
             loss: 0,
             options,
             nodes: BTreeMap::new(),
-            client: BloomClient::new(Choice::RoundRobin, []),
+            cut_off: BTreeSet::new(),
+            clients: std::array::from_fn(|_| BloomClient::new(Choice::RoundRobin, [])),
             queue: BTreeMap::new(),
             sequence: 0,
             underway: BTreeMap::new(),
@@ -117,7 +127,7 @@ impl Cluster {
         for id in (1..=count).map(ServerId) {
             let machine = BloomServer::founded(id, options, &founding, cluster.now).unwrap();
             cluster.nodes.insert(id, Node { machine: Some(machine), store: BTreeSet::new(), life: 0 });
-            cluster.client.know(id);
+            cluster.clients.iter_mut().for_each(|client| client.know(id));
         }
         cluster
     }
@@ -150,7 +160,7 @@ impl Cluster {
         for file in node.store.clone() {
             self.step(server, Event::Stored(file));
         }
-        self.client.know(server);
+        self.clients.iter_mut().for_each(|client| client.know(server));
         self.step(server, Event::Join(through));
     }
 
@@ -162,7 +172,7 @@ impl Cluster {
         let lost: Vec<_> =
             self.underway.values().filter(|query| query.at == Some(server)).map(|query| query.sent).collect();
         for (to, query) in lost.into_iter().flatten() {
-            self.deliver(At::Client, Event::Unreachable(to, Some(query)));
+            self.deliver(At::Client(client_of(query.id)), Event::Unreachable(to, Some(query)));
         }
     }
 
@@ -179,17 +189,32 @@ impl Cluster {
     }
 
     pub fn ask(&mut self, file: FileKey) -> QueryId {
+        self.ask_as(0, file)
+    }
+
+    /// The same of one of the clients.
+    pub fn ask_as(&mut self, client: usize, file: FileKey) -> QueryId {
         self.next_query += 1;
-        let id = QueryId(self.next_query);
+        let id = QueryId(self.next_query * CLIENTS as u64 + client as u64);
         self.underway.insert(id, Underway::default());
         let query = Query::new(id, Target { position: Position(0), file });
-        self.deliver(At::Client, Event::Query(query));
+        self.deliver(At::Client(client), Event::Query(query));
         id
+    }
+
+    /// Whether a client and a server are on one side of a cut, if there is one.
+    pub fn client_reaches(&self, client: usize, server: ServerId) -> bool {
+        self.cut_off.is_empty() || self.cut_off.contains(&server) == (client == 1)
     }
 
     /// Asks, and runs until the answer is there.
     pub fn find(&mut self, file: FileKey) -> End {
-        let id = self.ask(file);
+        self.find_as(0, file)
+    }
+
+    /// The same of one of the clients.
+    pub fn find_as(&mut self, client: usize, file: FileKey) -> End {
+        let id = self.ask_as(client, file);
         for _ in 0..100_000 {
             if let Some(end) = self.ends.get(&id) {
                 return *end;
@@ -227,7 +252,7 @@ impl Cluster {
 
     fn arrive(&mut self, at: At, event: Event) {
         match at {
-            At::Client => {
+            At::Client(client) => {
                 if let Event::Unreachable(_, Some(query)) | Event::Referred(query, ..) | Event::Query(query) =
                     &event
                     && self.ends.contains_key(&query.id)
@@ -235,8 +260,8 @@ impl Cluster {
                     return;
                 }
                 let mut out = Vec::new();
-                self.client.step(self.now, event, &mut out);
-                out.into_iter().for_each(|command| self.run_of_client(command));
+                self.clients[client].step(self.now, event, &mut out);
+                out.into_iter().for_each(|command| self.run_of_client(client, command));
             }
             At::Server(server, life) => {
                 if self.nodes.get(&server).is_some_and(|node| node.life == life && node.machine.is_some()) {
@@ -258,7 +283,9 @@ impl Cluster {
                     // It crashed while the query was on its way.
                     let sent = self.underway.get(&query.id).and_then(|underway| underway.sent);
                     let back = sent.map(|(to, query)| Event::Unreachable(to, Some(query)));
-                    back.into_iter().for_each(|event| self.deliver(At::Client, event));
+                    if let Some(event) = back {
+                        self.deliver(At::Client(client_of(query.id)), event);
+                    }
                 }
             }
         }
@@ -294,13 +321,18 @@ impl Cluster {
         }
     }
 
-    fn run_of_client(&mut self, command: Command) {
+    fn linked(&self, one: ServerId, other: ServerId) -> bool {
+        self.cut_off.contains(&one) == self.cut_off.contains(&other)
+    }
+
+    fn run_of_client(&mut self, client: usize, command: Command) {
         match command {
             Command::Pass(to, query) => {
                 self.underway.insert(query.id, Underway { sent: Some((to, query)), at: None });
-                match self.reach(to).filter(|_| !self.draws_loss()) {
+                let at = self.reach(to).filter(|_| self.client_reaches(client, to));
+                match at.filter(|_| !self.draws_loss()) {
                     Some(at) => self.deliver(at, Event::Query(query)),
-                    None => self.deliver(At::Client, Event::Unreachable(to, Some(query))),
+                    None => self.deliver(At::Client(client), Event::Unreachable(to, Some(query))),
                 }
             }
             Command::Fail(query, error) => self.end(query.id, End::Failed(error)),
@@ -314,13 +346,16 @@ impl Cluster {
 
     fn run_of_server(&mut self, server: ServerId, command: Command) {
         match command {
-            Command::Pass(to, query) => match self.reach(to).filter(|_| !self.draws_loss()) {
-                Some(at) => self.deliver(at, Event::Query(query)),
-                None => self.back_to(server, Event::Unreachable(to, Some(query))),
-            },
+            Command::Pass(to, query) => {
+                let at = self.reach(to).filter(|_| self.linked(server, to));
+                match at.filter(|_| !self.draws_loss()) {
+                    Some(at) => self.deliver(at, Event::Query(query)),
+                    None => self.back_to(server, Event::Unreachable(to, Some(query))),
+                }
+            }
             Command::Send(to, message) => {
                 self.messages += 1;
-                match self.reach(to) {
+                match self.reach(to).filter(|_| self.linked(server, to)) {
                     Some(_) if self.draws_loss() => {}
                     Some(at) => self.deliver(at, Event::Message(server, message)),
                     // Sometimes the sender hears that nobody is there.
@@ -332,9 +367,11 @@ impl Cluster {
             Command::Serve(query) => {
                 assert!(self.nodes[&server].store.contains(&query.target.file), "served where it is not");
                 self.end(query.id, End::Served(server));
-                self.deliver(At::Client, Event::Served(query, server));
+                self.deliver(At::Client(client_of(query.id)), Event::Served(query, server));
             }
-            Command::Refer(query, hint) => self.deliver(At::Client, Event::Referred(query, server, hint)),
+            Command::Refer(query, hint) => {
+                self.deliver(At::Client(client_of(query.id)), Event::Referred(query, server, hint));
+            }
             Command::Fail(query, error) => self.end(query.id, End::Failed(error)),
             Command::Carry(_) => panic!("no network carries these"),
         }

@@ -2,7 +2,8 @@
 //!
 //! Invariants: a layout never changes, it is followed by one of a higher version. Only the steward makes them: the server that came first of those that are not
 //! silent. Two stewards for a while (each believes that the other is gone) make two layouts; the higher version wins everywhere, and who is not in it joins
-//! again. No lookup is wrong meanwhile: who is in either layout is asked.
+//! again. No lookup is wrong meanwhile: who is in either layout is asked. While the network is cut in two, each side finds its own files; once it is healed, an
+//! answer from the other side brings that side's layout (or, if it lost already, those it named), and whoever is in it is asked too.
 
 use crate::bloom::division::{Division, GroupId};
 use crate::bloom::group::{Group, Move};

@@ -160,7 +160,9 @@ impl BloomServer {
             return out.push(Command::Refer(query, None));
         };
         let mut round = Round::of(query, ALL, true);
-        self.ask_newcomers(&mut round, &layout, out);
+        let mut everybody = layout.everybody();
+        everybody.extend(self.strays.keys());
+        self.ask_newcomers(&mut round, &everybody, layout.version(), out);
         if round.waiting.is_empty() {
             out.push(Command::Fail(query, LookupError::Absent));
         } else {
@@ -168,23 +170,54 @@ impl BloomServer {
         }
     }
 
-    /// Asks everybody who was not asked yet.
-    fn ask_newcomers(&self, round: &mut Round, layout: &Layout, out: &mut Vec<Command>) {
-        for server in layout.everybody() {
-            if server != self.id && round.asked.insert(server) {
-                round.waiting.insert(server);
-                self.send(server, BloomMessage::AskStore(round.query, layout.version()), out);
+    /// Asks those of these who were not asked yet.
+    fn ask_newcomers(
+        &self,
+        round: &mut Round,
+        servers: &BTreeSet<ServerId>,
+        known: LayoutVersion,
+        out: &mut Vec<Command>,
+    ) {
+        for server in servers {
+            if *server != self.id && round.asked.insert(*server) {
+                round.waiting.insert(*server);
+                self.send(*server, BloomMessage::AskStore(round.query, known), out);
             }
         }
     }
 
-    /// Another layout: rounds that are to be certain ask those that it names and that were not asked.
-    pub(super) fn ask_newcomers_of_all_rounds(&mut self, layout: &Layout, out: &mut Vec<Command>) {
+    /// Others may have an answer too: rounds that are to be certain ask them.
+    pub(super) fn ask_newcomers_of_all_rounds(
+        &mut self,
+        servers: &BTreeSet<ServerId>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(known) = self.layout.as_ref().map(|layout| layout.version()) else { return };
         let mut rounds = std::mem::take(&mut self.rounds);
         for round in rounds.values_mut().filter(|round| round.level == ALL) {
-            self.ask_newcomers(round, layout, out);
+            self.ask_newcomers(round, servers, known, out);
         }
         self.rounds = rounds;
+    }
+
+    /// What an answer says beside it. Taken before the answer counts: those that are named must be asked too.
+    pub(super) fn learn_of_others(
+        &mut self,
+        now: Mono,
+        from: ServerId,
+        layout: Option<Arc<Layout>>,
+        strays: Vec<ServerId>,
+        out: &mut Vec<Command>,
+    ) {
+        let mut named: BTreeSet<ServerId> = strays.into_iter().collect();
+        if let Some(layout) = layout {
+            // Also those of an older one: it may be of the other side of a network that was cut, and they came in there.
+            named.extend(layout.everybody());
+            self.on_layout(now, from, layout, out);
+        }
+        if !named.is_empty() {
+            self.ask_newcomers_of_all_rounds(&named, out);
+        }
     }
 
     fn wait(&mut self, now: Mono, mut round: Round) {
@@ -221,7 +254,7 @@ impl BloomServer {
     pub(super) fn on_checked(&mut self, now: Mono, query: Query, has: bool, out: &mut Vec<Command>) {
         let Some(check) = self.checks.remove(&query.id) else { return };
         for (asker, theirs) in check.asked_by {
-            self.send(asker, BloomMessage::Has(query.id, has, self.layout_after(theirs)), out);
+            self.say(asker, query.id, has, theirs, out);
         }
         match check.own {
             Some(own) if has => self.serve(own, out),
@@ -313,7 +346,7 @@ impl BloomServer {
         out: &mut Vec<Command>,
     ) {
         if !self.own.may_hold(query.target.file) {
-            self.send(from, BloomMessage::Has(query.id, false, self.layout_after(theirs)), out);
+            self.say(from, query.id, false, theirs, out);
         } else if let Some(check) = self.checks.get_mut(&query.id) {
             check.asked_by.insert(from, theirs);
         } else if self.checks.len() < QUERIES_MAX {
@@ -323,9 +356,10 @@ impl BloomServer {
         }
     }
 
-    /// The layout, for one who knows of an older one only.
-    fn layout_after(&self, theirs: LayoutVersion) -> Option<Arc<Layout>> {
-        self.layout.clone().filter(|layout| layout.version() > theirs)
+    /// An answer at L4, for one who knows of this layout.
+    fn say(&self, to: ServerId, id: QueryId, has: bool, theirs: LayoutVersion, out: &mut Vec<Command>) {
+        let other = self.layout.clone().filter(|layout| layout.version() != theirs);
+        self.send(to, BloomMessage::Has(id, has, other, self.strays.keys().copied().collect()), out);
     }
 
     pub(super) fn on_has(
@@ -334,13 +368,8 @@ impl BloomServer {
         from: ServerId,
         id: QueryId,
         has: bool,
-        layout: Option<Arc<Layout>>,
         out: &mut Vec<Command>,
     ) {
-        if let Some(layout) = layout {
-            // Before the answer counts: those that it names must be asked too.
-            self.on_layout(now, from, layout, out);
-        }
         if self.rounds.get(&id).is_none_or(|round| round.level == GROUP) {
             return;
         }

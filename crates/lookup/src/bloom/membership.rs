@@ -147,6 +147,7 @@ impl BloomServer {
     fn adopt(&mut self, now: Mono, layout: Arc<Layout>, out: &mut Vec<Command>) {
         let was_in = self.layout.as_ref().is_some_and(|old| old.birth(self.id) == Some(self.birth));
         let old = self.layout.replace(Arc::clone(&layout));
+        self.note_strays(now, old.as_deref(), &layout);
         if layout.birth(self.id) != Some(self.birth) {
             return self.cast_out(now, was_in, &layout, out);
         }
@@ -177,10 +178,18 @@ impl BloomServer {
         } else {
             self.come_in(&layout, &all, out);
         }
-        self.ask_newcomers_of_all_rounds(&layout, out);
+        self.ask_newcomers_of_all_rounds(&layout.everybody(), out);
         self.share_as_elder(now, &layout, &all, out);
         let early = self.early.take();
         early.into_iter().for_each(|shares| self.on_shares(now, shares, out));
+    }
+
+    fn note_strays(&mut self, now: Mono, old: Option<&Layout>, layout: &Layout) {
+        let named = layout.everybody();
+        let until = now.after(self.options.beat * self.options.silent_beats);
+        let before = old.map(Layout::everybody).unwrap_or_default();
+        self.strays.extend(before.into_iter().map(|server| (server, until)));
+        self.strays.retain(|server, _| *server != self.id && !named.contains(server));
     }
 
     fn come_in(&mut self, layout: &Layout, all: &BTreeSet<ServerId>, out: &mut Vec<Command>) {
@@ -203,6 +212,7 @@ impl BloomServer {
         match self.standing {
             Standing::Leaving => {
                 self.standing = Standing::Out;
+                self.strays.clear();
                 self.next_beat = None;
             }
             Standing::In if was_in => {
@@ -319,6 +329,7 @@ impl BloomServer {
         let Some(layout) = self.layout.clone() else { return };
         if theirs >= Some(layout.version()) {
             self.unaware.remove(&from);
+            self.strays.remove(&from);
         } else {
             self.send(from, BloomMessage::Layout(Arc::clone(&layout)), out);
         }
@@ -354,6 +365,8 @@ impl BloomServer {
                     // Perhaps one was not gone but cut off, and has a cluster of its own by now: the higher layout wins.
                     layout.gone().iter().for_each(|gone| self.send(*gone, self.heart_beat(true), out));
                 }
+                self.strays.retain(|_, until| *until > now);
+                self.strays.keys().for_each(|stray| self.send(*stray, self.heart_beat(true), out));
                 let layout = self.layout.clone();
                 for server in &self.unaware {
                     let said = layout.clone().map(BloomMessage::Layout);

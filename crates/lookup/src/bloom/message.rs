@@ -30,8 +30,8 @@ pub enum BloomMessage {
     Homes(QueryId, Vec<ServerId>),
     /// L4: do you have it? The sender knows of this layout.
     AskStore(Query, LayoutVersion),
-    /// The answer, exact; and the layout, if the one who asked has an older one.
-    Has(QueryId, bool, Option<Arc<Layout>>),
+    /// The answer, exact; the layout, if the one who asked has another; and whom else to ask, whom that layout does not name.
+    Has(QueryId, bool, Option<Arc<Layout>>, Vec<ServerId>),
     /// To the server that a query came to first: the file is at the sender.
     Found(FileKey),
 

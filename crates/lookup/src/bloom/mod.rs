@@ -11,6 +11,8 @@ mod client;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod cluster_cut;
+#[cfg(test)]
 mod cluster_figures;
 #[cfg(test)]
 mod cluster_laws;

@@ -106,6 +106,9 @@ pub struct BloomServer {
     pub(super) shares: Option<Arc<Shares>>,
     /// Shares that overtook their layout.
     pub(super) early: Option<Arc<Shares>>,
+    /// Servers that an earlier layout here named and this one does not, and until when they are still asked: where two layouts met after a network was cut, they
+    /// may not know yet that theirs lost, and take files. Forgotten when they say that they know.
+    pub(super) strays: BTreeMap<ServerId, Mono>,
     /// Those that have not said yet that they know that this server is in.
     pub(super) unaware: BTreeSet<ServerId>,
     /// When those that are watched were heard last.
@@ -149,6 +152,7 @@ impl BloomServer {
             layout: None,
             shares: None,
             early: None,
+            strays: BTreeMap::new(),
             unaware: BTreeSet::new(),
             heard: BTreeMap::new(),
             silent: BTreeSet::new(),
@@ -247,7 +251,10 @@ impl BloomServer {
             BloomMessage::AskGroup(query) => self.on_ask_group(from, query, out),
             BloomMessage::Homes(id, homes) => self.on_homes(now, from, id, homes, out),
             BloomMessage::AskStore(query, version) => self.on_ask_store(from, query, version, out),
-            BloomMessage::Has(id, has, layout) => self.on_has(now, from, id, has, layout, out),
+            BloomMessage::Has(id, has, layout, strays) => {
+                self.learn_of_others(now, from, layout, strays, out);
+                self.on_has(now, from, id, has, out);
+            }
             BloomMessage::Found(file) => self.learn(file, from),
             BloomMessage::Publish(replica) => self.on_publish(replica, out),
             BloomMessage::Forwarded(replica) => self.on_forwarded(replica),
@@ -366,7 +373,7 @@ mod tests {
         };
         assert_eq!(asked, [ask(B), ask(C)]);
         let again = [ask(C)];
-        assert_eq!(step(&mut machine, message(B, BloomMessage::Has(QueryId(5), false, None))), []);
+        assert_eq!(step(&mut machine, message(B, BloomMessage::Has(QueryId(5), false, None, vec![]))), []);
         // C is silent: it is asked again; then it cannot be reached.
         let mut out = Vec::new();
         machine.step(NOW.after(machine.options.answer_wait), Event::Wake, &mut out);
@@ -391,12 +398,14 @@ mod tests {
         let newcomer = ServerId(4);
         let layout = machine.layout().unwrap().with(B, newcomer, Birth(9));
         let version = layout.version();
-        let out =
-            step(&mut machine, message(B, BloomMessage::Has(QueryId(5), false, Some(Arc::new(layout)))));
+        let out = step(
+            &mut machine,
+            message(B, BloomMessage::Has(QueryId(5), false, Some(Arc::new(layout)), vec![])),
+        );
         let ask = BloomMessage::AskStore(query(2, 2), version);
         assert!(out.contains(&Command::Send(newcomer, Message::Bloom(ask))), "{out:?}");
-        assert_eq!(step(&mut machine, message(C, BloomMessage::Has(QueryId(5), false, None))), []);
-        let ended = step(&mut machine, message(newcomer, BloomMessage::Has(QueryId(5), false, None)));
+        assert_eq!(step(&mut machine, message(C, BloomMessage::Has(QueryId(5), false, None, vec![]))), []);
+        let ended = step(&mut machine, message(newcomer, BloomMessage::Has(QueryId(5), false, None, vec![])));
         assert_eq!(ended, [Command::Fail(query(2, 2), LookupError::Absent)]);
     }
 
