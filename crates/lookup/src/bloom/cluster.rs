@@ -419,6 +419,9 @@ impl Cluster {
             if let Some((of, old)) = machine.replicas().find(|(of, held)| edition(of) != Some(*held)) {
                 return Err(format!("{id} holds an old filter of {of}: {old:?}, not {:?}", edition(&of)));
             }
+            if !machine.holders_are_of_the_shares() {
+                return Err(format!("{id}: its IDBFA is not of its share-out"));
+            }
             held.entry(group).or_default().extend(holds);
         }
         for (group, members) in layout.division().groups() {

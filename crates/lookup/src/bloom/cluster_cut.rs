@@ -221,3 +221,22 @@ proptest! {
         a_cut(seed, options(lookup, group_most), servers, cut_ms, if lossy { 10 } else { 0 })?;
     }
 }
+
+/// A cut so long that each side believes the other gone, and the way back.
+fn cut_and_heal(cluster: &mut Cluster, cut_off: BTreeSet<ServerId>) {
+    cluster.cut_off = cut_off;
+    cluster.settle();
+    cluster.cut_off.clear();
+    cluster.settle();
+    cluster.settle();
+}
+
+#[test]
+fn who_was_cut_off_again_and_again_holds_what_it_held() {
+    let mut cluster = Cluster::founded(options(LookupKind::BloomGroups, 4), 3, 9);
+    cluster.settle();
+    for _ in 0..20 {
+        cut_and_heal(&mut cluster, BTreeSet::from([ServerId(7)]));
+        assert_eq!(cluster.check(), Ok(()));
+    }
+}

@@ -15,7 +15,7 @@ const COUNTERS_PER_ID: f64 = 8.0;
 const SEED: u64 = 0x69_6462_6661;
 
 /// A counting filter for each member, and how many ids it was made for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Holders {
     filters: BTreeMap<ServerId, (u64, Counting)>,
 }

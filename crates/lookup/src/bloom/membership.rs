@@ -10,6 +10,7 @@
 //! which shares its sender knows of, and who knows newer ones sends them. So no message of this file is needed to arrive.
 
 use crate::bloom::group::Group;
+use crate::bloom::holders::Holders;
 use crate::bloom::layout::{Birth, Layout, LayoutVersion, Shares};
 use crate::bloom::message::{BloomMessage, Edition};
 use crate::bloom::server::{BloomServer, Standing};
@@ -204,6 +205,8 @@ impl BloomServer {
     /// This server is not in: it left, is not in yet, or somebody took it for failed.
     fn cast_out(&mut self, now: Mono, was_in: bool, layout: &Layout, out: &mut Vec<Command>) {
         self.shares = None;
+        // It follows the share-outs from nothing again: counted twice, ids would never go out of it.
+        self.holders = Holders::default();
         self.replicas.clear();
         self.heard.clear();
         self.silent.clear();

@@ -218,6 +218,14 @@ impl BloomServer {
         self.shares.as_deref().map(|shares| &*shares.shared)
     }
 
+    /// Whether its IDBFA is what one made anew from the share-out is.
+    #[cfg(test)]
+    pub(super) fn holders_are_of_the_shares(&self) -> bool {
+        let mut anew = Holders::default();
+        anew.follow(&Group::default(), self.shares().unwrap_or(&Group::default()));
+        self.holders == anew
+    }
+
     /// Whose replicas it holds, and in which edition.
     pub fn replicas(&self) -> impl Iterator<Item = (ServerId, Edition)> + '_ {
         self.replicas.values().map(|replica| (replica.of, replica.edition))
