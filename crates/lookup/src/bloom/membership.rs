@@ -36,6 +36,13 @@ impl BloomServer {
         }
     }
 
+    /// Whom to ask when that one did not let it in: it may be gone. One who never saw a layout knows no other.
+    fn sponsor_after(&self, through: ServerId) -> ServerId {
+        let known = self.layout.as_ref().map(|layout| layout.everybody()).unwrap_or_default();
+        let mut others = known.iter().copied().filter(|server| *server != self.id);
+        others.clone().find(|server| *server > through).or(others.next()).unwrap_or(through)
+    }
+
     pub(super) fn leave(&mut self, now: Mono, out: &mut Vec<Command>) {
         if self.standing != Standing::In {
             self.standing = Standing::Out;
@@ -358,7 +365,11 @@ impl BloomServer {
         self.next_beat = Some(now.after(self.options.beat));
         match self.standing {
             Standing::Out => self.next_beat = None,
-            Standing::Joining(through) => self.send(through, BloomMessage::Join(self.id, self.birth), out),
+            Standing::Joining(through) => {
+                let through = self.sponsor_after(through);
+                self.standing = Standing::Joining(through);
+                self.send(through, BloomMessage::Join(self.id, self.birth), out);
+            }
             Standing::In | Standing::Leaving => {
                 self.away.clear();
                 self.watch(now);

@@ -446,6 +446,29 @@ mod tests {
     }
 
     #[test]
+    fn who_was_cast_out_comes_back_through_another_if_the_first_is_gone() {
+        let mut machine = first_of_three();
+        let layout = machine.layout().unwrap().without_failed(B, &[A].into());
+        let asked = |commands: &[Command]| -> Vec<ServerId> {
+            let join = |command: &Command| match command {
+                Command::Send(to, Message::Bloom(BloomMessage::Join(..))) => Some(*to),
+                _ => None,
+            };
+            commands.iter().filter_map(join).collect()
+        };
+        let mut whom = asked(&step(&mut machine, message(C, BloomMessage::Layout(Arc::new(layout)))));
+        assert_eq!(whom, [B]);
+        let mut now = NOW;
+        for _ in 0..4 {
+            now = now.after(machine.options.beat);
+            let mut out = Vec::new();
+            machine.step(now, Event::Wake, &mut out);
+            whom.extend(asked(&out));
+        }
+        assert!(whom.contains(&C), "{whom:?}");
+    }
+
+    #[test]
     fn a_server_that_is_not_in_serves_what_it_has_and_refers_the_rest() {
         let options = first_of_three().options;
         let mut machine = BloomServer::new(C, options).unwrap();
