@@ -126,7 +126,7 @@ pub enum Event {
     Map(MapVersion, Arc<Assignment>),
     /// At a server with filters: a file is stored here from now on.
     Stored(FileKey),
-    /// At a server with filters: a file is gone.
+    /// At a server with filters: a file that was stored here is gone. Once for each [`Event::Stored`]: one more may hide another file for ever.
     Removed(FileKey),
     /// At a server with filters: what the store says of a query that was to be checked.
     Checked(Query, bool),

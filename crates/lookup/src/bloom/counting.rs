@@ -1,7 +1,8 @@
 //! A counting Bloom filter: one that forgets what is taken out.
 //!
-//! Invariants: counters have 4 bits; one that reached 15 stays there for ever (it no longer knows how many count on it), and none goes below 0. So what is
-//! in is never denied, whatever is taken out: what may never have been put in is not taken out.
+//! Invariants: counters have 4 bits; one that reached 15 stays there for ever (it no longer knows how many count on it), and none goes below 0. What is in is
+//! never denied, as long as nothing is taken out more often than it was put in: of a key that was not put in, or is out, the filter may believe that it is in,
+//! and taking it out would take from others. What is certainly not in is refused.
 
 use crate::FileKey;
 use crate::bloom::filter::{Bloom, Probe, Shape};
@@ -36,7 +37,7 @@ impl Counting {
         }
     }
 
-    /// Takes a key out once. A key that was certainly not in is refused (`false`), and nothing changes.
+    /// Takes a key out once; the caller knows that it is in. A key that was certainly not in is refused (`false`), and nothing changes.
     pub fn remove(&mut self, file: FileKey) -> bool {
         if !self.bits.may_hold(file) {
             return false;
@@ -144,6 +145,16 @@ mod tests {
             }
         }
         counts
+    }
+
+    /// Why the caller must know: no filter can.
+    #[test]
+    fn taking_out_what_only_seems_to_be_in_takes_from_others() {
+        let mut counting = Counting::new(Shape { bits: 8, hashes: 1, seed: 1 }).unwrap();
+        counting.insert(FileKey(1));
+        let double = (2..100).map(FileKey).find(|other| counting.may_hold(*other)).unwrap();
+        assert!(counting.remove(double));
+        assert!(!counting.may_hold(FileKey(1)));
     }
 
     #[test]
