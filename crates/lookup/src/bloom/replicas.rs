@@ -9,8 +9,8 @@ use crate::machine::{Command, FileKey};
 use bearing_types::ServerId;
 use std::sync::Arc;
 
-/// Editions are counted from here on with each stay: below it, 2^24 of them.
-const EDITIONS_BITS: u32 = 24;
+/// Editions are counted from here on with each stay: below it, 2^32 of them; above it, 2^32 layouts.
+const EDITIONS_BITS: u32 = 32;
 
 impl Edition {
     /// The edition before the first of a stay that began with this many layouts.

@@ -446,6 +446,21 @@ mod tests {
     }
 
     #[test]
+    fn the_filter_of_a_new_stay_replaces_that_of_an_old_one_however_often_that_was_published() {
+        let mut machine = first_of_three();
+        let replica = |edition| {
+            let filter = Arc::new(Bloom::new(machine.options.filter).unwrap());
+            message(B, BloomMessage::Handed(Replica { of: B, edition, filter }))
+        };
+        let busy = Edition(Edition::before_first(1).0 + 100_000_000);
+        let fresh = Edition(Edition::before_first(2).0 + 1);
+        let [old, new] = [busy, fresh].map(replica);
+        step(&mut machine, old);
+        step(&mut machine, new);
+        assert!(machine.replicas().any(|(of, held)| (of, held) == (B, fresh)));
+    }
+
+    #[test]
     fn who_was_cast_out_comes_back_through_another_if_the_first_is_gone() {
         let mut machine = first_of_three();
         let layout = machine.layout().unwrap().without_failed(B, &[A].into());
