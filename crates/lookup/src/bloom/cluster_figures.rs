@@ -208,6 +208,15 @@ fn the_filters_of_a_failed_server_are_removed_and_service_goes_on() {
     }
 }
 
+/// Half of the servers at once, the one that decides who is in and all that would follow it among them: each of those used to be waited for in turn.
+#[test]
+fn the_first_half_of_the_servers_may_fail_at_once() {
+    let mut cluster = founded(LookupKind::BloomGroups, 4, 40);
+    (1..=20).for_each(|server| cluster.crash(ServerId(server)));
+    cluster.run(cluster.options.beat * (12 * cluster.options.silent_beats));
+    assert_eq!(cluster.check(), Ok(()));
+}
+
 #[test]
 fn machines_take_the_bytes_that_the_formulas_say() {
     for (servers, most) in [(12, 1), (12, 4), (20, 5), (35, 7)] {

@@ -64,6 +64,14 @@ impl BloomServer {
         self.layout.as_ref()?.steward(&self.silent)
     }
 
+    /// The steward and, if those that came before it are silent, as many of those that would follow it: they may be gone too, and waiting for one after the other
+    /// would leave half of a cut network without a steward for long.
+    fn heirs<'a>(&'a self, layout: &'a Layout) -> impl Iterator<Item = ServerId> + 'a {
+        let silent = |server: &ServerId| self.silent.contains(server);
+        let gone = layout.division().servers().take_while(silent).count();
+        layout.division().servers().filter(move |server| !silent(server)).take(1 + gone)
+    }
+
     fn layout_as_steward(&self) -> Option<Arc<Layout>> {
         self.layout.clone().filter(|_| self.steward() == Some(self.id))
     }
@@ -295,7 +303,7 @@ impl BloomServer {
         if self.steward() == Some(self.id) {
             watched.extend(elders);
         } else if mine.and_then(|members| members.first()) == Some(&self.id) || !self.silent.is_empty() {
-            watched.extend(self.steward());
+            watched.extend(self.heirs(layout));
         }
         // Who is silent stays watched until it is out: it may be heard again.
         watched.extend(self.silent.union(&self.doubted));
