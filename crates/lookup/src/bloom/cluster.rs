@@ -1,4 +1,4 @@
-//! A small cluster of the machines in one thread and virtual time, for tests: messages take a while, overtake each other and get lost; servers crash and start
+//! A small cluster of the machines in one thread and virtual time, for tests: messages take a while, overtake each other, get lost and come twice; servers crash and start
 //! again. One seed replays a run.
 
 use crate::bloom::{BloomClient, BloomOptions, BloomServer, Choice, Counts, Founding};
@@ -45,6 +45,7 @@ pub enum End {
     Failed(LookupError),
 }
 
+#[derive(Clone, Copy)]
 enum At {
     Client(usize),
     Server(ServerId, u32),
@@ -69,7 +70,7 @@ fn client_of(query: QueryId) -> usize {
 pub struct Cluster {
     pub now: Mono,
     pub draws: Draws,
-    /// Percent of messages that are lost.
+    /// Percent of messages that are lost, and percent that come once more up to 10 s later.
     pub loss: u64,
     pub options: BloomOptions,
     pub nodes: BTreeMap<ServerId, Node>,
@@ -305,8 +306,12 @@ impl Cluster {
     }
 
     fn deliver(&mut self, at: At, event: Event) {
-        self.sequence += 1;
         let delay = Duration::from_micros(200 + self.draws.next() % 3000);
+        self.deliver_after(delay, at, event);
+    }
+
+    fn deliver_after(&mut self, delay: Duration, at: At, event: Event) {
+        self.sequence += 1;
         self.queue.insert((self.now.after(delay), self.sequence), (at, event));
     }
 
@@ -357,7 +362,13 @@ impl Cluster {
                 self.messages += 1;
                 match self.reach(to).filter(|_| self.linked(server, to)) {
                     Some(_) if self.draws_loss() => {}
-                    Some(at) => self.deliver(at, Event::Message(server, message)),
+                    Some(at) => {
+                        if self.draws_loss() {
+                            let late = Duration::from_millis(self.draws.next() % 10_000);
+                            self.deliver_after(late, at, Event::Message(server, message.clone()));
+                        }
+                        self.deliver(at, Event::Message(server, message));
+                    }
                     // Sometimes the sender hears that nobody is there.
                     None if self.draws.percent(50) => self.back_to(server, Event::Unreachable(to, None)),
                     None => {}

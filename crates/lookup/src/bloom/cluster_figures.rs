@@ -2,10 +2,12 @@
 
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
-use crate::bloom::{BloomOptions, GroupId, Sizes};
-use crate::machine::{FileKey, LookupError};
+use crate::bloom::{BloomMessage, BloomOptions, GroupId, Sizes};
+use crate::machine::{Event, FileKey, LookupError};
+use crate::message::Message;
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Filters for 200 files, in a cluster of which nobody fails.
@@ -215,6 +217,23 @@ fn the_first_half_of_the_servers_may_fail_at_once() {
     (1..=20).for_each(|server| cluster.crash(ServerId(server)));
     cluster.run(cluster.options.beat * (12 * cluster.options.silent_beats));
     assert_eq!(cluster.check(), Ok(()));
+}
+
+/// It answers heart-beats, but not as the one that is in: who was told so must not take it for that one again.
+#[test]
+fn who_decides_may_start_again_while_the_next_in_turn_is_gone() {
+    for (most, through) in [(1, 3), (1, 5), (4, 3), (4, 5)] {
+        let lookup = if most == 1 { LookupKind::BloomLevels } else { LookupKind::BloomGroups };
+        let mut cluster = founded(lookup, most, 5);
+        [1, 2].into_iter().for_each(|server| cluster.crash(ServerId(server)));
+        let layout = cluster.machines().next().unwrap().1.layout().unwrap().clone();
+        cluster.start(ServerId(1), Some(ServerId(through)));
+        // A late one, of before.
+        let late = Message::Bloom(BloomMessage::Layout(Arc::new(layout)));
+        cluster.tell(ServerId(1), Event::Message(ServerId(3), late));
+        cluster.settle();
+        assert_eq!(cluster.check(), Ok(()), "M = {most}, through {through}");
+    }
 }
 
 #[test]

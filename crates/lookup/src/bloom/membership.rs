@@ -87,6 +87,7 @@ impl BloomServer {
         let earlier = self.layout.as_ref().and_then(|layout| layout.birth(server));
         if server != self.id && earlier.is_some_and(|earlier| earlier != birth) {
             // It started again, so who was in is not there any more: perhaps that was the steward.
+            self.renewed.insert(server);
             self.silent.insert(server);
             self.heard.insert(server, Mono::ZERO);
         }
@@ -185,7 +186,9 @@ impl BloomServer {
             self.heard.remove(server);
             self.silent.remove(server);
             self.doubted.remove(server);
+            self.renewed.remove(server);
         }
+        self.renewed.retain(|server| all.contains(server));
         self.watch(now);
         if was_in {
             // They wait until everybody knows of them.
@@ -227,6 +230,7 @@ impl BloomServer {
         self.silent.clear();
         self.unaware.clear();
         self.doubted.clear();
+        self.renewed.clear();
         match self.standing {
             Standing::Leaving => {
                 self.standing = Standing::Out;
@@ -321,9 +325,12 @@ impl BloomServer {
         }
     }
 
-    /// Any message is as good as a heart-beat.
+    /// Any message is as good as a heart-beat, of one that is in.
     pub(super) fn hear(&mut self, now: Mono, from: ServerId) {
         self.away.remove(&from);
+        if self.renewed.contains(&from) {
+            return;
+        }
         self.silent.remove(&from);
         self.doubted.remove(&from);
         if let Some(heard) = self.heard.get_mut(&from) {
@@ -405,7 +412,7 @@ impl BloomServer {
     fn note_silence(&mut self, now: Mono, out: &mut Vec<Command>) {
         let limit = self.options.beat * self.options.silent_beats;
         let late = self.heard.iter().filter(|(_, heard)| now.since(**heard) > limit);
-        self.silent = late.map(|(server, _)| *server).collect();
+        self.silent = late.map(|(server, _)| *server).chain(self.renewed.iter().copied()).collect();
         if self.silent.is_empty() {
             return;
         }

@@ -117,6 +117,8 @@ pub struct BloomServer {
     pub(super) silent: BTreeSet<ServerId>,
     /// Those that others miss, watched until they are heard.
     pub(super) doubted: BTreeSet<ServerId>,
+    /// Those that asked to be let in anew: who they were in this layout is gone, so what they say is no heart-beat of that one.
+    pub(super) renewed: BTreeSet<ServerId>,
     /// Those that could not be reached since the last heart-beat: no filter leads to them.
     pub(super) away: BTreeSet<ServerId>,
     /// Whose filter is asked for again next.
@@ -157,6 +159,7 @@ impl BloomServer {
             heard: BTreeMap::new(),
             silent: BTreeSet::new(),
             doubted: BTreeSet::new(),
+            renewed: BTreeSet::new(),
             away: BTreeSet::new(),
             refreshed: None,
             next_beat: None,
