@@ -334,6 +334,6 @@ mod tests {
         assert_eq!(filter.encode()[16..], PINNED);
     }
 
-    /// What key 7 sets: a change of the hashes would make every stored filter lie.
+    /// What key 7 sets, as another implementation of XXH3 says too: a change of the hashes would make every stored filter lie.
     const PINNED: [u8; 3] = [0, 8, 2];
 }
