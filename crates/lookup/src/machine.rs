@@ -91,6 +91,8 @@ pub enum LookupError {
     TooManyHops(u8),
     /// All servers that could be reached were asked; none has it.
     Absent,
+    /// None of those that answered has it, but this one, which is not known to be gone, did not say.
+    Unanswered(ServerId),
 }
 
 impl fmt::Display for LookupError {
@@ -103,6 +105,9 @@ impl fmt::Display for LookupError {
                 write!(f, "gave up after {hops} hops; servers may be joining or failing, try again")
             }
             LookupError::Absent => f.write_str("no server has it"),
+            LookupError::Unanswered(server) => {
+                write!(f, "{server} did not say whether it has it; it may be busy, try again")
+            }
         }
     }
 }

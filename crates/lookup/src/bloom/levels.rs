@@ -393,7 +393,11 @@ impl BloomServer {
 
     fn end_round(&mut self, now: Mono, round: Round, out: &mut Vec<Command>) {
         match round.level {
-            ALL => return out.push(Command::Fail(round.query, LookupError::Absent)),
+            ALL => {
+                let unsure = round.waiting.iter().find(|server| self.leads_to(**server));
+                let error = unsure.map_or(LookupError::Absent, |server| LookupError::Unanswered(*server));
+                return out.push(Command::Fail(round.query, error));
+            }
             NAMED => return self.all_level(now, round.query, round.denied, out),
             _ => {}
         }

@@ -4,7 +4,7 @@
 //! `membership` who is in and who holds what.
 //!
 //! Invariants: filters only say whom to ask first; a query ends with Serve only where the store has it, with Absent only after all that may have it were asked
-//! and answered or could not be reached. Nothing waits without a time at which it goes on.
+//! and answered, or could not be reached, or are known to be gone; if one was silent for another reason the query says so. Nothing waits without a time at which it goes on.
 
 use crate::bloom::counting::Counting;
 use crate::bloom::filter::Bloom;
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_does_not_hang_a_query() {
+    fn a_silent_server_does_not_hang_a_query_and_is_not_taken_for_one_that_has_nothing() {
         let mut machine = first_of_three();
         step(&mut machine, Event::Unreachable(B, Some(query(2, 2))));
         let mut out = Vec::new();
@@ -445,7 +445,7 @@ mod tests {
             now = now.after(machine.options.answer_wait);
             machine.step(now, Event::Wake, &mut out);
         }
-        assert_eq!(out.last(), Some(&Command::Fail(query(2, 2), LookupError::Absent)));
+        assert_eq!(out.last(), Some(&Command::Fail(query(2, 2), LookupError::Unanswered(C))));
     }
 
     #[test]
