@@ -132,21 +132,6 @@ impl Group {
         moved.map(|(of, to)| Move { of: *of, from: before.get(of).copied().filter(still), to: *to }).collect()
     }
 
-    /// What two groups hold together, before it is settled: of a replica that both have, the lighter holder's stays.
-    pub fn merged(&self, other: &Group) -> Group {
-        let mut both = self.clone();
-        both.members.extend(&other.members);
-        let mut counts: BTreeMap<ServerId, usize> = BTreeMap::new();
-        for (of, there) in &other.holders {
-            let here = both.holders.get(of).copied().unwrap_or(*there);
-            let count = |member| counts.get(&member).copied().unwrap_or(0);
-            let holder = if count(*there) < count(here) { *there } else { here };
-            *counts.entry(holder).or_default() += 1;
-            both.holders.insert(*of, holder);
-        }
-        both
-    }
-
     /// Whether the replica of each server outside is held at exactly one member, and equally many at each.
     pub fn check(&self, all: &BTreeSet<ServerId>) -> Result<(), Unsettled> {
         let inside = |server: &ServerId| self.members.contains(server);
@@ -249,19 +234,6 @@ mod tests {
                 prop_assert_eq!(group.settle(members, &all), vec![]);
             }
         }
-    }
-
-    #[test]
-    fn merging_moves_less_than_settling_one_half_anew() {
-        let all: BTreeSet<_> = servers(0..40).into_iter().collect();
-        let (mut left, mut right) = (Group::default(), Group::default());
-        left.settle(servers(0..3), &all);
-        right.settle(servers(3..6), &all);
-        let members = servers(0..6);
-        let mut both = left.merged(&right);
-        let moves = both.settle(members.clone(), &all);
-        both.check(&all).unwrap();
-        assert!(moves.len() < left.settle(members, &all).len(), "{}", moves.len());
     }
 
     #[test]
