@@ -172,7 +172,7 @@ pub trait Machine: fmt::Debug + Send {
         None
     }
 
-    /// Bytes that the machine's tables take as they are encoded, shared ones included once.
+    /// Bytes that the machine's tables take, shared ones included once.
     fn table_bytes(&self) -> usize;
 }
 
