@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// A session that was asked longer ago is silent.
 const SOON: Duration = Duration::from_millis(50);
+/// A calendar may have so many lines beside two for each file before those that are void are struck.
+const VOID_LINES_MAX: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -49,13 +51,19 @@ struct Opener {
     session: SessionId,
     /// How many files it may have open.
     files: usize,
-    /// When files are looked at next ([`Given::filed`]). Lines of files that have gone, or stand elsewhere by now, are void.
-    calendar: BTreeMap<Mono, Vec<NodeId>>,
+    calendar: Calendar,
     /// It may have any file open, also such as are not told apart.
     anything: Option<Anything>,
     survey: Option<SurveyState>,
     /// Its place in [`OpenTable::due`].
     look: Option<Mono>,
+}
+
+/// When files of a session are looked at next ([`Given::filed`]). Lines of files that have gone, or stand elsewhere by now, are void.
+#[derive(Debug, Default)]
+struct Calendar {
+    lines: BTreeMap<Mono, Vec<NodeId>>,
+    count: usize,
 }
 
 /// A file that a session may have open. It stands in the calendar of its session, or in the survey that asks about it.
@@ -160,12 +168,12 @@ impl OpenTable {
             anything.ask_at = anything.ask_at.max(ask_at);
             opener.anything = Some(anything);
             opener.survey = None;
-            opener.calendar.clear();
+            opener.calendar = Calendar::default();
             for node in orphans {
                 let Some(given) = files.given_mut(session, node) else { continue };
                 given.survey = None;
                 given.filed = given.ask_at;
-                opener.calendar.entry(given.filed).or_default().push(node);
+                opener.calendar.write(given.filed, node);
             }
         });
     }
@@ -456,7 +464,7 @@ impl Given {
 
 impl Opener {
     fn new(session: SessionId) -> Opener {
-        Opener { session, files: 0, calendar: BTreeMap::new(), anything: None, survey: None, look: None }
+        Opener { session, files: 0, calendar: Calendar::default(), anything: None, survey: None, look: None }
     }
 
     /// All its files, some of them more than once, and some that have gone.
@@ -465,7 +473,7 @@ impl Opener {
             Some(SurveyState { about: About::Files(nodes), .. }) => &nodes[..],
             _ => &[],
         };
-        self.calendar.values().flatten().chain(surveyed).copied()
+        self.calendar.lines.values().flatten().chain(surveyed).copied()
     }
 
     /// Whether there was room.
@@ -495,13 +503,20 @@ impl Opener {
         let (given, new) = files.entry(self.session, node, ask_at);
         if new {
             self.files += 1;
-            self.calendar.entry(ask_at).or_default().push(node);
+            self.calendar.write(ask_at, node);
         }
         given
     }
 
     fn remove(&mut self, files: &mut Files, node: NodeId) {
         self.files -= usize::from(files.remove(self.session, node));
+        // Whoever answers no survey has no line read.
+        if self.calendar.count > 2 * self.files + VOID_LINES_MAX {
+            self.calendar.strike_void(|node, filed| {
+                let given = files.given(self.session, node);
+                given.is_some_and(|given| given.filed == filed && given.survey.is_none())
+            });
+        }
     }
 
     /// Asks about a file at this time, but not while a lease may last.
@@ -516,7 +531,7 @@ impl Opener {
             // Repeated, whatever else is due.
             return Some(survey.again);
         }
-        let files = self.calendar.first_key_value().map(|(filed, _)| *filed);
+        let files = self.calendar.lines.first_key_value().map(|(filed, _)| *filed);
         files.into_iter().chain(self.anything.map(|anything| anything.ask_at)).min()
     }
 
@@ -543,14 +558,7 @@ impl Opener {
         let soon = now.after(config.survey_after);
         let mut nodes = Vec::new();
         while nodes.len() < config.survey_nodes_max {
-            let Some(mut line) = self.calendar.first_entry().filter(|line| *line.key() <= soon) else {
-                break;
-            };
-            let filed = *line.key();
-            let Some(node) = line.get_mut().pop() else {
-                line.remove();
-                continue;
-            };
+            let Some((filed, node)) = self.calendar.read_until(soon) else { break };
             let given = files.given_mut(self.session, node);
             let Some(given) = given.filter(|given| given.filed == filed && given.survey.is_none()) else {
                 continue;
@@ -560,7 +568,7 @@ impl Opener {
                 nodes.push(node);
             } else {
                 given.filed = given.ask_at;
-                self.calendar.entry(given.filed).or_default().push(node);
+                self.calendar.write(given.filed, node);
             }
         }
         (!nodes.is_empty()).then_some(About::Files(nodes))
@@ -569,18 +577,41 @@ impl Opener {
 
 /// Notes what was said of a file, and when to ask about it next: not while a lease may last. Only if that is before its place in the calendar, or if it has
 /// none, it is written there; otherwise it is found to be late when its place comes.
-fn file(
-    calendar: &mut BTreeMap<Mono, Vec<NodeId>>,
-    node: NodeId,
-    given: &mut Given,
-    ask_at: Mono,
-    said: Said,
-) {
+fn file(calendar: &mut Calendar, node: NodeId, given: &mut Given, ask_at: Mono, said: Said) {
     given.said = said;
     given.ask_at = ask_at.max(given.not_before);
     if given.survey.take().is_some() || given.ask_at < given.filed {
         given.filed = given.ask_at;
-        calendar.entry(given.filed).or_default().push(node);
+        calendar.write(given.filed, node);
+    }
+}
+
+impl Calendar {
+    fn write(&mut self, filed: Mono, node: NodeId) {
+        self.lines.entry(filed).or_default().push(node);
+        self.count += 1;
+    }
+
+    /// Takes a line that stands there until this time, one of the earliest.
+    fn read_until(&mut self, time: Mono) -> Option<(Mono, NodeId)> {
+        let mut line = self.lines.first_entry().filter(|line| *line.key() <= time)?;
+        let filed = *line.key();
+        let node = line.get_mut().pop()?;
+        if line.get().is_empty() {
+            line.remove();
+        }
+        self.count -= 1;
+        Some((filed, node))
+    }
+
+    fn strike_void(&mut self, holds: impl Fn(NodeId, Mono) -> bool) {
+        self.lines.retain(|filed, nodes| {
+            nodes.sort_unstable();
+            nodes.dedup();
+            nodes.retain(|node| holds(*node, *filed));
+            !nodes.is_empty()
+        });
+        self.count = self.lines.values().map(Vec::len).sum();
     }
 }
 

@@ -120,6 +120,23 @@ fn what_a_session_says_before_it_has_the_reply_counts_for_nothing() {
 }
 
 #[test]
+fn who_answers_no_survey_takes_no_more_memory_however_many_files_come_and_go() {
+    let (mut table, config) = given();
+    survey(&mut table, at(600), &config);
+    for number in 0..20_000u64 {
+        let node = NodeId(1000 + number);
+        table.give(A, node, Sequence(10 + number), at(700 + number), &config);
+        table.released(A, node);
+        assert!(table.due(at(601), &config).is_empty());
+    }
+    let opener = &table.sessions[&A];
+    assert_eq!(opener.files, 1);
+    assert_eq!(opener.calendar.lines.values().map(Vec::len).sum::<usize>(), opener.calendar.count);
+    assert!(opener.calendar.count <= VOID_LINES_MAX + 2, "{} lines", opener.calendar.count);
+    assert_eq!(openers(&table, FILE), [A]);
+}
+
+#[test]
 fn a_file_that_is_given_again_during_a_survey_is_not_closed_by_its_answer() {
     let (mut table, config) = given();
     let asked = survey(&mut table, at(600), &config);
