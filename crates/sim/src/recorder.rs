@@ -13,7 +13,7 @@ use bearing_proto::client::{Answer, Call, CommitMode, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::delegation::{Change, Step};
 use bearing_proto::frame::{FrameHeader, frame_bytes};
-use bearing_types::{ChunkId, Code, Lock, Mono, NodeId, Outcome, SessionId};
+use bearing_types::{ChunkId, Code, Epoch, Lock, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
     Append, ClientId, Entry, Event, History, LockHold, Mutation, MutationOutcome, Piece, Query, RequestId,
     Seen, WitnessEvent, WitnessKind, WriteOpen,
@@ -63,7 +63,8 @@ pub struct Recorder {
     pub disks_were_full: bool,
     /// Changes whose operation is under way, by client.
     under_way: BTreeMap<usize, HostId>,
-    known: BTreeSet<RequestId>,
+    /// The changes that were asked for or decided, and the newest epoch each was sent under.
+    known: BTreeMap<RequestId, Epoch>,
     commits: BTreeMap<RequestId, usize>,
     /// Changes that are no operations of the filesystem: of sessions and chunks.
     beside: BTreeSet<RequestId>,
@@ -360,7 +361,12 @@ impl Recorder {
     /// A client sends a request.
     pub fn sent(&mut self, world: &World, host: HostId, session: SessionId, request: &Request) {
         let id = RequestId { session, sequence: request.sequence };
-        if !request.call.mutates() || !self.known.insert(id) {
+        if !request.call.mutates() {
+            return;
+        }
+        let sent = self.known.get(&id).copied();
+        self.known.insert(id, sent.map_or(request.epoch, |sent| sent.max(request.epoch)));
+        if sent.is_some() {
             return;
         }
         if let Call::Commit { node, extents, size_min, mode, .. } = &request.call {
@@ -406,7 +412,7 @@ impl Recorder {
     /// A client decides a change by itself, in a directory that is delegated to it.
     pub fn decided(&mut self, world: &World, host: HostId, session: SessionId, step: &Step) {
         let id = RequestId { session, sequence: step.sequence };
-        if !self.known.insert(id) {
+        if self.known.insert(id, Epoch(0)).is_some() {
             return self.complain(format!("{host:?} decides two changes under the number {id:?}"));
         }
         let at = world.true_mono();
@@ -528,10 +534,15 @@ impl Recorder {
     /// A client gets a reply.
     pub fn replied(&mut self, world: &mut World, session: SessionId, reply: &Reply) {
         let id = RequestId { session, sequence: reply.sequence };
-        let (Some(index), Answer::Done { result, .. }) = (self.commits.get(&id).copied(), &reply.answer)
+        let (Some(index), Answer::Done { epoch, result, .. }) =
+            (self.commits.get(&id).copied(), &reply.answer)
         else {
             return;
         };
+        // A refusal of an older epoch than the request was sent under is no answer, for the client neither.
+        if result.is_err() && self.known.get(&id).is_some_and(|sent| epoch < sent) {
+            return;
+        }
         // Its chunk was closed: nothing was changed, and the client makes another commit of the same bytes.
         if matches!(result, Err(Code::NotFound)) {
             world.counts.add("commit refused, chunk closed");

@@ -402,7 +402,10 @@ fn copied(
     let bytes = recorder.copied(client.host, node, invoked, to..to + u64::from(count));
     let source = Query::Content { node, offset: from, length: length as u32, own: run.own.clone() };
     recorder.read(world, client.host, invoked, source, Ok(Seen::Bytes(bytes.clone())));
-    run.own.since_opened.push(Piece { offset: to, bytes: bytes.clone() });
+    // What copies nothing makes no file longer.
+    if count > 0 {
+        run.own.since_opened.push(Piece { offset: to, bytes: bytes.clone() });
+    }
     run.flushed(now);
     if alone && count > 0 {
         world.counts.add("copies that nobody disturbed");
