@@ -18,7 +18,7 @@ use crate::task::{Promise, promise};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, LentIds, Step};
 use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Sequence, Wall};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub(crate) use decide::{End, Local};
@@ -36,6 +36,8 @@ pub(crate) struct Delegations {
     suspended: BTreeMap<NodeId, LocalDirectory>,
     /// Names in directories that were given back and that the kernel may go by yet.
     kept: BTreeMap<NodeId, Kept>,
+    /// Directories that are being given back. Until their home has said that they are, its doing so may come late, and would end what is lent then.
+    returning: BTreeSet<NodeId>,
     /// Directories that are asked for, suspended or given back, and who waits for that.
     moving: BTreeMap<NodeId, Vec<Promise<()>>>,
     /// Changes seen of directories that are not delegated, and when asking for them is worth it again.

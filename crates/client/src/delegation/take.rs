@@ -31,7 +31,8 @@ impl State {
     /// A change of ours in a directory that is not delegated went well. Whether to ask for it now.
     /// A large one takes longer to come over, so more has to happen in it.
     pub fn is_worth_delegating(&mut self, directory: NodeId) -> bool {
-        if !self.config.delegates || self.delegations.is_moving(directory) {
+        let moves = self.delegations.is_moving(directory) || self.delegations.returning.contains(&directory);
+        if !self.config.delegates || moves {
             return false;
         }
         let worth = &mut self.delegations.worth;
@@ -306,6 +307,7 @@ impl Hub {
                 let since = state.delegations.image(*directory).map_or(Mono::ZERO, |image| image.since);
                 state.not_soon_again(*directory, since);
             }
+            state.delegations.returning.extend(&returned);
             if let Some(lent) = state.delegations.tablets.get_mut(&tablet) {
                 lent.returned.extend(&returned);
             }
@@ -316,6 +318,7 @@ impl Hub {
         }
         self.with(|state| {
             for directory in &returned {
+                state.delegations.returning.remove(directory);
                 if let Some(image) = state.delegations.suspended.remove(directory) {
                     state.keep_names(image, kept_until);
                 }
