@@ -206,6 +206,41 @@ fn names_are_forgotten_also_when_their_recall_comes_before_the_answer_that_lease
     assert!(world.invalidations.pop().unwrap().1.contains(&entry_c()), "a new owner knows of no leases");
 }
 
+/// Two links are made in the root by its home. Whether the root is asked for then.
+fn asks_for_root_after_two_changes(world: &mut World, first: u64) -> bool {
+    world.sent.clear();
+    for (number, text) in [(first, "x"), (first + 1, "y")] {
+        let (text, mut answered) = (format!("{text}{first}"), 0);
+        world.start(make(&text));
+        while let Some(sent) = world.sent.get(answered) {
+            let request = sent.request().clone();
+            answered += 1;
+            match &request.call {
+                Call::Directory { .. } => {
+                    world.reply_done(&request, Ok(Body::Directory(Box::new(root_view(20_000)))));
+                }
+                Call::Create { .. } => world.reply_done(&request, Ok(entry(file(number, &text), 0))),
+                Call::Delegate { .. } => return true,
+                _ => {}
+            }
+        }
+        world.sent.clear();
+    }
+    false
+}
+
+#[test]
+fn a_directory_is_not_asked_for_again_while_its_home_has_not_said_that_it_was_given_back() {
+    let mut world = given_back();
+    let returning = world.take_request();
+    // Longer than a directory that was called back is left alone.
+    world.pass(Duration::from_secs(3));
+    assert!(!asks_for_root_after_two_changes(&mut world, 30), "its return, done late, would end the new one");
+    done(&mut world, &returning);
+    world.pass(Duration::from_secs(3));
+    assert!(asks_for_root_after_two_changes(&mut world, 40));
+}
+
 #[test]
 fn of_names_that_the_kernel_has_long_asked_for_again_nothing_is_forgotten() {
     let mut world = given_back();
