@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::*;
-use bearing_placement::position_of_session;
+use bearing_placement::{Tablet, position_of_session};
 use bearing_proto::client::{Answer as WireAnswer, Body, Call, Request};
 use bearing_proto::envelope::Refusal;
 use bearing_types::*;
@@ -145,36 +145,38 @@ fn a_referral_is_learnt_and_followed_under_the_new_epoch() {
     assert_eq!(world.take_one().to, Target::Server(S2), "later requests go there at once");
 }
 
-#[test]
-fn a_refusal_of_an_older_epoch_than_a_change_was_sent_under_is_no_answer() {
-    let mut world = with_root_cached();
+/// An unlink sent to S1, then referred to S2: the request as S1 has it, its ticket, and its tablet under the new owner.
+fn unlink_referred(world: &mut World) -> (Request, Ticket, Tablet) {
     let ticket =
         world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
     world.answer_one(entry(file(5, "a"), 10_000));
     let request = world.take_request();
     let tablet = map().assignment.tablet_at(request.position).clone();
-    let next = Epoch(tablet.epoch.0 + 1);
-    world.reply(request.sequence, WireAnswer::Referral { tablet: tablet.block, epoch: next, owner: S2 });
-    assert_eq!(world.take_request().epoch, next);
+    let referred = Tablet { epoch: Epoch(tablet.epoch.0 + 1), ..tablet };
+    world.reply(
+        request.sequence,
+        WireAnswer::Referral { tablet: referred.block, epoch: referred.epoch, owner: S2 },
+    );
+    assert_eq!(world.take_request().epoch, referred.epoch);
+    (request, ticket, referred)
+}
+
+#[test]
+fn a_refusal_of_an_older_epoch_than_a_change_was_sent_under_is_no_answer() {
+    let mut world = with_root_cached();
+    let (request, ticket, tablet) = unlink_referred(&mut world);
     // The former owner refused it, and that comes only now. The new one remembers no refusals, and may have done it.
     world.reply_done(&request, Err(Code::NoSpace));
     assert!(!world.finished.contains_key(&ticket));
-    let done = WireAnswer::Done { tablet: tablet.block, epoch: next, result: Ok(Box::new(Body::Done)) };
-    world.reply(request.sequence, done);
+    let result = Ok(Box::new(Body::Done));
+    world.reply(request.sequence, WireAnswer::Done { tablet: tablet.block, epoch: tablet.epoch, result });
     assert_eq!(world.result(ticket), Ok(Answer::Done));
 }
 
 #[test]
 fn a_change_that_an_older_epoch_has_made_is_made() {
     let mut world = with_root_cached();
-    let ticket =
-        world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
-    world.answer_one(entry(file(5, "a"), 10_000));
-    let request = world.take_request();
-    let tablet = map().assignment.tablet_at(request.position).clone();
-    let next = Epoch(tablet.epoch.0 + 1);
-    world.reply(request.sequence, WireAnswer::Referral { tablet: tablet.block, epoch: next, owner: S2 });
-    world.take_request();
+    let (request, ticket, _) = unlink_referred(&mut world);
     world.reply_done(&request, Ok(Body::Done));
     assert_eq!(world.result(ticket), Ok(Answer::Done));
 }
