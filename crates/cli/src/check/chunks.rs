@@ -26,6 +26,8 @@ pub struct Counts {
     /// Chunks with a record, and the bytes of those that are sealed, one copy counted.
     pub chunks: u64,
     pub chunk_bytes: u64,
+    /// Chunks that are appended to yet: their replicas are looked at once they are sealed.
+    pub open: u64,
     /// Replicas that their servers say they hold whole, and, with `--verify`, have read whole.
     pub replicas: u64,
     /// Replicas that are missing, short or damaged. They are made again from others.
@@ -179,6 +181,7 @@ impl<'a> Chunks<'a> {
     fn chunk(&mut self, report: &ChunkReport) {
         let (id, length) = (report.chunk.chunk, length_of(report));
         self.counts.chunks += 1;
+        self.counts.open += u64::from(report.fate == ChunkFate::Open);
         self.counts.chunk_bytes += length;
         self.counts.copies_lacking += u64::from(report.lacking);
         match self.used.get(&id).map(|used| (used.end, used.bytes)) {

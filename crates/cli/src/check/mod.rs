@@ -96,8 +96,12 @@ fn print(checker: &Checker, flags: &Check) -> Result<()> {
     } else {
         "are held by their servers"
     };
+    let open = match chunks.open {
+        0 => String::new(),
+        open => format!(", {open} of them open yet (their replicas are looked at once they are sealed)"),
+    };
     println!(
-        "{} chunks ({} bytes, {} of them no file's); {} replicas {held}",
+        "{} chunks{open}; sealed: {} bytes, {} of them no file's; {} replicas {held}",
         chunks.chunks,
         chunks.chunk_bytes,
         chunks.unreferred_bytes + chunks.slack_bytes,
