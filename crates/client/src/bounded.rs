@@ -1,86 +1,67 @@
 //! A map of bounded size that lets go of what was used least recently.
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use crate::slots::{Place, Slots};
+use bearing_types::IdHasher;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 
-/// See the module. Values lie in slots of one array, which are chained in the order of their use: a use costs one search and no memory.
+/// See the module. Keys are found by a table of places, so an entry takes ten bytes beyond its slot.
 #[derive(Debug)]
 pub(crate) struct Bounded<K, V> {
-    places: BTreeMap<K, u32>,
-    slots: Vec<Slot<K, V>>,
-    /// The first free slot; free ones are chained by `newer`.
-    free: u32,
-    oldest: u32,
-    newest: u32,
+    places: HashTable<Place>,
+    slots: Slots<(K, V)>,
     count_max: usize,
 }
 
-#[derive(Debug)]
-struct Slot<K, V> {
-    /// None if it is free.
-    entry: Option<(K, V)>,
-    older: u32,
-    newer: u32,
+/// Where a key stands in tables of places.
+pub(crate) fn hash_of(key: impl Hash) -> u64 {
+    BuildHasherDefault::<IdHasher>::default().hash_one(key)
 }
 
-/// No slot.
-const NONE: u32 = u32::MAX;
-
-impl<K: Ord + Clone, V> Bounded<K, V> {
+impl<K: Eq + Hash, V> Bounded<K, V> {
     /// An empty map for at most `count_max` entries.
     pub fn new(count_max: usize) -> Bounded<K, V> {
         assert!(count_max > 0, "a cache for no entries at all cannot hold what was just put in");
-        assert!(count_max < NONE as usize, "a cache has fewer than 2^32 - 1 entries, not {count_max}");
-        let places = BTreeMap::new();
-        Bounded { places, slots: Vec::new(), free: NONE, oldest: NONE, newest: NONE, count_max }
+        assert!(count_max < Place::MAX as usize, "a cache has fewer than 2^32 - 1 entries, not {count_max}");
+        Bounded { places: HashTable::new(), slots: Slots::new(), count_max }
     }
 
     /// The value, which counts as used now.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
-        let place = *self.places.get(key)?;
-        if place != self.newest {
-            self.unchain(place);
-            self.chain_newest(place);
-        }
-        self.slots[place as usize].entry.as_mut().map(|(_, value)| value)
+        let place = self.place(key)?;
+        self.slots.used(place);
+        Some(&mut self.slots[place].1)
     }
 
     /// The value, without counting as a use.
     pub fn peek(&self, key: &K) -> Option<&V> {
-        let place = *self.places.get(key)?;
-        self.slots[place as usize].entry.as_ref().map(|(_, value)| value)
-    }
-
-    /// Looks at the values of a range of keys, in their order, without counting as a use.
-    pub fn each_in(&mut self, keys: RangeInclusive<K>, mut look: impl FnMut(&mut V)) {
-        for (_, place) in self.places.range(keys) {
-            if let Some((_, value)) = &mut self.slots[*place as usize].entry {
-                look(value);
-            }
-        }
+        Some(&self.slots[self.place(key)?].1)
     }
 
     /// Puts a value in; gives back what had to go for it, if anything.
     pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
-        self.remove(&key);
-        let gone = if self.places.len() == self.count_max { self.free_slot(self.oldest) } else { None };
-        let place = self.take_slot();
-        self.places.insert(key.clone(), place);
-        self.slots[place as usize].entry = Some((key, value));
-        self.chain_newest(place);
+        if let Some(place) = self.place(&key) {
+            self.slots.used(place);
+            self.slots[place].1 = value;
+            return None;
+        }
+        let full = self.slots.len() == self.count_max;
+        let gone = self.slots.oldest().filter(|_| full).map(|oldest| self.take(oldest));
+        let hash = hash_of(&key);
+        let place = self.slots.add((key, value));
+        self.places.insert_unique(hash, place, |place| hash_of(&self.slots[*place].0));
         gone
     }
 
     /// Takes a value out.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let place = *self.places.get(key)?;
-        self.free_slot(place).map(|(_, value)| value)
+        let place = self.place(key)?;
+        Some(self.take(place).1)
     }
 
-    /// All entries in the order of their keys.
+    /// All entries, in an order that says nothing but is the same in every run.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let slots = self.places.values().map(|place| &self.slots[*place as usize]);
-        slots.filter_map(|slot| slot.entry.as_ref().map(|(key, value)| (key, value)))
+        self.slots.iter().map(|(key, value)| (key, value))
     }
 
     /// Lets go of everything.
@@ -88,45 +69,15 @@ impl<K: Ord + Clone, V> Bounded<K, V> {
         *self = Bounded::new(self.count_max);
     }
 
-    fn take_slot(&mut self) -> u32 {
-        if self.free == NONE {
-            self.slots.push(Slot { entry: None, older: NONE, newer: NONE });
-            return (self.slots.len() - 1) as u32;
-        }
-        let place = self.free;
-        self.free = self.slots[place as usize].newer;
-        place
+    fn place(&self, key: &K) -> Option<Place> {
+        self.places.find(hash_of(key), |place| self.slots[*place].0 == *key).copied()
     }
 
-    fn free_slot(&mut self, place: u32) -> Option<(K, V)> {
-        self.unchain(place);
-        let slot = &mut self.slots[place as usize];
-        slot.newer = std::mem::replace(&mut self.free, place);
-        let entry = slot.entry.take()?;
-        self.places.remove(&entry.0);
-        Some(entry)
-    }
-
-    fn chain_newest(&mut self, place: u32) {
-        let before = std::mem::replace(&mut self.newest, place);
-        let slot = &mut self.slots[place as usize];
-        (slot.older, slot.newer) = (before, NONE);
-        match before {
-            NONE => self.oldest = place,
-            before => self.slots[before as usize].newer = place,
-        }
-    }
-
-    fn unchain(&mut self, place: u32) {
-        let Slot { older, newer, .. } = self.slots[place as usize];
-        match older {
-            NONE => self.oldest = newer,
-            older => self.slots[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => self.newest = older,
-            newer => self.slots[newer as usize].older = older,
-        }
+    fn take(&mut self, place: Place) -> (K, V) {
+        let hash = hash_of(&self.slots[place].0);
+        let found = self.places.find_entry(hash, |other| *other == place);
+        found.expect("what has a place is found").remove();
+        self.slots.take(place)
     }
 }
 
@@ -171,12 +122,14 @@ mod tests {
                 }
                 let mut sorted = oracle.clone();
                 sorted.sort_unstable();
-                let (mut seen, low) = (Vec::new(), key.min(4));
-                map.each_in(low..=key, |value| seen.push(*value));
-                let inside = sorted.iter().filter(|(known, _)| (low..=key).contains(known));
-                prop_assert_eq!(seen, inside.map(|(_, value)| *value).collect::<Vec<_>>());
-                prop_assert_eq!(map.iter().map(|(key, value)| (*key, *value)).collect::<Vec<_>>(), sorted);
-                prop_assert!(map.slots.len() <= 4, "slots are used again");
+                let mut held: Vec<_> = map.iter().map(|(key, value)| (*key, *value)).collect();
+                held.sort_unstable();
+                prop_assert_eq!(&held, &sorted);
+                for key in 0..9 {
+                    let known = sorted.iter().find(|(known, _)| *known == key);
+                    prop_assert_eq!(map.peek(&key), known.map(|(_, value)| value));
+                }
+                prop_assert!(map.slots.slots() <= 4, "slots are used again");
             }
         }
     }

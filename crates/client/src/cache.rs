@@ -7,47 +7,19 @@
 use crate::bounded::Bounded;
 use crate::config::ClientConfig;
 use crate::event::Invalidation;
+use crate::held::Held;
 use crate::hub::State;
 use crate::lease::Stamp;
+use crate::names::{CachedName, Names, Siblings};
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
+use bearing_proto::grant::GrantBody;
 use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position};
-
-/// A lease taken.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    until: Mono,
-    /// Our own change may have ended it: only the kernel's copy matters still.
-    usable: bool,
-}
-
-impl Held {
-    fn live(held: Option<Held>, now: Mono) -> Option<Mono> {
-        held.filter(|held| held.usable && now < held.until).map(|held| held.until)
-    }
-
-    fn kernel_may_have(held: Option<Held>, now: Mono) -> bool {
-        held.is_some_and(|held| now < held.until)
-    }
-}
 
 #[derive(Debug)]
 struct CachedDirectory {
     view: DirectoryView,
-    access: Option<Held>,
-    content: Option<Held>,
-}
-
-#[derive(Debug)]
-struct CachedName {
-    name: Name,
-    node: Handle,
-    file_type: FileType,
-    position: Position,
-    held: Option<Held>,
-    /// It is leased with all names of its directory: a recall of these ends it too.
-    ahead: bool,
-    /// Until when the kernel may go by it: as long as any lease that it was told of, also when that is not the one held now.
-    told_until: Mono,
+    access: Held,
+    content: Held,
 }
 
 impl CachedName {
@@ -60,15 +32,15 @@ impl CachedName {
         if self.kernel_may_go_by_it(now) {
             kernel.push(Invalidation::Entry { directory, name: self.name.clone() });
         }
-        (self.held, self.told_until) = (None, Mono::ZERO);
+        (self.held, self.told_until) = (Held::NONE, Mono::ZERO);
     }
 }
 
 #[derive(Debug)]
 struct CachedNode {
-    handle: Handle,
+    home: Position,
     attributes: Attributes,
-    held: Option<Held>,
+    held: Held,
     /// Whether the lease is the right to open the file.
     may_open: bool,
     extended: bool,
@@ -106,7 +78,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Cache {
     directories: Bounded<NodeId, CachedDirectory>,
-    names: Bounded<(NodeId, NameHash), Vec<CachedName>>,
+    names: Names,
     nodes: Bounded<NodeId, CachedNode>,
     /// The name under which a file was last seen, for the headers of its frames. Never served.
     last_names: Bounded<NodeId, (NodeId, Name)>,
@@ -116,7 +88,7 @@ impl Cache {
     pub fn new(config: &ClientConfig) -> Cache {
         Cache {
             directories: Bounded::new(config.directories_max),
-            names: Bounded::new(config.names_max),
+            names: Names::new(config.names_max),
             nodes: Bounded::new(config.nodes_max),
             last_names: Bounded::new(config.last_names_max),
         }
@@ -125,8 +97,8 @@ impl Cache {
     /// A directory whose access attributes are leased.
     pub fn directory(&mut self, node: NodeId, now: Mono) -> Option<Directory> {
         let cached = self.directories.get(&node)?;
-        let access_until = Held::live(cached.access, now)?;
-        let content_until = Held::live(cached.content, now);
+        let access_until = cached.access.live(now)?;
+        let content_until = cached.content.live(now);
         Some(Directory { view: cached.view.clone(), access_until: Some(access_until), content_until })
     }
 
@@ -138,9 +110,8 @@ impl Cache {
         name: &Name,
         now: Mono,
     ) -> Option<(Named, bool)> {
-        let sharing = self.names.get(&(directory, hash))?;
-        let cached = sharing.iter_mut().find(|cached| cached.name == *name)?;
-        let until = Held::live(cached.held, now)?;
+        let cached = self.names.get(directory, hash, name)?;
+        let until = cached.held.live(now)?;
         let first = !cached.kernel_may_go_by_it(now);
         cached.told_until = cached.told_until.max(until);
         let named = Named { node: cached.node, file_type: cached.file_type, until: Some(until) };
@@ -153,15 +124,15 @@ impl Cache {
     /// Leased attributes of a node that is no directory.
     pub fn node(&mut self, node: NodeId, now: Mono) -> Option<Seen> {
         let cached = self.nodes.get(&node)?;
-        let until = Held::live(cached.held, now)?;
-        let CachedNode { handle, attributes, may_open, extended, .. } = *cached;
-        Some(Seen { node: handle, attributes, until: Some(until), may_open, extended })
+        let until = cached.held.live(now)?;
+        let CachedNode { home, attributes, may_open, extended, .. } = *cached;
+        Some(Seen { node: Handle { node, home }, attributes, until: Some(until), may_open, extended })
     }
 
     /// Until when a file may be opened without asking. Does not count as a use.
     pub fn may_open_until(&self, node: NodeId, now: Mono) -> Option<Mono> {
         let cached = self.nodes.peek(&node)?;
-        Held::live(cached.held, now).filter(|_| cached.may_open)
+        cached.held.live(now).filter(|_| cached.may_open)
     }
 
     /// The directory and name under which a file was last seen.
@@ -177,11 +148,7 @@ impl Cache {
     /// A change of our own: nothing of this is served any more.
     pub fn forget(&mut self, keys: &[LeaseKey]) {
         for key in keys {
-            self.each_held(*key, |held| {
-                if let Some(held) = held {
-                    held.usable = false;
-                }
-            });
+            self.each_held(*key, Held::serve_no_more);
         }
     }
 
@@ -191,12 +158,10 @@ impl Cache {
             LeaseKey::Delegation(_) => {}
             LeaseKey::Access(node) | LeaseKey::File(node) | LeaseKey::Content(node) => {
                 kernel.push(Invalidation::Node { node });
-                self.each_held(key, |held| *held = None);
+                self.each_held(key, |held| *held = Held::NONE);
             }
             LeaseKey::Name(directory, hash) => {
-                for cached in self.names.get(&(directory, hash)).into_iter().flatten() {
-                    cached.recall(directory, now, kernel);
-                }
+                self.names.each_of_hash(directory, hash, |cached| cached.recall(directory, now, kernel));
             }
             LeaseKey::Names(directory) => {
                 self.each_ahead(directory, |cached| cached.recall(directory, now, kernel));
@@ -213,15 +178,15 @@ impl Cache {
             }
         }
         for (node, cached) in self.nodes.iter() {
-            if block.contains(cached.handle.home) {
+            if block.contains(cached.home) {
                 keys.push(LeaseKey::File(*node));
             }
         }
-        for ((directory, hash), cached) in self.names.iter() {
-            if cached.iter().any(|cached| block.contains(cached.position)) {
-                keys.push(LeaseKey::Name(*directory, *hash));
+        self.names.each(|directory, cached| {
+            if block.contains(cached.position) {
+                cached.recall(directory, now, kernel);
             }
-        }
+        });
         for key in keys {
             self.recall(key, now, kernel);
         }
@@ -234,7 +199,7 @@ impl Cache {
         self.nodes.clear();
     }
 
-    fn each_held(&mut self, key: LeaseKey, mut change: impl FnMut(&mut Option<Held>)) {
+    fn each_held(&mut self, key: LeaseKey, mut change: impl FnMut(&mut Held)) {
         match key {
             // Delegations are no leases of single things.
             LeaseKey::Delegation(_) => {}
@@ -257,9 +222,7 @@ impl Cache {
                 }
             }
             LeaseKey::Name(directory, hash) => {
-                for cached in self.names.get(&(directory, hash)).into_iter().flatten() {
-                    change(&mut cached.held);
-                }
+                self.names.each_of_hash(directory, hash, |cached| change(&mut cached.held));
             }
         }
     }
@@ -268,8 +231,11 @@ impl Cache {
 impl Cache {
     /// Looks at the names of a directory that are leased together.
     fn each_ahead(&mut self, directory: NodeId, mut look: impl FnMut(&mut CachedName)) {
-        let all = (directory, NameHash::FIRST)..=(directory, NameHash::LAST);
-        self.names.each_in(all, |cached| cached.iter_mut().filter(|cached| cached.ahead).for_each(&mut look));
+        self.names.each_in(directory, |cached| {
+            if cached.ahead {
+                look(cached);
+            }
+        });
     }
 
     /// Whether a file may be opened without asking: then more is known of it than a look ahead says.
@@ -283,19 +249,18 @@ impl State {
     pub fn take_node(&mut self, view: &NodeView, stamp: &Stamp) -> Seen {
         let node = view.node;
         self.files.observe(node.node, &view.attributes, stamp.sent);
-        let held = self.lease(LeaseKey::File(node.node), node.home, view.lease, stamp);
-        if held.is_some() {
-            let NodeView { attributes, may_open, extended, .. } = *view;
-            let cached = CachedNode { handle: node, attributes, held, may_open, extended };
+        let NodeView { attributes, may_open, extended, .. } = *view;
+        let until = self.lease(LeaseKey::File(node.node), node.home, view.lease, stamp);
+        if let Some(until) = until {
+            let held = Held::until(until);
+            let cached = CachedNode { home: node.home, attributes, held, may_open, extended };
             let evicted = self.cache.nodes.insert(node.node, cached);
             if let Some((node, cached)) = evicted
-                && Held::kernel_may_have(cached.held, self.now.mono)
+                && cached.held.kernel_may_have(self.now.mono)
             {
                 self.invalidate(vec![Invalidation::Node { node }]);
             }
         }
-        let until = held.map(|held| held.until);
-        let NodeView { attributes, may_open, extended, .. } = *view;
         Seen { node, attributes, until, may_open, extended }
     }
 
@@ -310,19 +275,19 @@ impl State {
         let access_lease = if signed { view.access_lease } else { LeaseMs(0) };
         let access = self.lease(LeaseKey::Access(handle.node), handle.home, access_lease, stamp);
         let content = self.lease(LeaseKey::Content(handle.node), handle.home, view.node.lease, stamp);
-        let (access, content) = (self.within_grant(access, &view), content);
+        let access = self.within_grant(access, &view);
         if access.is_some() || content.is_some() {
-            let cached = CachedDirectory { view: view.clone(), access, content };
+            let held = |until: Option<Mono>| until.map_or(Held::NONE, Held::until);
+            let cached = CachedDirectory { view: view.clone(), access: held(access), content: held(content) };
             let evicted = self.cache.directories.insert(handle.node, cached);
             if let Some((node, cached)) = evicted
-                && (Held::kernel_may_have(cached.access, self.now.mono)
-                    || Held::kernel_may_have(cached.content, self.now.mono))
+                && (cached.access.kernel_may_have(self.now.mono)
+                    || cached.content.kernel_may_have(self.now.mono))
             {
                 self.invalidate(vec![Invalidation::Node { node }]);
             }
         }
-        let until = |held: Option<Held>| held.map(|held| held.until);
-        Directory { view, access_until: until(access), content_until: until(content) }
+        Directory { view, access_until: access, content_until: content }
     }
 
     /// Takes what a reply says of a name.
@@ -340,14 +305,16 @@ impl State {
         if view.file_type != FileType::Directory {
             self.cache.note_name(view.node.node, parent, name);
         }
-        let held = self.lease(LeaseKey::Name(parent, hash), position, view.lease, stamp);
-        if held.is_some() {
-            let EntryView { node, file_type, .. } = *view;
-            let (name, told_until) = (name.clone(), held.map_or(Mono::ZERO, |held| held.until));
-            let cached = CachedName { name, node, file_type, position, held, ahead: false, told_until };
-            self.keep_name(parent, hash, cached);
+        let until = self.lease(LeaseKey::Name(parent, hash), position, view.lease, stamp);
+        let EntryView { node, file_type, .. } = *view;
+        if let Some(until) = until {
+            let (name, held, siblings) = (name.clone(), Held::until(until), Siblings::NONE);
+            let told_until = until;
+            let cached =
+                CachedName { name, node, position, held, told_until, file_type, ahead: false, siblings };
+            self.keep_name(grant, hash, cached);
         }
-        Named { node: view.node, file_type: view.file_type, until: held.map(|held| held.until) }
+        Named { node, file_type, until }
     }
 
     /// Takes what a reply says of a name that nobody has asked for, and of what it leads to. Whether that may be used.
@@ -371,57 +338,48 @@ impl State {
         if !self.leases.may_take(LeaseKey::Name(parent, hash), position, stamp) {
             return false;
         }
-        let held = self.lease(LeaseKey::Names(parent), position, view.lease, stamp);
-        if held.is_some() {
+        let until = self.lease(LeaseKey::Names(parent), position, view.lease, stamp);
+        if let Some(until) = until {
             let EntryView { node, file_type, .. } = *view;
+            let (held, told_until, siblings) = (Held::until(until), Mono::ZERO, Siblings::NONE);
             let cached =
-                CachedName { name, node, file_type, position, held, ahead: true, told_until: Mono::ZERO };
-            self.keep_name(parent, hash, cached);
+                CachedName { name, node, position, held, told_until, file_type, ahead: true, siblings };
+            self.keep_name(grant, hash, cached);
         }
-        held.is_some()
+        until.is_some()
     }
 
-    fn keep_name(&mut self, parent: NodeId, hash: NameHash, mut cached: CachedName) {
-        let now = self.now.mono;
-        if let Some(sharing) = self.cache.names.get(&(parent, hash)) {
+    fn keep_name(&mut self, grant: &GrantBody, hash: NameHash, cached: CachedName) {
+        let (now, parent) = (self.now.mono, grant.seat.node);
+        if let Some(before) = self.cache.names.get(parent, hash, &cached.name) {
+            let siblings = before.siblings;
             // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
-            let before = sharing.iter().find(|other| other.name == cached.name);
-            if let (Some(before), Some(held)) = (before, &mut cached.held) {
-                held.until = Held::live(before.held, now).map_or(held.until, |until| until.max(held.until));
-                cached.told_until = cached.told_until.max(before.told_until);
-                // Too much rather than too little: what ended the lease before ends this one.
-                cached.ahead |= before.ahead;
-            }
-            sharing.retain(|other| {
-                let matters = Held::kernel_may_have(other.held, now) || other.kernel_may_go_by_it(now);
-                other.name != cached.name && matters
-            });
-            sharing.push(cached);
+            let held = cached.held.longer(before.held, now);
+            let told_until = cached.told_until.max(before.told_until);
+            // Too much rather than too little: what ended the lease before ends this one.
+            let ahead = cached.ahead || before.ahead;
+            *before = CachedName { held, told_until, ahead, siblings, ..cached };
             return;
         }
-        let Some(((directory, _), gone)) = self.cache.names.insert((parent, hash), vec![cached]) else {
-            return;
-        };
-        let known = gone.into_iter().filter(|cached| cached.kernel_may_go_by_it(now));
-        let kernel: Vec<_> =
-            known.map(|cached| Invalidation::Entry { directory, name: cached.name }).collect();
-        if !kernel.is_empty() {
-            self.invalidate(kernel);
+        if let Some((directory, gone)) = self.cache.names.insert(parent, grant.name_key, cached)
+            && gone.kernel_may_go_by_it(now)
+        {
+            self.invalidate(vec![Invalidation::Entry { directory, name: gone.name }]);
         }
     }
 
-    fn lease(&mut self, key: LeaseKey, position: Position, lease: LeaseMs, stamp: &Stamp) -> Option<Held> {
+    fn lease(&mut self, key: LeaseKey, position: Position, lease: LeaseMs, stamp: &Stamp) -> Option<Mono> {
         let until = self.lease_end(stamp.sent, lease)?;
         if !self.leases.may_take(key, position, stamp) {
             self.counters.leases_passed_over += 1;
             return None;
         }
-        Some(Held { until, usable: true })
+        Some(until)
     }
 
     /// A grant is good while both its lease and its signature last.
-    fn within_grant(&self, held: Option<Held>, view: &DirectoryView) -> Option<Held> {
+    fn within_grant(&self, until: Option<Mono>, view: &DirectoryView) -> Option<Mono> {
         let left = view.grant.body.expires.since(self.now.wall.after(self.config.skew_max));
-        held.map(|held| Held { until: held.until.min(self.now.mono.after(left)), ..held })
+        until.map(|until| until.min(self.now.mono.after(left)))
     }
 }

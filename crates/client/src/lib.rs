@@ -17,12 +17,14 @@ mod counters;
 mod delegation;
 mod event;
 mod file;
+mod held;
 mod hub;
 mod lease;
 mod locks;
 mod machine;
 #[cfg(feature = "mutants")]
 mod mutant;
+mod names;
 mod namespace;
 mod operation;
 mod random;
@@ -30,6 +32,7 @@ mod recall;
 mod request;
 mod routes;
 mod session;
+mod slots;
 mod task;
 #[cfg(test)]
 mod tests;

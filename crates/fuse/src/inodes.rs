@@ -5,9 +5,8 @@
 //! opened. This module must not know servers or replies.
 
 use bearing_mount::{Found, Handle};
-use bearing_types::{FileType, NodeId, Position, Version};
+use bearing_types::{FileType, IdMap, NodeId, Position, Version};
 use fuser::INodeNo;
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 /// What an inode number stands for.
@@ -34,10 +33,10 @@ struct Known {
     home: Position,
     /// The version of all pages that the kernel may hold, if `pages_known`.
     pages: Version,
-    /// How often the kernel was told, less how often it forgot.
+    /// How often the kernel was told, less how often it forgot; `MAX`: more often than is counted.
     told: u32,
-    /// Open files of this mount.
-    open: u32,
+    /// Open files of this mount; `MAX`: more than are counted.
+    open: u16,
     file_type: FileType,
     pages_known: bool,
 }
@@ -46,7 +45,7 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Inodes {
     root: Inode,
-    known: Mutex<HashMap<NodeId, Known>>,
+    known: Mutex<IdMap<NodeId, Known>>,
 }
 
 impl Inodes {
@@ -54,7 +53,7 @@ impl Inodes {
     pub fn new(root: Handle) -> Inodes {
         Inodes {
             root: Inode { handle: root, file_type: FileType::Directory },
-            known: Mutex::new(HashMap::new()),
+            known: Mutex::new(IdMap::default()),
         }
     }
 
@@ -111,13 +110,15 @@ impl Inodes {
         let pages = if same { Pages::Keep } else { Pages::Drop };
         // While an older file is open, reads through it may fill pages of the older version after the kernel dropped them.
         (known.pages, known.pages_known) = (version, same || known.open == 0);
-        known.open += 1;
+        known.open = known.open.saturating_add(1);
         pages
     }
 
     /// A file was closed for good.
     pub fn closed(&self, number: INodeNo) {
-        if let Some(known) = self.lock().get_mut(&NodeId(number.0)) {
+        if let Some(known) = self.lock().get_mut(&NodeId(number.0))
+            && known.open < u16::MAX
+        {
             known.open = known.open.saturating_sub(1);
         }
     }
@@ -129,7 +130,7 @@ impl Inodes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Known>> {
+    fn lock(&self) -> MutexGuard<'_, IdMap<NodeId, Known>> {
         self.known.lock().expect("no thread panics while it holds the inode table")
     }
 }
@@ -191,6 +192,24 @@ mod tests {
         assert_eq!(inodes.opened(number, Version(2)), Pages::Drop);
         inodes.closed(number);
         assert_eq!(inodes.opened(number, Version(2)), Pages::Keep);
+    }
+
+    #[test]
+    fn pages_of_a_file_that_was_opened_more_often_than_is_counted_are_not_trusted_after_a_change() {
+        let inodes = table();
+        let number = inodes.tell(&found(5, FileType::Regular));
+        let times = u32::from(u16::MAX) + 1;
+        (0..times).for_each(|_| _ = inodes.opened(number, Version(1)));
+        (1..times).for_each(|_| inodes.closed(number));
+        // One is open yet, and may fill pages of the first version.
+        assert_eq!(inodes.opened(number, Version(2)), Pages::Drop);
+        inodes.closed(number);
+        assert_eq!(inodes.opened(number, Version(2)), Pages::Drop);
+    }
+
+    #[test]
+    fn a_known_node_takes_no_more_room_than_is_said() {
+        assert_eq!(size_of::<(NodeId, Known)>(), 32);
     }
 
     proptest! {

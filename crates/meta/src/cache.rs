@@ -7,9 +7,8 @@
 use crate::file_extents::{FileExtents, Known};
 use crate::key::Key;
 use crate::record::Record;
-use bearing_types::{LogIndex, NodeId};
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use bearing_types::{IdMap, LogIndex, NodeId};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// A record, or the knowledge that there is none; and the log record that made it so (zero: long ago).
@@ -31,7 +30,7 @@ pub struct Cache {
     extents: FileExtents,
 }
 
-type Map = HashMap<Key, Option<Record>, BuildHasherDefault<KeyHasher>>;
+type Map = IdMap<Key, Option<Record>>;
 
 impl Cache {
     /// A cache of at most about `entries_max` clean entries. At least 4,096 are kept, so that what one operation reads always fits: a batch of steps.
@@ -134,47 +133,6 @@ impl Cache {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, record);
-    }
-}
-
-/// A fast hash for keys made of ids that are already spread. Never iterated, so its order does not matter; its seed is fixed, so that runs repeat.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct KeyHasher(u64);
-
-impl KeyHasher {
-    fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-        self.0 = product as u64 ^ (product >> 64) as u64;
-    }
-}
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let mut padded = [0; 8];
-            padded[..word.len()].copy_from_slice(word);
-            self.mix(u64::from_le_bytes(padded));
-        }
-    }
-
-    fn write_u8(&mut self, value: u8) {
-        self.mix(u64::from(value));
-    }
-
-    fn write_u16(&mut self, value: u16) {
-        self.mix(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.mix(value);
-    }
-
-    fn write_isize(&mut self, value: isize) {
-        self.mix(value as u64);
     }
 }
 

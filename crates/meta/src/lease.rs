@@ -6,13 +6,11 @@
 //! for a client. After a take-over, what sessions of the former owner may hold is unknown: changes that would need a recall wait until these
 //! sessions have dropped everything, or the longest lease has passed.
 
-use crate::cache::KeyHasher;
 use crate::config::Config;
 use bearing_proto::client::{LeaseKey, LeaseMs};
-use bearing_types::{Mono, NodeId, SessionId};
+use bearing_types::{IdMap, Mono, NodeId, SessionId};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Keys in one recall: it has to fit a datagram.
@@ -27,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTable {
     /// Never walked, so its order does not matter.
-    entries: HashMap<LeaseKey, LeaseEntry, BuildHasherDefault<KeyHasher>>,
+    entries: IdMap<LeaseKey, LeaseEntry>,
     /// When entries are looked at next, by steps of [`TICK`]: no step walks all of them. A key may stand where its entry is not due any more.
     due: BTreeMap<Mono, Vec<LeaseKey>>,
     recalls: BTreeMap<u64, RecallState>,

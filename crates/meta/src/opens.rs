@@ -12,14 +12,12 @@
 //! Every stat of a file that nobody leased yet passes here, and every end of its lease; so a file costs one hashed entry, and one line in its session's
 //! calendar, which is not struck when the file goes or is given again but found to be void when its time comes.
 
-use crate::cache::KeyHasher;
 use crate::config::Config;
 use crate::lease::tick_after;
-use bearing_types::{Mono, NodeId, Sequence, SessionId};
+use bearing_types::{IdMap, Mono, NodeId, Sequence, SessionId};
 use smallvec::SmallVec;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A session that was asked longer ago is silent.
@@ -41,7 +39,7 @@ pub(crate) struct OpenTable {
 
 /// Who may have each file open; mostly one session. Never walked, so its own order does not matter.
 #[derive(Debug, Default)]
-struct Files(HashMap<NodeId, Openers, BuildHasherDefault<KeyHasher>>);
+struct Files(IdMap<NodeId, Openers>);
 
 type Openers = SmallVec<[(SessionId, Given); 1]>;
 

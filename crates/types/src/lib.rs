@@ -7,6 +7,7 @@ mod acl;
 mod attributes;
 mod code;
 mod id;
+mod id_hasher;
 mod lock;
 mod name;
 mod quota;
@@ -21,6 +22,7 @@ pub use id::{
     AclHash, ChunkId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange, Sequence,
     ServerId, SessionId, TransactionId, Version,
 };
+pub use id_hasher::{IdHasher, IdMap};
 pub use lock::{FileLocks, HeldLock, LOCKS_PER_FILE_MAX, Lock, LockMode, LockOwner, LockRange, LockSpace};
 pub use name::{Cookie, Name, NameHash, NameKey};
 pub use quota::Amount;

@@ -77,7 +77,7 @@ pub const TABLE: &[Room] = &[
     pure(
         "client",
         &["types", "seams", "placement", "lookup", "routing", "proto"],
-        &["serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
+        &["serde", "postcard", "blake3", "crc32c", "hashbrown", "xxhash-rust", "thiserror"],
     ),
     // World.
     world(
