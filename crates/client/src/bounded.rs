@@ -1,21 +1,14 @@
 //! A map of bounded size that lets go of what was used least recently.
 
-use crate::slots::{Place, Slots};
-use bearing_types::IdHasher;
-use hashbrown::HashTable;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash};
+use crate::slots::Place;
+use crate::table::Table;
+use std::hash::Hash;
 
-/// See the module. Keys are found by a table of places, so an entry takes ten bytes beyond its slot.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Bounded<K, V> {
-    places: HashTable<Place>,
-    slots: Slots<(K, V)>,
+    table: Table<K, V>,
     count_max: usize,
-}
-
-/// Where a key stands in tables of places.
-pub(crate) fn hash_of(key: impl Hash) -> u64 {
-    BuildHasherDefault::<IdHasher>::default().hash_one(key)
 }
 
 impl<K: Eq + Hash, V> Bounded<K, V> {
@@ -23,61 +16,44 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
     pub fn new(count_max: usize) -> Bounded<K, V> {
         assert!(count_max > 0, "a cache for no entries at all cannot hold what was just put in");
         assert!(count_max < Place::MAX as usize, "a cache has fewer than 2^32 - 1 entries, not {count_max}");
-        Bounded { places: HashTable::new(), slots: Slots::new(), count_max }
+        Bounded { table: Table::new(), count_max }
     }
 
     /// The value, which counts as used now.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
-        let place = self.place(key)?;
-        self.slots.used(place);
-        Some(&mut self.slots[place].1)
+        self.table.use_now(key)
     }
 
     /// The value, without counting as a use.
     pub fn peek(&self, key: &K) -> Option<&V> {
-        Some(&self.slots[self.place(key)?].1)
+        self.table.get(key)
     }
 
     /// Puts a value in; gives back what had to go for it, if anything.
     pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
-        if let Some(place) = self.place(&key) {
-            self.slots.used(place);
-            self.slots[place].1 = value;
+        if let Some(known) = self.table.use_now(&key) {
+            *known = value;
             return None;
         }
-        let full = self.slots.len() == self.count_max;
-        let gone = self.slots.oldest().filter(|_| full).map(|oldest| self.take(oldest));
-        let hash = hash_of(&key);
-        let place = self.slots.add((key, value));
-        self.places.insert_unique(hash, place, |place| hash_of(&self.slots[*place].0));
+        let full = self.table.len() == self.count_max;
+        let gone = if full { self.table.remove_oldest() } else { None };
+        self.table.insert(key, value);
         gone
     }
 
     /// Takes a value out.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let place = self.place(key)?;
-        Some(self.take(place).1)
+        self.table.remove(key)
     }
 
     /// All entries, in an order that says nothing but is the same in every run.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.slots.iter().map(|(key, value)| (key, value))
+        self.table.iter()
     }
 
     /// Lets go of everything.
     pub fn clear(&mut self) {
         *self = Bounded::new(self.count_max);
-    }
-
-    fn place(&self, key: &K) -> Option<Place> {
-        self.places.find(hash_of(key), |place| self.slots[*place].0 == *key).copied()
-    }
-
-    fn take(&mut self, place: Place) -> (K, V) {
-        let hash = hash_of(&self.slots[place].0);
-        let found = self.places.find_entry(hash, |other| *other == place);
-        found.expect("what has a place is found").remove();
-        self.slots.take(place)
     }
 }
 
@@ -129,7 +105,7 @@ mod tests {
                     let known = sorted.iter().find(|(known, _)| *known == key);
                     prop_assert_eq!(map.peek(&key), known.map(|(_, value)| value));
                 }
-                prop_assert!(map.slots.slots() <= 4, "slots are used again");
+                prop_assert!(map.table.slots() <= 4, "slots are used again");
             }
         }
     }

@@ -76,7 +76,7 @@ impl State {
             files: Files::new(&config),
             chunks: Chunks::new(&config),
             locks: Locks::new(&config),
-            delegations: Delegations::default(),
+            delegations: Delegations::new(config.session),
             ahead: Ahead::new(),
             new_senders: Vec::new(),
             new_fences: Vec::new(),

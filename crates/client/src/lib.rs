@@ -33,6 +33,7 @@ mod request;
 mod routes;
 mod session;
 mod slots;
+mod table;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! Names cached, at most so many: those used least recently go first. They are found by directory and name, by directory and the hash of a
 //! name, and by directory alone: a recall may mean any of them.
 
-use crate::bounded::hash_of;
 use crate::held::Held;
 use crate::slots::{NOWHERE, Place, Slots};
+use crate::table::hash_of;
 use bearing_proto::client::Handle;
 use bearing_types::{FileType, IdMap, Mono, Name, NameHash, NameKey, NodeId, Position};
 use hashbrown::HashTable;

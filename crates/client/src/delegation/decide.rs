@@ -636,7 +636,7 @@ impl State {
         write: bool,
     ) -> Option<Result<Answer, Code>> {
         let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here)?;
-        let (tablet, token) = (ours.tablet(), ours.token(node));
+        let (tablet, token) = (ours.tablet(), self.delegations.ours.token(node));
         if !self.still_lent(tablet) {
             return None;
         }

@@ -17,7 +17,7 @@ use crate::hub::{Hub, State};
 use crate::task::{Promise, promise};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, LentIds, Step};
-use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Sequence, Wall};
+use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Sequence, SessionId, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -26,7 +26,6 @@ pub(crate) use image::{ENTRY_BYTES, LocalDirectory};
 use ours::OurNodes;
 
 /// What is delegated.
-#[derive(Default)]
 pub(crate) struct Delegations {
     tablets: BTreeMap<Block, Lent>,
     directories: BTreeMap<NodeId, LocalDirectory>,
@@ -99,6 +98,24 @@ const IDLE: Duration = Duration::from_millis(50);
 const WORTH_MAX: usize = 4096;
 
 impl Delegations {
+    /// Nothing yet, to a session.
+    pub fn new(session: SessionId) -> Delegations {
+        Delegations {
+            tablets: BTreeMap::new(),
+            directories: BTreeMap::new(),
+            ours: OurNodes::new(session),
+            suspended: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            returning: BTreeSet::new(),
+            moving: BTreeMap::new(),
+            worth: BTreeMap::new(),
+            incarnations: 0,
+            fenced: BTreeMap::new(),
+            losses: 0,
+            losses_told: 0,
+        }
+    }
+
     /// Whether a node is decided of here.
     pub fn is_our_node(&self, node: NodeId) -> bool {
         self.ours.contains(node)

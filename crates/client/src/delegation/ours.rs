@@ -1,5 +1,6 @@
 //! Nodes that are decided of here. A mount may hold more than a hundred thousand, so one takes little room.
 
+use crate::table::Table;
 use bearing_proto::client::Handle;
 use bearing_proto::grant::WriteToken;
 use bearing_proto::keys::Mac;
@@ -7,10 +8,9 @@ use bearing_types::{Attributes, Block, NodeId, Position, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct OurNodes {
-    // Boxed: ids mostly grow, and then a tree's leaves are half empty.
-    nodes: BTreeMap<NodeId, Box<Ours>>,
+    session: SessionId,
+    nodes: Table<NodeId, Ours>,
     /// Where symbolic links lead that were made here.
     targets: BTreeMap<NodeId, Box<[u8]>>,
     /// Those without a name, which are open yet.
@@ -22,8 +22,7 @@ pub(super) struct OurNodes {
 pub(super) struct Ours {
     pub attributes: Attributes,
     home: Position,
-    /// The right to write it where it is not ours alone any more.
-    session: SessionId,
+    /// The right of our session to write it where it is not ours alone any more.
     mac: Option<Mac>,
     /// The bits of its home that all of its tablet share.
     tablet_bits: u8,
@@ -43,7 +42,7 @@ impl Ours {
     ) -> Ours {
         debug_assert!(tablet.contains(home), "a tablet lends what is at home in it");
         let tablet_bits = tablet.prefix_bits();
-        Ours { attributes, home, session: SessionId(0), mac: None, tablet_bits, extended, made_here }
+        Ours { attributes, home, mac: None, tablet_bits, extended, made_here }
     }
 
     pub fn tablet(&self) -> Block {
@@ -53,31 +52,42 @@ impl Ours {
     pub fn handle(&self, node: NodeId) -> Handle {
         Handle { node, home: self.home }
     }
-
-    pub fn token(&self, node: NodeId) -> Option<WriteToken> {
-        self.mac.map(|mac| WriteToken { node, session: self.session, mac })
-    }
-
-    pub fn take_token(&mut self, token: WriteToken) {
-        (self.session, self.mac) = (token.session, Some(token.mac));
-    }
 }
 
 impl OurNodes {
+    /// None yet, of a session.
+    pub fn new(session: SessionId) -> OurNodes {
+        let (nodes, targets, nameless) = (Table::new(), BTreeMap::new(), BTreeSet::new());
+        OurNodes { session, nodes, targets, nameless }
+    }
+
     pub fn contains(&self, node: NodeId) -> bool {
-        self.nodes.contains_key(&node)
+        self.nodes.contains(&node)
     }
 
     pub fn get(&self, node: NodeId) -> Option<&Ours> {
-        self.nodes.get(&node).map(Box::as_ref)
+        self.nodes.get(&node)
     }
 
     pub fn get_mut(&mut self, node: NodeId) -> Option<&mut Ours> {
-        self.nodes.get_mut(&node).map(Box::as_mut)
+        self.nodes.get_mut(&node)
     }
 
     pub fn insert(&mut self, node: NodeId, ours: Ours) {
-        self.nodes.insert(node, Box::new(ours));
+        self.nodes.insert(node, ours);
+    }
+
+    /// The right to write a node where it is not ours alone any more.
+    pub fn token(&self, node: NodeId) -> Option<WriteToken> {
+        let mac = self.get(node)?.mac?;
+        Some(WriteToken { node, session: self.session, mac })
+    }
+
+    /// Such a right came. Whoever signed one for another session is not believed.
+    pub fn take_token(&mut self, token: WriteToken) {
+        if let Some(ours) = self.nodes.get_mut(&token.node).filter(|_| token.session == self.session) {
+            ours.mac = Some(token.mac);
+        }
     }
 
     /// Remembers where a symbolic link leads.
@@ -92,7 +102,7 @@ impl OurNodes {
     pub fn remove(&mut self, node: NodeId) -> Option<Ours> {
         self.targets.remove(&node);
         self.nameless.remove(&node);
-        self.nodes.remove(&node).map(|ours| *ours)
+        self.nodes.remove(&node)
     }
 
     /// The last name of a node is gone.
@@ -123,7 +133,7 @@ mod tests {
     #[test]
     fn a_held_node_takes_no_more_room_than_is_said() {
         // A mount's memory a held entry is in docs/design/2026-11-22-memory-of-held-entries.md.
-        assert!(size_of::<Ours>() <= 120, "{} bytes", size_of::<Ours>());
+        assert!(size_of::<(NodeId, Ours)>() <= 120, "{} bytes", size_of::<(NodeId, Ours)>());
     }
 
     #[test]
@@ -131,11 +141,20 @@ mod tests {
         let attributes = crate::tests::world::attributes(bearing_types::FileType::Regular, 1);
         let tablet = Block::around(Position(0x4200_0000_0000_0000), 8);
         let home = Position(0x4212_3456_789a_bcde);
-        let mut ours = Ours::new(home, tablet, attributes, false, true);
+        let ours = Ours::new(home, tablet, attributes, false, true);
         assert_eq!((ours.tablet(), ours.handle(NodeId(7)).home), (tablet, home));
-        assert_eq!(ours.token(NodeId(7)), None);
+    }
+
+    #[test]
+    fn a_token_of_our_session_alone_is_taken() {
+        let attributes = crate::tests::world::attributes(bearing_types::FileType::Regular, 1);
+        let mut nodes = OurNodes::new(SessionId(9));
+        nodes.insert(NodeId(7), Ours::new(Position(1), Block::RING, attributes, false, true));
         let token = WriteToken { node: NodeId(7), session: SessionId(9), mac: Mac([3; 16]) };
-        ours.take_token(token);
-        assert_eq!(ours.token(NodeId(7)), Some(token));
+        nodes.take_token(WriteToken { session: SessionId(8), ..token });
+        nodes.take_token(WriteToken { node: NodeId(6), ..token });
+        assert_eq!((nodes.token(NodeId(7)), nodes.token(NodeId(6))), (None, None));
+        nodes.take_token(token);
+        assert_eq!(nodes.token(NodeId(7)), Some(token));
     }
 }

@@ -56,9 +56,7 @@ impl State {
         let until = self.lease_end(sent, done.lease);
         let tokens: Vec<_> = done.steps.iter().filter_map(|step| step.token).collect();
         for token in tokens {
-            if let Some(ours) = self.delegations.ours.get_mut(token.node) {
-                ours.take_token(token);
-            }
+            self.delegations.ours.take_token(token);
         }
         let current = self.delegations.tablets.get_mut(&tablet);
         let Some(lent) = current.filter(|lent| lent.incarnation == batch.incarnation) else { return };

@@ -209,9 +209,12 @@ impl State {
 
     /// A node is like any other from now on.
     pub(super) fn publish(&mut self, node: NodeId) {
-        let Some(ours) = self.delegations.ours.remove(node) else { return };
+        let token = self.delegations.ours.token(node);
+        if self.delegations.ours.remove(node).is_none() {
+            return;
+        }
         self.drop_leases(&[LeaseKey::File(node)]);
-        self.files.published(node, ours.token(node), self.now.mono);
+        self.files.published(node, token, self.now.mono);
         self.plan_renewal(node);
     }
 }

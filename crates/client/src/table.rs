@@ -1,0 +1,98 @@
+//! A map that takes little room: entries lie in slots, and keys are found by a table of places, so that an entry takes eighteen bytes beyond itself.
+//! It knows the order in which entries were used.
+
+use crate::slots::{Place, Slots};
+use bearing_types::IdHasher;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Table<K, V> {
+    places: HashTable<Place>,
+    slots: Slots<(K, V)>,
+}
+
+/// Where a key stands in tables of places.
+pub(crate) fn hash_of(key: impl Hash) -> u64 {
+    BuildHasherDefault::<IdHasher>::default().hash_one(key)
+}
+
+impl<K: Eq + Hash, V> Table<K, V> {
+    pub fn new() -> Table<K, V> {
+        Table { places: HashTable::new(), slots: Slots::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many slots there are, free ones included.
+    #[cfg(test)]
+    pub fn slots(&self) -> usize {
+        self.slots.slots()
+    }
+
+    pub fn contains(&self, key: &K) -> bool {
+        self.place(key).is_some()
+    }
+
+    pub fn get(&self, key: &K) -> Option<&V> {
+        Some(&self.slots[self.place(key)?].1)
+    }
+
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let place = self.place(key)?;
+        Some(&mut self.slots[place].1)
+    }
+
+    /// As [`Table::get_mut`]; it is the entry used last from now on.
+    pub fn use_now(&mut self, key: &K) -> Option<&mut V> {
+        let place = self.place(key)?;
+        self.slots.used(place);
+        Some(&mut self.slots[place].1)
+    }
+
+    /// Puts a value in; gives back the one that it replaces.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        if let Some(known) = self.use_now(&key) {
+            return Some(std::mem::replace(known, value));
+        }
+        let hash = hash_of(&key);
+        let place = self.slots.add((key, value));
+        self.places.insert_unique(hash, place, |place| hash_of(&self.slots[*place].0));
+        None
+    }
+
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let place = self.place(key)?;
+        Some(self.take(place).1)
+    }
+
+    /// Takes out what was used least recently.
+    pub fn remove_oldest(&mut self) -> Option<(K, V)> {
+        let oldest = self.slots.oldest()?;
+        Some(self.take(oldest))
+    }
+
+    /// All entries, in an order that says nothing but is the same in every run.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.slots.iter().map(|(key, value)| (key, value))
+    }
+
+    fn place(&self, key: &K) -> Option<Place> {
+        self.places.find(hash_of(key), |place| self.slots[*place].0 == *key).copied()
+    }
+
+    fn take(&mut self, place: Place) -> (K, V) {
+        let hash = hash_of(&self.slots[place].0);
+        self.places.find_entry(hash, |other| *other == place).expect("what has a place is found").remove();
+        self.slots.take(place)
+    }
+}
+
+impl<K: Eq + Hash, V> Default for Table<K, V> {
+    fn default() -> Table<K, V> {
+        Table::new()
+    }
+}
