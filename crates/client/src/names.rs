@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_name_takes_no_more_room_than_is_said() {
-        // A mount's memory a cached entry is in docs/design/2026-11-22-memory-of-held-entries.md.
+        // A mount's memory a cached entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
         assert!(size_of::<CachedName>() <= 80, "{} bytes", size_of::<CachedName>());
     }
 

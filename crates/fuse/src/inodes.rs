@@ -45,15 +45,19 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Inodes {
     root: Inode,
-    known: Mutex<IdMap<NodeId, Known>>,
+    /// By their ids. One table would be copied as it grows while all requests wait, and leave its former self behind.
+    shards: [Mutex<IdMap<NodeId, Known>>; SHARDS],
 }
+
+/// No power of two: a table doubles when it is seven eighths full, and with the 131,072 files and names that a client keeps these are four fifths full.
+const SHARDS: usize = 80;
 
 impl Inodes {
     /// A table that knows the root.
     pub fn new(root: Handle) -> Inodes {
         Inodes {
             root: Inode { handle: root, file_type: FileType::Directory },
-            known: Mutex::new(IdMap::default()),
+            shards: std::array::from_fn(|_| Mutex::new(IdMap::default())),
         }
     }
 
@@ -70,7 +74,7 @@ impl Inodes {
         let node = NodeId(number.0);
         let shown =
             |known: &Known| Inode { handle: Handle { node, home: known.home }, file_type: known.file_type };
-        self.lock().get(&node).map(shown)
+        self.shard(node).get(&node).map(shown)
     }
 
     /// Counts that the kernel is being told about a node, and gives its number. To be called before the reply leaves: the kernel may forget
@@ -80,7 +84,7 @@ impl Inodes {
         if node != self.root.handle.node {
             let (home, file_type) = (found.node.home, found.attributes.file_type);
             let unknown = Known { home, pages: Version(0), told: 0, open: 0, file_type, pages_known: false };
-            let mut table = self.lock();
+            let mut table = self.shard(node);
             let known = table.entry(node).or_insert(unknown);
             // It stays when it was told more often than can be counted.
             known.told = known.told.saturating_add(1);
@@ -90,8 +94,8 @@ impl Inodes {
 
     /// The kernel has forgotten a node so many times.
     pub fn forget(&self, number: INodeNo, times: u64) {
-        let mut table = self.lock();
         let node = NodeId(number.0);
+        let mut table = self.shard(node);
         if let Some(known) = table.get_mut(&node) {
             if known.told < u32::MAX {
                 known.told = known.told.saturating_sub(u32::try_from(times).unwrap_or(u32::MAX));
@@ -104,8 +108,9 @@ impl Inodes {
 
     /// A file of this version is being opened: whether the kernel may keep its pages.
     pub fn opened(&self, number: INodeNo, version: Version) -> Pages {
-        let mut table = self.lock();
-        let Some(known) = table.get_mut(&NodeId(number.0)) else { return Pages::Drop };
+        let node = NodeId(number.0);
+        let mut table = self.shard(node);
+        let Some(known) = table.get_mut(&node) else { return Pages::Drop };
         let same = known.pages_known && known.pages == version;
         let pages = if same { Pages::Keep } else { Pages::Drop };
         // While an older file is open, reads through it may fill pages of the older version after the kernel dropped them.
@@ -116,7 +121,8 @@ impl Inodes {
 
     /// A file was closed for good.
     pub fn closed(&self, number: INodeNo) {
-        if let Some(known) = self.lock().get_mut(&NodeId(number.0))
+        let node = NodeId(number.0);
+        if let Some(known) = self.shard(node).get_mut(&node)
             && known.open < u16::MAX
         {
             known.open = known.open.saturating_sub(1);
@@ -125,13 +131,15 @@ impl Inodes {
 
     /// The kernel's pages of a file cannot be trusted, for instance because a write that they show was lost.
     pub fn distrust(&self, number: INodeNo) {
-        if let Some(known) = self.lock().get_mut(&NodeId(number.0)) {
+        let node = NodeId(number.0);
+        if let Some(known) = self.shard(node).get_mut(&node) {
             known.pages_known = false;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, IdMap<NodeId, Known>> {
-        self.known.lock().expect("no thread panics while it holds the inode table")
+    fn shard(&self, node: NodeId) -> MutexGuard<'_, IdMap<NodeId, Known>> {
+        let shard = &self.shards[node.0 as usize % SHARDS];
+        shard.lock().expect("no thread panics while it holds the inode table")
     }
 }
 

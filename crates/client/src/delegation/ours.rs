@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_held_node_takes_no_more_room_than_is_said() {
-        // A mount's memory a held entry is in docs/design/2026-11-22-memory-of-held-entries.md.
+        // A mount's memory a held entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
         assert!(size_of::<(NodeId, Ours)>() <= 120, "{} bytes", size_of::<(NodeId, Ours)>());
     }
 
