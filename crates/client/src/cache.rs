@@ -103,14 +103,8 @@ impl Cache {
     }
 
     /// A leased name, of which the kernel is told now, and whether this is its first use: then it had been looked up ahead.
-    pub fn name(
-        &mut self,
-        directory: NodeId,
-        hash: NameHash,
-        name: &Name,
-        now: Mono,
-    ) -> Option<(Named, bool)> {
-        let cached = self.names.get(directory, hash, name)?;
+    pub fn name(&mut self, directory: NodeId, name: &Name, now: Mono) -> Option<(Named, bool)> {
+        let cached = self.names.get(directory, name)?;
         let until = cached.held.live(now)?;
         let first = !cached.kernel_may_go_by_it(now);
         cached.told_until = cached.told_until.max(until);
@@ -312,7 +306,7 @@ impl State {
             let told_until = until;
             let cached =
                 CachedName { name, node, position, held, told_until, file_type, ahead: false, siblings };
-            self.keep_name(grant, hash, cached);
+            self.keep_name(grant, cached);
         }
         Named { node, file_type, until }
     }
@@ -344,14 +338,14 @@ impl State {
             let (held, told_until, siblings) = (Held::until(until), Mono::ZERO, Siblings::NONE);
             let cached =
                 CachedName { name, node, position, held, told_until, file_type, ahead: true, siblings };
-            self.keep_name(grant, hash, cached);
+            self.keep_name(grant, cached);
         }
         until.is_some()
     }
 
-    fn keep_name(&mut self, grant: &GrantBody, hash: NameHash, cached: CachedName) {
+    fn keep_name(&mut self, grant: &GrantBody, cached: CachedName) {
         let (now, parent) = (self.now.mono, grant.seat.node);
-        if let Some(before) = self.cache.names.get(parent, hash, &cached.name) {
+        if let Some(before) = self.cache.names.get(parent, &cached.name) {
             let siblings = before.siblings;
             // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
             let held = cached.held.longer(before.held, now);

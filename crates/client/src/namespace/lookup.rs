@@ -68,9 +68,8 @@ impl Hub {
         if grant.acl.has_access() {
             return Ok(None);
         }
-        let hash = parent.hash(name);
         let named = self.with(|state| {
-            let named = state.cache.name(grant.seat.node, hash, name, state.now.mono);
+            let named = state.cache.name(grant.seat.node, name, state.now.mono);
             match named {
                 Some((_, first)) => {
                     state.counters.name_hits += 1;
