@@ -19,6 +19,11 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         Bounded { table: Table::new(), count_max }
     }
 
+    /// The same, for so many that making room on the way would be noticed.
+    pub fn with_places(count_max: usize) -> Bounded<K, V> {
+        Bounded { table: Table::with_places(count_max), ..Bounded::new(count_max) }
+    }
+
     /// The value, which counts as used now.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         self.table.use_now(key)
@@ -53,7 +58,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 
     /// Lets go of everything.
     pub fn clear(&mut self) {
-        *self = Bounded::new(self.count_max);
+        self.table.clear();
     }
 }
 

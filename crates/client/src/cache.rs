@@ -89,7 +89,7 @@ impl Cache {
         Cache {
             directories: Bounded::new(config.directories_max),
             names: Names::new(config.names_max),
-            nodes: Bounded::new(config.nodes_max),
+            nodes: Bounded::with_places(config.nodes_max),
             last_names: Bounded::new(config.last_names_max),
         }
     }
@@ -103,8 +103,9 @@ impl Cache {
     }
 
     /// A leased name, of which the kernel is told now, and whether this is its first use: then it had been looked up ahead.
-    pub fn name(&mut self, directory: NodeId, name: &Name, now: Mono) -> Option<(Named, bool)> {
-        let cached = self.names.get(directory, name)?;
+    pub fn name(&mut self, grant: &GrantBody, name: &Name, now: Mono) -> Option<(Named, bool)> {
+        let directory = grant.seat.node;
+        let cached = self.names.get(directory, grant.name_key, name)?;
         let until = cached.held.live(now)?;
         let first = !cached.kernel_may_go_by_it(now);
         cached.told_until = cached.told_until.max(until);
@@ -300,6 +301,7 @@ impl State {
             self.cache.note_name(view.node.node, parent, name);
         }
         let until = self.lease(LeaseKey::Name(parent, hash), position, view.lease, stamp);
+        let until = until.filter(|_| self.cache.names.may_hold(parent, grant.name_key));
         let EntryView { node, file_type, .. } = *view;
         if let Some(until) = until {
             let (name, held, siblings) = (name.clone(), Held::until(until), Siblings::NONE);
@@ -329,7 +331,10 @@ impl State {
             self.take_node(node, stamp);
         }
         // It is leased with all others, but a change of our own was one of this name.
-        if !self.leases.may_take(LeaseKey::Name(parent, hash), position, stamp) {
+        let name_key = grant.name_key;
+        if !self.leases.may_take(LeaseKey::Name(parent, hash), position, stamp)
+            || !self.cache.names.may_hold(parent, name_key)
+        {
             return false;
         }
         let until = self.lease(LeaseKey::Names(parent), position, view.lease, stamp);
@@ -345,7 +350,7 @@ impl State {
 
     fn keep_name(&mut self, grant: &GrantBody, cached: CachedName) {
         let (now, parent) = (self.now.mono, grant.seat.node);
-        if let Some(before) = self.cache.names.get(parent, &cached.name) {
+        if let Some(before) = self.cache.names.get(parent, grant.name_key, &cached.name) {
             let siblings = before.siblings;
             // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
             let held = cached.held.longer(before.held, now);
@@ -368,12 +373,25 @@ impl State {
             self.counters.leases_passed_over += 1;
             return None;
         }
-        Some(until)
+        Some(Held::until(until).end())
     }
 
     /// A grant is good while both its lease and its signature last.
     fn within_grant(&self, until: Option<Mono>, view: &DirectoryView) -> Option<Mono> {
         let left = view.grant.body.expires.since(self.now.wall.after(self.config.skew_max));
         until.map(|until| until.min(self.now.mono.after(left)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::Slot;
+
+    #[test]
+    fn a_cached_node_takes_no_more_room_than_is_said() {
+        // A mount's memory a cached entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
+        let bytes = size_of::<Slot<(NodeId, CachedNode)>>();
+        assert!(bytes <= 120, "{bytes} bytes");
     }
 }

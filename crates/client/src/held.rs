@@ -40,7 +40,8 @@ impl Held {
         self.0 &= !SERVED;
     }
 
-    fn end(self) -> Mono {
+    /// When it ends.
+    pub fn end(self) -> Mono {
         Mono(self.0 & !SERVED)
     }
 }
@@ -63,6 +64,11 @@ mod tests {
         assert!(held.live(before).is_some_and(|until| before < until && until <= end));
         assert!(held.kernel_may_have(before));
         assert_eq!((held.live(end), held.kernel_may_have(end)), (None, false));
+        assert!(held.longer(Held::until(Mono(105)), before) == Held::until(Mono(105)));
+        assert!(held.longer(Held::until(before), Mono(90)) == held);
+        let mut longer = Held::until(Mono(105));
+        longer.serve_no_more();
+        assert!(held.longer(longer, before) == held, "what is not served any more is not served again");
         held.serve_no_more();
         assert_eq!((held.live(before), held.kernel_may_have(before)), (None, true));
         assert_eq!((Held::NONE.live(Mono::ZERO), Held::NONE.kernel_may_have(Mono::ZERO)), (None, false));

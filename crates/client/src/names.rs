@@ -36,7 +36,7 @@ impl Siblings {
     pub const NONE: Siblings = Siblings { directory: NOWHERE, next: NOWHERE, previous: NOWHERE };
 }
 
-/// See the module. A name takes 98 bytes, and its own if it is a long one.
+/// See the module. A name takes 98 bytes, its own if it is a long one, and some 60 for each directory.
 #[derive(Debug)]
 pub(crate) struct Names {
     places: HashTable<Place>,
@@ -60,7 +60,7 @@ impl Names {
         assert!(count_max > 0, "a cache for no names at all cannot hold what was just put in");
         assert!(count_max < NOWHERE as usize, "a cache has fewer than 2^32 - 1 names, not {count_max}");
         Names {
-            places: HashTable::new(),
+            places: HashTable::with_capacity(count_max),
             names: Slots::new(),
             directories: Slots::new(),
             directory_places: IdMap::default(),
@@ -69,27 +69,34 @@ impl Names {
     }
 
     /// A name, which counts as used now.
-    pub fn get(&mut self, directory: NodeId, name: &Name) -> Option<&mut CachedName> {
-        let place = self.place(directory, name)?;
+    pub fn get(&mut self, directory: NodeId, key: NameKey, name: &Name) -> Option<&mut CachedName> {
+        let place = self.place(directory, key, name)?;
         self.names.used(place);
         Some(&mut self.names[place])
     }
 
-    /// Puts in a name that is not here yet; gives back what had to go for it, if anything.
+    /// Whether names of a directory that come with this key may be held. All grants of a filesystem have one key; were a server to say another,
+    /// what is here could not be found by that, and what is recalled by that not be found here.
+    pub fn may_hold(&self, directory: NodeId, key: NameKey) -> bool {
+        let known = self.directory_places.get(&directory);
+        known.is_none_or(|place| self.directories[*place].name_key == key)
+    }
+
+    /// Puts in a name that is not here yet, under a key that [`Names::may_hold`] allows; gives back what had to go for it, if anything.
     pub fn insert(
         &mut self,
         directory: NodeId,
         name_key: NameKey,
         mut cached: CachedName,
     ) -> Option<(NodeId, CachedName)> {
-        debug_assert!(self.place(directory, &cached.name).is_none(), "a name is here once");
+        debug_assert!(self.may_hold(directory, name_key), "names of a directory are held under one key");
+        debug_assert!(self.place(directory, name_key, &cached.name).is_none(), "a name is here once");
         let full = self.names.len() == self.count_max;
         let gone = self.names.oldest().filter(|_| full).map(|oldest| self.take(oldest));
         let new = || self.directories.add(Directory { node: directory, name_key, first: NOWHERE });
         let place_of_directory = *self.directory_places.entry(directory).or_insert_with(new);
-        // The key that its first name came with: should a server ever say another, names are found by this one nevertheless.
-        let Directory { name_key, first, .. } = &mut self.directories[place_of_directory];
-        let hash = NameHash::of(*name_key, &cached.name);
+        let hash = NameHash::of(name_key, &cached.name);
+        let first = &mut self.directories[place_of_directory].first;
         cached.siblings = Siblings { directory: place_of_directory, next: *first, previous: NOWHERE };
         let place = self.names.add(cached);
         let next = std::mem::replace(first, place);
@@ -139,12 +146,18 @@ impl Names {
 
     /// Lets go of everything.
     pub fn clear(&mut self) {
-        *self = Names::new(self.count_max);
+        self.places.clear();
+        self.names = Slots::new();
+        self.directories = Slots::new();
+        self.directory_places = IdMap::default();
     }
 
-    fn place(&self, directory: NodeId, name: &Name) -> Option<Place> {
+    fn place(&self, directory: NodeId, key: NameKey, name: &Name) -> Option<Place> {
         let place_of_directory = self.directory_places.get(&directory)?;
-        let hash = NameHash::of(self.directories[*place_of_directory].name_key, name);
+        if self.directories[*place_of_directory].name_key != key {
+            return None;
+        }
+        let hash = NameHash::of(key, name);
         let is_it = |place: &Place| {
             let cached = &self.names[*place];
             cached.siblings.directory == *place_of_directory && cached.name == *name
@@ -176,8 +189,9 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::Slot;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     const KEY: NameKey = NameKey(7);
 
@@ -191,18 +205,42 @@ mod tests {
     #[test]
     fn a_name_takes_no_more_room_than_is_said() {
         // A mount's memory a cached entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
-        assert!(size_of::<CachedName>() <= 80, "{} bytes", size_of::<CachedName>());
+        assert!(size_of::<Slot<CachedName>>() <= 88, "{} bytes", size_of::<Slot<CachedName>>());
     }
 
     #[test]
-    fn a_directory_that_is_said_to_have_another_key_is_no_trouble() {
-        let mut names = Names::new(1000);
-        let name = |number: u16| Name::new(number.to_string().as_bytes()).unwrap();
-        for number in 0..2000 {
-            names.insert(NodeId(1), NameKey(u64::from(number)), cached(name(number), 5));
-        }
-        assert!(names.get(NodeId(1), &name(999)).is_none());
-        assert!((1000..2000).all(|number| names.get(NodeId(1), &name(number)).is_some()));
+    fn names_under_another_key_are_neither_found_nor_to_be_held() {
+        let mut names = Names::new(10);
+        let name = Name::new(b"a").unwrap();
+        assert!(names.may_hold(NodeId(1), NameKey(8)));
+        names.insert(NodeId(1), KEY, cached(name.clone(), 5));
+        assert!(names.may_hold(NodeId(1), KEY) && !names.may_hold(NodeId(1), NameKey(8)));
+        assert!(names.get(NodeId(1), NameKey(8), &name).is_none());
+        assert!(names.get(NodeId(1), KEY, &name).is_some());
+        names.clear();
+        assert!(names.may_hold(NodeId(1), NameKey(8)) && names.get(NodeId(1), KEY, &name).is_none());
+    }
+
+    #[test]
+    fn names_that_share_a_hash_are_found_together_and_told_apart() {
+        let [first, second] = [&b"908373"[..], b"16297641"].map(|bytes| Name::new(bytes).unwrap());
+        let hash = NameHash::of(KEY, &first);
+        assert_eq!(hash, NameHash::of(KEY, &second));
+        let mut names = Names::new(3);
+        names.insert(NodeId(1), KEY, cached(first.clone(), 1));
+        names.insert(NodeId(1), KEY, cached(second.clone(), 2));
+        names.insert(NodeId(2), KEY, cached(first.clone(), 3));
+        names.each_of_hash(NodeId(1), hash, |cached| cached.ahead = true);
+        let mut seen = |directory, name| {
+            let cached = names.get(NodeId(directory), KEY, name).unwrap();
+            (cached.node.node.0, cached.ahead)
+        };
+        assert_eq!((seen(1, &first), seen(1, &second), seen(2, &first)), ((1, true), (2, true), (3, false)));
+        let gone = names.insert(NodeId(3), KEY, cached(second.clone(), 4)).map(|(_, gone)| gone.node.node.0);
+        assert_eq!(gone, Some(1));
+        let mut left = Vec::new();
+        names.each_of_hash(NodeId(1), hash, |cached| left.push(cached.node.node.0));
+        assert_eq!(left, [2]);
     }
 
     proptest! {
@@ -219,7 +257,7 @@ mod tests {
                 let hash = NameHash::of(KEY, &name);
                 let known = oracle.iter().position(|(key, _)| *key == (directory, name.clone()));
                 let known = known.map(|at| oracle.remove(at));
-                let seen = names.get(directory, &name).map(|cached| cached.node.node.0);
+                let seen = names.get(directory, KEY, &name).map(|cached| cached.node.node.0);
                 prop_assert_eq!(seen, known.as_ref().map(|(_, value)| *value));
                 if known.is_none() && what < 2 {
                     let gone = if oracle.len() == 8 { Some(oracle.remove(0)) } else { None };
@@ -235,6 +273,9 @@ mod tests {
                     all.insert((node, cached.name.clone()), cached.node.node.0);
                 });
                 prop_assert_eq!(&all, &sorted);
+                let directories: BTreeSet<NodeId> = sorted.keys().map(|(directory, _)| *directory).collect();
+                prop_assert_eq!((names.directories.len(), names.directory_places.len()), (directories.len(), directories.len()));
+                prop_assert!(names.names.slots() <= 8 && names.directories.slots() <= 4, "slots are used again");
                 let mut inside = BTreeMap::new();
                 names.each_in(directory, |cached| {
                     inside.insert((directory, cached.name.clone()), cached.node.node.0);

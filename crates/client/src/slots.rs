@@ -24,7 +24,7 @@ pub(crate) struct Slots<T> {
 const PAGE_SLOTS: usize = 1 << 9;
 
 #[derive(Debug)]
-struct Slot<T> {
+pub(crate) struct Slot<T> {
     /// None if it is free.
     thing: Option<T>,
     older: Place,
@@ -66,14 +66,18 @@ impl<T> Slots<T> {
         place
     }
 
-    /// Takes a thing out.
+    /// Takes a thing out. When it was the last one, the pages go too.
     pub fn take(&mut self, place: Place) -> T {
         self.unchain(place);
         let free = std::mem::replace(&mut self.free, place);
         self.count -= 1;
         let slot = self.slot_mut(place);
         slot.newer = free;
-        slot.thing.take().expect("a place is that of a thing")
+        let thing = slot.thing.take().expect("a place is that of a thing");
+        if self.count == 0 && self.pages.len() > 1 {
+            *self = Slots::new();
+        }
+        thing
     }
 
     /// A thing is used now.
@@ -96,7 +100,9 @@ impl<T> Slots<T> {
 
     fn new_slot(&mut self) -> Place {
         if self.pages.last().is_none_or(|page| page.len() == PAGE_SLOTS) {
-            self.pages.push(Vec::with_capacity(PAGE_SLOTS));
+            // The first grows by itself: most tables stay small.
+            let slots = if self.pages.is_empty() { 0 } else { PAGE_SLOTS };
+            self.pages.push(Vec::with_capacity(slots));
         }
         let page = self.pages.len() - 1;
         let slots = &mut self.pages[page];
@@ -171,5 +177,6 @@ mod tests {
         order.push(1);
         let seen: Vec<usize> = std::iter::from_fn(|| slots.oldest().map(|place| slots.take(place))).collect();
         assert_eq!(seen, order);
+        assert_eq!(slots.slots(), 0, "what was needed once is not kept for ever");
     }
 }

@@ -284,7 +284,7 @@ fn decode_messages(mut body: &[u8], count: usize) -> Result<Vec<Message>, Packet
 mod tests {
     use super::*;
     use crate::client::{Call, Request};
-    use bearing_types::{Epoch, Position, Sequence};
+    use bearing_types::{Epoch, Name, Position, Sequence};
     use proptest::prelude::*;
 
     fn request() -> Message {
@@ -302,6 +302,22 @@ mod tests {
         let mut packet = Vec::new();
         seal(Sender::Client(SessionId(3)), Some(&key), &[request(), request()], b"bulk", &mut packet);
         (key, packet)
+    }
+
+    #[test]
+    fn a_name_is_sent_as_its_length_and_its_bytes_and_checked_when_it_comes() {
+        for length in [1, 21, 22, 23, 127] {
+            let bytes = vec![b'x'; length];
+            let sent = postcard::to_stdvec(&Name::new(&bytes).unwrap()).unwrap();
+            assert_eq!((usize::from(sent[0]), &sent[1..]), (length, &bytes[..]));
+            assert_eq!(postcard::from_bytes::<Name>(&sent).unwrap().as_bytes(), bytes);
+        }
+        let longest = postcard::to_stdvec(&Name::new(&[b'x'; 255]).unwrap()).unwrap();
+        assert_eq!(&longest[..3], [0xff, 0x01, b'x']);
+        let too_long = [&[0x80, 0x02][..], &[b'x'; 256]].concat();
+        for bad in [&[0][..], &[1, b'/'], &[2, b'a', 0], &[9, b'a'], &too_long] {
+            assert!(postcard::from_bytes::<Name>(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Hub {
             return Ok(None);
         }
         let named = self.with(|state| {
-            let named = state.cache.name(grant.seat.node, name, state.now.mono);
+            let named = state.cache.name(grant, name, state.now.mono);
             match named {
                 Some((_, first)) => {
                     state.counters.name_hits += 1;
