@@ -1,7 +1,7 @@
 //! A hash for tables kept by ids.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// A table kept by ids. Its order says nothing: whoever walks one must not depend on it.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -11,6 +11,11 @@ pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 pub struct IdHasher(u64);
 
 impl IdHasher {
+    /// Where a key stands in tables.
+    pub fn hash_of(key: impl Hash) -> u64 {
+        BuildHasherDefault::<IdHasher>::default().hash_one(key)
+    }
+
     fn mix(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
         self.0 = product as u64 ^ (product >> 64) as u64;
