@@ -84,13 +84,13 @@ impl<T> Slots<T> {
         page.used[word] |= bit;
     }
 
-    /// Something that was not used since this was asked for so often that all others were met; only if all were used, one of these.
+    /// The next thing that was not used since the hand passed it. Those that were used are passed, and may be met in the next round.
     pub fn idle(&mut self) -> Option<Place> {
         if self.is_empty() {
             return None;
         }
         let words = self.pages.len() * PAGE_WORDS;
-        // The first word is met again at the end: its lower bits come last.
+        // After one round nothing counts as used any more, so the second ends.
         loop {
             let (word, ahead) = (self.hand / 64 % words, u64::MAX << (self.hand % 64));
             let page = &mut self.pages[word / PAGE_WORDS];
