@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub ids: Vec<NodeId>,
     /// The ids lent to the client: the first, and how many.
     pub lent: Option<(NodeId, u32)>,
+    /// How many bytes of the chunk counted as dead when a look at it began.
+    pub dead_before: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,7 @@ impl Context {
             ranges: Vec::new(),
             ids: Vec::new(),
             lent: None,
+            dead_before: None,
         }
     }
 

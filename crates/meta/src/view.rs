@@ -652,6 +652,22 @@ impl<'a> View<'a> {
         if self.tablet.contains(position) {
             return crate::questions::decide(self, &question);
         }
+        self.ask_in_a_job(position, question, same)
+    }
+
+    /// Asks a tablet, this one too, in a job of its own. For questions that follow from answers to others: what was read here is read again whenever
+    /// something is fetched, and if it changes all the time, so would the question.
+    pub fn ask_apart(&mut self, position: Position, question: Question) -> Decide<Told> {
+        let asked = question.clone();
+        self.ask_in_a_job(position, question, |other| *other == asked)
+    }
+
+    fn ask_in_a_job(
+        &mut self,
+        position: Position,
+        question: Question,
+        same: impl Fn(&Question) -> bool,
+    ) -> Decide<Told> {
         let questions = &mut self.context.questions;
         let Some(slot) = questions.iter().find(|slot| slot.position == position && same(&slot.question))
         else {

@@ -54,6 +54,8 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         keep(view, id, record);
         return Ok(Tended::Did("chunk closed"));
     }
+    // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for again.
+    let dead_before = *view.context.dead_before.get_or_insert(record.dead_bytes);
     // Where nobody has joined, nobody has to be asked whose frames these are.
     let frames = match record.users.is_empty() {
         true => Ok(Vec::new()),
@@ -69,7 +71,7 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     uses.retain(|used| used.extent.frame < length);
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
     let ranges = compact::live_ranges(&frames, length, &uses);
-    record.dead_bytes = 0;
+    record.dead_bytes = record.dead_bytes.saturating_sub(dead_before);
     record.kept = ranges.iter().map(|range| range.end - range.start).sum();
     record.looked = Some(Looked { live, at: view.now.wall });
     record.doomed = uses.is_empty();
@@ -163,7 +165,7 @@ pub(super) fn uses(
     }
     // All are asked before any answer is waited for.
     while let Some((position, nodes, from)) = questions.pop() {
-        match view.ask(position, Question::Uses { chunk, nodes, from }) {
+        match view.ask_apart(position, Question::Uses { chunk, nodes, from }) {
             Ok(Told::Uses { uses: found, unfinished }) => {
                 uses.extend(found);
                 questions.extend(unfinished.into_iter().map(|(node, from)| (node.home, vec![node], from)));
