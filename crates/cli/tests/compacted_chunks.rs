@@ -1,8 +1,9 @@
-//! With the real program: what is in use of a chunk that is mostly dead is written anew, and the space of the rest comes back.
+//! With the real program: the space of what no file refers to comes back: of whole chunks at once, of parts of them when what is in use of a chunk that is
+//! mostly dead has been written anew.
 
 mod common;
 
-use common::{TestCluster, wait_for};
+use common::{TestCluster, can_mount, wait_for};
 use std::fs;
 use std::time::Duration;
 
@@ -40,7 +41,6 @@ fn the_space_of_removed_files_comes_back_although_another_one_lies_between_them(
     let cluster = TestCluster::started("compaction");
     cluster.down().ok();
     for daemon in ["metadata-1", "metadata-2"] {
-        set(&cluster, daemon, "chunk_life_s", 3);
         set(&cluster, daemon, "chunk_look_after_s", 1);
     }
     cluster.up(&[]).ok();
@@ -51,11 +51,11 @@ fn the_space_of_removed_files_comes_back_although_another_one_lies_between_them(
         fs::write(local.join(format!("file-{file}")), content(file)).unwrap();
     }
     cluster.run(&["fs", "put", "-r", local.to_str().unwrap(), "/many"]).ok();
+    let before = stored(&cluster, "data-1");
+    assert!(before >= 8 * FILE_BYTES as u64, "{before}");
     for file in [0, 1, 2, 3, 5, 6, 7] {
         cluster.run(&["fs", "rm", &format!("/many/file-{file}")]).ok();
     }
-    let before = stored(&cluster, "data-1");
-    assert!(before >= 8 * FILE_BYTES as u64, "{before}");
     wait_for("one file of eight is left on the disks", PATIENCE, || {
         let left = [stored(&cluster, "data-1"), stored(&cluster, "data-2")];
         left.iter().all(|bytes| *bytes < 2 * FILE_BYTES as u64)
@@ -69,4 +69,24 @@ fn the_space_of_removed_files_comes_back_although_another_one_lies_between_them(
         let live = chunks["live_bytes"].as_u64().unwrap();
         chunks["compacting"] == 0 && chunks["lacking"] == 0 && live < 2 * FILE_BYTES as u64
     });
+}
+
+#[test]
+fn a_file_that_is_overwritten_again_and_again_takes_room_for_a_few_chunks() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("overwritten");
+    // So much goes into one chunk.
+    let chunk_bytes = 64 << 20;
+    let (size, times) = (16 << 20, 32);
+    for time in 0..times {
+        fs::write(cluster.mnt().join("file"), vec![time as u8; size as usize]).unwrap();
+    }
+    // What lies in the chunk that is open yet is known to be dead when that is full.
+    wait_for("all but the last chunks have been removed", PATIENCE, || {
+        ["data-1", "data-2"].iter().all(|daemon| stored(&cluster, daemon) < 2 * chunk_bytes)
+    });
+    assert!(times * size >= 8 * chunk_bytes);
+    assert_eq!(fs::read(cluster.mnt().join("file")).unwrap(), vec![times as u8 - 1; size as usize]);
 }

@@ -240,6 +240,9 @@ impl Hub {
         let synced = self.sync_all().await;
         // Whoever asks while the session is being closed has not been told by an answer that is yet to come.
         self.with(|state| state.tell_losses_again(told));
+        if synced.is_ok() {
+            self.finish_all_chunks().await;
+        }
         let closed = self.close_session().await;
         synced.and(closed).map(|()| Answer::Done)
     }

@@ -548,6 +548,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::OpenChunk { .. }
         | Call::Chunk { .. }
         | Call::SealChunk { .. }
+        | Call::FinishChunk { .. }
         | Call::MakeHole { .. }
         | Call::Lock { .. }
         | Call::Unlock { .. }

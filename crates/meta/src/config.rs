@@ -85,7 +85,7 @@ pub struct Config {
     pub lock_silence: Duration,
     /// A chunk is sealed by its tablet so long after it was opened: longer than the right to append to it lives.
     pub chunk_life: Duration,
-    /// It is looked at, whether anybody refers to it, so long after that.
+    /// It is looked at, whether anybody refers to it, so long after that, or after its writer said that it is done with it.
     pub look_after: Duration,
     /// And again so long after the last look, although nothing was let go of.
     pub look_every: Duration,

@@ -121,15 +121,19 @@ struct ReplyRecordV1 {
 
 /// How a chunk's record begins.
 const CHUNK_TAG: u8 = 4;
-/// What a chunk's record ended with before there was compaction: nothing kept, no heir, none itself.
-const NO_COMPACTION: [u8; 3] = [0, 0, 0];
+/// What a chunk's record lacks from before writers said when they are done: it was not said.
+const NOT_FINISHED: [u8; 1] = [0];
+/// What it lacks from before there was compaction: nothing kept, no heir, none itself, and that.
+const NO_COMPACTION: [u8; 4] = [0, 0, 0, 0];
 
 /// A record of the present version, with fields at its end that were added since.
 pub(crate) fn decode_whole(body: &[u8]) -> Result<Record, postcard::Error> {
-    match postcard::from_bytes(body) {
-        Err(_) if body.first() == Some(&CHUNK_TAG) => postcard::from_bytes(&[body, &NO_COMPACTION].concat()),
-        decoded => decoded,
+    let decoded = postcard::from_bytes(body);
+    if decoded.is_ok() || body.first() != Some(&CHUNK_TAG) {
+        return decoded;
     }
+    let with = |lacking: &[u8]| postcard::from_bytes(&[body, lacking].concat());
+    with(&NOT_FINISHED).or_else(|_| with(&NO_COMPACTION))
 }
 
 /// A record from the bytes behind its version.
@@ -291,6 +295,7 @@ mod tests {
             kept: 0,
             heir: None,
             gather: None,
+            finished: None,
         };
         let reply = ReplyRecord { position: Position(77), body: Body::Done };
         let stored = [
@@ -310,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_stored_before_there_was_compaction_opens() {
+    fn a_chunk_that_was_stored_before_there_was_compaction_or_a_word_of_its_writer_opens() {
         let record = ChunkRecord {
             sealed: Some(300),
             looked: Some(crate::record::Looked { live: 7, at: Wall(8) }),
@@ -324,9 +329,11 @@ mod tests {
         };
         let record = Record::Chunk(Box::new(record));
         let bytes = record.encode();
-        let (before, since) = bytes.split_at(bytes.len() - NO_COMPACTION.len());
-        assert_eq!(since, NO_COMPACTION);
-        assert_eq!(Record::decode(before), Ok(record));
-        assert_eq!(Record::decode(&before[..before.len() - 1]), Err(RecordError::Malformed));
+        for since in [&NOT_FINISHED[..], &NO_COMPACTION] {
+            let before = bytes.strip_suffix(since).unwrap();
+            assert_eq!(Record::decode(before), Ok(record.clone()));
+        }
+        let shorter = &bytes[..bytes.len() - NO_COMPACTION.len() - 1];
+        assert_eq!(Record::decode(shorter), Err(RecordError::Malformed));
     }
 }

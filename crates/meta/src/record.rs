@@ -155,6 +155,8 @@ pub struct ChunkRecord {
     pub heir: Option<ChunkId>,
     /// It is an heir itself, and has not got everything yet.
     pub gather: Option<Gather>,
+    /// Nothing is appended to it any more, nor referred to for the first time.
+    pub finished: Option<Finished>,
 }
 
 impl ChunkRecord {
@@ -177,6 +179,7 @@ impl ChunkRecord {
             kept: 0,
             heir: None,
             gather: None,
+            finished: None,
         }
     }
 }
@@ -190,6 +193,15 @@ pub struct Gather {
     pub pieces: Pieces,
     /// All servers of the heir have all of it, stable and sealed.
     pub made: bool,
+}
+
+/// What the writer of a chunk said when it was done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// When.
+    pub at: Wall,
+    /// Bytes of files that were committed in it.
+    pub payload: u64,
 }
 
 /// What a look at a sealed chunk found.

@@ -624,6 +624,7 @@ fn step_of(call: &Call) -> Option<&'static str> {
     match call {
         Call::OpenChunk { .. } => Some("chunk opened"),
         Call::SealChunk { .. } => Some("seal recorded"),
+        Call::FinishChunk { .. } => Some("chunk finished"),
         Call::CloseSession => Some("session closed"),
         Call::Commit { .. } => Some("extents committed"),
         Call::Delegated { .. } => Some("steps done"),

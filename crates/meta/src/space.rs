@@ -251,6 +251,7 @@ fn appetite(call: &Call) -> Appetite {
         | Call::Release { .. }
         | Call::Chunk { .. }
         | Call::SealChunk { .. }
+        | Call::FinishChunk { .. }
         | Call::Statfs
         | Call::Xattr { .. }
         | Call::Xattrs { .. }

@@ -30,13 +30,15 @@ struct Disks {
     gathered: Vec<(ChunkId, ChunkId, Pieces, u64)>,
     /// What a server says that shall make a chunk of frames of another.
     refusal: Option<Result<DataBody, DataError>>,
+    /// Bytes of chunks on each server. One that has more than a few has little room for others.
+    used: u64,
 }
 
 impl Disks {
     fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
         let here = (server, chunk);
         match call {
-            DataCall::Ping => Ok(DataBody::Space { used: 0, free: 1 << 40, damaged: Vec::new() }),
+            DataCall::Ping => Ok(DataBody::Space { used: self.used, free: 1 << 30, damaged: Vec::new() }),
             DataCall::Fence { .. } => {
                 self.held.insert(here);
                 Ok(DataBody::Fenced { length: LENGTH, restarted: false })
@@ -168,9 +170,42 @@ fn what_is_in_use_of_a_mostly_dead_chunk_goes_into_another_one_and_the_file_does
     assert_eq!(disks.borrow().held, DATA.map(|server| (server, heir)).into());
     // It is a chunk as any other: it goes when nobody refers to it.
     truncate(&mut cluster, second);
-    live_on(&mut cluster, 740);
+    live_on(&mut cluster, 5);
     assert!(disks.borrow().held.is_empty());
     assert_eq!(chunks(&cluster), 0);
+}
+
+fn finish(cluster: &mut Cluster, chunk: &ChunkView, payload: u64) {
+    let call = Call::FinishChunk { chunk: chunk.chunk, payload };
+    cluster.call(ALICE, chunk.chunk.position, call).unwrap();
+}
+
+#[test]
+fn of_a_finished_chunk_the_rest_is_given_a_while_to_be_let_go_of_before_it_is_moved() {
+    let (mut cluster, disks) = cluster();
+    let (first, _, chunk) = two_files(&mut cluster, &disks);
+    finish(&mut cluster, &chunk, 800_000);
+    truncate(&mut cluster, first);
+    live_on(&mut cluster, 50);
+    assert!(disks.borrow().gathered.is_empty());
+    live_on(&mut cluster, 20);
+    assert_eq!(disks.borrow().gathered.len(), DATA.len());
+    assert!(is_gone(&mut cluster, &chunk));
+}
+
+#[test]
+fn where_room_is_short_the_rest_of_a_finished_chunk_is_moved_at_once() {
+    let (mut cluster, disks) = cluster();
+    disks.borrow_mut().used = 9 << 30;
+    let (first, second, chunk) = two_files(&mut cluster, &disks);
+    truncate(&mut cluster, first);
+    live_on(&mut cluster, 10);
+    assert!(disks.borrow().gathered.is_empty(), "more may come in it");
+    finish(&mut cluster, &chunk, 800_000);
+    live_on(&mut cluster, 10);
+    let heir = disks.borrow().gathered[0].1;
+    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, heir, 0, 0)]);
+    assert!(is_gone(&mut cluster, &chunk));
 }
 
 #[test]

@@ -173,13 +173,111 @@ fn what_a_file_refers_to_stays_until_the_file_lets_go_of_it() {
     let late = create(&mut cluster, "late");
     assert_eq!(commit(&mut cluster, late, &chunk), Err(Code::NotFound));
     assert_eq!(commit(&mut cluster, file, &chunk), Err(Code::NotFound));
-    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
-    let cut = Call::SetAttributes { node: file.0, who: root_user(), change, token: Some(file.1) };
-    cluster.call(ALICE, file.0.home, cut).unwrap();
+    truncate(&mut cluster, file);
     cluster.pass(Duration::from_secs(5));
     assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
     assert!(disks.borrow().held.is_empty());
     assert_eq!(commit(&mut cluster, file, &chunk), Err(Code::NotFound), "it is gone for good");
+}
+
+fn finish(cluster: &mut Cluster, chunk: &ChunkView, payload: u64) -> Result<Body, Code> {
+    cluster.call(ALICE, chunk.chunk.position, Call::FinishChunk { chunk: chunk.chunk, payload })
+}
+
+fn truncate(cluster: &mut Cluster, (node, token): (Handle, WriteToken)) {
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    let cut = Call::SetAttributes { node, who: root_user(), change, token: Some(token) };
+    cluster.call(ALICE, node.home, cut).unwrap();
+}
+
+#[test]
+fn a_finished_chunk_goes_as_soon_as_its_file_lets_go_of_it() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    assert_eq!(finish(&mut cluster, &chunk, 4_000), Ok(Body::Done));
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, None, "in use, nobody has to know where it ends");
+    truncate(&mut cluster, file);
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+    assert!(disks.borrow().held.is_empty());
+    assert_eq!(finish(&mut cluster, &chunk, 4_000), Err(Code::Stale));
+    assert_eq!(commit(&mut cluster, file, &chunk), Err(Code::NotFound));
+}
+
+#[test]
+fn a_finished_chunk_that_is_in_use_is_looked_at_after_a_while_and_stays() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    finish(&mut cluster, &chunk, 4_000).unwrap();
+    let looks = |disks: &Rc<RefCell<Disks>>| {
+        disks.borrow().calls.iter().filter(|(_, call)| matches!(call, DataCall::Frames { .. })).count()
+    };
+    cluster.pass(Duration::from_secs(25));
+    cluster.call(ALICE, bearing_placement::position_of_session(ALICE), Call::RenewSession).unwrap();
+    cluster.pass(Duration::from_secs(25));
+    assert_eq!(looks(&disks), 0);
+    // Said again, it is not done any later.
+    cluster.call(ALICE, bearing_placement::position_of_session(ALICE), Call::RenewSession).unwrap();
+    finish(&mut cluster, &chunk, 0).unwrap();
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(looks(&disks), 1);
+    cluster.call(ALICE, bearing_placement::position_of_session(ALICE), Call::RenewSession).unwrap();
+    assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, Some(LENGTH));
+    assert_eq!(disks.borrow().held.len(), DATA.len());
+}
+
+/// Extents of ten bytes at these offsets, all of one frame.
+fn pieces_of(chunk: &ChunkView, (node, token): &(Handle, WriteToken), offsets: &[u64]) -> Call {
+    let piece = |at: &u64| Extent { file_offset: *at, length: 10, chunk: chunk.chunk, frame: 0, skip: 0 };
+    let (extents, mode) = (offsets.iter().map(piece).collect(), CommitMode::Put);
+    Call::Commit { node: *node, token: *token, extents, size_min: 0, modified: Wall(0), mode }
+}
+
+#[test]
+fn a_look_comes_to_an_end_although_the_file_changes_all_the_time() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let open_at_home =
+        |cluster: &mut Cluster| match cluster.call(ALICE, file.0.home, Call::OpenChunk { avoid: Vec::new() })
+        {
+            Ok(Body::Chunk(view)) => view,
+            other => panic!("{other:?}"),
+        };
+    let (chunk, other) = (open_at_home(&mut cluster), open_at_home(&mut cluster));
+    commit(&mut cluster, file, &chunk).unwrap();
+    truncate(&mut cluster, file);
+    // More than are looked at in one question.
+    let offsets: Vec<u64> = (0..2_500).map(|number| number * 100).collect();
+    for some in offsets.chunks(250) {
+        cluster.call(ALICE, file.0.home, pieces_of(&other, &file, some)).unwrap();
+    }
+    finish(&mut cluster, &chunk, 4_000).unwrap();
+    cluster.stores_take = Duration::from_millis(100);
+    for number in 0..1_000 {
+        cluster.send_call(ALICE, file.0.home, pieces_of(&other, &file, &[number * 100 + 50]));
+        cluster.pass(Duration::from_millis(5));
+    }
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+}
+
+#[test]
+fn a_finished_chunk_in_which_nothing_was_committed_goes_at_once() {
+    let (mut cluster, disks) = cluster();
+    let (file, _) = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file)];
+    let chunk = open(&mut cluster);
+    finish(&mut cluster, &chunk, 0).unwrap();
+    cluster.pass(Duration::from_secs(5));
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+    assert!(disks.borrow().held.is_empty());
 }
 
 #[test]
@@ -190,9 +288,7 @@ fn no_server_removes_a_replica_before_it_is_stable_that_the_chunk_is_dead() {
     let chunk = open(&mut cluster);
     commit(&mut cluster, file, &chunk).unwrap();
     pass_a_life(&mut cluster);
-    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
-    let cut = Call::SetAttributes { node: file.0, who: root_user(), change, token: Some(file.1) };
-    cluster.call(ALICE, file.0.home, cut).unwrap();
+    truncate(&mut cluster, file);
     disks.borrow_mut().calls.clear();
     cluster.hold_syncs = true;
     cluster.pass(Duration::from_secs(5));

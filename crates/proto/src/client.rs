@@ -413,6 +413,14 @@ pub enum Call {
         /// At most so many entries.
         count_max: u32,
     },
+    /// The writer of a chunk appends no more to it, and all that it appended for any file is committed at the file's home. A promise that
+    /// only saves time: if it is wrong, a commit that comes later is refused and its bytes have to be appended again.
+    FinishChunk {
+        /// The chunk.
+        chunk: ChunkRef,
+        /// Bytes of files that were committed in it.
+        payload: u64,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -777,6 +785,7 @@ impl Call {
             | Call::Release { .. }
             | Call::OpenChunk { .. }
             | Call::SealChunk { .. }
+            | Call::FinishChunk { .. }
             | Call::Delegate { .. }
             | Call::Delegated { .. }
             | Call::MakeHole { .. }

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of the protocol.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 48;
 /// The largest packet on a stream, in bytes.

@@ -2,6 +2,9 @@
 //!
 //! One open chunk takes the frames of all files, so small files are packed. A chunk that fails is sealed at the shortest surviving length,
 //! and appending goes on in a new one, without the servers that failed.
+//!
+//! Who is done with a chunk says so to its owner, who then can find out at any time how much of it is still in use, and give back the room of the rest. It is
+//! done when nobody appends to it, and all that was appended is committed where others see it: until then somebody holds the chunk's view.
 
 use super::data_request::DataFailure;
 use crate::bounded::Bounded;
@@ -29,6 +32,22 @@ struct Written {
     sealed: Option<u64>,
     /// It was removed, because no file refers to it.
     gone: bool,
+    /// Bytes of files that were committed in it.
+    payload: u64,
+    /// Its owner was told that this client is done with it.
+    finished: bool,
+}
+
+impl Written {
+    /// Somebody appends to it, or may yet, or commits what was appended: who does holds the view.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.view) > 1
+    }
+
+    /// All that was acknowledged is stable.
+    fn is_stable(&self) -> bool {
+        self.sealed.unwrap_or(self.synced) >= self.acknowledged
+    }
 }
 
 /// See the module.
@@ -75,8 +94,7 @@ impl Chunks {
         let open = self
             .written
             .iter()
-            .filter(|(_, written)| written.sealed.is_none() && !written.gone)
-            .filter(|(_, written)| written.synced < written.acknowledged);
+            .filter(|(_, written)| written.sealed.is_none() && !written.gone && !written.is_stable());
         open.map(|(chunk, _)| *chunk).collect()
     }
 
@@ -92,13 +110,26 @@ impl Chunks {
         self.avoided.get(&server).is_some_and(|until| now < *until)
     }
 
-    /// Lets go of chunks of which all is stable and that nobody appends to any more: who does, or may yet, holds the view.
+    /// Lets go of chunks of which all is stable and with which this client is done.
     fn prune(&mut self) {
-        self.written.retain(|_, written| {
-            Arc::strong_count(&written.view) > 1
-                || written.sealed.is_some()
-                || written.synced < written.acknowledged
-        });
+        self.written.retain(|_, written| written.is_in_use() || !written.finished || !written.is_stable());
+    }
+
+    /// So many bytes of a file are committed in a chunk.
+    pub fn committed(&mut self, chunk: ChunkId, bytes: u64) {
+        if let Some(written) = self.written.get_mut(&chunk) {
+            written.payload += bytes;
+        }
+    }
+
+    /// Chunks with which this client is done from now on, and how many bytes of files were committed in each.
+    fn finish(&mut self) -> Vec<(ChunkRef, u64)> {
+        let done = self.written.values_mut().filter(|written| !written.finished && !written.is_in_use());
+        done.map(|written| {
+            written.finished = true;
+            (written.view.chunk, written.payload)
+        })
+        .collect()
     }
 }
 
@@ -129,6 +160,8 @@ impl State {
             failed: false,
             sealed: None,
             gone: false,
+            payload: 0,
+            finished: false,
         };
         self.chunks.written.insert(view.chunk.chunk, written);
         self.chunks.current = Some(Current { view, bytes: 0 });
@@ -167,7 +200,8 @@ impl State {
         let Some(written) = self.chunks.written.get_mut(&chunk) else { return false };
         let news = !written.failed;
         written.failed = true;
-        if news {
+        // One that is finished may be sealed at any time.
+        if news && !written.finished {
             self.counters.chunks_lost += 1;
             let primary = written.view.servers.first().copied();
             self.out.extend(primary.map(|primary| Command::Note(Note::ChunkLost(primary))));
@@ -233,6 +267,37 @@ impl Hub {
                 }
                 Err(code) => return Err(code),
             }
+        }
+    }
+
+    /// Tells the owners of the chunks with which this client is done.
+    pub(super) fn finish_chunks(&self) {
+        let hub = self.clone();
+        self.with(|state| {
+            let done = state.chunks.finish();
+            if !done.is_empty() {
+                state.spawn(hub.tell_finished(done));
+            }
+        });
+    }
+
+    /// Takes the open chunk for finished too.
+    pub(crate) async fn finish_all_chunks(&self) {
+        let done = self.with(|state| {
+            state.chunks.current = None;
+            state.chunks.finish()
+        });
+        self.clone().tell_finished(done).await;
+    }
+
+    /// Says that nothing more comes in these chunks. If that cannot be said their owners see to them later, when nobody can append to them any more.
+    async fn tell_finished(self, chunks: Vec<(ChunkRef, u64)>) {
+        // What was decided here is committed when its home has heard of it.
+        if self.flush_all_steps().await.is_err() {
+            return;
+        }
+        for (chunk, payload) in chunks {
+            let _seen_to_later = self.call(chunk.position, Call::FinishChunk { chunk, payload }).await;
         }
     }
 

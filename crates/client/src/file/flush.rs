@@ -11,15 +11,14 @@ use super::{Buffered, File, Stability};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
 use crate::operation::OpenFile;
-use bearing_proto::client::{
-    Body, Call, ChunkRef, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView,
-};
+use bearing_proto::client::{Body, Call, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::frame::{self, FrameOwner};
 use bearing_proto::grant::WriteToken;
 use bearing_types::{ChunkId, Code, Mono, NodeId, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often frames are appended again because the chunk they lay in was sealed below them.
@@ -51,11 +50,18 @@ pub(super) struct Piece {
 }
 
 /// Where a piece of a file lies now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Placed {
-    chunk: ChunkRef,
+    /// Held until the piece is committed.
+    chunk: Arc<ChunkView>,
     frame: u64,
     frame_end: u64,
+}
+
+impl Placed {
+    fn chunk_id(&self) -> ChunkId {
+        self.chunk.chunk.chunk
+    }
 }
 
 type Places = BTreeMap<u64, (Range<u64>, Placed)>;
@@ -209,7 +215,14 @@ impl Hub {
         });
     }
 
+    /// Appends what a job is of, and commits it.
     pub(super) async fn store(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
+        let stored = self.store_pieces(node, job, wanted).await;
+        self.finish_chunks();
+        stored
+    }
+
+    async fn store_pieces(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
         let stability = match self.with(|state| state.config.syncs_without_data()) {
             true => Stability::Visible,
             false => wanted,
@@ -229,7 +242,7 @@ impl Hub {
                     // It took so long that a chunk was found to be in no use: the bytes go elsewhere.
                     Err(Code::NotFound) => {
                         for (_, placed) in std::mem::take(&mut places).into_values() {
-                            self.chunk_failed(placed.chunk, &[]).await;
+                            self.chunk_failed(placed.chunk.chunk, &[]).await;
                         }
                     }
                     committed => break committed?,
@@ -338,7 +351,7 @@ impl Hub {
         }
     }
 
-    async fn append_frame(&self, chunk: &ChunkView, frame: Vec<u8>) -> Result<Placed, DataFailure> {
+    async fn append_frame(&self, chunk: &Arc<ChunkView>, frame: Vec<u8>) -> Result<Placed, DataFailure> {
         let call = DataCall::Append {
             capability: chunk.capability.clone(),
             servers: chunk.servers.clone(),
@@ -350,7 +363,7 @@ impl Hub {
 
     pub(super) async fn ask_append(
         &self,
-        chunk: &ChunkView,
+        chunk: &Arc<ChunkView>,
         call: DataCall,
         attachment: Vec<u8>,
         frame_bytes: u64,
@@ -364,13 +377,13 @@ impl Hub {
             state.counters.frames += 1;
             state.chunks.acknowledged(chunk.chunk.chunk, frame_end);
         });
-        Ok(Placed { chunk: chunk.chunk, frame, frame_end })
+        Ok(Placed { chunk: Arc::clone(chunk), frame, frame_end })
     }
 
     /// The pieces whose frames are gone, because their chunk was sealed below them. With [`Stability::Stable`] the chunks of all others
     /// are synced.
     async fn lost(&self, places: &Places, stability: Stability) -> Result<Vec<u64>, Code> {
-        let chunks: BTreeSet<ChunkId> = places.values().map(|(_, placed)| placed.chunk.chunk).collect();
+        let chunks: BTreeSet<ChunkId> = places.values().map(|(_, placed)| placed.chunk_id()).collect();
         let mut lost = Vec::new();
         for chunk in chunks {
             let sealed = match stability {
@@ -385,7 +398,7 @@ impl Hub {
             let Some(length) = sealed else { continue };
             let beyond = places
                 .iter()
-                .filter(|(_, (_, placed))| placed.chunk.chunk == chunk && placed.frame_end > length);
+                .filter(|(_, (_, placed))| placed.chunk_id() == chunk && placed.frame_end > length);
             lost.extend(beyond.map(|(start, _)| *start));
         }
         Ok(lost)
@@ -398,14 +411,15 @@ impl Hub {
             let all = if state.files.left_unknown { state.chunks.unsynced() } else { Vec::new() };
             (earlier, all)
         });
-        let mut lost = false;
+        let (mut lost, mut gone) = (false, BTreeSet::new());
         for (chunk, end) in &earlier {
-            lost |= match self.sync_chunk(*chunk).await {
-                // All that was committed in it was replaced since, if the file does not refer to it any more.
-                Err(Code::Stale) => self.refers_to(node, *chunk).await?,
-                sealed => sealed?.is_some_and(|length| length < *end),
-            };
+            match self.sync_chunk(*chunk).await {
+                Err(Code::Stale) => drop(gone.insert(*chunk)),
+                sealed => lost |= sealed?.is_some_and(|length| length < *end),
+            }
         }
+        // All that was committed in them was replaced since, if the file does not refer to them any more.
+        lost |= !gone.is_empty() && self.refers_to_any(node, &gone).await?;
         for chunk in all {
             self.sync_unless_gone(chunk).await?;
         }
@@ -433,6 +447,7 @@ impl Hub {
         let extents_max = self.with(|state| state.config.commit_extents_max);
         for part in extents.chunks(extents_max) {
             if self.with(|state| state.commit_ours(node, job, part)) {
+                self.count_committed(part);
                 continue;
             }
             // What is dirty is open for writing; without a token it was made here, and lost before its home heard of it.
@@ -457,8 +472,17 @@ impl Hub {
                 }
             })
             .await?;
+            self.count_committed(part);
         }
         Ok(())
+    }
+
+    fn count_committed(&self, extents: &[Extent]) {
+        self.with(|state| {
+            for extent in extents {
+                state.chunks.committed(extent.chunk.chunk, u64::from(extent.length));
+            }
+        });
     }
 
     /// Makes every write of this client stable.
@@ -512,7 +536,7 @@ impl State {
     fn note_unsynced(&mut self, node: NodeId, places: &Places) {
         let Some(file) = self.files.files.get_mut(&node) else { return };
         for (_, placed) in places.values() {
-            let end = file.unsynced.entry(placed.chunk.chunk).or_insert(0);
+            let end = file.unsynced.entry(placed.chunk_id()).or_insert(0);
             *end = placed.frame_end.max(*end);
         }
     }
@@ -557,7 +581,7 @@ fn extent_of(piece: &Range<u64>, placed: &Placed) -> Extent {
     Extent {
         file_offset: piece.start,
         length: (piece.end - piece.start) as u32,
-        chunk: placed.chunk,
+        chunk: placed.chunk.chunk,
         frame: placed.frame,
         skip: 0,
     }

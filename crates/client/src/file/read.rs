@@ -9,6 +9,7 @@ use crate::operation::{Answer, OpenFile};
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Code, Mono, NodeId, ServerId, Version};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -96,11 +97,11 @@ impl Hub {
         Err(Code::Io)
     }
 
-    /// Whether a file refers to a chunk, by what its home says now.
-    pub(super) async fn refers_to(&self, node: NodeId, chunk: ChunkId) -> Result<bool, Code> {
+    /// Whether a file refers to any of these chunks, by what its home says now.
+    pub(super) async fn refers_to_any(&self, node: NodeId, chunks: &BTreeSet<ChunkId>) -> Result<bool, Code> {
         self.with(|state| drop(state.files.extents.remove(&node)));
         let extents = self.extents(node, 0..u64::MAX).await?;
-        Ok(extents.iter().any(|extent| extent.chunk.chunk == chunk))
+        Ok(extents.iter().any(|extent| chunks.contains(&extent.chunk.chunk)))
     }
 
     /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.

@@ -64,6 +64,59 @@ fn a_chunk_that_was_full_while_an_append_to_it_was_under_way_is_synced() {
 }
 
 #[test]
+fn a_full_chunk_is_finished_when_all_of_it_is_committed() {
+    let mut world = World::open_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
+    let mut servers = Servers::new(1);
+    let file = create_open(&mut world, &mut servers);
+    write(&mut world, &mut servers, file, 0, &[1; 400]);
+    servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    assert!(servers.finished.is_empty(), "there is room in it");
+    write(&mut world, &mut servers, file, 0, &[2; 600]);
+    servers.log.clear();
+    let ticket = world.start(Operation::Flush { file });
+    while !servers.log.iter().any(|call| call == "commit") {
+        assert!(servers.finished.is_empty());
+        servers.answer_all(&mut world);
+    }
+    servers.run(&mut world, ticket).unwrap();
+    servers.answer_all(&mut world);
+    let first = *servers.chunks.keys().next().unwrap();
+    assert_eq!(servers.finished, [(first, 400)].into());
+    // Nothing is stable yet.
+    servers.log.clear();
+    servers.perform(&mut world, Operation::Sync { file }).unwrap();
+    assert_eq!(servers.log, ["sync", "sync"]);
+}
+
+#[test]
+fn a_finished_chunk_that_was_sealed_meanwhile_is_no_lost_one() {
+    let (mut world, mut servers, file) = two_pieces(ClientConfig { chunk_bytes_max: 1, ..config() });
+    servers.answer_all(&mut world);
+    let first = *servers.chunks.keys().next().unwrap();
+    assert_eq!(servers.finished, [(first, 100)].into());
+    let record = servers.chunks.get_mut(&first).unwrap();
+    record.sealed = Some(record.logs[&D1].len() as u64);
+    servers.log.clear();
+    servers.perform(&mut world, Operation::Sync { file }).unwrap();
+    assert_eq!(servers.log, ["sync", "seal", "sync"]);
+    assert!(!world.notes.iter().any(|note| matches!(note, Note::ChunkLost(_))));
+}
+
+#[test]
+fn a_finished_chunk_that_was_removed_has_lost_nothing_of_a_file_that_does_not_refer_to_it() {
+    let (mut world, mut servers, file) = two_pieces(ClientConfig { chunk_bytes_max: 1, ..config() });
+    write(&mut world, &mut servers, file, 0, &[b'c'; 200]);
+    servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    servers.answer_all(&mut world);
+    assert_eq!(servers.finished.len(), 2);
+    for gone in servers.finished.keys() {
+        servers.chunks.remove(gone);
+    }
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Ok(Answer::Done));
+    assert_eq!(read(&mut world, &mut servers, file, 100).0, Ok(Answer::Bytes(vec![b'c'; 100])));
+}
+
+#[test]
 fn servers_that_do_not_know_what_all_have_are_told_by_a_seal() {
     let (mut world, mut servers, file) = two_pieces(config());
     servers.unknowing = [D1, D2].into();

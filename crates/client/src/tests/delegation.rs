@@ -1,13 +1,12 @@
 //! Directories that are delegated to the client: what is answered at once, what goes out when, and how they are given back and lost.
 
+use super::servers::{Servers, steps_done};
 use super::world::*;
 use crate::*;
 use bearing_placement::Seat;
 use bearing_proto::Message;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, RenameMode, Request};
-use bearing_proto::delegation::{
-    Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step, StepDone, StepsDone,
-};
+use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
@@ -72,9 +71,7 @@ fn steps_of(request: &Request) -> (Vec<Step>, Vec<NodeId>) {
 }
 
 fn done(world: &mut World, request: &Request) {
-    let done = |step: &Step| StepDone { sequence: step.sequence, made: None, token: None };
-    let steps = steps_of(request).0.iter().map(done).collect();
-    world.reply_done(request, Ok(Body::Steps(StepsDone { steps, lease: LeaseMs(10_000), ids: None })));
+    world.reply_done(request, Ok(steps_done(&steps_of(request).0)));
 }
 
 fn created(step: &Step) -> &Name {
@@ -123,6 +120,26 @@ fn a_sync_waits_until_all_that_was_decided_before_is_done() {
     assert!(!world.finished.contains_key(&sync));
     done(&mut world, &batch);
     assert_eq!(world.result(sync), Ok(Answer::Done));
+}
+
+#[test]
+fn a_chunk_is_finished_when_the_commits_that_were_decided_here_are_done() {
+    let world = World::open_with(ClientConfig { delegates: true, chunk_bytes_max: 1, ..config() });
+    let (mut world, mut servers) = (lend_root(world, Vec::new(), Vec::new()), Servers::new(1));
+    let Operation::Create { directory, who, mut new, .. } = make("f") else { unreachable!() };
+    (new.file_type, new.target) = (FileType::Regular, Vec::new());
+    let create = Operation::Create { directory, name: name("f"), who, new, open: true };
+    let ticket = world.start(create);
+    let Ok(Answer::Opened(file, _)) = world.result(ticket) else { panic!("it is open") };
+    for offset in [0, 10] {
+        world.start(Operation::Write { file, offset: Some(offset), bytes: vec![7; 10] });
+        servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    }
+    while servers.finished.is_empty() {
+        assert!(servers.answer_all(&mut world) || world.pass_to_next());
+    }
+    let open_and_append = ["open chunk avoiding []", "append"];
+    assert_eq!(servers.log, [&open_and_append[..], &open_and_append, &["steps", "finish"]].concat());
 }
 
 #[test]

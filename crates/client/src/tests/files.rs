@@ -419,7 +419,7 @@ fn ending_makes_everything_stable_and_closes_the_session() {
     done(&mut world, &mut servers, write(file, 0, b"one"));
     servers.log.clear();
     done(&mut world, &mut servers, Operation::End);
-    assert_eq!(servers.log, ["open chunk avoiding []", "append", "sync", "commit"]);
+    assert_eq!(servers.log, ["open chunk avoiding []", "append", "sync", "commit", "finish"]);
     let late = world.start(Operation::Statfs);
     assert_eq!(world.result(late), Err(Code::SessionEnded));
 }

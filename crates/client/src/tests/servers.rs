@@ -11,6 +11,7 @@ use bearing_proto::client::{
     NodeView, Reply, Request,
 };
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest, Source};
+use bearing_proto::delegation::{Step, StepDone, StepsDone};
 use bearing_proto::frame::{self, FrameHeader, FrameOwner};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, WriteToken};
 use bearing_proto::keys::Key;
@@ -22,6 +23,12 @@ pub const D2: ServerId = ServerId(12);
 pub const D3: ServerId = ServerId(13);
 /// On so many of them a chunk lies.
 const COPIES: usize = 2;
+
+/// The answer that these steps are done.
+pub fn steps_done(steps: &[Step]) -> Body {
+    let done = |step: &Step| StepDone { sequence: step.sequence, made: None, token: None };
+    Body::Steps(StepsDone { steps: steps.iter().map(done).collect(), lease: LeaseMs(10_000), ids: None })
+}
 
 pub struct FileRecord {
     pub attributes: Attributes,
@@ -56,6 +63,8 @@ pub struct Servers {
     pub sends_only: bool,
     /// Seal at so many bytes less than there are.
     pub cut_at_seal: u64,
+    /// Chunks whose writers are done with them, and the bytes that they say to have committed.
+    pub finished: BTreeMap<ChunkId, u64>,
     pub commits_fail: Option<Code>,
     random: Random,
     /// Of a thousand messages so many are lost, repeated, or put off.
@@ -78,6 +87,7 @@ impl Servers {
             unknowing: BTreeSet::new(),
             sends_only: false,
             cut_at_seal: 0,
+            finished: BTreeMap::new(),
             commits_fail: None,
             random: Random::new(seed),
             faults: 0,
@@ -142,6 +152,10 @@ impl Servers {
         {
             world.step(Event::Message { from: sent.to, message, attachment });
         }
+    }
+
+    fn is_sealed(&self, chunk: ChunkId) -> bool {
+        self.chunks.get(&chunk).is_none_or(|record| record.sealed.is_some())
     }
 
     fn request(&mut self, request: &Request) -> WireAnswer {
@@ -271,6 +285,15 @@ impl Servers {
                 record.epoch = record.epoch.next();
                 Ok(Body::Chunk(self.chunk_view(*chunk)))
             }
+            Call::Delegated { steps, .. } => {
+                self.log("steps");
+                Ok(steps_done(steps))
+            }
+            Call::FinishChunk { chunk, payload } => {
+                self.log("finish");
+                self.finished.insert(chunk.chunk, *payload);
+                Ok(Body::Done)
+            }
             other => panic!("these servers cannot do {other:?}"),
         }
     }
@@ -393,6 +416,7 @@ impl Servers {
                 self.log("sync");
                 match servers.iter().find(|server| self.dead.contains(server)) {
                     Some(lost) => Err(DataError::ReplicaLost(*lost)),
+                    None if self.is_sealed(request.chunk) => Err(DataError::Sealed),
                     None => Ok(DataBody::Done),
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::context::DataResult;
 use crate::key::Key;
-use crate::record::{ChunkRecord, Record};
+use crate::record::{ChunkRecord, Finished, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
@@ -81,6 +81,16 @@ pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Bod
         view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
     }
     Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
+}
+
+/// Its writer is done with it. Sealed it is when it is of use to anybody (see `tend`).
+pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64) -> Decide<Body> {
+    let mut record = in_use(view, chunk)?;
+    if record.finished.is_none() {
+        record.finished = Some(Finished { at: view.time(), payload });
+        view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record)));
+    }
+    Ok(Body::Done)
 }
 
 /// The shortest length among servers that did not restart; only when none of these is left, the shortest of those that did: what they lost was never

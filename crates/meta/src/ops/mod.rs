@@ -89,6 +89,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Quota { node } => quota::show(view, *node),
         Call::Place { directory } => directory::place(view, *directory),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
+        Call::FinishChunk { chunk, payload } => chunk::finish(view, *chunk, *payload),
         Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),
         Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over } => {
             let returned =

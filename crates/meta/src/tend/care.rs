@@ -1,6 +1,7 @@
 //! What a chunk needs next, and doing it. One piece of work is one job; each begins from the record as it is then.
 //!
-//! - A chunk that is not sealed when its opener's right to append is long over, or when one of its servers is lost, is sealed.
+//! - A chunk that is not sealed when its opener's right to append is long over, when one of its servers is lost, or when its writer has said that it
+//!   is done with it and it is of use to look at it, is sealed.
 //! - A sealed chunk is *confirmed* when all its servers have said that they hold all of it, sealed. Who missed the seal hears of it as soon as it
 //!   answers, whoever else is away meanwhile: until then what it holds is not stable there, and nothing can be copied of it.
 //! - What *former* servers may still hold is removed there. Whoever held a replica that does not count any more is a former server until it
@@ -98,6 +99,7 @@ impl Surroundings<'_> {
     pub fn compact_due(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let length = record.sealed.unwrap_or(0);
         let worth = record.looked.is_some()
+            && self.is_settled(record)
             && length >= self.config.compact_bytes_min
             && record.kept > 0
             && record.kept.saturating_mul(2) < length;
@@ -131,9 +133,10 @@ impl Surroundings<'_> {
         }
         let Some(_) = record.sealed else {
             let over = self.now >= record.opened.after(self.config.chunk_life);
+            let done = record.finished.is_some() && (self.is_settled(record) || is_dying(record));
             let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
             let any = record.servers.iter().any(|server| self.health.answers(*server));
-            return ((over || lost) && any).then_some(Care::Seal);
+            return ((over || done || lost) && any).then_some(Care::Seal);
         };
         if record.is_in_the_making() {
             return Some(Care::Make);
@@ -158,14 +161,38 @@ impl Surroundings<'_> {
         (due && record.servers.iter().any(answer)).then_some(Care::Look)
     }
 
-    fn look_due(&self, record: &ChunkRecord) -> bool {
-        let settled = self.now >= record.opened.after(self.config.chunk_life + self.config.look_after);
-        settled
-            && record.looked.is_none_or(|looked| {
-                record.dead_bytes.saturating_mul(4) >= looked.live.max(1)
-                    || self.now >= looked.at.after(self.config.look_every)
-            })
+    /// Whether it has had its time: to be looked at for the first time, and to be compacted, which is in vain while its files are about to let go of
+    /// the rest as well. Where room is short, the rest is not waited for.
+    fn is_settled(&self, record: &ChunkRecord) -> bool {
+        match record.finished {
+            Some(_) if self.health.is_room_short() => true,
+            Some(finished) => self.now >= finished.at.after(self.config.look_after),
+            None => self.now >= record.opened.after(self.config.chunk_life + self.config.look_after),
+        }
     }
+
+    fn look_due(&self, record: &ChunkRecord) -> bool {
+        let Some(looked) = record.looked else { return self.is_settled(record) || is_dying(record) };
+        let length = record.sealed.unwrap_or(0);
+        let dead = match looked.live <= length / NEARLY_DEAD {
+            true => is_nearly(record.dead_bytes, looked.live),
+            false => record.dead_bytes.saturating_mul(4) >= looked.live,
+        };
+        (dead && record.dead_bytes > 0) || self.now >= looked.at.after(self.config.look_every)
+    }
+}
+
+/// Of what is nearly dead less than this part is in use.
+const NEARLY_DEAD: u64 = 8;
+
+fn is_nearly(dead: u64, all: u64) -> bool {
+    dead >= all - all / NEARLY_DEAD
+}
+
+/// Whether files have let go of nearly all that its writer committed in it, by what is known without a look.
+fn is_dying(record: &ChunkRecord) -> bool {
+    let Some(finished) = record.finished.filter(|_| record.looked.is_none()) else { return false };
+    is_nearly(record.dead_bytes, finished.payload)
 }
 
 /// All servers that may hold something of it.

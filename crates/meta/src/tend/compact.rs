@@ -23,7 +23,7 @@
 use super::care::keep;
 use super::{Tended, look};
 use crate::key::Key;
-use crate::record::{ChunkRecord, ExtentRecord, Gather, Record};
+use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::data::{DataBody, DataCall, FrameAt, Pieces};
@@ -62,6 +62,7 @@ pub(super) fn begin(
     record: &mut ChunkRecord,
     live: &[Range<u64>],
 ) -> Decide<()> {
+    let payload = record.looked.map_or(0, |looked| looked.live);
     let pieces = Pieces::of(&live[..live.len().min(PIECES_MAX)]);
     let heir = ChunkId(view.new_id()?.0);
     let around = view.surroundings();
@@ -69,6 +70,7 @@ pub(super) fn begin(
     let heir_record = ChunkRecord {
         sealed: Some(length),
         gather: Some(Gather { from: id, pieces, made: false }),
+        finished: Some(Finished { at: view.time(), payload }),
         ..ChunkRecord::new(record.position, around.makers(heir, length), view.time())
     };
     keep(view, heir, heir_record);

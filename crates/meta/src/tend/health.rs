@@ -14,6 +14,9 @@ const PING_LOST: Duration = Duration::from_secs(3);
 /// A copy for which no source had what was needed is tried again after so long.
 const COPY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
+/// Room is short where this part of what chunks use is more than what is free.
+const SHORT_PART: u64 = 8;
+
 /// Chunks of one server that are remembered as told of their seals.
 const TOLD_MAX: usize = 64 << 10;
 
@@ -47,6 +50,7 @@ pub(crate) struct Health {
     lost: BTreeSet<ServerId>,
     /// No further copy may be begun for now.
     pub copies_full: bool,
+    room_short: bool,
     /// Chunks whose last copy failed for want of a good source, and when.
     refused: BTreeMap<ChunkId, Mono>,
     /// Chunks whose compaction was called off, and when.
@@ -80,12 +84,13 @@ impl Health {
     /// Judges who lives. Gives those that are to be pinged.
     pub fn look(&mut self, now: Mono, config: &Config) -> Vec<ServerId> {
         let mut due = Vec::new();
-        let Health { servers, takers, answering, lost, refused, called_off, .. } = self;
+        let Health { servers, takers, answering, lost, refused, called_off, room_short, .. } = self;
         refused.retain(|_, at| now.since(*at) < COPY_AGAIN_AFTER);
         called_off.retain(|_, at| now.since(*at) < COPY_AGAIN_AFTER);
         takers.clear();
         answering.clear();
         lost.clear();
+        *room_short = false;
         for (server, state) in servers {
             if state.pinged.is_none_or(|pinged| now.since(pinged) >= PING_EVERY) {
                 state.pinged = Some(now);
@@ -93,6 +98,7 @@ impl Health {
             }
             if state.takes.is_some_and(|answered| now.since(answered) < PING_LOST) {
                 takers.push(*server);
+                *room_short |= state.free < state.used / SHORT_PART;
             }
             let silent = now.since(state.heard);
             if silent >= config.lost_after {
@@ -214,6 +220,11 @@ impl Health {
     pub fn is_damaged(&self, server: ServerId, chunk: ChunkId) -> bool {
         let state = self.servers.get(&server);
         state.is_some_and(|state| state.damaged.contains(&chunk) || state.missing.contains(&chunk))
+    }
+
+    /// Whether some server that takes appends has little room left.
+    pub fn is_room_short(&self) -> bool {
+        self.room_short
     }
 
     /// Room on a server that takes appends.

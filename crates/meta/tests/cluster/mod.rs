@@ -59,6 +59,9 @@ pub struct Cluster {
     /// Logs are not synced for now.
     pub hold_syncs: bool,
     held_syncs: BTreeMap<ServerId, AppendNumber>,
+    /// Stores answer only after so long.
+    pub stores_take: Duration,
+    late_loads: VecDeque<(Mono, ServerId, Event)>,
     /// The key of a record that stores say is damaged.
     pub unreadable: Option<Vec<u8>>,
     /// Whether servers have reason to complain.
@@ -124,6 +127,8 @@ impl Cluster {
             hold_peers: false,
             held_peers: Vec::new(),
             hold_syncs: false,
+            stores_take: Duration::ZERO,
+            late_loads: VecDeque::new(),
             held_syncs: BTreeMap::new(),
             unreadable: None,
             may_complain: false,
@@ -191,6 +196,9 @@ impl Cluster {
         while self.now.mono < end {
             let step = Duration::from_millis(5);
             self.now = Now { mono: self.now.mono.after(step), wall: self.now.wall.after(step) };
+            while self.late_loads.front().is_some_and(|(due, ..)| *due <= self.now.mono) {
+                self.events.extend(self.late_loads.pop_front().map(|(_, id, loaded)| (id, loaded)));
+            }
             let ids: Vec<ServerId> = self.hosts.keys().copied().collect();
             self.events.extend(ids.into_iter().map(|id| (id, Event::Tick)));
             self.settle();
@@ -274,7 +282,13 @@ impl Cluster {
                 }
                 Command::Load { ticket, tablet, keys, ranges } => {
                     let loaded = LoadResult::read(&mut host.store, tablet, &keys, &ranges);
-                    self.events.push_back((id, Event::Loaded(ticket, loaded)));
+                    match self.stores_take {
+                        Duration::ZERO => self.events.push_back((id, Event::Loaded(ticket, loaded))),
+                        take => {
+                            let due = self.now.mono.after(take);
+                            self.late_loads.push_back((due, id, Event::Loaded(ticket, loaded)));
+                        }
+                    }
                 }
                 Command::Apply(tablet, index, changes) => {
                     host.store.apply(tablet, index, &changes).unwrap();
