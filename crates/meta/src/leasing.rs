@@ -1,7 +1,7 @@
 //! What the machine does with leases (`lease.rs`) and open files (`opens.rs`): gives them with replies, asks for them back before a change, takes the
 //! answers.
 //!
-//! Invariants: a session is logged as a holder before the first lease or file leaves; a change that has to wait for others keeps nothing while it
+//! Invariants: that a session is a holder is stable before a lease or file leaves; a change that has to wait for others keeps nothing while it
 //! waits.
 
 use crate::event::{Command, Note};
@@ -65,15 +65,15 @@ impl MetaServer {
         asked
     }
 
-    /// Notes what goes out with the reply.
-    pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) {
+    /// Notes what goes out with the reply. Gives the session if it is a holder with the record that the reply writes.
+    pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) -> Option<SessionId> {
         let (JobWork::Request(session, request), Some(tablet)) =
             (&job.work, self.tablets.get_mut(&job.tablet))
         else {
-            return;
+            return None;
         };
         if effects.given.is_empty() && effects.handed.is_empty() {
-            return;
+            return None;
         }
         let session = *session;
         let mut lease_ends: SmallVec<[(NodeId, Mono); 4]> = SmallVec::new();
@@ -91,9 +91,16 @@ impl MetaServer {
             let lease_end = end.map_or(now.mono, |(_, end)| *end);
             tablet.opens.give(session, *node, request.sequence, lease_end, &self.config);
         }
-        // Logged before the first lease leaves, so that a later owner knows whom to ask.
-        if tablet.holders.insert(session) {
-            effects.batch.insert(Key::Holder(session), Some(Record::Mark(now.wall)));
+        // Stable before any lease leaves, so that a later owner knows whom to ask. Another request of the session may have logged it a moment ago.
+        match tablet.holders.get(&session) {
+            Some(logged) => {
+                effects.read_index = effects.read_index.max(*logged);
+                None
+            }
+            None => {
+                effects.batch.insert(Key::Holder(session), Some(Record::Mark(now.wall)));
+                Some(session)
+            }
         }
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct Effects {
     doubtful: Vec<(SessionId, NodeId)>,
     pub given: Vec<(LeaseKey, Offer)>,
     pub handed: Vec<NodeId>,
-    read_index: LogIndex,
+    pub read_index: LogIndex,
     pub nothing: bool,
 }
 
@@ -99,7 +99,7 @@ impl MetaServer {
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let given_up =
             job.session().and_then(|session| tablet.sessions.get(&session)).and_then(|state| state.given_up);
-        let is_holder = job.session().is_some_and(|session| tablet.holders.contains(&session));
+        let is_holder = job.session().is_some_and(|session| tablet.holders.contains_key(&session));
         let nothing_logged = self.space.headroom() == Headroom::None && !is_holder;
         let mut view = View::new(
             now,
@@ -218,7 +218,7 @@ impl MetaServer {
             }
         }
         // After the old leases are gone: a change may come with a lease on its own result.
-        self.give_leases(now, &job, &mut effects);
+        let new_holder = self.give_leases(now, &job, &mut effects);
         if commit {
             self.add_protocol_records(&job, &decided, &mut effects);
         }
@@ -242,6 +242,7 @@ impl MetaServer {
             let number = self.next_append_number();
             let tablet = self.tablets.get_mut(&start).expect("seen just now");
             let index = tablet.write(std::mem::take(&mut effects.batch), number, out);
+            tablet.holders.extend(new_holder.map(|session| (session, index)));
             index.max(effects.read_index)
         };
         let awaited = self.start_items(&job, first_item, &effects.drafts);

@@ -189,7 +189,7 @@ impl MetaServer {
         let holder = !effects.given.is_empty() || !effects.handed.is_empty();
         let new_holder = || {
             let tablet = self.tablets.get(&job.tablet);
-            job.session().zip(tablet).is_some_and(|(session, tablet)| !tablet.holders.contains(&session))
+            job.session().zip(tablet).is_some_and(|(session, tablet)| !tablet.holders.contains_key(&session))
         };
         mutation || !effects.batch.is_empty() || effects.queues() || (holder && new_holder())
     }

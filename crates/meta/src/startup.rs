@@ -285,7 +285,7 @@ impl MetaServer {
             }
         }
         link_waiters(&mut tablet);
-        let sessions = tablet.holders.clone();
+        let sessions: BTreeSet<_> = tablet.holders.keys().copied().collect();
         let until = now.mono.after(self.config.lease_max);
         sessions.iter().for_each(|session| tablet.opens.inherit(*session, until));
         let recalls = tablet.leases.inherit(sessions, until);
@@ -385,7 +385,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             tablet.ended.insert(session);
         }
         (Key::Holder(session), _) => {
-            tablet.holders.insert(session);
+            tablet.holders.insert(session, LogIndex::ZERO);
             // So that it is asked after when it stays silent.
             tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
         }

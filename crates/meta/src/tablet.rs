@@ -134,7 +134,8 @@ pub(crate) struct Tablet {
     pub waiting: BTreeMap<Key, Vec<JobId>>,
     pub leases: LeaseTable,
     pub opens: OpenTable,
-    pub holders: BTreeSet<SessionId>,
+    /// Sessions that may hold leases or files, and where that was logged.
+    pub holders: BTreeMap<SessionId, LogIndex>,
     pub ended: BTreeSet<SessionId>,
     pub sessions: BTreeMap<SessionId, SessionState>,
     /// Sessions whose record lies here, and when they were last renewed.
@@ -204,7 +205,7 @@ impl Tablet {
             waiting: BTreeMap::new(),
             leases: LeaseTable::default(),
             opens: OpenTable::default(),
-            holders: BTreeSet::new(),
+            holders: BTreeMap::new(),
             ended: BTreeSet::new(),
             sessions: BTreeMap::new(),
             registered: BTreeMap::new(),
@@ -240,7 +241,7 @@ impl Tablet {
     /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes with the session's end here.
     pub fn knows(&self, session: SessionId) -> bool {
         self.registered.contains_key(&session)
-            || self.holders.contains(&session)
+            || self.holders.contains_key(&session)
             || self.sessions.get(&session).is_some_and(|state| state.met)
     }
 

@@ -154,6 +154,19 @@ fn a_new_owner_learns_from_the_answers_who_has_what_open() {
 }
 
 #[test]
+fn no_lease_leaves_before_it_is_stable_that_its_session_is_to_be_asked() {
+    let (mut cluster, file) = with_file();
+    // The tablet knows the session, but has leased nothing to it.
+    cluster.call(BOB, file.home, Call::Quota { node: file }).unwrap();
+    cluster.hold_syncs = true;
+    let asked = [0, 1].map(|_| cluster.send_call(BOB, file.home, Call::Attributes { node: file }));
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(asked.map(|sequence| cluster.answer(BOB, sequence)), [None, None]);
+    cluster.release_syncs();
+    assert!(asked.iter().all(|sequence| cluster.answer(BOB, *sequence).is_some()));
+}
+
+#[test]
 fn a_session_that_is_never_heard_of_again_after_a_restart_keeps_nothing_for_ever() {
     let (mut cluster, file) = with_file();
     open(&mut cluster, BOB, file);
