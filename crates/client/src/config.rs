@@ -14,6 +14,8 @@ pub struct ClientConfig {
     pub request_deadline: Duration,
     /// How long the end of the session is told before the client goes without: a session that is not renewed ends by itself.
     pub close_patience: Duration,
+    /// How long the owners of chunks are told at that end that nothing more comes in them: without that they find it out later.
+    pub finish_patience: Duration,
     /// The first pause before a request without an answer is sent again; later ones double.
     pub resend_pause: Duration,
     /// The longest such pause.
@@ -88,6 +90,8 @@ pub struct ClientConfig {
     pub writeout_after: Duration,
     /// A new chunk is opened when one has so many bytes.
     pub chunk_bytes_max: u64,
+    /// Full chunks that are not known to be stable; of more the oldest are synced unasked.
+    pub unsynced_chunks_max: usize,
     /// Appends under way at the same time, for one file.
     pub appends_max: usize,
     /// Data reads under way at the same time, for one operation.
@@ -115,6 +119,7 @@ impl ClientConfig {
             filesystem,
             request_deadline: Duration::from_secs(60),
             close_patience: Duration::from_secs(2),
+            finish_patience: Duration::from_millis(500),
             resend_pause: Duration::from_millis(100),
             resend_pause_max: Duration::from_secs(2),
             retry_pause: Duration::from_millis(2),
@@ -152,6 +157,7 @@ impl ClientConfig {
             buffer_bytes_max: 64 << 20,
             writeout_after: Duration::from_secs(5),
             chunk_bytes_max: 64 << 20,
+            unsynced_chunks_max: 64,
             appends_max: 8,
             reads_max: 8,
             copy_bytes_max: 64 << 20,

@@ -53,6 +53,11 @@ impl Client {
         self.hub.with(|state| state.counters)
     }
 
+    #[cfg(test)]
+    pub(crate) fn chunks_remembered(&self) -> usize {
+        self.hub.with(|state| state.chunks.count())
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Start(ticket, operation) => {

@@ -114,12 +114,24 @@ impl Hub {
 
     /// The same for what ends the waiting of all others.
     pub async fn call_past_fence(&self, position: Position, call: Call) -> Result<Answered, Code> {
-        self.ask(Whom::Owner, position, call).await
+        let patience = self.with(|state| state.config.request_deadline);
+        self.ask(Whom::Owner, position, call, patience).await
+    }
+
+    /// The same for what is not worth waiting for as long as for others.
+    pub async fn call_within(
+        &self,
+        position: Position,
+        call: Call,
+        patience: Duration,
+    ) -> Result<Answered, Code> {
+        self.ask(Whom::Owner, position, call, patience).await
     }
 
     /// Asks any metadata server.
     pub async fn call_anybody(&self, call: Call) -> Result<Answered, Code> {
-        self.ask(Whom::Anybody, Position(0), call).await
+        let patience = self.with(|state| state.config.request_deadline);
+        self.ask(Whom::Anybody, Position(0), call, patience).await
     }
 
     /// Asks for a change of what these keys lease. They are dropped here before it is sent; `take` may take new leases from the reply.
@@ -171,11 +183,17 @@ impl Hub {
         self.with(|state| state.changed(&keys));
     }
 
-    async fn ask(&self, whom: Whom, position: Position, call: Call) -> Result<Answered, Code> {
+    async fn ask(
+        &self,
+        whom: Whom,
+        position: Position,
+        call: Call,
+        patience: Duration,
+    ) -> Result<Answered, Code> {
         let (promise, awaited) = promise();
         self.with(|state| match state.session.phase() {
             Phase::Over(code) => promise.keep(Err(code)),
-            Phase::Opening | Phase::Open => state.begin_request(whom, position, call, promise),
+            Phase::Opening | Phase::Open => state.begin_request((whom, position), call, patience, promise),
         });
         awaited.await
     }
@@ -190,18 +208,14 @@ impl State {
 
     fn begin_request(
         &mut self,
-        whom: Whom,
-        position: Position,
+        (whom, position): (Whom, Position),
         call: Call,
+        patience: Duration,
         promise: Promise<Result<Answered, Code>>,
     ) {
         let sequence = self.requests.next;
         let finished_below = self.requests.finished_below();
         self.requests.next = sequence.next();
-        let patience = match call {
-            Call::CloseSession => self.config.close_patience,
-            _ => self.config.request_deadline,
-        };
         let deadline = self.now.mono.after(patience);
         let request = Outstanding {
             whom,

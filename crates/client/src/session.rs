@@ -158,9 +158,11 @@ impl Hub {
     /// Tells the server that the session is over, and ends it here. A server that does not answer is not waited for long: the session is not renewed
     /// any more, so it ends there too.
     pub async fn close_session(&self) -> Result<(), Code> {
-        let position = self.with(|state| position_of_session(state.config.session));
+        let (position, patience) =
+            self.with(|state| (position_of_session(state.config.session), state.config.close_patience));
         self.with(|state| state.step("all flushed, session not closed"));
-        let closed = match self.call(position, Call::CloseSession).await {
+        self.past_fence(position).await;
+        let closed = match self.call_within(position, Call::CloseSession, patience).await {
             // Over is what was asked for: an answer to an earlier copy of the request was lost.
             Ok(_) | Err(Code::SessionEnded | Code::Unreachable) => Ok(()),
             Err(code) => Err(code),

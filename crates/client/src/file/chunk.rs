@@ -5,17 +5,20 @@
 //!
 //! Who is done with a chunk says so to its owner, who then can find out at any time how much of it is still in use, and give back the room of the rest. It is
 //! done when nobody appends to it, and all that was appended is committed where others see it: until then somebody holds the chunk's view.
+//!
+//! What was appended to is remembered until it is known to be stable, because a sync has to make it so or tell that it is lost. If nobody ever syncs, that
+//! is done for the oldest chunks unasked.
 
 use super::data_request::DataFailure;
 use crate::bounded::Bounded;
 use crate::config::ClientConfig;
 use crate::event::{Command, Note};
-use crate::hub::{Hub, State};
+use crate::hub::{Hub, State, Work};
 use crate::task::Gate;
 use bearing_proto::client::{Body, Call, ChunkRef, ChunkView};
 use bearing_proto::data::{DataCall, DataError};
 use bearing_types::{ChunkId, Code, Epoch, Mono, Position, ServerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +37,10 @@ struct Written {
     gone: bool,
     /// Bytes of files that were committed in it.
     payload: u64,
-    /// Its owner was told that this client is done with it.
+    /// Its owner is told that this client is done with it.
     finished: bool,
+    /// It was made stable unasked, or tried to be.
+    settled: bool,
 }
 
 impl Written {
@@ -56,6 +61,8 @@ pub(crate) struct Chunks {
     /// One at a time opens or seals.
     gate: Gate,
     written: BTreeMap<ChunkId, Written>,
+    /// Those of them with which this client is not done.
+    unfinished: BTreeSet<ChunkId>,
     views: Bounded<ChunkId, ChunkView>,
     avoided: BTreeMap<ServerId, Mono>,
 }
@@ -77,9 +84,16 @@ impl Chunks {
             current: None,
             gate: Gate::default(),
             written: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
             views: Bounded::new(config.chunks_max),
             avoided: BTreeMap::new(),
         }
+    }
+
+    /// How many chunks are remembered for syncs.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.written.len()
     }
 
     /// A frame that ends at `end` is acknowledged.
@@ -124,12 +138,29 @@ impl Chunks {
 
     /// Chunks with which this client is done from now on, and how many bytes of files were committed in each.
     fn finish(&mut self) -> Vec<(ChunkRef, u64)> {
-        let done = self.written.values_mut().filter(|written| !written.finished && !written.is_in_use());
-        done.map(|written| {
+        let Chunks { written, unfinished, .. } = self;
+        let mut done = Vec::new();
+        unfinished.retain(|chunk| {
+            let Some(written) = written.get_mut(chunk) else { return false };
+            if written.is_in_use() {
+                return true;
+            }
             written.finished = true;
-            (written.view.chunk, written.payload)
+            done.push((written.view.chunk, written.payload));
+            false
+        });
+        done
+    }
+
+    /// The first of those chunks that are finished and not known to be stable, if there are more than so many.
+    fn take_unsettled(&mut self, beyond: usize) -> Option<ChunkId> {
+        let unsettled = |written: &Written| written.finished && !written.settled && !written.is_stable();
+        let mut chunks = self.written.iter_mut().filter(|(_, written)| unsettled(written));
+        let (first, written) = chunks.next()?;
+        (chunks.count() >= beyond).then(|| {
+            written.settled = true;
+            *first
         })
-        .collect()
     }
 }
 
@@ -162,9 +193,22 @@ impl State {
             gone: false,
             payload: 0,
             finished: false,
+            settled: false,
         };
         self.chunks.written.insert(view.chunk.chunk, written);
+        self.chunks.unfinished.insert(view.chunk.chunk);
         self.chunks.current = Some(Current { view, bytes: 0 });
+    }
+
+    /// Whoever is to make a chunk stable of which nothing is remembered has nothing to do.
+    fn forget_if_stable(&mut self, chunk: ChunkId) {
+        if self.chunks.written.get(&chunk).is_some_and(|written| written.is_stable() && !written.is_in_use())
+        {
+            self.chunks.written.remove(&chunk);
+            for node in self.files.unsynced_in(chunk) {
+                self.files.synced_in(node, chunk);
+            }
+        }
     }
 
     /// It was removed. If it is one of our own, nothing of it is a file's any more.
@@ -272,33 +316,77 @@ impl Hub {
 
     /// Tells the owners of the chunks with which this client is done.
     pub(super) fn finish_chunks(&self) {
-        let hub = self.clone();
-        self.with(|state| {
-            let done = state.chunks.finish();
-            if !done.is_empty() {
-                state.spawn(hub.tell_finished(done));
-            }
-        });
+        let done = self.with(|state| state.chunks.finish());
+        if !done.is_empty() {
+            let hub = self.clone();
+            self.with(|state| state.spawn(hub.chunks_finished(done)));
+        }
     }
 
-    /// Takes the open chunk for finished too.
+    async fn chunks_finished(self, done: Vec<(ChunkRef, u64)>) {
+        let patience = self.with(|state| state.config.request_deadline);
+        self.tell_finished(done, patience).await;
+        self.settle_oldest().await;
+    }
+
+    /// Takes the open chunk for finished too. Who does not answer soon is not waited for.
     pub(crate) async fn finish_all_chunks(&self) {
-        let done = self.with(|state| {
+        let (done, patience) = self.with(|state| {
             state.chunks.current = None;
-            state.chunks.finish()
+            (state.chunks.finish(), state.config.finish_patience)
         });
-        self.clone().tell_finished(done).await;
+        self.tell_finished(done, patience).await;
     }
 
     /// Says that nothing more comes in these chunks. If that cannot be said their owners see to them later, when nobody can append to them any more.
-    async fn tell_finished(self, chunks: Vec<(ChunkRef, u64)>) {
+    async fn tell_finished(&self, chunks: Vec<(ChunkRef, u64)>, patience: Duration) {
         // What was decided here is committed when its home has heard of it.
-        if self.flush_all_steps().await.is_err() {
+        if chunks.is_empty() || self.flush_all_steps().await.is_err() {
             return;
         }
+        let mut work: Vec<Work<_>> = Vec::new();
         for (chunk, payload) in chunks {
-            let _seen_to_later = self.call(chunk.position, Call::FinishChunk { chunk, payload }).await;
+            let hub = self.clone();
+            work.push(Box::pin(async move {
+                let call = Call::FinishChunk { chunk, payload };
+                let _seen_to_later = hub.call_within(chunk.position, call, patience).await;
+            }));
         }
+        let appends_max = self.with(|state| state.config.appends_max);
+        self.windowed(appends_max, work).await;
+    }
+
+    /// Makes chunks of long ago stable, or finds that they are gone, as a sync of their files would do it, so that not ever more has to be remembered.
+    async fn settle_oldest(&self) {
+        let next = |state: &mut State| state.chunks.take_unsettled(state.config.unsynced_chunks_max);
+        while let Some(chunk) = self.with(next) {
+            match self.sync_chunk(chunk).await {
+                // All of it is stable; or not, and the next sync of a file in it tells that.
+                Ok(_) => self.with(|state| state.forget_if_stable(chunk)),
+                Err(Code::Stale) => self.settle_gone(chunk).await,
+                Err(_) => {
+                    return self.with(|state| {
+                        if let Some(written) = state.chunks.written.get_mut(&chunk) {
+                            written.settled = false;
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Files that do not refer to a removed chunk have lost nothing with it. Of the others the next sync tells.
+    async fn settle_gone(&self, chunk: ChunkId) {
+        for node in self.with(|state| state.files.unsynced_in(chunk)) {
+            if let Ok(false) = self.refers_to_any(node, &BTreeSet::from([chunk])).await {
+                self.with(|state| state.files.synced_in(node, chunk));
+            }
+        }
+        self.with(|state| {
+            if !state.files.is_unsynced_anywhere(chunk) {
+                state.chunks.written.remove(&chunk);
+            }
+        });
     }
 
     /// A chunk cannot be appended to any more: has it sealed, once, so that appending goes on elsewhere.

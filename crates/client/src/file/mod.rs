@@ -386,6 +386,25 @@ impl Files {
         }
     }
 
+    /// Open files in which something that lies in a chunk was not synced.
+    fn unsynced_in(&self, chunk: ChunkId) -> Vec<NodeId> {
+        let files = self.files.iter().filter(|(_, file)| file.unsynced.contains_key(&chunk));
+        files.map(|(node, _)| *node).collect()
+    }
+
+    /// What a file has in a chunk is stable.
+    fn synced_in(&mut self, node: NodeId, chunk: ChunkId) {
+        if let Some(file) = self.files.get_mut(&node) {
+            file.unsynced.remove(&chunk);
+        }
+    }
+
+    /// Whether anything was not synced in a chunk, also of files that are closed.
+    fn is_unsynced_anywhere(&self, chunk: ChunkId) -> bool {
+        self.files.values().map(|file| &file.unsynced).any(|unsynced| unsynced.contains_key(&chunk))
+            || self.left_unsynced.iter().any(|(_, unsynced)| unsynced.contains_key(&chunk))
+    }
+
     /// Buffers shrank: whoever waits for room looks again.
     fn made_room(&mut self) {
         for promise in self.waiting_for_room.drain(..) {

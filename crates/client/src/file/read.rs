@@ -97,11 +97,30 @@ impl Hub {
         Err(Code::Io)
     }
 
-    /// Whether a file refers to any of these chunks, by what its home says now.
-    pub(super) async fn refers_to_any(&self, node: NodeId, chunks: &BTreeSet<ChunkId>) -> Result<bool, Code> {
+    /// Whether a file refers to any of these chunks that were removed, by what its home says now. It will not again: so it does not matter that
+    /// the file may be changed while its extents are gone over.
+    pub(super) async fn refers_to_any(
+        &self,
+        node: NodeId,
+        removed: &BTreeSet<ChunkId>,
+    ) -> Result<bool, Code> {
         self.with(|state| drop(state.files.extents.remove(&node)));
-        let extents = self.extents(node, 0..u64::MAX).await?;
-        Ok(extents.iter().any(|extent| chunks.contains(&extent.chunk.chunk)))
+        let mut next = 0;
+        loop {
+            self.ask_extents(node, next).await?;
+            let refers = self.with(|state| {
+                let map = state.files.extents.get(&node)?;
+                let known = map.first_unknown(next..map.size()).unwrap_or(map.size());
+                let refers = map.parts(next..known).any(|extent| removed.contains(&extent.chunk.chunk));
+                let through = refers || known >= map.size();
+                // A page of an older version than what is known by now is not taken.
+                next = known.max(next);
+                Some((refers, through))
+            });
+            if let Some((refers, true)) = refers {
+                return Ok(refers);
+            }
+        }
     }
 
     /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.

@@ -116,6 +116,75 @@ fn a_finished_chunk_that_was_removed_has_lost_nothing_of_a_file_that_does_not_re
     assert_eq!(read(&mut world, &mut servers, file, 100).0, Ok(Answer::Bytes(vec![b'c'; 100])));
 }
 
+/// The chunks of which this client has to make something stable, or to tell that it is lost.
+fn remembered(world: &World) -> usize {
+    world.client.chunks_remembered()
+}
+
+#[test]
+fn of_full_chunks_that_nobody_syncs_the_oldest_are_synced_unasked() {
+    let few = ClientConfig { chunk_bytes_max: 1, unsynced_chunks_max: 3, ..config() };
+    let (mut world, mut servers, file) = two_pieces(few);
+    for piece in 2..20 {
+        write(&mut world, &mut servers, file, piece * 100, &[b'c'; 100]);
+        servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    }
+    while servers.answer_all(&mut world) {}
+    assert_eq!(servers.chunks.len(), 20);
+    assert_eq!(servers.log.iter().filter(|call| *call == "sync").count(), 20 - 1 - 3, "{:?}", servers.log);
+    assert!(remembered(&world) <= 5);
+    servers.log.clear();
+    servers.perform(&mut world, Operation::Sync { file }).unwrap();
+    assert_eq!(servers.log, ["sync"; 4]);
+}
+
+#[test]
+fn of_chunks_that_are_gone_nothing_is_remembered_once_no_file_refers_to_them() {
+    let few = ClientConfig { chunk_bytes_max: 1, unsynced_chunks_max: 3, ..config() };
+    let (mut world, mut servers, file) = two_pieces(few);
+    for _ in 0..20 {
+        write(&mut world, &mut servers, file, 0, &[b'd'; 200]);
+        servers.perform(&mut world, Operation::Flush { file }).unwrap();
+        while servers.answer_all(&mut world) {}
+        for gone in std::mem::take(&mut servers.finished).into_keys() {
+            servers.chunks.remove(&gone);
+        }
+    }
+    assert!(remembered(&world) <= 5);
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Ok(Answer::Done));
+}
+
+#[test]
+fn what_a_chunk_that_was_synced_unasked_had_lost_is_told_to_the_next_sync() {
+    let few = ClientConfig { chunk_bytes_max: 1, unsynced_chunks_max: 1, ..config() };
+    let (mut world, mut servers, file) = two_pieces(few);
+    let first = *servers.chunks.keys().next().unwrap();
+    let record = servers.chunks.get_mut(&first).unwrap();
+    record.sealed = Some(10);
+    for piece in 2..6 {
+        write(&mut world, &mut servers, file, piece * 100, &[b'c'; 100]);
+        servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    }
+    while servers.answer_all(&mut world) {}
+    assert_eq!(servers.log.iter().filter(|call| *call == "seal").count(), 1);
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Err(Code::Io));
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Ok(Answer::Done));
+}
+
+#[test]
+fn an_end_does_not_wait_long_for_the_owner_of_a_chunk() {
+    let (mut world, mut servers, file) = two_pieces(config());
+    servers.perform(&mut world, Operation::Sync { file }).unwrap();
+    let begun = world.now.mono;
+    let ticket = world.start(Operation::End);
+    while !world.finished.contains_key(&ticket) {
+        world.sent.clear();
+        assert!(world.pass_to_next());
+    }
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    assert!(world.now.mono.since(begun) < Duration::from_secs(3));
+}
+
 #[test]
 fn servers_that_do_not_know_what_all_have_are_told_by_a_seal() {
     let (mut world, mut servers, file) = two_pieces(config());
