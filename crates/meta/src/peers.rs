@@ -322,7 +322,12 @@ impl MetaServer {
         let Some(slot) = job.context.questions.get_mut(slot) else { return };
         if slot.told.is_none() {
             slot.told = Some(told);
-            self.ready.push_back(job.id);
+            // Who asks many at once needs all the answers to go on.
+            let waits = matches!(job.work, JobWork::Tend(_))
+                && job.context.questions.iter().any(|slot| slot.sent && slot.told.is_none());
+            if !waits {
+                self.ready.push_back(job.id);
+            }
         }
     }
 

@@ -57,7 +57,8 @@ pub struct MetadataLimits {
     pub cache_entries_max: usize,
     /// A data server that was silent for so long is lost: what it holds is copied again.
     pub data_server_lost_after_s: u64,
-    /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after. One that is full, or of which the writer is gone, is sealed before.
+    /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after, and a chunk of which its writer says that it is done with it
+    /// is sealed before.
     pub chunk_life_s: u64,
     /// And looked at, what of it is in use, so long after that, or after its writer said that it is done with it.
     pub chunk_look_after_s: u64,

@@ -18,11 +18,12 @@ use crate::config::Config;
 use crate::context::DataResult;
 use crate::key::Key;
 use crate::ops;
-use crate::record::{ChunkRecord, Record};
+use crate::record::{ChunkRecord, Finished, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::ChunkRef;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Epoch, ServerId, Wall};
+use std::time::Duration;
 
 /// What a chunk needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,10 +134,14 @@ impl Surroundings<'_> {
         }
         let Some(_) = record.sealed else {
             let over = self.now >= record.opened.after(self.config.chunk_life);
-            let done = record.finished.is_some() && (self.is_settled(record) || is_dying(record));
             let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
-            let any = record.servers.iter().any(|server| self.health.answers(*server));
-            return ((over || done || lost) && any).then_some(Care::Seal);
+            let mut answering = record.servers.iter().map(|server| self.health.answers(*server));
+            // One that is away for a moment may have more than the others. For a finished chunk there is no hurry.
+            let due = match over || lost {
+                true => answering.any(|answers| answers),
+                false => self.is_done(record) && answering.all(|answers| answers),
+            };
+            return due.then_some(Care::Seal);
         };
         if record.is_in_the_making() {
             return Some(Care::Make);
@@ -164,11 +169,14 @@ impl Surroundings<'_> {
     /// Whether it has had its time: to be looked at for the first time, and to be compacted, which is in vain while its files are about to let go of
     /// the rest as well. Where room is short, the rest is not waited for.
     fn is_settled(&self, record: &ChunkRecord) -> bool {
-        match record.finished {
-            Some(_) if self.health.is_room_short() => true,
-            Some(finished) => self.now >= finished.at.after(self.config.look_after),
-            None => self.now >= record.opened.after(self.config.chunk_life + self.config.look_after),
-        }
+        let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.look_after);
+        let finished = |finished: Finished| self.health.is_room_short() || since(finished.at, Duration::ZERO);
+        record.finished.is_some_and(finished) || since(record.opened, self.config.chunk_life)
+    }
+
+    /// Whether a chunk that is not sealed can be, for what its writer has said.
+    fn is_done(&self, record: &ChunkRecord) -> bool {
+        record.finished.is_some() && (self.is_settled(record) || is_dying(record))
     }
 
     fn look_due(&self, record: &ChunkRecord) -> bool {

@@ -41,8 +41,10 @@ use std::time::Duration;
 const FRAMES_MAX: u32 = 1024;
 /// Nodes in one question.
 const NODES_MAX: usize = 64;
-/// Extents of one node looked at in one question.
-const EXTENTS_MAX: usize = 1024;
+/// Extents of one node looked at in one question. They are asked for one page after the other, so what a look can go over in its time grows with this.
+const EXTENTS_MAX: usize = 8192;
+/// Questions that are asked at the same time.
+const QUESTIONS_MAX: usize = 32;
 /// A look that took longer is begun anew: its answers are too old.
 const LOOK_LIFE: Duration = Duration::from_secs(300);
 
@@ -156,26 +158,27 @@ pub(super) fn uses(
         let tablet = view.map.locate(home).ok_or(Stop::Later)?.block.start();
         by_tablet.entry(tablet).or_default().push(Handle { node, home });
     }
-    let (mut uses, mut missing) = (Vec::new(), false);
+    let (mut uses, mut missing) = (Vec::new(), 0);
     // Whoever has joined is asked also if no frame names a node there.
     let mut questions: Vec<(Position, Vec<Handle>, u64)> =
         record.users.iter().map(|user| (*user, Vec::new(), 0)).collect();
     for nodes in by_tablet.into_values() {
         questions.extend(nodes.chunks(NODES_MAX).map(|nodes| (nodes[0].home, nodes.to_vec(), 0)));
     }
-    // All are asked before any answer is waited for.
-    while let Some((position, nodes, from)) = questions.pop() {
+    while missing < QUESTIONS_MAX
+        && let Some((position, nodes, from)) = questions.pop()
+    {
         match view.ask_apart(position, Question::Uses { chunk, nodes, from }) {
             Ok(Told::Uses { uses: found, unfinished }) => {
                 uses.extend(found);
                 questions.extend(unfinished.into_iter().map(|(node, from)| (node.home, vec![node], from)));
             }
             Ok(_) => return Err(Stop::Later),
-            Err(Stop::Need) => missing = true,
+            Err(Stop::Need) => missing += 1,
             Err(stop) => return Err(stop),
         }
     }
-    if missing { Err(Stop::Need) } else { Ok(uses) }
+    if missing > 0 { Err(Stop::Need) } else { Ok(uses) }
 }
 
 /// The answer: extents of these nodes from a file offset on that lie in the chunk. The chunk is closed here.
@@ -184,12 +187,15 @@ pub(crate) fn answer(view: &mut View, chunk: ChunkId, nodes: &[Handle], from: u6
         view.require(node.home)?;
     }
     let young = view.config.closed_kept / 2;
+    view.prefetch(&[Key::Closed(chunk), Key::Joined(chunk)])?;
     let time = view.time();
     match view.get(Key::Closed(chunk))? {
         Some(Record::Mark(made)) if made.after(young) > time => {}
         _ => view.put(Key::Closed(chunk), Record::Mark(time)),
     }
-    view.delete(Key::Joined(chunk));
+    if view.get(Key::Joined(chunk))?.is_some() {
+        view.delete(Key::Joined(chunk));
+    }
     let (mut uses, mut unfinished, mut missing) = (Vec::new(), Vec::new(), false);
     for node in nodes {
         let keys = Key::Extent(node.node, from)..=Key::Extent(node.node, u64::MAX);
