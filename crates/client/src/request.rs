@@ -12,7 +12,7 @@ use crate::timer::Timer;
 use bearing_lookup::Located;
 use bearing_proto::Message;
 use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply, Request, XattrChange};
-use bearing_types::{Block, Code, Epoch, Mono, Position, Sequence, ServerId};
+use bearing_types::{Block, Code, Epoch, Mono, NodeId, Position, Sequence, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -151,9 +151,18 @@ impl Hub {
                 _ => None,
             })
         };
-        while let Some(directory) = self.with(held) {
-            // Boxed, because what is written out on the way is a change too, of files alone.
-            Box::pin(self.suspend(directory)).await;
+        let by_itself = changed_by_itself(&call);
+        loop {
+            if let Some(directory) = self.with(held) {
+                // Boxed, because what is written out on the way is a change too, of files alone.
+                Box::pin(self.suspend(directory)).await;
+            } else if let Some(node) =
+                self.with(|state| by_itself.filter(|node| state.delegations.is_our_node(*node)))
+            {
+                Box::pin(self.publish_node(node)).await;
+            } else {
+                break;
+            }
         }
         self.with(|state| {
             state.cache.forget(&keys);
@@ -517,6 +526,18 @@ impl State {
 /// Whether a call says if the client has a file open.
 fn says_open(call: &Call) -> bool {
     matches!(call, Call::Unlink { .. } | Call::Rename { .. })
+}
+
+/// The node that a call changes wherever it is found, and not as an entry of a directory that the call names. If it is lent to us with some directory, its home
+/// changes what we would go on to show as it was. Extents that are committed are no such change, and nobody may wait for the kernel with them.
+fn changed_by_itself(call: &Call) -> Option<NodeId> {
+    match call {
+        Call::Link { node, .. }
+        | Call::SetAttributes { node, .. }
+        | Call::SetXattr { node, .. }
+        | Call::MakeHole { node, .. } => Some(node.node),
+        _ => None,
+    }
 }
 
 /// Calls whose request or answer does not fit a datagram go over a stream at once.

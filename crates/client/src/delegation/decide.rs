@@ -117,9 +117,11 @@ impl Hub {
     /// may wait for this for which the kernel locks its pages.
     pub(crate) async fn publish_node(&self, node: NodeId) {
         self.catch_up(node).await;
-        if self.with(|state| state.delegations.is_our_node(node)) {
+        // It may be lent to us again while the kernel forgets it.
+        while self.with(|state| state.delegations.is_our_node(node)) {
             self.with(|state| state.publish(node));
             self.expose(node).await;
+            self.catch_up(node).await;
         }
     }
 }

@@ -36,6 +36,14 @@ fn with_root_and(entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
 }
 
 fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
+    let asked = ask_for_root(&mut world);
+    lend(&mut world, &asked, entries, below);
+    assert!(world.sent.is_empty());
+    world
+}
+
+/// Two changes of the root make it worth asking for.
+fn ask_for_root(world: &mut World) -> Request {
     world.start(make("a"));
     world.answer_one(Body::Directory(Box::new(root_view(20_000))));
     world.answer_one(entry(file(4, "a"), 0));
@@ -44,6 +52,10 @@ fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirectory
     let asked = world.take_request();
     let Call::Delegate { directory, .. } = asked.call else { panic!("{asked:?}") };
     assert_eq!(directory, root());
+    asked
+}
+
+fn lend(world: &mut World, asked: &Request, entries: Vec<LentEntry>, below: Vec<LentDirectory>) {
     let key = Key::new([9; 32]);
     let lent = DelegationView {
         directories: [vec![LentDirectory { view: root_view(0), entries }], below].concat(),
@@ -51,9 +63,7 @@ fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirectory
         ids: LentIds::sign(NodeId(1000), 100, SESSION, &key),
         now: Wall(5_000_000_000),
     };
-    world.reply_done(&asked, Ok(Body::Delegation(Box::new(lent))));
-    assert!(world.sent.is_empty());
-    world
+    world.reply_done(asked, Ok(Body::Delegation(Box::new(lent))));
 }
 
 fn lent(node: Handle, text: &str, file_type: FileType) -> LentEntry {
@@ -346,6 +356,32 @@ fn a_file_that_was_lent_is_like_any_other_once_it_is_opened() {
     assert_eq!(forgotten, [Invalidation::Node { node: NodeId(20) }]);
     world.step(Event::Invalidated(number));
     assert!(matches!(world.take_request().call, Call::Open { .. }));
+}
+
+#[test]
+fn a_file_that_is_lent_while_a_link_to_it_is_made_is_its_homes_before_that_is_asked() {
+    let mut world = delegating();
+    let lending = ask_for_root(&mut world);
+    let linked = file(20, "old");
+    let elsewhere = Seat { node: NodeId(9), home: Position(9 << 56), ..root_seat() };
+    let directory = Handle { node: elsewhere.node, home: elsewhere.home };
+    let link = Operation::Link { node: linked, directory, name: name("new"), who: Credentials::ROOT };
+    let ticket = world.start(link);
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Directory { .. }), "{asked:?}");
+    // The directory in which it was is lent now, and it with it.
+    lend(&mut world, &lending, vec![lent(linked, "old", FileType::Regular)], Vec::new());
+    world.reply_done(&asked, Ok(Body::Directory(Box::new(directory_view(elsewhere, 20_000)))));
+    assert!(world.sent.is_empty());
+    let (number, forgotten) = world.invalidations.pop().unwrap();
+    assert_eq!(forgotten, [Invalidation::Node { node: linked.node }]);
+    world.step(Event::Invalidated(number));
+    let asked = world.answer_one(entry(linked, 0));
+    assert!(matches!(asked.call, Call::Link { .. }), "{asked:?}");
+    world.result(ticket).unwrap();
+    // What was lent of it is not shown any more.
+    world.start(Operation::Attributes { node: linked, file_type: FileType::Regular });
+    assert!(matches!(world.take_request().call, Call::Attributes { .. }));
 }
 
 #[test]
