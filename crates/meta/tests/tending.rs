@@ -98,7 +98,11 @@ fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
 }
 
 fn open(cluster: &mut Cluster) -> ChunkView {
-    match cluster.call(ALICE, Position(0), Call::OpenChunk { avoid: Vec::new() }) {
+    open_at(cluster, Position(0))
+}
+
+fn open_at(cluster: &mut Cluster, position: Position) -> ChunkView {
+    match cluster.call(ALICE, position, Call::OpenChunk { avoid: Vec::new() }) {
         Ok(Body::Chunk(view)) => view,
         other => panic!("{other:?}"),
     }
@@ -245,18 +249,12 @@ fn a_look_comes_to_an_end_although_the_file_changes_all_the_time() {
     let (mut cluster, disks) = cluster();
     let file = create(&mut cluster, "f");
     disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let open_at_home =
-        |cluster: &mut Cluster| match cluster.call(ALICE, file.0.home, Call::OpenChunk { avoid: Vec::new() })
-        {
-            Ok(Body::Chunk(view)) => view,
-            other => panic!("{other:?}"),
-        };
-    let (chunk, other) = (open_at_home(&mut cluster), open_at_home(&mut cluster));
+    let (chunk, other) = (open_at(&mut cluster, file.0.home), open_at(&mut cluster, file.0.home));
     commit(&mut cluster, file, &chunk).unwrap();
     truncate(&mut cluster, file);
     // More than are looked at in one question.
-    let offsets: Vec<u64> = (0..2_500).map(|number| number * 100).collect();
-    for some in offsets.chunks(250) {
+    let offsets: Vec<u64> = (0..20_000).map(|number| number * 100).collect();
+    for some in offsets.chunks(500) {
         cluster.call(ALICE, file.0.home, pieces_of(&other, &file, some)).unwrap();
     }
     finish(&mut cluster, &chunk, 4_000).unwrap();

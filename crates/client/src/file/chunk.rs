@@ -37,8 +37,6 @@ struct Written {
     gone: bool,
     /// Bytes of files that were committed in it.
     payload: u64,
-    /// Its owner is told that this client is done with it.
-    finished: bool,
     /// It was made stable unasked, or tried to be.
     settled: bool,
 }
@@ -61,7 +59,7 @@ pub(crate) struct Chunks {
     /// One at a time opens or seals.
     gate: Gate,
     written: BTreeMap<ChunkId, Written>,
-    /// Those of them with which this client is not done.
+    /// Those of them with which this client is not done; the owners of the others are told so.
     unfinished: BTreeSet<ChunkId>,
     views: Bounded<ChunkId, ChunkView>,
     avoided: BTreeMap<ServerId, Mono>,
@@ -126,7 +124,8 @@ impl Chunks {
 
     /// Lets go of chunks of which all is stable and with which this client is done.
     fn prune(&mut self) {
-        self.written.retain(|_, written| written.is_in_use() || !written.finished || !written.is_stable());
+        let Chunks { written, unfinished, .. } = self;
+        written.retain(|chunk, written| unfinished.contains(chunk) || !written.is_stable());
     }
 
     /// So many bytes of a file are committed in a chunk.
@@ -141,11 +140,10 @@ impl Chunks {
         let Chunks { written, unfinished, .. } = self;
         let mut done = Vec::new();
         unfinished.retain(|chunk| {
-            let Some(written) = written.get_mut(chunk) else { return false };
+            let Some(written) = written.get(chunk) else { return false };
             if written.is_in_use() {
                 return true;
             }
-            written.finished = true;
             done.push((written.view.chunk, written.payload));
             false
         });
@@ -154,8 +152,11 @@ impl Chunks {
 
     /// The first of those chunks that are finished and not known to be stable, if there are more than so many.
     fn take_unsettled(&mut self, beyond: usize) -> Option<ChunkId> {
-        let unsettled = |written: &Written| written.finished && !written.settled && !written.is_stable();
-        let mut chunks = self.written.iter_mut().filter(|(_, written)| unsettled(written));
+        let Chunks { written, unfinished, .. } = self;
+        let unsettled = |chunk: &ChunkId, written: &Written| {
+            !unfinished.contains(chunk) && !written.settled && !written.is_stable()
+        };
+        let mut chunks = written.iter_mut().filter(|(chunk, written)| unsettled(chunk, written));
         let (first, written) = chunks.next()?;
         (chunks.count() >= beyond).then(|| {
             written.settled = true;
@@ -192,7 +193,6 @@ impl State {
             sealed: None,
             gone: false,
             payload: 0,
-            finished: false,
             settled: false,
         };
         self.chunks.written.insert(view.chunk.chunk, written);
@@ -245,7 +245,7 @@ impl State {
         let news = !written.failed;
         written.failed = true;
         // One that is finished may be sealed at any time.
-        if news && !written.finished {
+        if news && self.chunks.unfinished.contains(&chunk) {
             self.counters.chunks_lost += 1;
             let primary = written.view.servers.first().copied();
             self.out.extend(primary.map(|primary| Command::Note(Note::ChunkLost(primary))));
