@@ -7,7 +7,7 @@ use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
-use bearing_types::{Block, LogIndex, MapVersion, ServerId, SessionId};
+use bearing_types::{Block, LogIndex, MapVersion, ServerId, SessionId, Squash};
 
 /// Identifies a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,8 +50,8 @@ impl LoadResult {
 pub enum Event {
     /// The server starts, with what [`crate::recover()`] found: it asks the coordinator for its tablets.
     Start(Vec<(Block, LogIndex)>),
-    /// From a client.
-    Request(SessionId, Request),
+    /// From a client, with what its enrolment makes of the user ids in it.
+    Request(SessionId, Squash, Request),
     /// From a client.
     Recalled(SessionId, Recalled),
     /// From a client.

@@ -130,7 +130,7 @@ impl MetaServer {
         }
         match event {
             Event::Start(recovered) => self.start(now, recovered, out),
-            Event::Request(session, request) => self.take_request(now, session, request, out),
+            Event::Request(session, _squash, request) => self.take_request(now, session, request, out),
             Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled, out),
             Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed, out),
             Event::Peer(_, message) => self.take_peer(now, message, out),
@@ -182,7 +182,7 @@ impl MetaServer {
 
     // After a failed sync nothing is known about what is stable: no reply leaves any more, reads included.
     fn step_failed(&mut self, event: Event, out: &mut Vec<Command>) {
-        if let Event::Request(session, request) = event {
+        if let Event::Request(session, _, request) = event {
             out.push(Command::Reply(session, Reply { sequence: request.sequence, answer: Answer::Unknown }));
         }
     }

@@ -8,7 +8,7 @@ use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Answer, AttributeChange, Call, Handle, NewNode, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
-use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence, Wall};
+use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence, Squash, Wall};
 use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
 
@@ -178,7 +178,7 @@ fn a_server_whose_clock_is_off_gives_and_takes_no_grants_but_keeps_sessions_aliv
         let sequence = cluster.new_sequence();
         let finished_below = Sequence(0);
         let request = Request { sequence, finished_below, position: at, epoch, call };
-        cluster.send(owner, Event::Request(ALICE, request));
+        cluster.send(owner, Event::Request(ALICE, Squash::None, request));
         assert!(matches!(cluster.answer(ALICE, sequence), Some(Answer::Retry { .. })));
     }
     for id in cluster.hosts.keys().copied().collect::<Vec<_>>() {

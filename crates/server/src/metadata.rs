@@ -16,7 +16,7 @@ use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::{Message, Sender};
 use bearing_seams::TabletLog;
-use bearing_types::{Block, Mono, Now, ServerId};
+use bearing_types::{Block, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -266,7 +266,9 @@ impl<L: TabletLog> TabletKeeper<L> {
 /// What a message means to the machine; `None` for what this server does not take from such a sender.
 fn event_of(sender: Sender, message: Message) -> Option<Event> {
     match (sender, message) {
-        (Sender::Client(session), Message::Request(request)) => Some(Event::Request(session, request)),
+        (Sender::Client(session), Message::Request(request)) => {
+            Some(Event::Request(session, Squash::None, request))
+        }
         (Sender::Client(session), Message::Recalled(recalled)) => Some(Event::Recalled(session, recalled)),
         (Sender::Client(session), Message::Surveyed(surveyed)) => Some(Event::Surveyed(session, surveyed)),
         (Sender::Server(server), Message::Peer(message)) => Some(Event::Peer(server, message)),

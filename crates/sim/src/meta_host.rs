@@ -17,7 +17,7 @@ use crate::world::{Happening, World};
 use bearing_meta::{AppendNumber, Command, Config, DiskSpace, Event, Headroom, LoadResult, MetaServer, Note};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
-use bearing_types::{Block, LogIndex, ServerId, SessionId};
+use bearing_types::{Block, LogIndex, ServerId, SessionId, Squash};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -243,7 +243,9 @@ impl MetaHost {
         }
         for message in packet.messages {
             let event = match (packet.sender, message) {
-                (Sender::Client(session), Message::Request(request)) => Event::Request(session, request),
+                (Sender::Client(session), Message::Request(request)) => {
+                    Event::Request(session, Squash::None, request)
+                }
                 (Sender::Client(session), Message::Recalled(recalled)) => Event::Recalled(session, recalled),
                 (Sender::Client(session), Message::Surveyed(surveyed)) => Event::Surveyed(session, surveyed),
                 (Sender::Server(server), Message::Peer(message)) => Event::Peer(server, message),

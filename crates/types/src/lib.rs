@@ -12,6 +12,7 @@ mod lock;
 mod name;
 mod quota;
 mod ring;
+mod squash;
 mod time;
 mod xattr;
 
@@ -27,5 +28,6 @@ pub use lock::{FileLocks, HeldLock, LOCKS_PER_FILE_MAX, Lock, LockMode, LockOwne
 pub use name::{Cookie, Name, NameHash, NameKey};
 pub use quota::Amount;
 pub use ring::{Arc, Block, Position};
+pub use squash::Squash;
 pub use time::{Mono, Now, Wall};
 pub use xattr::{XattrName, XattrSpace, xattr_list};

@@ -19,7 +19,7 @@ use bearing_seams::{
 };
 use bearing_types::{
     Block, Code, Credentials, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey, NodeId,
-    Now, Position, Sequence, ServerId, SessionId, Wall,
+    Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -362,7 +362,7 @@ impl Cluster {
         let sequence = Sequence(self.next_sequence);
         let (server, _, epoch) = self.owner(position);
         let request = Request { sequence, finished_below: sequence, position, epoch, call };
-        self.send(server, Event::Request(session, request));
+        self.send(server, Event::Request(session, Squash::None, request));
         self.answer(session, sequence)
     }
 
@@ -376,7 +376,7 @@ impl Cluster {
         let sequence = self.new_sequence();
         let (server, _, epoch) = self.owner(position);
         let request = Request { sequence, finished_below: Sequence(0), position, epoch, call };
-        self.send(server, Event::Request(session, request));
+        self.send(server, Event::Request(session, Squash::None, request));
         sequence
     }
 
@@ -431,7 +431,7 @@ impl Cluster {
             let finished_below = self.finished_below().min(sequence);
             let request = Request { sequence, finished_below, position, epoch, call: call.clone() };
             self.replies.remove(&(session, sequence));
-            self.send(server, Event::Request(session, request));
+            self.send(server, Event::Request(session, Squash::None, request));
             match self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone()) {
                 Some(Answer::Done { result, .. }) => return result.map(|body| *body),
                 Some(Answer::Retry { .. }) | None => self.pass(Duration::from_millis(5)),
