@@ -1,5 +1,6 @@
 //! Limits and times of a client. Every queue, cache, batch and retry names its bound here.
 
+use bearing_proto::sessions::SessionDescription;
 use bearing_types::{FilesystemId, SessionId};
 use std::time::Duration;
 
@@ -106,6 +107,8 @@ pub struct ClientConfig {
     pub avoid_time: Duration,
     /// Who waits for a lock asks again after this time, whatever it is told.
     pub lock_poll: Duration,
+    /// What its servers tell operators of this session.
+    pub description: Option<SessionDescription>,
     /// A planted bug to run with.
     #[cfg(feature = "mutants")]
     pub mutant: Option<crate::mutant::Mutant>,
@@ -133,6 +136,7 @@ impl ClientConfig {
             lease_margin: Duration::from_millis(5),
             skew_max: Duration::from_millis(250),
             delegates: false,
+            description: None,
             delegated_entries_max: 128 << 10,
             tells_steps: false,
             ahead_after: 16,

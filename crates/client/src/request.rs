@@ -591,6 +591,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::StopWaiting { .. }
         | Call::Place { .. }
         | Call::Quota { .. }
+        | Call::Describe { .. }
         | Call::Statfs => false,
     };
     if large { Transport::Stream } else { Transport::Datagram }

@@ -7,7 +7,7 @@ use crate::timer::Timer;
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::envelope::Refusal;
-use bearing_types::{Code, Mono};
+use bearing_types::{Code, Mono, Position};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -110,6 +110,7 @@ impl Hub {
         let position = self.with(|state| position_of_session(state.config.session));
         let Some(mut renew_within) = self.open().await else { return };
         loop {
+            self.describe(position).await;
             self.sleep(renew_within / 3).await;
             match self.call(position, Call::RenewSession).await {
                 Ok(answered) => {
@@ -121,6 +122,13 @@ impl Hub {
                 // Only the owner of the session's record says that it is over: a client that could not reach it goes on trying.
                 Err(_) => {}
             }
+        }
+    }
+
+    /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that forgot it hears it again.
+    async fn describe(&self, position: Position) {
+        if let Some(description) = self.with(|state| state.config.description.clone()) {
+            let _ = self.call(position, Call::Describe { description }).await;
         }
     }
 

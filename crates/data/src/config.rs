@@ -75,6 +75,8 @@ pub struct Config {
     pub verified_for: Duration,
     /// Damaged chunks told in one answer to a ping.
     pub damaged_told_max: usize,
+    /// What the chunks lie on, told from all other filesystems of the cluster; `None`: that is not known, and their space is taken for their own.
+    pub filesystem: Option<u64>,
     /// Clocks of servers may differ by so much: a capability is good for this much longer than it says.
     pub skew_max: Duration,
 }
@@ -117,6 +119,7 @@ impl Config {
             scrub_bytes_per_second: 16 << 20,
             verified_for: Duration::from_secs(600),
             damaged_told_max: 256,
+            filesystem: None,
             skew_max: Duration::from_millis(250),
         }
     }

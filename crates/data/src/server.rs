@@ -269,7 +269,8 @@ impl DataServer {
         let answer = match result {
             Ok((used, free)) => {
                 let damaged = cx.core.damaged.iter().take(cx.core.config.damaged_told_max);
-                Ok(DataBody::Space { used, free, damaged: damaged.copied().collect() })
+                let filesystem = cx.core.config.filesystem;
+                Ok(DataBody::Space { used, free, filesystem, damaged: damaged.copied().collect() })
             }
             Err(EngineError::Full { .. }) => Err(DataError::Full),
             Err(_) => Err(DataError::Failed),

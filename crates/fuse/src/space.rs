@@ -5,9 +5,6 @@ use bearing_mount::{QuotaView, StatfsView};
 use bearing_types::Outcome;
 use fuser::INodeNo;
 
-/// Nodes are limited by space only; programs want to see a number.
-const NODES_FREE: u64 = 1 << 32;
-
 /// Space in bytes, and nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
@@ -15,7 +12,7 @@ pub(crate) struct Space {
     pub total: u64,
     /// Of these, free.
     pub free: u64,
-    /// All nodes that there may be.
+    /// All nodes that there may be; 0, as Btrfs says it too: they are limited by space only, and nobody counts them.
     pub nodes: u64,
     /// Of these, not there yet.
     pub nodes_free: u64,
@@ -32,12 +29,7 @@ impl Bridge {
 }
 
 fn space(all: StatfsView, quota: Option<QuotaView>) -> Space {
-    let whole = Space {
-        total: all.bytes_total,
-        free: all.bytes_free,
-        nodes: all.nodes_used + NODES_FREE,
-        nodes_free: NODES_FREE,
-    };
+    let whole = Space { total: all.bytes_total, free: all.bytes_free, nodes: 0, nodes_free: 0 };
     let Some(QuotaView { limit, used, .. }) = quota else { return whole };
     let left = limit.minus(used);
     // A limit that is none, or that the disks do not reach: the disks decide.
@@ -58,7 +50,7 @@ mod tests {
     use bearing_mount::Handle;
     use bearing_types::{Amount, NodeId, Position};
 
-    const ALL: StatfsView = StatfsView { bytes_total: 1000, bytes_free: 600, nodes_used: 5 };
+    const ALL: StatfsView = StatfsView { bytes_total: 1000, bytes_free: 600 };
 
     fn with(limit: Amount, used: Amount) -> Space {
         let directory = Handle { node: NodeId(7), home: Position(7) };
@@ -74,9 +66,6 @@ mod tests {
         );
         assert_eq!(with(amount(5000, 10), amount(0, 1)).free, 600);
         assert_eq!(with(Amount::UNLIMITED, amount(100, 12)), space(ALL, None));
-        assert_eq!(
-            space(ALL, None),
-            Space { total: 1000, free: 600, nodes: NODES_FREE + 5, nodes_free: NODES_FREE }
-        );
+        assert_eq!(space(ALL, None), Space { total: 1000, free: 600, nodes: 0, nodes_free: 0 });
     }
 }

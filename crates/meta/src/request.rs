@@ -6,7 +6,9 @@ use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::tablet::{Phase, Tablet};
 use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
+use bearing_proto::sessions::{SESSIONS_TOLD_MAX, SessionDescription, SessionsView};
 use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
+use std::collections::BTreeMap;
 
 /// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
 const LEAVING_RETRY_US: u32 = 5_000;
@@ -27,6 +29,10 @@ impl MetaServer {
         match request.call {
             Call::Map { have } => return self.answer_map(session, sequence, have, out),
             Call::Statfs => return self.answer_statfs(session, sequence, out),
+            Call::Describe { description } => {
+                let description = description.clone();
+                return self.take_description((session, sequence), request.position, description, out);
+            }
             _ => {}
         }
         // A session lives by durations, so it can be kept alive; all else may come to rest on the time of day.
@@ -140,11 +146,55 @@ impl MetaServer {
     }
 
     fn answer_statfs(&self, session: SessionId, sequence: Sequence, out: &mut Vec<Command>) {
-        let states = self.health.servers();
-        let (used, free) = states.fold((0, 0), |(used, free), state| (used + state.used, free + state.free));
-        let nodes_used = self.ids.next.0;
-        let view = StatfsView { bytes_total: used + free, bytes_free: free, nodes_used };
+        let copies =
+            self.filesystem.as_ref().map_or(1, |filesystem| u64::from(filesystem.data_copies.max(1)));
+        let (used, free) = self.health.space();
+        let view = StatfsView { bytes_total: (used + free) / copies, bytes_free: free / copies };
         self.reply(session, unplaced(sequence, Ok(Body::Statfs(view))), out);
+    }
+
+    /// Keeps what a client says of itself, at the home of its session.
+    fn take_description(
+        &mut self,
+        (session, sequence): (SessionId, Sequence),
+        position: Position,
+        description: SessionDescription,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablet_at(position) else {
+            return self.refer(session, sequence, position, out);
+        };
+        let result = if !description.is_short() {
+            Err(Code::InvalidArgument)
+        } else if tablet.registered.contains_key(&session) {
+            tablet.descriptions.insert(session, description);
+            Ok(Body::Done)
+        } else {
+            Err(Code::SessionEnded)
+        };
+        self.reply(session, unplaced(sequence, result), out);
+    }
+
+    /// The sessions that this server knows of, for an operator.
+    pub fn sessions(&self) -> SessionsView {
+        let mut view = SessionsView::default();
+        let mut delegations: BTreeMap<SessionId, u32> = BTreeMap::new();
+        for tablet in self.tablets.values() {
+            for session in tablet.registered.keys() {
+                if view.sessions.len() == SESSIONS_TOLD_MAX {
+                    view.left_out += 1;
+                    continue;
+                }
+                view.sessions.push((*session, tablet.descriptions.get(session).cloned()));
+            }
+            tablet
+                .delegations
+                .values()
+                .for_each(|holder| *delegations.entry(holder.session).or_default() += 1);
+        }
+        view.sessions.sort_by_key(|(session, _)| *session);
+        view.delegations = delegations.into_iter().take(SESSIONS_TOLD_MAX).collect();
+        view
     }
 
     /// What calls on a session do to the tablet's memory of it.
@@ -164,7 +214,7 @@ impl MetaServer {
             Call::Release { node } => tablet.opens.closed(session, node.node, sequence, now.mono),
             Call::StopWaiting { node, .. } => self.tell_waiters(now, start, vec![node.node], out),
             Call::CloseSession => {
-                tablet.registered.remove(&session);
+                tablet.forget_session(session);
                 tablet.ended.insert(session);
                 self.new_job(start, JobWork::SweepSession(session), now);
             }

@@ -253,6 +253,7 @@ fn appetite(call: &Call) -> Appetite {
         | Call::SealChunk { .. }
         | Call::FinishChunk { .. }
         | Call::Statfs
+        | Call::Describe { .. }
         | Call::Xattr { .. }
         | Call::Xattrs { .. }
         | Call::Lock { .. }

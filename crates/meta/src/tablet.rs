@@ -18,6 +18,7 @@ use crate::tend::Tending;
 use bearing_proto::client::{Body, Reply};
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{ItemId, PeerMessage};
+use bearing_proto::sessions::SessionDescription;
 use bearing_seams::LoggedRecord;
 use bearing_types::{
     Block, Code, Epoch, LogIndex, Mono, NodeId, Now, Position, Sequence, ServerId, SessionId, TransactionId,
@@ -140,6 +141,8 @@ pub(crate) struct Tablet {
     pub sessions: BTreeMap<SessionId, SessionState>,
     /// Sessions whose record lies here, and when they were last renewed.
     pub registered: BTreeMap<SessionId, Mono>,
+    /// What they said of themselves, to people.
+    pub descriptions: BTreeMap<SessionId, SessionDescription>,
     pub outbox: BTreeMap<ItemId, OutboxState>,
     /// Items that came while leases were in their way, and from where: their senders are asked for them again when a recall is answered. A hint, no more.
     pub put_off: BTreeSet<(Position, ItemId)>,
@@ -194,6 +197,12 @@ impl Tablet {
         }
     }
 
+    /// A session's record is gone from here.
+    pub fn forget_session(&mut self, session: SessionId) {
+        self.registered.remove(&session);
+        self.descriptions.remove(&session);
+    }
+
     pub fn new(now: Now, block: Block, epoch: Epoch, next_index: LogIndex, config: &Config) -> Tablet {
         let before = LogIndex(next_index.0 - 1);
         Tablet {
@@ -209,6 +218,7 @@ impl Tablet {
             ended: BTreeSet::new(),
             sessions: BTreeMap::new(),
             registered: BTreeMap::new(),
+            descriptions: BTreeMap::new(),
             outbox: BTreeMap::new(),
             put_off: BTreeSet::new(),
             inbox: BTreeMap::new(),

@@ -181,7 +181,7 @@ impl MetaServer {
         if ended {
             tablet.ended.insert(session);
             tablet.sessions.remove(&session);
-            tablet.registered.remove(&session);
+            tablet.forget_session(session);
             tablet.holders.remove(&session);
             tablet.opens.forget_session(session);
             tablet.locks.forget_session(session);

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const SPACE: Result<DataBody, DataError> =
-    Ok(DataBody::Space { used: 0, free: 1 << 30, damaged: Vec::new() });
+    Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new() });
 const HERE: Position = Position(0);
 
 fn cluster() -> Cluster {

@@ -38,7 +38,9 @@ impl Disks {
     fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
         let here = (server, chunk);
         match call {
-            DataCall::Ping => Ok(DataBody::Space { used: self.used, free: 1 << 30, damaged: Vec::new() }),
+            DataCall::Ping => {
+                Ok(DataBody::Space { used: self.used, free: 1 << 30, filesystem: None, damaged: Vec::new() })
+            }
             DataCall::Fence { .. } => {
                 self.held.insert(here);
                 Ok(DataBody::Fenced { length: LENGTH, restarted: false })

@@ -1,6 +1,7 @@
 //! What a mount needs to know to reach a cluster.
 
 use bearing_proto::keys::Key;
+use bearing_proto::sessions::SessionDescription;
 use bearing_types::FilesystemId;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,12 +15,14 @@ pub struct MountConfig {
     pub enrolment_secret: Key,
     /// The filesystem.
     pub filesystem: FilesystemId,
-    /// How long the first answer of the cluster is waited for.
+    /// How long the first answer of the cluster is waited for, if any server says anything at all.
     pub connect_wait: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
     pub directory_lateness: Duration,
     /// Whether to ask for directories that only this client changes, and decide in them without asking.
     pub delegates: bool,
+    /// What servers tell operators of this client.
+    pub description: Option<SessionDescription>,
 }
 
 impl MountConfig {
@@ -33,6 +36,7 @@ impl MountConfig {
             connect_wait: Duration::from_secs(20),
             directory_lateness: Duration::from_secs(1),
             delegates: false,
+            description: None,
         }
     }
 }

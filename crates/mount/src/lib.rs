@@ -13,6 +13,8 @@ pub mod memory;
 mod mount;
 mod path;
 mod post;
+mod probe;
+mod quoted;
 pub mod session;
 pub mod trash;
 
@@ -25,7 +27,10 @@ pub use bearing_proto::client::{
     RenameMode, ReplicaState, StatfsView, TimeChange, XattrChange, XattrMode,
 };
 pub use bearing_proto::keys::Key;
+pub use bearing_proto::sessions::SessionDescription;
 pub use caller::{Caller, into_found};
 pub use config::MountConfig;
 pub use kernel_cache::KernelCache;
 pub use mount::{ConnectError, Mount, MountCounters};
+pub use probe::Seen;
+pub use quoted::quoted;

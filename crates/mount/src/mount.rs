@@ -13,6 +13,7 @@ use crate::config::MountConfig;
 use crate::core::{Core, GroupId};
 use crate::kernel_cache::{self, CacheSlot, KernelCache, Patience};
 use crate::post::{Letter, Post};
+use crate::probe::{self, Seen};
 use bearing_client::{Answer, Client, ClientConfig, Event, Note, Operation};
 use bearing_env::{Clock, Endpoint, EndpointError, Incoming, random_u64};
 use bearing_proto::envelope::{Refusal, VERSION};
@@ -20,7 +21,7 @@ use bearing_proto::keys::session_secret;
 use bearing_types::{Code, Mono, Outcome, ServerId, SessionId};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
@@ -33,6 +34,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The background thread leads when no operation has waited for an answer for this time. Shorter, and it would take part in every operation of a
 /// program that does one after the other; longer, and a recall that comes just after an operation would wait.
 const IDLE: Duration = Duration::from_millis(2);
+
+/// Servers of which none says anything for so long are not there.
+const SILENCE_WAIT: Duration = Duration::from_secs(2);
 
 /// Why no filesystem could be reached.
 #[derive(Debug, thiserror::Error)]
@@ -47,11 +51,17 @@ pub enum ConnectError {
     #[error("start a thread: {0}; check the limit of processes (`ulimit -u`)")]
     Thread(io::Error),
     /// Nobody answers.
-    #[error(
-        "no metadata server answered within {} s; tried {}; check that the servers run and that UDP and TCP reach these ports",
-        waited.as_secs(), list(tried)
-    )]
+    #[error("no metadata server answers: {}", told(seen))]
     Unreachable {
+        /// Whom we asked, and what is there instead.
+        seen: Vec<(SocketAddr, Seen)>,
+    },
+    /// Somebody answers, but nobody gives what is asked for.
+    #[error(
+        "the cluster at {} answers, but has not given its root in {} s: servers are missing, or a client that died holds it; try again",
+        list(tried), waited.as_secs()
+    )]
+    NotServed {
         /// Whom we asked.
         tried: Vec<SocketAddr>,
         /// How long.
@@ -80,6 +90,10 @@ pub enum ConnectError {
     /// The cluster answers, but does not give the filesystem.
     #[error("read the root directory: {0}")]
     Root(Code),
+}
+
+fn told(seen: &[(SocketAddr, Seen)]) -> String {
+    seen.iter().map(|(address, seen)| format!("{address} ({seen})")).collect::<Vec<_>>().join(", ")
 }
 
 fn list(addresses: &[SocketAddr]) -> String {
@@ -115,6 +129,8 @@ struct Shared {
     /// Wakes the background thread.
     background: Condvar,
     session: SessionId,
+    /// Some server said something.
+    heard: AtomicBool,
     invalidations_failed: AtomicU64,
     answered_by_asker: AtomicU64,
     answered_by_others: AtomicU64,
@@ -144,6 +160,7 @@ impl Mount {
         let client = ClientConfig {
             directory_lateness: config.directory_lateness,
             delegates: config.delegates,
+            description: config.description.clone(),
             ..ClientConfig::standard(session, config.filesystem)
         };
         Mount::connect_as(config, client)
@@ -167,6 +184,7 @@ impl Mount {
             cache: CacheSlot::default(),
             background: Condvar::new(),
             session,
+            heard: AtomicBool::new(false),
             invalidations_failed: AtomicU64::new(0),
             answered_by_asker: AtomicU64::new(0),
             answered_by_others: AtomicU64::new(0),
@@ -190,13 +208,23 @@ impl Mount {
     }
 
     fn first_answer(&self, config: &MountConfig) -> Result<(), ConnectError> {
-        let until = self.shared.clock.mono().after(config.connect_wait);
-        let mut answers = self.shared.run(vec![Operation::Root], Some(until));
+        let begun = self.shared.clock.mono();
+        let ask =
+            |wait: Duration| self.shared.run(vec![Operation::Root], Some(begun.after(wait))).pop().flatten();
+        let heard = || self.shared.heard.load(Ordering::Relaxed);
+        // Who answers at all gets the time that it needs; a wrong address is seen to be wrong soon.
+        let mut answer = ask(config.connect_wait.min(SILENCE_WAIT));
+        if answer.is_none() && heard() {
+            answer = ask(config.connect_wait);
+        }
         let tried = config.seeds.clone();
-        match answers.pop().flatten() {
+        match answer {
             Some(Ok(_)) => Ok(()),
+            None | Some(Err(Code::Unreachable)) if heard() => {
+                Err(ConnectError::NotServed { tried, waited: config.connect_wait })
+            }
             None | Some(Err(Code::Unreachable)) => {
-                Err(ConnectError::Unreachable { tried, waited: config.connect_wait })
+                Err(ConnectError::Unreachable { seen: probe::look(&config.seeds) })
             }
             Some(Err(Code::Unauthenticated)) => Err(ConnectError::WrongSecret { tried }),
             Some(Err(code)) => match self.shared.lock().refusal() {
@@ -418,6 +446,7 @@ impl Shared {
         let mut events = Vec::new();
         for Incoming { bytes, .. } in incoming.drain(..) {
             events.append(&mut self.post.open(&bytes));
+            self.heard.fetch_or(!events.is_empty(), Ordering::Relaxed);
             endpoint.recycle(bytes);
         }
         // After the answers: a peer may have answered before it broke the connection.

@@ -4,6 +4,7 @@ use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
 use crate::grant::{Capability, DataRight, Grant, WriteToken};
 pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
 pub use crate::map::{ClusterMap, ServerEntry, ServerKind};
+use crate::sessions::SessionDescription;
 use bearing_placement::Scheme;
 use bearing_types::{
     Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid,
@@ -421,6 +422,11 @@ pub enum Call {
         /// Bytes of files that were committed in it.
         payload: u64,
     },
+    /// Who uses the session and where, for an operator's eyes. Asked at the session's position, again and again: its home keeps it in memory only.
+    Describe {
+        /// The description.
+        description: SessionDescription,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -656,12 +662,10 @@ pub struct QuotaView {
 /// Space and entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatfsView {
-    /// Bytes of all data servers, every copy counted.
+    /// Bytes of files that fit on all data servers together, with all their copies.
     pub bytes_total: u64,
-    /// Bytes free on all data servers; a file takes as many times its size as it has copies.
+    /// Of these, free.
     pub bytes_free: u64,
-    /// Ids given out so far: no fewer than nodes exist.
-    pub nodes_used: u64,
 }
 
 /// The content of an answer that went well.
@@ -770,6 +774,7 @@ impl Call {
             // Who waits is remembered by nobody but the owner of the moment.
             | Call::StopWaiting { .. }
             | Call::Chunks { .. }
+            | Call::Describe { .. }
             | Call::Statfs => false,
             Call::Open { truncate, .. } => *truncate,
             Call::OpenSession

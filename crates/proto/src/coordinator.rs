@@ -1,5 +1,6 @@
 //! Between servers (and the command line) and the coordinator: its registers, over the wire.
 
+use crate::sessions::SessionsView;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,7 +64,7 @@ pub fn decode_register<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RegisterE
     }
 }
 
-/// A question to the coordinator.
+/// A question to the coordinator, or of an operator to a metadata server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// Chosen by the asker; comes back with the answer.
@@ -96,6 +97,8 @@ pub enum AskCall {
         /// The new value; `None` removes it.
         value: Option<Vec<u8>>,
     },
+    /// To a metadata server, by an operator: the sessions that it knows of.
+    Sessions,
 }
 
 /// An answer of the coordinator.
@@ -118,6 +121,8 @@ pub enum TellBody {
     Swapped(u64),
     /// The register had another version.
     Conflict(Option<Register>),
+    /// What a metadata server knows of sessions.
+    Sessions(SessionsView),
 }
 
 /// A register.

@@ -260,6 +260,8 @@ pub enum DataBody {
         used: u64,
         /// Bytes free.
         free: u64,
+        /// The filesystem that these lie on, told from all others of the cluster, if that is known. Servers that name the same one share its space.
+        filesystem: Option<u64>,
         /// Sealed chunks of which this server knows that its replica is damaged or cut short; the first of them, if there are many.
         damaged: Vec<ChunkId>,
     },

@@ -17,5 +17,6 @@ pub mod keys;
 pub mod map;
 pub mod notice;
 pub mod peer;
+pub mod sessions;
 
 pub use envelope::{Message, Packet, PacketError, Sender};

@@ -143,7 +143,8 @@ impl Contacts {
                     self.learn(register, post);
                 }
             }
-            (Step::WriteEntry(_) | Step::ListServers, TellBody::Register(_)) => {}
+            (Step::WriteEntry(_) | Step::ListServers, TellBody::Register(_)) | (_, TellBody::Sessions(_)) => {
+            }
         }
     }
 

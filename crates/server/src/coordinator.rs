@@ -8,7 +8,7 @@ use crate::shell::{self, Driver};
 use bearing_engines_local::RedbCoordinator;
 use bearing_proto::coordinator::{Ask, AskCall, Register, TellBody, Told};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{Coordinator, EngineResult, Entry, Swap};
+use bearing_seams::{Coordinator, EngineError, EngineResult, Entry, Swap};
 use bearing_types::{Mono, Now};
 
 /// Runs the coordinator until it is told to stop.
@@ -75,6 +75,9 @@ impl<C: Coordinator> Registrar<C> {
                 Swap::Done(version) => Ok(TellBody::Swapped(version)),
                 Swap::Conflict(entry) => Ok(TellBody::Conflict(entry.map(register))),
             },
+            AskCall::Sessions => {
+                Err(EngineError::Failed { doing: "only metadata servers know sessions".to_owned() })
+            }
         }
     }
 }

@@ -12,6 +12,9 @@ use bearing_proto::{Message, Sender};
 use bearing_seams::ChunkLog;
 use bearing_types::{Mono, Now};
 use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// How often a full disk is looked at.
@@ -31,12 +34,22 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
             copy_bytes_per_second: config.data.copy_bytes_per_second,
             scrub_bytes_per_second: config.data.scrub_bytes_per_second,
             scrub_every: Duration::from_secs(config.data.scrub_every_s),
+            filesystem: filesystem_of(&config.directory),
             ..Config::standard()
         };
         let machine = DataServer::new(start, limits, keys.grants().clone(), chunks);
         let (events, commands) = (VecDeque::new(), Vec::new());
         Ok(ChunkKeeper { machine, log, events, commands, disk_failure: None, full: None })
     })
+}
+
+/// Tells the filesystem of a directory from all others, also of other machines: servers on one machine share a boot, and those on one filesystem
+/// its device number.
+fn filesystem_of(directory: &Path) -> Option<u64> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot: String = boot.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    let device = fs::metadata(directory).ok()?.dev();
+    Some(u64::from_str_radix(&boot, 16).ok()? ^ device.rotate_left(32))
 }
 
 struct ChunkKeeper<L> {
@@ -143,5 +156,21 @@ impl<L: ChunkLog> ChunkKeeper<L> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_one_filesystem_name_the_same_one_and_of_others_another() {
+        let place = tempfile::tempdir().unwrap();
+        let (one, two) = (place.path().join("one"), place.path().join("two"));
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&two).unwrap();
+        assert_eq!(filesystem_of(&one), filesystem_of(&two));
+        assert_ne!(filesystem_of(&one), filesystem_of(Path::new("/proc")));
+        assert_eq!(filesystem_of(&place.path().join("none")), None);
     }
 }

@@ -14,6 +14,7 @@ use crate::state::ChunkReport;
 use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
+use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_seams::TabletLog;
 use bearing_types::{Block, Mono, Now, ServerId, Squash};
@@ -65,6 +66,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             disk,
             space,
             events,
+            operators: Vec::new(),
             commands: Vec::new(),
             owned: None,
             failed: None,
@@ -84,6 +86,8 @@ struct TabletKeeper<L> {
     disk: Disk<L>,
     space: HeldSpace,
     events: VecDeque<Event>,
+    /// Who asked for the sessions, and under which number.
+    operators: Vec<(Sender, u64)>,
     commands: Vec<Command>,
     /// The tablets that are this server's by the newest map.
     owned: Option<Vec<Block>>,
@@ -94,7 +98,15 @@ struct TabletKeeper<L> {
 
 impl<L: TabletLog> Driver for TabletKeeper<L> {
     fn take(&mut self, sender: Sender, messages: Vec<Message>, _attachment: Vec<u8>) {
-        self.events.extend(messages.into_iter().filter_map(|message| event_of(sender, message)));
+        for message in messages {
+            match (sender, message) {
+                // The command line signs as a server does: with the cluster's key.
+                (Sender::Server(_), Message::Ask(Ask { id, call: AskCall::Sessions })) => {
+                    self.operators.push((sender, id));
+                }
+                (sender, message) => self.events.extend(event_of(sender, message)),
+            }
+        }
     }
 
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
@@ -102,7 +114,12 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
         if self.machine.next_wake() <= now.mono {
             self.events.push_back(Event::Tick);
         }
-        self.run_events(now, post)
+        self.run_events(now, post)?;
+        for (operator, id) in std::mem::take(&mut self.operators) {
+            let result = Ok(TellBody::Sessions(self.machine.sessions()));
+            post.answer(operator, &Message::Told(Told { id, result }), &[]);
+        }
+        Ok(())
     }
 
     fn wants_sync(&self, now: Mono) -> bool {

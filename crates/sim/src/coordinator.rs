@@ -54,6 +54,7 @@ impl CoordinatorHost {
                 Swap::Done(version) => Ok(TellBody::Swapped(version)),
                 Swap::Conflict(entry) => Ok(TellBody::Conflict(entry.map(register))),
             },
+            AskCall::Sessions => unreachable!("only operators ask that, and only metadata servers"),
         }
     }
 }

@@ -80,7 +80,14 @@ fn answers_of_servers_that_were_not_asked_do_not_count() {
     bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
     assert_eq!(bench.reply(THIRD, 1000, Ok(DataBody::Done)), []);
     assert_eq!(bench.reply(OTHER, 999, Ok(DataBody::Done)), []);
-    assert_eq!(bench.reply(OTHER, 1000, Ok(DataBody::Space { used: 0, free: 0, damaged: Vec::new() })), []);
+    assert_eq!(
+        bench.reply(
+            OTHER,
+            1000,
+            Ok(DataBody::Space { used: 0, free: 0, filesystem: None, damaged: Vec::new() })
+        ),
+        []
+    );
     assert_eq!(answers(&bench.reply(OTHER, 1000, Ok(DataBody::Done))).len(), 1);
 }
 

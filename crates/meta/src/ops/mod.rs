@@ -39,7 +39,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::OpenSession => session::open(view),
         Call::RenewSession => session::renew(view),
         Call::CloseSession => session::close(view),
-        Call::Map { .. } | Call::Statfs => unreachable!("answered by the machine without a tablet"),
+        Call::Map { .. } | Call::Statfs | Call::Describe { .. } => {
+            unreachable!("answered by the machine without a tablet")
+        }
         Call::Root { filesystem } => directory::root(view, *filesystem),
         Call::Directory { directory } => directory::show(view, *directory),
         Call::Lookup { grant, who, name } => lookup::decide(view, grant, who, name),

@@ -30,8 +30,10 @@ pub(crate) struct DataServer {
     answered: bool,
     /// When it last said that it takes appends.
     takes: Option<Mono>,
-    pub used: u64,
-    pub free: u64,
+    used: u64,
+    free: u64,
+    /// What it lies on, if that is known.
+    filesystem: Option<u64>,
     /// Chunks of which it says that its replica is damaged.
     damaged: BTreeSet<ChunkId>,
     /// Chunks that it was asked for and does not hold, or not all of.
@@ -69,6 +71,7 @@ impl Health {
                 takes: None,
                 used: 0,
                 free: 0,
+                filesystem: None,
                 damaged: BTreeSet::new(),
                 missing: BTreeSet::new(),
                 told: BTreeSet::new(),
@@ -76,9 +79,23 @@ impl Health {
         }
     }
 
-    /// All servers with what is known of them.
-    pub fn servers(&self) -> impl Iterator<Item = &DataServer> {
-        self.servers.values()
+    /// Bytes used and free on all servers. What is free on a filesystem is free once, however many servers lie on it.
+    pub fn space(&self) -> (u64, u64) {
+        let mut used: u64 = 0;
+        let mut alone: u64 = 0;
+        let mut shared: BTreeMap<u64, u64> = BTreeMap::new();
+        for state in self.servers.values() {
+            used = used.saturating_add(state.used);
+            match state.filesystem {
+                // They looked one after the other; the later ones saw what the earlier ones did.
+                Some(filesystem) => {
+                    let free = shared.entry(filesystem).or_insert(state.free);
+                    *free = state.free.min(*free);
+                }
+                None => alone = alone.saturating_add(state.free),
+            }
+        }
+        (used, shared.into_values().fold(alone, u64::saturating_add))
     }
 
     /// Judges who lives. Gives those that are to be pinged.
@@ -125,8 +142,9 @@ impl Health {
         let Some(state) = self.servers.get_mut(&server) else { return };
         state.answered = true;
         match result {
-            Ok(DataBody::Space { used, free, damaged }) => {
+            Ok(DataBody::Space { used, free, filesystem, damaged }) => {
                 (state.takes, state.used, state.free) = (Some(now), *used, *free);
+                state.filesystem = *filesystem;
                 state.damaged = damaged.iter().copied().collect();
                 if !self.takers.contains(&server) {
                     self.takers.push(server);

@@ -122,7 +122,9 @@ impl Cluster {
             events: VecDeque::new(),
             next_sequence: 1,
             obedient: true,
-            data: Box::new(|_, _| Some(Ok(DataBody::Space { used: 0, free: 1 << 30, damaged: Vec::new() }))),
+            data: Box::new(|_, _| {
+                Some(Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new() }))
+            }),
             ahead: BTreeMap::new(),
             hold_peers: false,
             held_peers: Vec::new(),

@@ -1,0 +1,86 @@
+//! What an operator is told of sessions, and how much room there is.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_placement::{Scheme, position_of_session};
+use bearing_proto::client::{Body, Call};
+use bearing_proto::data::{DataBody, DataCall};
+use bearing_proto::sessions::{DESCRIPTION_TEXT_BYTES_MAX, SessionDescription};
+use bearing_types::{Code, Position, SessionId, Wall};
+use cluster::{ALICE, BOB, Cluster};
+use std::time::Duration;
+
+fn description(host: &str) -> SessionDescription {
+    SessionDescription {
+        host: host.into(),
+        path: Some(b"/mnt".to_vec()),
+        process: 7,
+        version: "1".into(),
+        since: Wall(3),
+    }
+}
+
+fn describe(cluster: &mut Cluster, session: SessionId, host: &str) -> Result<Body, Code> {
+    let call = Call::Describe { description: description(host) };
+    cluster.call(session, position_of_session(session), call)
+}
+
+/// What all servers tell, in order.
+fn told(cluster: &Cluster) -> Vec<(SessionId, Option<SessionDescription>)> {
+    let views = cluster.hosts.values().map(|host| host.machine.sessions());
+    let mut sessions: Vec<_> = views.flat_map(|view| view.sessions).collect();
+    sessions.sort_by_key(|(session, _)| *session);
+    sessions
+}
+
+#[test]
+fn a_session_is_told_with_what_it_said_last_until_it_ends() {
+    let mut cluster = Cluster::new(3, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    assert!(describe(&mut cluster, ALICE, "before").is_ok());
+    assert!(describe(&mut cluster, ALICE, "after").is_ok());
+    let mut expected = vec![(ALICE, Some(description("after"))), (BOB, None)];
+    expected.sort_by_key(|(session, _)| *session);
+    assert_eq!(told(&cluster), expected);
+    let home = cluster.owner(position_of_session(ALICE)).0;
+    cluster.restart(home);
+    cluster.pass(Duration::from_secs(1));
+    assert!(told(&cluster).contains(&(ALICE, None)), "it is there, and has to say again who it is");
+    assert!(describe(&mut cluster, ALICE, "again").is_ok());
+    assert!(told(&cluster).contains(&(ALICE, Some(description("again")))));
+    cluster.call(ALICE, position_of_session(ALICE), Call::CloseSession).unwrap();
+    assert_eq!(told(&cluster).len(), 1);
+    assert_eq!(describe(&mut cluster, ALICE, "late"), Err(Code::SessionEnded));
+    assert_eq!(told(&cluster).len(), 1, "who is not there cannot describe itself");
+}
+
+#[test]
+fn long_descriptions_are_refused() {
+    let mut cluster = Cluster::new(1, Scheme::Hash);
+    cluster.open_session(ALICE);
+    let long = "x".repeat(DESCRIPTION_TEXT_BYTES_MAX + 1);
+    assert_eq!(describe(&mut cluster, ALICE, &long), Err(Code::InvalidArgument));
+    assert_eq!(told(&cluster), [(ALICE, None)]);
+}
+
+#[test]
+fn space_of_one_disk_counts_once_and_is_divided_by_the_copies() {
+    for (filesystem, total, free) in
+        [(Some(9), (2000 + 600) / 2, 600 / 2), (None, (2000 + 1200) / 2, 1200 / 2)]
+    {
+        let mut cluster = Cluster::new(1, Scheme::Hash);
+        let space = DataBody::Space { used: 1000, free: 600, filesystem, damaged: Vec::new() };
+        cluster.data = Box::new(move |_, request| match request.call {
+            DataCall::Ping => Some(Ok(space.clone())),
+            _ => None,
+        });
+        cluster.open_session(ALICE);
+        cluster.pass(Duration::from_secs(3));
+        let Ok(Body::Statfs(view)) = cluster.call(ALICE, Position(0), Call::Statfs) else {
+            panic!("no space")
+        };
+        assert_eq!((view.bytes_total, view.bytes_free), (total, free), "{filesystem:?}");
+    }
+}
