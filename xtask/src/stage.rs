@@ -59,8 +59,12 @@ impl Stage {
     pub fn mount(&self, name: &str, options: &str) -> Result<PathBuf> {
         let point = self.make(name)?;
         let mut mount = Command::new(&self.program);
-        // Logs of mounts go to the directory for temporary files.
-        mount.env("TMPDIR", &self.directory).arg("mount").arg(self.directory.join("cluster")).arg(&point);
+        // Where mounts have their logs that cannot have them in the cluster's directory.
+        mount
+            .env("XDG_STATE_HOME", &self.directory)
+            .arg("mount")
+            .arg(self.directory.join("cluster"))
+            .arg(&point);
         ran(mount.args(["--options", options]))?;
         Ok(point)
     }

@@ -2,6 +2,7 @@
 
 use bearing_placement::Scheme;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Bearing: a distributed filesystem that always knows where things are.
@@ -30,22 +31,38 @@ pub enum Command {
     #[command(after_help = UP_EXAMPLES)]
     Up(Up),
     /// Stop a cluster and unmount it; the data stays
+    #[command(after_help = DOWN_EXAMPLES)]
     Down(Down),
-    /// Show the daemons, who owns which tablet, and the mount
+    /// Show the daemons, who owns which tablet, and who uses the cluster
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
     /// Mount a cluster
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(Mount),
     /// Unmount
+    #[command(alias = "unmount", after_help = UMOUNT_EXAMPLES)]
     Umount(Umount),
     /// Use the files of a cluster without mounting it
     #[command(after_help = FS_EXAMPLES)]
     Fs(Fs),
     /// Walk all names, as fsck does: every name leads to a node, link counts match, sizes match the extents
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
     /// Measure this program on this machine
     #[command(subcommand)]
     Bench(crate::bench::Bench),
+    /// Print what has a shell complete commands and flags
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// The directory for them; made if it is not there
+        directory: PathBuf,
+    },
     /// Run one daemon (started by `up`)
     #[command(hide = true, subcommand)]
     Daemon(DaemonCommand),
@@ -59,6 +76,40 @@ Examples:
 
 The first `up` makes the cluster, later ones start it again. Flags that
 contradict its cluster.toml are refused.";
+
+const DOWN_EXAMPLES: &str = "\
+Examples:
+  bearing down                                   the cluster in .bearing
+  bearing down --dir /srv/b
+
+Mounts that were made from the cluster's directory are unmounted first.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  bearing status
+  bearing status --json | jq .sessions           who uses it, from where";
+
+const UMOUNT_EXAMPLES: &str = "\
+Examples:
+  bearing umount ./mnt
+
+It returns when everything is stored and the mount's processes have ended.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  bearing check                                  names, nodes and sizes
+  bearing check --read                           and every byte, once
+  bearing check --verify --json                  and every copy of every byte";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  bearing completions bash > /etc/bash_completion.d/bearing
+  bearing completions zsh  > /usr/local/share/zsh/site-functions/_bearing
+  bearing completions fish > ~/.config/fish/completions/bearing.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  bearing man /usr/local/share/man/man1 && man bearing-up";
 
 const MOUNT_EXAMPLES: &str = "\
 Examples:
@@ -171,7 +222,8 @@ pub struct Status {
 #[derive(Args, Clone, Debug)]
 pub struct Mount {
     /// A cluster's directory, or addresses of metadata servers (HOST:PORT[,HOST:PORT])
-    pub cluster: String,
+    #[arg(value_hint = clap::ValueHint::DirPath)]
+    pub cluster: OsString,
     /// The directory to mount at
     pub path: PathBuf,
     /// The enrolment secret, when CLUSTER is not a directory
@@ -199,8 +251,8 @@ pub struct Umount {
 #[derive(Args, Clone, Debug)]
 pub struct Target {
     /// A cluster's directory, or addresses of metadata servers (HOST:PORT[,HOST:PORT])
-    #[arg(long, visible_alias = "dir", value_name = "CLUSTER", default_value = ".bearing", global = true)]
-    pub cluster: String,
+    #[arg(long, visible_alias = "dir", value_name = "CLUSTER", default_value = ".bearing", global = true, value_hint = clap::ValueHint::DirPath)]
+    pub cluster: OsString,
     /// The enrolment secret, when the cluster is not given as a directory
     #[arg(long, value_name = "FILE", global = true)]
     pub secret: Option<PathBuf>,
@@ -227,7 +279,7 @@ pub enum FsCommand {
     Ls {
         /// The directory
         #[arg(default_value = "/")]
-        path: String,
+        path: OsString,
         /// With kind, mode, owner, size and time
         #[arg(short, long)]
         long: bool,
@@ -235,13 +287,13 @@ pub enum FsCommand {
     /// Show the attributes of a file or directory
     Stat {
         /// The file or directory
-        path: String,
+        path: OsString,
     },
     /// Show a directory with all below it
     Tree {
         /// The directory
         #[arg(default_value = "/")]
-        path: String,
+        path: OsString,
         /// At most so many levels
         #[arg(long, value_name = "N")]
         depth: Option<u32>,
@@ -253,7 +305,7 @@ pub enum FsCommand {
     Du {
         /// The directory
         #[arg(default_value = "/")]
-        path: String,
+        path: OsString,
         /// Only the sum
         #[arg(short, long)]
         summary: bool,
@@ -262,7 +314,7 @@ pub enum FsCommand {
     Mkdir {
         /// The new directories
         #[arg(required = true, value_name = "PATH")]
-        paths: Vec<String>,
+        paths: Vec<OsString>,
         /// Make their parents too, and do not mind if they exist
         #[arg(short, long)]
         parents: bool,
@@ -271,9 +323,9 @@ pub enum FsCommand {
     Mv {
         /// What to move
         #[arg(required = true, value_name = "SOURCE")]
-        sources: Vec<String>,
+        sources: Vec<OsString>,
         /// Where to
-        target: String,
+        target: OsString,
         /// Refuse if the new name exists
         #[arg(short, long)]
         no_replace: bool,
@@ -282,11 +334,11 @@ pub enum FsCommand {
     Cp {
         /// What to copy
         #[arg(required = true, value_name = "SOURCE")]
-        sources: Vec<String>,
+        sources: Vec<OsString>,
         /// Where to
-        target: String,
+        target: OsString,
         /// Directories too, with all below them
-        #[arg(short, long)]
+        #[arg(short, long, short_alias = 'R')]
         recursive: bool,
         /// Keep owner, group and times
         #[arg(short, long)]
@@ -296,9 +348,9 @@ pub enum FsCommand {
     Rm {
         /// What to remove
         #[arg(required = true, value_name = "PATH")]
-        paths: Vec<String>,
+        paths: Vec<OsString>,
         /// Directories too, with all below them
-        #[arg(short, long)]
+        #[arg(short, long, short_alias = 'R')]
         recursive: bool,
         /// Do not mind if it is not there
         #[arg(short, long)]
@@ -307,9 +359,9 @@ pub enum FsCommand {
     /// Give a file a further name, or make a symbolic link
     Ln {
         /// What the name leads to
-        target: String,
+        target: OsString,
         /// The new name, or a directory for it
-        name: String,
+        name: OsString,
         /// Make a symbolic link; TARGET is kept as it is written
         #[arg(short, long)]
         symbolic: bool,
@@ -322,9 +374,9 @@ pub enum FsCommand {
         mode: String,
         /// Of what
         #[arg(required = true, value_name = "PATH")]
-        paths: Vec<String>,
+        paths: Vec<OsString>,
         /// And of all below
-        #[arg(short, long)]
+        #[arg(short, long, short_alias = 'R')]
         recursive: bool,
     },
     /// Change owner and group
@@ -333,20 +385,20 @@ pub enum FsCommand {
         owner: String,
         /// Of what
         #[arg(required = true, value_name = "PATH")]
-        paths: Vec<String>,
+        paths: Vec<OsString>,
         /// And of all below
-        #[arg(short, long)]
+        #[arg(short, long, short_alias = 'R')]
         recursive: bool,
     },
     /// Show, set or remove extended attributes
     #[command(after_help = XATTR_EXAMPLES)]
     Xattr {
         /// Of what
-        path: String,
+        path: OsString,
         /// Only this one
-        name: Option<String>,
+        name: Option<OsString>,
         /// Set it to this
-        value: Option<String>,
+        value: Option<OsString>,
         /// Remove it
         #[arg(short = 'x', long)]
         remove: bool,
@@ -370,7 +422,7 @@ pub enum FsCommand {
         /// The local file, or - for standard input
         source: PathBuf,
         /// The file in the cluster; replaced if it exists
-        target: String,
+        target: OsString,
         /// A directory, with all below it
         #[arg(short, long)]
         recursive: bool,
@@ -378,7 +430,7 @@ pub enum FsCommand {
     /// Fetch a file; into TARGET if that is a directory. Holes stay holes
     Get {
         /// The file in the cluster
-        source: String,
+        source: OsString,
         /// The local file; replaced if it exists
         target: PathBuf,
         /// A directory, with all below it
@@ -389,7 +441,7 @@ pub enum FsCommand {
     Cat {
         /// The files in the cluster
         #[arg(required = true)]
-        paths: Vec<String>,
+        paths: Vec<OsString>,
     },
 }
 
@@ -399,7 +451,7 @@ pub enum QuotaCommand {
     /// Set limits (root only). A directory gets its first ones while it is empty; a limit that is not named stays as it is
     Set {
         /// The directory
-        directory: String,
+        directory: OsString,
         /// At most so many bytes of files: 500M, 10G, 2T (powers of 1024)
         #[arg(long, value_name = "BYTES", value_parser = crate::fs::quota::bytes)]
         space: Option<u64>,
@@ -411,12 +463,12 @@ pub enum QuotaCommand {
     Get {
         /// The file or directory
         #[arg(default_value = "/")]
-        path: String,
+        path: OsString,
     },
     /// Take the limits away (root only); what is used is counted on
     Clear {
         /// The directory
-        directory: String,
+        directory: OsString,
     },
 }
 
@@ -433,10 +485,10 @@ pub enum TrashCommand {
     Restore {
         /// Where it was, as `list` shows it
         #[arg(required = true, value_name = "PATH")]
-        paths: Vec<String>,
+        paths: Vec<OsString>,
         /// Put it into this directory instead of where it was
         #[arg(long, value_name = "DIRECTORY")]
-        to: Option<String>,
+        to: Option<OsString>,
         /// Look through what everybody removed (root only)
         #[arg(short, long)]
         all: bool,
@@ -456,10 +508,10 @@ pub enum TrashCommand {
 pub struct FindFlags {
     /// Where to begin
     #[arg(default_value = "/")]
-    pub path: String,
+    pub path: OsString,
     /// Names that fit a pattern: * is anything, ? is any byte
     #[arg(long, value_name = "PATTERN")]
-    pub name: Option<String>,
+    pub name: Option<OsString>,
     /// Only of this kind
     #[arg(long, value_enum)]
     pub kind: Option<Kind>,

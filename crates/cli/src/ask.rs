@@ -1,4 +1,4 @@
-//! Asks the coordinator of a cluster on this machine for its registers, as `status` needs them.
+//! Asks servers of a cluster on this machine what `status` needs: the coordinator for its registers, metadata servers for their sessions.
 
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_env::{Clock, Destination, Endpoint, Secret, Transport, random_u64};
@@ -9,6 +9,7 @@ use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::{Message, Sender};
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_types::ServerId;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Nobody's id among servers: the command line's.
@@ -17,7 +18,7 @@ const OWN_ID: ServerId = ServerId(u32::MAX);
 /// The tablets as the coordinator has them, with the version of the map.
 pub fn tablets(layout: &Layout, cluster: &Cluster, patience: Duration) -> Result<(u64, Vec<Tablet>)> {
     let call = AskCall::List { prefix: TABLET_PREFIX.to_owned(), since: None };
-    match ask(layout, cluster, call, patience)? {
+    match ask(layout, cluster.coordinator, call, patience).context("ask the coordinator")? {
         TellBody::Registers(version, Some(registers)) => {
             let tablets =
                 registers.iter().map(|register| postcard_tablet(&register.value)).collect::<Result<_>>()?;
@@ -31,7 +32,8 @@ fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
     decode_register(bytes).map_err(|error| anyhow!("a tablet's register {error}"))
 }
 
-fn ask(layout: &Layout, cluster: &Cluster, call: AskCall, patience: Duration) -> Result<TellBody> {
+/// Asks a server, signing as servers do.
+pub fn ask(layout: &Layout, server: SocketAddr, call: AskCall, patience: Duration) -> Result<TellBody> {
     let key = |path| Secret::read(path).map(|secret| Key::new(*secret.bytes()));
     let keys = ServerKeys::new(&key(&layout.cluster_key())?, key(&layout.enrolment_key())?);
     let mut endpoint = Endpoint::client()?;
@@ -40,14 +42,12 @@ fn ask(layout: &Layout, cluster: &Cluster, call: AskCall, patience: Duration) ->
     packing.push(&Message::Ask(Ask { id, call }), envelope::PACKET_BYTES_MAX);
     let packet = packing.seal(Sender::Server(OWN_ID), Some(keys.packets()), &[]);
     // By stream, because the answer may be long.
-    let to = Destination::Address(cluster.coordinator);
-    endpoint.send(to, Transport::Stream, &packet).context("send to the coordinator")?;
+    let to = Destination::Address(server);
+    endpoint.send(to, Transport::Stream, &packet).context("send")?;
     let deadline = Clock.mono().after(patience);
     let (mut incoming, mut failures) = (Vec::new(), Vec::new());
     while Clock.mono() < deadline {
-        endpoint
-            .receive(Some(deadline.since(Clock.mono())), &mut incoming)
-            .context("wait for the coordinator")?;
+        endpoint.receive(Some(deadline.since(Clock.mono())), &mut incoming).context("wait for an answer")?;
         for packet in incoming.drain(..) {
             let messages = match envelope::sender(&packet.bytes) {
                 Ok(Sender::Nobody) => envelope::open(&packet.bytes, None),
@@ -58,7 +58,7 @@ fn ask(layout: &Layout, cluster: &Cluster, call: AskCall, patience: Duration) ->
                     Message::Told(Told { id: answered, result }) if answered == id => {
                         return result.map_err(|error| anyhow!(error));
                     }
-                    Message::Refused(refusal) => bail!("the coordinator refuses: {refusal:?}"),
+                    Message::Refused(refusal) => bail!("{server} refuses: {refusal:?}"),
                     _ => {}
                 }
             }
@@ -68,5 +68,5 @@ fn ask(layout: &Layout, cluster: &Cluster, call: AskCall, patience: Duration) ->
             break;
         }
     }
-    bail!("the coordinator at {} does not answer", cluster.coordinator)
+    bail!("{server} does not answer")
 }

@@ -1,20 +1,28 @@
 //! From what people write for a cluster to a connection with it.
 
 use crate::failure::{Unreachable, Usage};
+use crate::sessions;
 use anyhow::{Context, Result, bail};
-use bearing_env::Secret;
+use bearing_env::{Secret, SecretError};
 use bearing_mount::session::Session;
 use bearing_mount::{Caller, ConnectError, Key, Mount, MountConfig};
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_types::{Credentials, Gid, Uid};
+use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is needed to reach a cluster.
-pub fn config(cluster: &str, secret: Option<&Path>) -> Result<MountConfig> {
+/// The directory of a cluster that is not given by addresses.
+pub fn directory(cluster: &OsStr) -> Option<&Path> {
     let directory = Path::new(cluster);
-    if !looks_like_addresses(cluster) || directory.is_dir() {
+    (!cluster.to_str().is_some_and(looks_like_addresses) || directory.is_dir()).then_some(directory)
+}
+
+/// What is needed to reach a cluster.
+pub fn config(cluster: &OsStr, secret: Option<&Path>) -> Result<MountConfig> {
+    if let Some(directory) = directory(cluster) {
         let layout = Layout::new(directory);
         let description = Cluster::read(&layout.cluster_file())?;
         let key = match secret {
@@ -23,13 +31,14 @@ pub fn config(cluster: &str, secret: Option<&Path>) -> Result<MountConfig> {
         };
         return Ok(MountConfig::new(description.metadata_addresses(), key));
     }
+    let cluster = cluster.to_string_lossy();
     let Some(secret) = secret else {
         bail!(Usage(format!(
             "{cluster} needs the cluster's enrolment secret; copy secrets/enrolment.key from the cluster's directory and give \
              --secret FILE"
         )));
     };
-    Ok(MountConfig::new(resolve(cluster)?, read_key(secret)?))
+    Ok(MountConfig::new(resolve(&cluster)?, read_key(secret)?))
 }
 
 /// A directory may have a colon in its name too, but then it is there, or has a slash.
@@ -52,20 +61,37 @@ fn resolve(cluster: &str) -> Result<Vec<SocketAddr>> {
 }
 
 fn read_key(path: &Path) -> Result<Key> {
-    let secret = Secret::read(path).map_err(|error| Usage(error.to_string()))?;
-    Ok(Key::new(*secret.bytes()))
+    match Secret::read(path) {
+        Ok(secret) => Ok(Key::new(*secret.bytes())),
+        Err(SecretError::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => bail!(
+            "the enrolment secret {} is not for this user ({source}); run this as its owner (sudo), or give a copy of your own with --secret FILE",
+            path.display()
+        ),
+        Err(error) => Err(Usage(error.to_string()).into()),
+    }
 }
 
 /// Connects.
-pub fn connect(cluster: &str, secret: Option<&Path>) -> Result<Arc<Mount>> {
-    connect_as(&config(cluster, secret)?)
+pub fn connect(cluster: &OsStr, secret: Option<&Path>) -> Result<Arc<Mount>> {
+    let mut config = config(cluster, secret)?;
+    config.description = Some(sessions::description(None));
+    connect_as(cluster, &config)
 }
 
 /// The same with another configuration.
-pub fn connect_as(config: &MountConfig) -> Result<Arc<Mount>> {
+pub fn connect_as(cluster: &OsStr, config: &MountConfig) -> Result<Arc<Mount>> {
     match Mount::connect(config) {
         Ok(mount) => Ok(Arc::new(mount)),
-        Err(error @ ConnectError::Unreachable { .. }) => Err(Unreachable(error.to_string()).into()),
+        Err(error @ ConnectError::Unreachable { .. }) => {
+            let remedy = match directory(cluster) {
+                Some(directory) => {
+                    let directory = directory.display();
+                    format!("look at `bearing status --dir {directory}`; `bearing up --dir {directory}` starts the cluster")
+                }
+                None => "`bearing status` on the cluster's machine shows the right addresses; UDP and TCP must reach them".to_owned(),
+            };
+            Err(Unreachable(format!("{error}; {remedy}")).into())
+        }
         Err(error) => Err(error).context("connect to the cluster"),
     }
 }
@@ -113,7 +139,7 @@ mod tests {
 
     #[test]
     fn addresses_without_a_secret_say_where_to_get_one() {
-        let error = config("127.0.0.1:9", None).unwrap_err().to_string();
+        let error = config(OsStr::new("127.0.0.1:9"), None).unwrap_err().to_string();
         assert!(error.contains("enrolment.key") && error.contains("--secret"), "{error}");
     }
 }

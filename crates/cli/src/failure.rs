@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(wrapped(Usage("no".into()).into()), 2);
         assert_eq!(wrapped(Code::Unreachable.into()), 3);
         assert_eq!(wrapped(Unreachable("no".into()).into()), 3);
-        let path = |code| PathError { action: "stat", path: "/a".into(), reason: Reason::Refused(code) };
+        let path = |code| PathError { action: "stat", path: b"/a".to_vec(), reason: Reason::Refused(code) };
         assert_eq!(wrapped(path(Code::NotFound).into()), 1);
         assert_eq!(wrapped(path(Code::Unreachable).into()), 3);
         assert_eq!(wrapped(Hopeless("no".into()).into()), HOPELESS);

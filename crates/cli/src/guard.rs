@@ -6,10 +6,11 @@
 use crate::mounts;
 use crate::process::{Process, in_own_session, own_program, without_files};
 use anyhow::{Context, Result};
+use bearing_server::state::process_started;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the mount's process is looked at, and how long it may take to end.
 const LOOK: Duration = Duration::from_secs(1);
@@ -28,15 +29,65 @@ pub fn start(point: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Who serves a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The mount's own process.
+    pub mount: Process,
+    /// Its guard.
+    pub guard: Process,
+}
+
+impl Served {
+    /// Waits until both have ended; says whether they did in time.
+    pub fn wait_gone(self, deadline: Instant) -> bool {
+        self.mount.wait_gone(deadline) && self.guard.wait_gone(deadline)
+    }
+}
+
+/// Who serves what is mounted at a point, if this user may see it: the guard says it in its own command line.
+pub fn of(point: &Path) -> Result<Option<Served>> {
+    let Some(device) = mounts::device(point)? else { return Ok(None) };
+    Ok(all().into_iter().find(|(found, _)| *found == device).map(|(_, served)| served))
+}
+
+/// All mounts of this machine that have a guard, with their devices.
+pub fn all() -> Vec<(String, Served)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let guarded = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let (device, mount) = parse_guard(&line)?;
+        let guard = Process { pid, started_ticks: process_started(pid)? };
+        Some((device, Served { mount, guard }))
+    };
+    pids.filter_map(guarded).collect()
+}
+
+/// The device and the mount's process from a guard's command line, with a NUL behind each argument.
+fn parse_guard(line: &[u8]) -> Option<(String, Process)> {
+    let arguments: Vec<&str> =
+        line.split(|byte| *byte == 0).map(|argument| std::str::from_utf8(argument).unwrap_or("")).collect();
+    let [_, "daemon", "guard", "--device", device, "--pid", pid, "--started", started, ..] = arguments[..]
+    else {
+        return None;
+    };
+    let process = Process { pid: pid.parse().ok()?, started_ticks: started.parse().ok()? };
+    Some((device.to_owned(), process))
+}
+
 /// The guard: ends soon after the mount's process.
 pub fn run(process: Process, device: &str, point: &Path) -> Result<()> {
     while process.is_alive() && !is_killed(process) {
-        std::thread::sleep(LOOK);
+        process.sleep_until_gone(LOOK);
+    }
+    // Another filesystem may be mounted there by now, which must not be touched.
+    let is_there = || Ok::<_, anyhow::Error>(mounts::device(point)?.as_deref() == Some(device));
+    if !is_there()? {
+        return Ok(());
     }
     std::thread::sleep(LOOK);
-    // Another filesystem may be mounted there by now, which must not be touched.
-    let is_there = mounts::device(point)?.as_deref() == Some(device);
-    if is_there && (has_threads(process.pid) || is_killed(process)) {
+    if is_there()? && (has_threads(process.pid) || is_killed(process)) {
         mounts::give_up(point)?;
         eprintln!("{}: its process was killed and could not end; the mount was given up", point.display());
     }
@@ -69,7 +120,6 @@ fn has_threads(pid: u32) -> bool {
 mod tests {
     use super::*;
     use crate::process::wait_until;
-    use std::time::Instant;
 
     #[test]
     fn a_kill_that_waits_is_told_from_other_signals() {
@@ -78,6 +128,15 @@ mod tests {
         assert!(!awaits_kill(
             "SigPnd:\t0000000000004000\nShdPnd:\t0000000000000000\nSigBlk:\t0000000000000100\n"
         ));
+    }
+
+    #[test]
+    fn a_guard_tells_what_it_guards() {
+        let line = b"/bin/bearing\0daemon\0guard\0--device\00:39\0--pid\07\0--started\099\0/mnt\0";
+        let process = Process { pid: 7, started_ticks: 99 };
+        assert_eq!(parse_guard(line), Some(("0:39".to_owned(), process)));
+        assert_eq!(parse_guard(b"/bin/bearing\0daemon\0guard\0"), None);
+        assert_eq!(parse_guard(b"vi\0daemon\0guard\0--device\00:39\0--pid\0x\0--started\099\0"), None);
     }
 
     #[test]

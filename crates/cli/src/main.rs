@@ -7,6 +7,7 @@ mod args;
 mod ask;
 mod bench;
 mod check;
+mod completions;
 mod connect;
 mod daemon;
 mod down;
@@ -14,38 +15,37 @@ mod failure;
 mod fs;
 mod guard;
 mod mount;
+mod mount_files;
 mod mounts;
 mod names;
 mod process;
 mod report;
+mod sessions;
 mod status;
 mod supervise;
 mod up;
+mod voice;
 
 use anyhow::Result;
 use args::{Arguments, Command};
 use clap::Parser;
 use std::process::ExitCode;
+use voice::complain;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let serves = matches!(arguments.command, Command::Daemon(_) | Command::Mount(_) | Command::Up(_));
     if !serves {
-        end_quietly_with_the_reader();
+        voice::end_with_the_reader();
     }
     match run(&arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if voice::is_reader_gone(&error) => voice::end_by_broken_pipe(),
         Err(error) => {
-            eprintln!("bearing: {error:#}");
+            complain!("bearing: {error:#}");
             failure::exit_code(&error)
         }
     }
-}
-
-/// `bearing status | head` ends when head does, as other programs do, instead of complaining about the pipe.
-fn end_quietly_with_the_reader() {
-    // SAFETY: no thread runs yet, and the default action needs no handler.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 fn run(command: &Command) -> Result<()> {
@@ -58,6 +58,8 @@ fn run(command: &Command) -> Result<()> {
         Command::Fs(flags) => fs::run(flags),
         Command::Check(flags) => check::run(flags),
         Command::Bench(command) => bench::run(command),
+        Command::Completions { shell } => completions::print(*shell),
+        Command::Man { directory } => completions::write_pages(directory),
         Command::Daemon(command) => daemon::run(command),
     }
 }

@@ -5,13 +5,17 @@ use crate::connect;
 use crate::daemon::log_to_stderr;
 use crate::failure::Usage;
 use crate::guard;
+use crate::mount_files::{MountFiles, open_log};
 use crate::mounts::{self, Detach, MountState};
-use crate::process::{in_own_session, own_program, wait_until};
+use crate::process::{in_own_session, own_program, wait_until, without_files};
 use crate::report::Report;
-use crate::supervise::{last_line, open_log};
+use crate::sessions;
+use crate::supervise::last_line;
+use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_fuse::{Options, mount_blocking};
 use bearing_mount::Mount;
+use bearing_server::cluster::Layout;
 use bearing_server::state::Phase;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -23,6 +27,9 @@ use std::time::{Duration, Instant};
 /// How long a mount in the background may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the process of a mount that was taken away may take to store what was written, and to end.
+const END_PATIENCE: Duration = Duration::from_secs(70);
+
 /// How long those who still use a mount that is taken away may go on.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -33,9 +40,14 @@ pub fn mount(flags: &args::Mount) -> Result<()> {
     if !flags.foreground {
         // What can be said at once is said here, and not in a log.
         connect::config(&flags.cluster, flags.secret.as_deref())?;
-        return mount_in_background(flags, &point);
+        bearing_fuse::check_device()?;
+        let log = in_background(flags, &point)?;
+        say!("mounted at {}; its log is {}", flags.path.display(), log.display())?;
+        return Ok(());
     }
     log_to_stderr();
+    let told = mounts::make_free(&point)?;
+    told.iter().for_each(|told| tracing::info!("{told}"));
     let result = mount_here(flags, &point, &options);
     if let (Err(error), Some(file)) = (&result, &flags.state) {
         let failed =
@@ -53,7 +65,8 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     report(Phase::Starting)?;
     let mut config = connect::config(&flags.cluster, flags.secret.as_deref())?;
     config.delegates = options.delegates;
-    let mount = connect::connect_as(&config)?;
+    config.description = Some(sessions::description(Some(point)));
+    let mount = connect::connect_as(&flags.cluster, &config)?;
     let mut reported = Ok(());
     mount_blocking(mount.clone(), point, options, |_| {
         unmount_on_signals(mount.clone(), point.to_owned());
@@ -103,18 +116,24 @@ fn unmount(mount: &Mount, point: &Path) {
     }
 }
 
-/// Starts this program again in the background and waits until the mount answers.
-fn mount_in_background(flags: &args::Mount, point: &Path) -> Result<()> {
-    let log_path = log_path(point);
+/// Starts this program again in the background and waits until the mount answers. Gives its log.
+pub fn in_background(flags: &args::Mount, point: &Path) -> Result<PathBuf> {
+    if let Some(told) = mounts::make_free(point)? {
+        say!("{told}")?;
+    }
+    let directory = connect::directory(&flags.cluster).map(std::path::absolute).transpose()?;
+    let files = MountFiles::of(directory.map(Layout::new).as_ref(), point)?;
+    let log_path = files.log;
     let log = open_log(&log_path)?;
     let mut command = Command::new(own_program()?);
-    command.args(["mount", "--foreground", "-o", &flags.options]);
+    command.args(["mount", "--foreground", "-o", &flags.options, "--state"]).arg(&files.state);
     if let Some(secret) = &flags.secret {
         command.arg("--secret").arg(secret);
     }
     command.arg(&flags.cluster).arg(point);
     command.stdin(Stdio::null()).stdout(log.try_clone().context("share a log file")?).stderr(log);
     in_own_session(&mut command);
+    without_files(&mut command);
     let mut child = command.spawn().context("start the mount")?;
     let mut ended = None;
     let mut is_mounted = false;
@@ -125,23 +144,15 @@ fn mount_in_background(flags: &args::Mount, point: &Path) -> Result<()> {
     });
     match (ended, is_mounted) {
         (Some(_), _) => bail!("{}", last_line(&log_path).trim_start_matches("bearing: ")),
-        (None, true) => {
-            println!("mounted at {}; its log is {}", flags.path.display(), log_path.display());
-            Ok(())
-        }
+        (None, true) => Ok(log_path),
         (None, false) => bail!("{} is still not mounted; see {}", point.display(), log_path.display()),
     }
-}
-
-/// One log for each mount point of this machine.
-fn log_path(point: &Path) -> PathBuf {
-    let name = point.to_string_lossy().replace('/', "-");
-    std::env::temp_dir().join(format!("bearing-mount{name}.log"))
 }
 
 /// Runs `umount`.
 pub fn umount(flags: &args::Umount) -> Result<()> {
     let point = mounts::absolute(&flags.path)?;
+    let served = guard::of(&point)?;
     match mounts::state(&point)? {
         MountState::Ours => mounts::detach(&point, Detach::WhenIdle)?,
         MountState::Dead => mounts::detach(&point, Detach::Now)?,
@@ -150,5 +161,14 @@ pub fn umount(flags: &args::Umount) -> Result<()> {
             bail!("what is mounted at {} is of type {kind} and not Bearing's; use umount", point.display())
         }
     }
-    Ok(())
+    // What was written is made stable, and the session is ended, only now: a cluster that is stopped meanwhile would lose it.
+    match served {
+        Some(served) if !served.wait_gone(Instant::now() + END_PATIENCE) => bail!(
+            "{} is unmounted, but its process {} has not ended in {} s: it waits for servers, to store what was written; see `bearing status`",
+            point.display(),
+            served.mount.pid,
+            END_PATIENCE.as_secs()
+        ),
+        _ => Ok(()),
+    }
 }

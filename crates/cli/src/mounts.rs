@@ -1,5 +1,7 @@
 //! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it is taken away.
 
+use crate::failure::Usage;
+use crate::guard;
 use crate::process::{own_program, wait_until};
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
@@ -19,7 +21,7 @@ pub enum MountState {
     Ours,
     /// A Bearing whose process is gone.
     Dead,
-    /// Something else, of this type.
+    /// Something else: its type and where it is from.
     Foreign(String),
 }
 
@@ -52,10 +54,38 @@ pub fn absolute(point: &Path) -> Result<PathBuf> {
 pub fn state(point: &Path) -> Result<MountState> {
     Ok(match mounted_at(&table()?, point) {
         None => MountState::None,
-        Some(Mounted { is_bearing: false, kind, .. }) => MountState::Foreign(kind),
+        Some(Mounted { is_bearing: false, kind, source, .. }) => {
+            MountState::Foreign(format!("{kind} ({source})"))
+        }
         Some(_) if is_connected(point)? => MountState::Ours,
         Some(_) => MountState::Dead,
     })
+}
+
+/// Sees that nothing is mounted at a directory; the mount itself checks again. What a crash left is taken away. Says so, if it did.
+pub fn make_free(point: &Path) -> Result<Option<String>> {
+    let mut told = None;
+    match state(point)? {
+        MountState::Ours => {
+            let process =
+                guard::of(point)?.map_or(String::new(), |served| format!(" (process {})", served.mount.pid));
+            bail!(Usage(format!(
+                "{point} is busy: a Bearing is mounted there already{process}; unmount it with `bearing umount {point}`, or choose another \
+                 directory",
+                point = point.display()
+            )))
+        }
+        MountState::Foreign(what) => bail!(Usage(format!(
+            "{} is busy: a filesystem of type {what} is mounted there; unmount it, or choose another directory",
+            point.display()
+        ))),
+        MountState::Dead => {
+            detach(point, Detach::Now)?;
+            told = Some(format!("a dead mount that a crash had left at {} was detached", point.display()));
+        }
+        MountState::None => {}
+    }
+    Ok(told)
 }
 
 /// Whether a process serves the mount. One that waits for its servers does not answer, and so is not dead. Another process asks: who
@@ -122,6 +152,7 @@ fn table() -> Result<String> {
 struct Mounted {
     device: String,
     kind: String,
+    source: String,
     is_bearing: bool,
 }
 
@@ -136,7 +167,8 @@ fn mounted_at(table: &str, point: &Path) -> Option<Mounted> {
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, after.next()?);
         let is_bearing = kind.starts_with("fuse") && (kind.contains("bearing") || source.contains("bearing"));
-        Some(Mounted { device, kind: kind.to_owned(), is_bearing })
+        let source = String::from_utf8_lossy(&unescape(source)).into_owned();
+        Some(Mounted { device, kind: kind.to_owned(), source, is_bearing })
     })
 }
 
@@ -217,6 +249,7 @@ mod tests {
 
     #[test]
     fn the_topmost_mount_counts() {
-        assert_eq!(mounted_at(TABLE, Path::new("/old")).unwrap().kind, "tmpfs");
+        let found = mounted_at(TABLE, Path::new("/old")).unwrap();
+        assert_eq!((found.kind.as_str(), found.source.as_str()), ("tmpfs", "none"));
     }
 }

@@ -1,6 +1,9 @@
 //! How kinds, modes, times and names are written for people.
 
+use bearing_mount::quoted;
 use bearing_types::{FileType, Mode, Wall};
+use std::borrow::Cow;
+use std::io::IsTerminal;
 
 /// The word for a kind of node.
 pub fn kind_word(file_type: FileType) -> &'static str {
@@ -74,9 +77,38 @@ fn civil(day: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, date)
 }
 
-/// A path as text.
+/// A path for a message to a person: quoted as a shell would take it, if it needs to be.
 pub fn shown(path: &[u8]) -> String {
+    quoted(path)
+}
+
+/// A path in JSON, which knows no other bytes than UTF-8.
+pub fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
+}
+
+/// How listings write names: for a person quoted, so that no name can do anything to the terminal; for programs byte by byte, as ls(1) does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// To a terminal.
+    Quoted,
+    /// To anything else.
+    Raw,
+}
+
+impl Names {
+    /// What an output wants.
+    pub fn to(output: &impl IsTerminal) -> Names {
+        if output.is_terminal() { Names::Quoted } else { Names::Raw }
+    }
+
+    /// A name, or a path.
+    pub fn written(self, name: &[u8]) -> Cow<'_, [u8]> {
+        match self {
+            Names::Quoted => Cow::Owned(quoted(name).into_bytes()),
+            Names::Raw => Cow::Borrowed(name),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,16 @@ use anyhow::{Context, Result, bail};
 use bearing_server::state::process_started;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How often a process is looked at that is waited for.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Open files that are looked for where the kernel cannot close them all at once.
+const FILES_MAX: libc::c_long = 1 << 16;
 
 /// A process that is told from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +51,22 @@ impl Process {
             // SAFETY: kill takes plain numbers. A process that ended meanwhile is no failure.
             unsafe { libc::kill(self.pid as libc::pid_t, signal) };
         }
+    }
+
+    /// Sleeps for so long, or until it is gone.
+    pub fn sleep_until_gone(self, at_most: Duration) {
+        // SAFETY: pidfd_open takes plain numbers.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid as libc::pid_t, 0) };
+        if opened < 0 || !self.is_alive() {
+            // It is gone, or a kernel before 5.3 does not know how to wait for it.
+            std::thread::sleep(if self.is_alive() { at_most } else { Duration::ZERO });
+            return;
+        }
+        // SAFETY: the call gave a new descriptor, which is nobody else's.
+        let handle = unsafe { OwnedFd::from_raw_fd(opened as RawFd) };
+        let mut waited = libc::pollfd { fd: handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which lives until the call is over.
+        unsafe { libc::poll(&raw mut waited, 1, at_most.as_millis() as libc::c_int) };
     }
 
     /// Waits until it is gone; says whether it went before the deadline.
@@ -97,14 +117,25 @@ pub fn in_own_session(command: &mut Command) {
     unsafe { command.pre_exec(make_session) };
 }
 
-/// Leaves a command's process no open files but the standard ones: the kernel gives a mount up when nobody has its channel any more.
+/// Leaves a command's process no open files but the standard ones. Whoever waits for the end of a pipe that our caller has open would wait for as long as
+/// a daemon runs; and the kernel gives a mount up when nobody has its channel any more.
 pub fn without_files(command: &mut Command) {
     let close = || {
-        // SAFETY: close_range takes plain numbers. Kernels that do not know it leave what is not closed by itself.
-        unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+        // SAFETY: close_range takes plain numbers.
+        let closed =
+            unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+        if closed != 0 {
+            // Kernels before 5.11 do not know it.
+            // SAFETY: fcntl and sysconf take plain numbers; what is not open is not changed.
+            let files_max = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(3, FILES_MAX);
+            for file in 3..files_max as libc::c_int {
+                // SAFETY: as above.
+                unsafe { libc::fcntl(file, libc::F_SETFD, libc::FD_CLOEXEC) };
+            }
+        }
         Ok(())
     };
-    // SAFETY: the closure runs between fork and exec and does nothing but one system call.
+    // SAFETY: the closure runs between fork and exec and does nothing but system calls.
     unsafe { command.pre_exec(close) };
 }
 

@@ -4,11 +4,14 @@ use crate::args::Status;
 use crate::ask;
 use crate::failure::Unreachable;
 use crate::mounts::{self, MountState};
+use crate::names::time_text;
 use crate::report::{Report, mount_file, supervisor_file};
+use crate::sessions::{self, SessionView};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Tablet;
 use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
 use bearing_server::state::{ChunkReport, DaemonState, Phase};
+use bearing_types::Wall;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -23,6 +26,8 @@ struct View {
     daemons: Vec<DaemonView>,
     supervisor: Option<ProcessView>,
     mount: Option<MountView>,
+    /// Of all clients, wherever they are. `None`: no metadata server said.
+    sessions: Option<Vec<SessionView>>,
     map_version: Option<u64>,
     tablets: Option<Vec<TabletView>>,
     /// Of all metadata servers that run.
@@ -98,6 +103,7 @@ fn look(layout: &Layout, cluster: &Cluster) -> Result<View> {
         supervisor: supervisor
             .map(|report| ProcessView { pid: report.process.pid, state: word(report.state) }),
         mount: mount_view(layout)?,
+        sessions: sessions_view(layout, cluster),
         map_version,
         tablets: tablets.map(|tablets| tablets.iter().map(tablet_view).collect()),
         chunks: chunks(layout, cluster),
@@ -151,6 +157,19 @@ fn chunk_words(report: &ChunkReport) -> String {
 
 fn complain(error: anyhow::Error) {
     eprintln!("bearing: tablets are not known: {error:#}");
+}
+
+/// The sessions, asked of the metadata servers that run.
+fn sessions_view(layout: &Layout, cluster: &Cluster) -> Option<Vec<SessionView>> {
+    let runs = |daemon: &Daemon| {
+        daemon.name.kind_word() == "metadata"
+            && DaemonState::read(&layout.daemon(daemon.name))
+                .is_some_and(|state| state.is_alive() && state.state.is_serving())
+    };
+    let servers: Vec<_> = cluster.daemons().into_iter().filter(runs).map(|daemon| daemon.address).collect();
+    let (sessions, failed) = sessions::all(layout, &servers, PATIENCE);
+    failed.iter().for_each(|error| eprintln!("bearing: some sessions are not known: {error:#}"));
+    (failed.len() < servers.len()).then_some(sessions)
 }
 
 fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {
@@ -242,7 +261,33 @@ fn print(view: &View) {
         println!("\n{}", chunk_words(report));
     }
     match &view.mount {
-        Some(mount) => println!("\nmount: {} ({})", mount.path.display(), mount.state),
-        None => println!("\nnot mounted"),
+        Some(mount) => println!("\nmount of `up`: {} ({})", mount.path.display(), mount.state),
+        None => println!("\n`up` has not mounted it"),
     }
+    print_sessions(view.sessions.as_deref().unwrap_or_default());
+}
+
+fn print_sessions(sessions: &[SessionView]) {
+    if sessions.is_empty() {
+        return;
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["HOST", "PID", "MOUNTED AT", "SINCE", "DELEGATED"]);
+    for session in sessions {
+        let or_dash = |text: Option<String>| text.unwrap_or("-".to_owned());
+        let place = match (&session.host, &session.path) {
+            (_, Some(path)) => path.clone(),
+            (Some(_), None) => "not mounted (fs, check)".to_owned(),
+            (None, None) => "-".to_owned(),
+        };
+        let since = session.since.map(|since| time_text(Wall(since.saturating_mul(1_000_000_000))));
+        table.add_row([
+            or_dash(session.host.clone()),
+            or_dash(session.process.map(|process| process.to_string())),
+            place,
+            or_dash(since),
+            session.delegations.to_string(),
+        ]);
+    }
+    println!("\n{table}");
 }

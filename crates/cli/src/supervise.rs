@@ -4,15 +4,17 @@
 //! log and state file. When the supervisor itself is killed, the kernel tells its children to stop.
 
 use crate::failure::HOPELESS;
+use crate::mount_files::open_log;
 use crate::mounts::{self, Detach, MountState};
-use crate::process::{Process, bound_to_parent, own_program, stop_all};
+use crate::process::{Process, bound_to_parent, own_program, stop_all, without_files};
 use crate::report::{Report, mount_file, mount_log, supervisor_file};
+use crate::voice::complain;
 use anyhow::{Context, Result, bail};
 use bearing_server::cluster::{Cluster, DaemonName, Layout};
 use bearing_server::state::{DaemonState, Phase};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -76,7 +78,7 @@ struct Ward {
 }
 
 /// Supervises until told to stop. `ready` is called once, when everything serves.
-pub fn supervise(plan: &Plan, ready: impl FnOnce()) -> Result<()> {
+pub fn supervise(plan: &Plan, ready: impl FnOnce() -> Result<()>) -> Result<()> {
     let _lock = lock(&plan.layout)?;
     let report = |state, reason: Option<String>| {
         let report = Report { reason, ..Report::own(state, plan.mount.as_deref()) };
@@ -88,10 +90,10 @@ pub fn supervise(plan: &Plan, ready: impl FnOnce()) -> Result<()> {
     let mut supervisor = Supervisor { plan, program: own_program()?, wards: Vec::new(), signals };
     let result = supervisor.run(|| {
         report(Phase::Serving, None)?;
-        ready();
-        Ok(())
+        ready()
     });
     report(Phase::Stopping, None)?;
+    complain!("stopping the cluster; ctrl-c kills what does not end at once");
     supervisor.stop();
     match &result {
         Ok(()) => report(Phase::Stopped, None)?,
@@ -123,7 +125,7 @@ fn stop_strays(plan: &Plan) {
     let mount = Report::read(&mount_file(&plan.layout)).map(|report| report.process);
     let alive: Vec<Process> = daemons.chain(mount).filter(|process| process.is_alive()).collect();
     if !alive.is_empty() {
-        eprintln!("stopping {} processes that an earlier, killed supervisor left", alive.len());
+        complain!("stopping {} processes that an earlier, killed supervisor left", alive.len());
         stop_all(&alive, STOP_PATIENCE);
     }
 }
@@ -230,7 +232,7 @@ impl Supervisor<'_> {
                 Some(_) => format!("started again in {} ms", ward.pause().as_millis()),
                 None => "left dead".to_owned(),
             };
-            eprintln!("{} ended ({status}); {next}", ward.title());
+            complain!("{} ended ({status}); {next}", ward.title());
         }
     }
 
@@ -242,6 +244,7 @@ impl Supervisor<'_> {
             }
             let mut command = command(&self.program, self.plan, &ward.role)?;
             bound_to_parent(&mut command);
+            without_files(&mut command);
             let child = command.spawn().with_context(|| format!("start {}", ward.title()))?;
             ward.child = Some(child);
             ward.started = now;
@@ -305,32 +308,35 @@ impl Supervisor<'_> {
         for turn in 0..=2 {
             let wards: Vec<&mut Ward> =
                 self.wards.iter_mut().filter(|ward| order(&ward.role) == turn).collect();
-            if stop_wards(wards, patience) > 0 && !dead.is_empty() {
-                eprintln!("{} had died: what was not stable and needed it is lost", dead.join(", "));
+            if stop_wards(wards, patience, &self.signals) > 0 && !dead.is_empty() {
+                complain!("{} had died: what was not stable and needed it is lost", dead.join(", "));
             }
         }
         if let Some(point) = &self.plan.mount
             && mounts::state(point).is_ok_and(|state| state == MountState::Dead)
             && let Err(error) = mounts::detach(point, Detach::Now)
         {
-            eprintln!("{error:#}");
+            complain!("{error:#}");
         }
     }
 }
 
-/// Stops children; says how many had to be killed.
-fn stop_wards(wards: Vec<&mut Ward>, patience: Duration) -> usize {
+/// Stops children; says how many had to be killed. A person who presses ctrl-c again has no patience any more.
+fn stop_wards(wards: Vec<&mut Ward>, patience: Duration, signals: &Receiver<i32>) -> usize {
     let mut children: Vec<Child> = wards.into_iter().filter_map(|ward| ward.child.take()).collect();
     for child in &children {
         // SAFETY: kill takes plain numbers; the child was not waited for, so the number is still its own.
         unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
     }
-    let deadline = Instant::now() + patience;
+    let mut deadline = Instant::now() + patience;
     let mut killed = 0;
     for child in &mut children {
         while matches!(child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                eprintln!("process {} does not stop; it is killed", child.id());
+            if signals.try_iter().any(|signal| signal == SIGINT) {
+                deadline = Instant::now();
+            }
+            if Instant::now() >= deadline {
+                complain!("process {} does not stop; it is killed", child.id());
                 killed += 1;
                 // Failing means that it ended meanwhile.
                 let _ = child.kill();
@@ -347,7 +353,7 @@ fn stop_wards(wards: Vec<&mut Ward>, patience: Duration) -> usize {
 fn clear_dead_mount(point: &Path) -> Result<()> {
     if mounts::state(point)? == MountState::Dead {
         mounts::detach(point, Detach::Now)?;
-        eprintln!("{}: a dead mount was detached", point.display());
+        complain!("{}: a dead mount was detached", point.display());
     }
     Ok(())
 }
@@ -369,15 +375,6 @@ fn command(program: &Path, plan: &Plan, role: &Role) -> Result<Command> {
     let errors = log.try_clone().context("share a log file")?;
     command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir("/");
     Ok(command)
-}
-
-/// A log file to append to.
-pub fn open_log(path: &Path) -> Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("open the log {}", path.display()))
 }
 
 /// The last line that a program printed.

@@ -1,16 +1,21 @@
 //! `up`: makes the cluster the first time, then starts it, here or in the background.
 
-use crate::args::{Supervise, Up};
+use crate::args::{Mount, Supervise, Up};
 use crate::failure::Usage;
-use crate::mounts::{self, MountState};
-use crate::process::{Process, in_own_session, own_program, wait_until};
-use crate::report::{Report, supervisor_file, supervisor_log};
-use crate::supervise::{self, Plan, Restart, last_line, open_log};
+use crate::mount;
+use crate::mount_files::open_log;
+use crate::mounts;
+use crate::process::{Process, in_own_session, own_program, wait_until, without_files};
+use crate::report::{Report, mount_file, supervisor_file, supervisor_log};
+use crate::supervise::{self, Plan, Restart, last_line};
+use crate::voice::{complain, say};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Scheme;
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_server::state::{DaemonState, Phase};
 use bearing_server::{StartError, init};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,16 +38,21 @@ pub fn up(flags: &Up) -> Result<()> {
         let cluster = Cluster::read(&layout.cluster_file())?;
         check_flags(flags, &cluster)?;
         if settle(&layout, &cluster, &report) {
-            return say_running(&layout, &report, mount.as_deref());
+            return mount_running(flags, &layout, &report, mount.as_deref());
         }
     }
     if mount.is_some() {
         bearing_fuse::check_device()?;
     }
-    let cluster = make_or_read(flags, &layout)?;
+    // Before anything is made: a mistake here leaves nothing behind.
     if let Some(point) = &mount {
-        prepare_mount_point(point)?;
+        if let Some(told) = mounts::make_free(point)? {
+            say!("{told}")?;
+        }
+        std::fs::create_dir_all(point)
+            .with_context(|| format!("make the mount point {}", point.display()))?;
     }
+    let cluster = make_or_read(flags, &layout)?;
     let restart = if flags.no_restart { Restart::Never } else { Restart::Always };
     let plan = Plan { layout, cluster, mount, restart };
     if flags.detach { start_detached(&plan) } else { run_here(&plan) }
@@ -54,7 +64,7 @@ pub fn supervise_daemon(flags: &Supervise) -> Result<()> {
     let cluster = Cluster::read(&layout.cluster_file())?;
     let restart = if flags.no_restart { Restart::Never } else { Restart::Always };
     let plan = Plan { layout, cluster, mount: flags.mount.clone(), restart };
-    supervise::supervise(&plan, || println!("everything serves"))
+    supervise::supervise(&plan, || Ok(say!("everything serves")?))
 }
 
 fn make_or_read(flags: &Up, layout: &Layout) -> Result<Cluster> {
@@ -66,7 +76,7 @@ fn make_or_read(flags: &Up, layout: &Layout) -> Result<Cluster> {
         Err(StartError::NoCluster { .. }) => {
             let plan = plan_new(flags)?;
             let cluster = init::init(layout, &plan)?;
-            println!("a new cluster is made in {}", layout.root().display());
+            say!("a new cluster is made in {}", layout.root().display())?;
             Ok(cluster)
         }
         Err(error) => Err(error.into()),
@@ -112,26 +122,6 @@ fn check_flags(flags: &Up, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What can be seen before anything is started; the mount itself checks again.
-fn prepare_mount_point(point: &Path) -> Result<()> {
-    match mounts::state(point)? {
-        MountState::Ours => bail!(Usage(format!(
-            "{point} is busy: a Bearing is mounted there already; unmount it with `bearing umount {point}`, or choose another directory",
-            point = point.display()
-        ))),
-        MountState::Foreign(kind) => bail!(Usage(format!(
-            "{} is busy: a filesystem of type {kind} is mounted there; choose another directory",
-            point.display()
-        ))),
-        MountState::Dead => {
-            mounts::detach(point, mounts::Detach::Now)?;
-            println!("a dead mount that a crash had left at {} was detached", point.display());
-        }
-        MountState::None => {}
-    }
-    std::fs::create_dir_all(point).with_context(|| format!("make the mount point {}", point.display()))
-}
-
 /// Waits until a cluster that runs either serves or is seen to be dying (a process that was just killed is there for a moment). Says
 /// whether it runs.
 fn settle(layout: &Layout, cluster: &Cluster, report: &Report) -> bool {
@@ -141,34 +131,44 @@ fn settle(layout: &Layout, cluster: &Cluster, report: &Report) -> bool {
         let daemons = states
             .into_iter()
             .all(|state| state.is_some_and(|state| state.is_alive() && state.state.is_serving()));
-        daemons && report.mount.as_deref().is_none_or(|point| mounts::is_ours(point).unwrap_or(false))
+        // Who unmounted it does not want to wait for it.
+        let unmounted = Report::read(&mount_file(layout)).is_some_and(|mount| mount.state == Phase::Stopped);
+        let is_mounted = |point| unmounted || mounts::is_ours(point).unwrap_or(false);
+        daemons && report.mount.as_deref().is_none_or(is_mounted)
     };
     wait_until(Instant::now() + SETTLE_PATIENCE, || !report.is_alive() || serves());
     report.is_alive()
 }
 
-fn say_running(layout: &Layout, report: &Report, wanted: Option<&Path>) -> Result<()> {
-    let (root, pid) = (layout.root().display(), report.process.pid);
-    match wanted {
-        Some(point) if report.mount.as_deref() != Some(point) => bail!(
-            "the cluster in {root} is already running (process {pid}) and not mounted at {point}; mount it with \
-             `bearing mount {root} {point}`",
-            point = point.display()
-        ),
-        _ => {
-            println!("the cluster in {root} is already running (process {pid})");
-            Ok(())
-        }
+/// What there is to do for a cluster that runs already: mount it, if that is wanted and it is not.
+fn mount_running(flags: &Up, layout: &Layout, report: &Report, wanted: Option<&Path>) -> Result<()> {
+    let root = layout.root();
+    say!("the cluster in {} is already running (process {})", root.display(), report.process.pid)?;
+    let Some(point) = wanted else { return Ok(()) };
+    if report.mount.as_deref() == Some(point) && mounts::is_ours(point)? {
+        say!("mounted at {}", shown(point))?;
+        return Ok(());
     }
+    let mount = Mount {
+        cluster: root.as_os_str().to_owned(),
+        path: flags.mount.clone().unwrap_or_default(),
+        secret: None,
+        options: String::new(),
+        foreground: false,
+        state: None,
+    };
+    bearing_fuse::check_device()?;
+    let log = mount::in_background(&mount, point)?;
+    say!("mounted at {} now; its log is {}", shown(point), log.display())?;
+    Ok(())
 }
 
 fn run_here(plan: &Plan) -> Result<()> {
     supervise::supervise(plan, || {
-        say_where(plan);
-        println!("ctrl-c stops it");
+        say_where(plan)?;
+        Ok(say!("ctrl-c stops it")?)
     })?;
-    println!("stopped");
-    Ok(())
+    Ok(say!("stopped")?)
 }
 
 fn start_detached(plan: &Plan) -> Result<()> {
@@ -184,22 +184,31 @@ fn start_detached(plan: &Plan) -> Result<()> {
     }
     command.stdin(Stdio::null()).stdout(log.try_clone().context("share a log file")?).stderr(log);
     in_own_session(&mut command);
+    without_files(&mut command);
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("wait for signals")?;
     let mut child = command.spawn().context("start the supervisor")?;
-    wait_for_service(plan, &mut child, &log_path)?;
-    say_where(plan);
-    println!("stop it with: bearing down --dir {}", shown(plan.layout.root()));
-    Ok(())
+    wait_for_service(plan, &mut child, &log_path, signals)?;
+    say_where(plan)?;
+    Ok(say!("stop it with: bearing down --dir {}", shown(plan.layout.root()))?)
 }
 
-fn wait_for_service(plan: &Plan, child: &mut Child, log: &Path) -> Result<()> {
+fn wait_for_service(plan: &Plan, child: &mut Child, log: &Path, mut signals: Signals) -> Result<()> {
     let own_report =
         |pid: u32| Report::read(&supervisor_file(&plan.layout)).filter(|report| report.process.pid == pid);
     let pid = child.id();
     let mut ended = None;
+    let mut interrupted = None;
     let answered = wait_until(Instant::now() + PATIENCE, || {
         ended = child.try_wait().ok().flatten();
-        ended.is_some() || own_report(pid).is_some_and(|report| report.state == Phase::Serving)
+        interrupted = signals.pending().next();
+        ended.is_some()
+            || interrupted.is_some()
+            || own_report(pid).is_some_and(|report| report.state == Phase::Serving)
     });
+    if let Some(signal) = interrupted {
+        stop_again(child, signals);
+        std::process::exit(128 + signal);
+    }
     match (ended, answered) {
         (None, true) => Ok(()),
         (Some(_), _) => {
@@ -210,21 +219,35 @@ fn wait_for_service(plan: &Plan, child: &mut Child, log: &Path) -> Result<()> {
     }
 }
 
-fn say_where(plan: &Plan) {
+/// Who interrupts a start wants no cluster. Who does it again does not want to wait for its end either.
+fn stop_again(child: &mut Child, mut signals: Signals) {
+    complain!("interrupted: the cluster is stopped; ctrl-c again leaves it to end by itself");
+    // SAFETY: kill takes plain numbers; the child was not waited for, so the number is still its own.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    let mut left = false;
+    let ended = wait_until(Instant::now() + PATIENCE, || {
+        left = signals.pending().next().is_some();
+        left || child.try_wait().is_ok_and(|status| status.is_some())
+    });
+    complain!("{}", if ended && !left { "stopped" } else { "it is still stopping; see `bearing status`" });
+}
+
+fn say_where(plan: &Plan) -> Result<()> {
     let cluster = &plan.cluster;
-    println!(
+    say!(
         "cluster in {}: {}, {}, {} of data, scheme {}",
         shown(plan.layout.root()),
         counted(cluster.metadata.len(), "metadata server", "metadata servers"),
         counted(cluster.data.len(), "data server", "data servers"),
         counted(usize::from(cluster.data_copies), "copy", "copies"),
         cluster.scheme
-    );
+    )?;
     let addresses: Vec<String> = cluster.metadata_addresses().iter().map(ToString::to_string).collect();
-    println!("metadata at {}; coordinator at {}", addresses.join(" "), cluster.coordinator);
+    say!("metadata at {}; coordinator at {}", addresses.join(" "), cluster.coordinator)?;
     if let Some(point) = &plan.mount {
-        println!("mounted at {}", shown(point));
+        say!("mounted at {}", shown(point))?;
     }
+    Ok(())
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

@@ -6,8 +6,10 @@ use bearing_engines_local::RedbCoordinator;
 use bearing_seams::Coordinator;
 use common::{Ran, TestCluster, bearing, kill, wait_for};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -574,4 +576,38 @@ fn fs_does_with_trees_what_people_expect() {
     run("rm -r -f /none /x /y /tree").ok();
     assert_eq!(run("ls /").ok(), "");
     assert!(cluster.run(&["check"]).ok().contains("0 problems"));
+}
+
+#[test]
+fn names_of_any_bytes_are_listed_in_order_told_apart_on_a_terminal_and_removed() {
+    let cluster = TestCluster::started("names");
+    let dir = cluster.dir();
+    let fs = |line: &[&[u8]]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bearing"));
+        let line = line.iter().map(|argument| OsStr::from_bytes(argument));
+        let output = command.arg("fs").args(line).args(["--dir", &dir]).output().unwrap();
+        (output.status.code(), output.stdout, String::from_utf8(output.stderr).expect("complaints are text"))
+    };
+    let names: [&[u8]; 4] = [b"/\x1b[31mred", b"/a b", b"/line\nfeed", b"/\xff\xfe"];
+    for name in names.iter().rev() {
+        assert_eq!(fs(&[b"mkdir", name]).0, Some(0));
+    }
+    let raw = names.map(|name| [&name[1..], b"\n"].concat()).concat();
+    assert_eq!(fs(&[b"ls"]).1, raw, "to a program, byte by byte, in order");
+    let again = fs(&[b"mkdir", names[0]]).2;
+    assert!(again.contains(r"$'/\033'") || again.contains(r"'/'$'\033''[31mred'"), "{again:?}");
+    let on_terminal = std::process::Command::new("script")
+        .args(["-qec", &format!("{} fs ls --dir {dir}", env!("CARGO_BIN_EXE_bearing")), "/dev/null"])
+        .stdin(std::process::Stdio::null())
+        .output();
+    match on_terminal {
+        Ok(output) => {
+            let shown = String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n");
+            assert_eq!(shown, "$'\\033''[31mred'\n'a b'\n'line'$'\\n''feed'\n$'\\377\\376'\n");
+        }
+        Err(_) => eprintln!("left out: script(1) is not installed"),
+    }
+    assert_eq!(fs(&[b"ls", names[1]]).0, Some(0));
+    assert_eq!(fs(&[&b"rm"[..], b"-r", names[0], names[1], names[2], names[3]]).0, Some(0));
+    assert_eq!(fs(&[b"ls"]).1, b"");
 }

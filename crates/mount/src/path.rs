@@ -4,6 +4,7 @@
 //! behind a link, the parent of its target), and the parent of the root is the root.
 
 use crate::caller::Caller;
+use crate::quoted::quoted;
 use bearing_client::{Found, Operation};
 use bearing_proto::client::Handle;
 use bearing_types::{Code, Credentials, FileType, Name};
@@ -17,12 +18,12 @@ pub const COMPONENTS_MAX: usize = 4096;
 
 /// Why something could not be done with a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{action} {path}: {reason}")]
+#[error("{action} {}: {reason}", quoted(path))]
 pub struct PathError {
     /// What was being done.
     pub action: &'static str,
     /// The path.
-    pub path: String,
+    pub path: Vec<u8>,
     /// What is wrong.
     pub reason: Reason,
 }

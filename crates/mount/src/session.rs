@@ -44,11 +44,7 @@ pub enum OpenMode {
 
 /// Says in which call on which path something went wrong.
 fn at<T>(action: &'static str, path: &[u8], result: Result<T, impl Into<Reason>>) -> Result<T, PathError> {
-    result.map_err(|reason| PathError {
-        action,
-        path: String::from_utf8_lossy(path).into_owned(),
-        reason: reason.into(),
-    })
+    result.map_err(|reason| PathError { action, path: path.to_vec(), reason: reason.into() })
 }
 
 impl Session {

@@ -17,6 +17,8 @@ use bearing_proto::client::ServerKind;
 use bearing_types::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -121,7 +123,8 @@ impl std::fmt::Display for DaemonName {
 impl Cluster {
     /// Reads and checks a `cluster.toml`.
     pub fn read(path: &Path) -> Result<Cluster, StartError> {
-        if !path.exists() {
+        // What this user may not see is not told to be missing.
+        if fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             let directory = path.parent().unwrap_or(path).to_owned();
             return Err(StartError::NoCluster { directory });
         }

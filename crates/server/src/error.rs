@@ -46,7 +46,7 @@ pub enum StartError {
     },
     /// There is no cluster in the directory.
     #[error(
-        "{directory} holds no cluster (cluster.toml is missing); make one with `bearing up --dir {directory}`",
+        "{directory} holds no cluster (cluster.toml is missing); make one with `bearing up --dir {directory}`, or name another directory with --dir",
         directory = directory.display()
     )]
     NoCluster {

@@ -69,7 +69,7 @@ impl Cluster {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(words).env("TMPDIR", &self.logs).stdout(Stdio::null());
+        command.args(words).env("XDG_STATE_HOME", &self.logs).stdout(Stdio::null());
         command
     }
 

@@ -141,6 +141,8 @@ pub const TABLE: &[Room] = &[
         &[
             "anyhow",
             "clap",
+            "clap_complete",
+            "clap_mangen",
             "comfy-table",
             "indicatif",
             "serde",

@@ -1,8 +1,9 @@
 //! A cluster of one metadata server for measuring: its coordinator on the client's core, the server alone on its own.
 
 use super::machine::{self, CLIENT_CORE, SERVER_CORE};
+use crate::mount_files::open_log;
 use crate::process::{own_program, wait_until};
-use crate::supervise::{last_line, open_log};
+use crate::supervise::last_line;
 use anyhow::{Context, Result, bail};
 use bearing_env::Secret;
 use bearing_placement::Scheme;

@@ -11,6 +11,8 @@ use bearing_mount::session::{LastLink, PathError, Reason, Session};
 use bearing_mount::{AttributeChange, RenameMode};
 use bearing_types::{Code, FileType};
 use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 /// Whether what is below a directory is meant too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ fn tell(as_json: bool, count: u64) {
 }
 
 /// `mkdir`.
-pub fn make_directories(session: &Session, paths: &[String], parents: bool, as_json: bool) -> Result<()> {
+pub fn make_directories(session: &Session, paths: &[OsString], parents: bool, as_json: bool) -> Result<()> {
     let mode = masked(0o777);
     each(paths, |path| {
         if parents {
@@ -43,7 +45,13 @@ pub fn make_directories(session: &Session, paths: &[String], parents: bool, as_j
 }
 
 /// `mv`.
-pub fn rename(session: &Session, sources: &[String], target: &str, keep: bool, as_json: bool) -> Result<()> {
+pub fn rename(
+    session: &Session,
+    sources: &[OsString],
+    target: &OsStr,
+    keep: bool,
+    as_json: bool,
+) -> Result<()> {
     need_directory(session, sources.len(), absolute(target)?)?;
     let mode = if keep { RenameMode::NoReplace } else { RenameMode::Replace };
     each(sources, |source| {
@@ -56,7 +64,7 @@ pub fn rename(session: &Session, sources: &[String], target: &str, keep: bool, a
 }
 
 /// `rm`. `force`: what is not there is removed already.
-pub fn remove(session: &Session, paths: &[String], reach: Reach, force: bool, as_json: bool) -> Result<()> {
+pub fn remove(session: &Session, paths: &[OsString], reach: Reach, force: bool, as_json: bool) -> Result<()> {
     let progress = Progress::entries("removed", as_json);
     let mut count = 0;
     let missing = |error: &anyhow::Error| {
@@ -93,7 +101,7 @@ pub fn remove(session: &Session, paths: &[String], reach: Reach, force: bool, as
 }
 
 /// `ln`.
-pub fn link(session: &Session, target: &str, name: &str, symbolic: bool, as_json: bool) -> Result<()> {
+pub fn link(session: &Session, target: &OsStr, name: &OsStr, symbolic: bool, as_json: bool) -> Result<()> {
     let last = target.as_bytes().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
     let path = into(session, absolute(name)?, last)?;
     if symbolic {
@@ -109,7 +117,7 @@ pub fn link(session: &Session, target: &str, name: &str, symbolic: bool, as_json
 pub fn change_mode(
     session: &Session,
     mode: &str,
-    paths: &[String],
+    paths: &[OsString],
     reach: Reach,
     as_json: bool,
 ) -> Result<()> {
@@ -134,7 +142,7 @@ pub fn change_mode(
 pub fn change_owner(
     session: &Session,
     owner: &str,
-    paths: &[String],
+    paths: &[OsString],
     reach: Reach,
     as_json: bool,
 ) -> Result<()> {
@@ -153,7 +161,7 @@ pub fn change_owner(
 /// may be out of reach.
 fn change_all(
     session: &Session,
-    paths: &[String],
+    paths: &[OsString],
     reach: Reach,
     as_json: bool,
     change: impl Fn(&[u8], bool) -> Result<bool>,
@@ -181,7 +189,7 @@ fn change_all(
 }
 
 /// Does something for each, also after one that went wrong. The first error is the answer, the others are printed.
-fn each(paths: &[String], mut run: impl FnMut(&str) -> Result<()>) -> Result<()> {
+fn each(paths: &[OsString], mut run: impl FnMut(&OsStr) -> Result<()>) -> Result<()> {
     let mut first = Ok(());
     for path in paths {
         match run(path) {

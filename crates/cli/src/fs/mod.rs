@@ -18,6 +18,8 @@ use anyhow::{Result, bail};
 use bearing_mount::session::{LastLink, PathError, Reason, Session};
 use bearing_types::{Code, Mode};
 use change::Reach;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use transfer::{Depth, Keep};
 
 /// Runs `fs`.
@@ -72,12 +74,13 @@ fn carry_out(session: &Session, command: &FsCommand, as_json: bool) -> Result<()
 }
 
 /// Paths in the cluster begin at its root: there is no working directory to begin at.
-fn absolute(path: &str) -> Result<&[u8]> {
-    if path.starts_with('/') {
-        Ok(path.as_bytes())
-    } else {
-        bail!(Usage(format!("{path}: a path in the cluster begins with /, like /{path}")))
+fn absolute(path: &OsStr) -> Result<&[u8]> {
+    let bytes = path.as_bytes();
+    if bytes.starts_with(b"/") {
+        return Ok(bytes);
     }
+    let absolute = shown(&[b"/", bytes].concat());
+    bail!(Usage(format!("{}: a path in the cluster begins with /, like {absolute}", shown(bytes))))
 }
 
 fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {

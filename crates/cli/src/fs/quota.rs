@@ -3,10 +3,13 @@
 use super::absolute;
 use crate::args::QuotaCommand;
 use crate::failure::Usage;
+use crate::names::shown;
 use anyhow::{Result, bail};
 use bearing_mount::session::{LastLink, PathError, Reason, Session};
 use bearing_types::{Amount, Code};
 use serde_json::json;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Runs `fs quota`.
 pub fn run(session: &Session, command: &QuotaCommand, as_json: bool) -> Result<()> {
@@ -15,14 +18,14 @@ pub fn run(session: &Session, command: &QuotaCommand, as_json: bool) -> Result<(
         QuotaCommand::Get { path } => get(session, path, as_json),
         QuotaCommand::Clear { directory } => {
             if own_limit(session, directory)?.is_none() {
-                bail!(Usage(format!("{directory} has no quota of its own")));
+                bail!(Usage(format!("{} has no quota of its own", shown(directory.as_bytes()))));
             }
             Ok(session.set_quota(absolute(directory)?, Amount::UNLIMITED)?)
         }
     }
 }
 
-fn set(session: &Session, directory: &str, space: Option<u64>, entries: Option<u64>) -> Result<()> {
+fn set(session: &Session, directory: &OsStr, space: Option<u64>, entries: Option<u64>) -> Result<()> {
     if space.is_none() && entries.is_none() {
         bail!(Usage("name a limit: --space BYTES, --entries COUNT, or both".to_owned()));
     }
@@ -31,20 +34,21 @@ fn set(session: &Session, directory: &str, space: Option<u64>, entries: Option<u
     match session.set_quota(absolute(directory)?, limit) {
         Err(PathError { reason: Reason::Refused(Code::NotEmpty), .. }) => bail!(
             "{directory} is not empty: a directory gets its first quota while it is. Make a new one, set its quota, and move what is in \
-             {directory} there by copying"
+             {directory} there by copying",
+            directory = shown(directory.as_bytes())
         ),
         other => Ok(other?),
     }
 }
 
 /// The limit that a directory itself has.
-fn own_limit(session: &Session, directory: &str) -> Result<Option<Amount>> {
+fn own_limit(session: &Session, directory: &OsStr) -> Result<Option<Amount>> {
     let path = absolute(directory)?;
     let node = session.find(path, LastLink::Follow)?.node;
     Ok(session.quota(path)?.filter(|quota| quota.directory == node).map(|quota| quota.limit))
 }
 
-fn get(session: &Session, path: &str, as_json: bool) -> Result<()> {
+fn get(session: &Session, path: &OsStr, as_json: bool) -> Result<()> {
     let quota = session.quota(absolute(path)?)?;
     let limited = |limit: u64| (limit != u64::MAX).then_some(limit);
     if as_json {
@@ -58,7 +62,7 @@ fn get(session: &Session, path: &str, as_json: bool) -> Result<()> {
         return Ok(());
     }
     let Some(quota) = quota else {
-        println!("{path} is counted by no quota");
+        println!("{} is counted by no quota", shown(path.as_bytes()));
         return Ok(());
     };
     let told = |limit: u64| limited(limit).map_or("no limit".to_owned(), |limit| limit.to_string());

@@ -3,29 +3,32 @@
 use super::walk::{Event, Order, walk};
 use super::{absolute, joined};
 use crate::args::{FindFlags, Kind};
-use crate::names::{kind_letter, kind_word, mode_text, shown, time_text};
-use anyhow::{Result, bail};
+use crate::names::{Names, kind_letter, kind_word, lossy, mode_text, shown, time_text};
+use anyhow::Result;
 use bearing_mount::session::{LastLink, Session};
 use bearing_mount::{Found, Listed};
-use bearing_types::{Attributes, FileType};
+use bearing_types::{Attributes, FileType, NodeId};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 
 /// `ls`.
-pub fn list(session: &Session, path: &str, long: bool, as_json: bool) -> Result<()> {
+pub fn list(session: &Session, path: &OsStr, long: bool, as_json: bool) -> Result<()> {
     let path = absolute(path)?;
     let found = session.find(path, LastLink::Follow)?;
-    let entries: Vec<Listed> = if found.attributes.is_directory() {
-        session.list(path)?.collect::<Result<_, _>>()?
-    } else {
-        bail!("{} is no directory; use `bearing fs stat`", shown(path));
-    };
+    if !found.attributes.is_directory() {
+        return list_one(path, &found, long, as_json);
+    }
+    let mut entries = session.list(path)?.collect::<Result<Vec<Listed>, _>>()?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
     if as_json {
         let entries: Vec<Value> = entries.iter().map(listed_json).collect();
         println!("{}", serde_json::to_string_pretty(&entries)?);
         return Ok(());
     }
     let mut out = io::stdout().lock();
+    let names = Names::to(&out);
     for entry in &entries {
         if long {
             let attributes = match entry.attributes {
@@ -34,10 +37,31 @@ pub fn list(session: &Session, path: &str, long: bool, as_json: bool) -> Result<
             };
             write!(out, "{} ", long_text(&attributes))?;
         }
-        out.write_all(entry.name.as_bytes())?;
+        out.write_all(&names.written(entry.name.as_bytes()))?;
         out.write_all(b"\n")?;
     }
     Ok(())
+}
+
+/// A walk that begins at the root gives it as the empty path, to which a slash and a name are added.
+fn or_root(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"/" } else { path }
+}
+
+/// What is no directory is listed by itself, under the path that was given.
+fn list_one(path: &[u8], found: &Found, long: bool, as_json: bool) -> Result<()> {
+    let Found { node, attributes, .. } = found;
+    if as_json {
+        let value = entry_json(path, node.node, attributes.file_type, Some(attributes));
+        println!("{}", serde_json::to_string_pretty(&[value])?);
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    if long {
+        write!(out, "{} ", long_text(attributes))?;
+    }
+    out.write_all(&Names::to(&out).written(path))?;
+    Ok(out.write_all(b"\n")?)
 }
 
 fn long_text(attributes: &Attributes) -> String {
@@ -54,12 +78,12 @@ fn long_text(attributes: &Attributes) -> String {
 }
 
 fn listed_json(entry: &Listed) -> Value {
-    let mut value = json!({
-        "name": entry.name.to_string(),
-        "node": entry.node.node.0,
-        "type": kind_word(entry.file_type),
-    });
-    if let (Some(attributes), Value::Object(fields)) = (&entry.attributes, &mut value) {
+    entry_json(entry.name.as_bytes(), entry.node.node, entry.file_type, entry.attributes.as_ref())
+}
+
+fn entry_json(name: &[u8], node: NodeId, file_type: FileType, attributes: Option<&Attributes>) -> Value {
+    let mut value = json!({ "name": lossy(name), "node": node.0, "type": kind_word(file_type) });
+    if let (Some(attributes), Value::Object(fields)) = (attributes, &mut value) {
         fields.insert("size".to_owned(), attributes.size.into());
         fields.insert("mode".to_owned(), format!("{:04o}", attributes.mode.bits()).into());
     }
@@ -67,12 +91,12 @@ fn listed_json(entry: &Listed) -> Value {
 }
 
 /// `stat`.
-pub fn stat(session: &Session, path: &str, as_json: bool) -> Result<()> {
+pub fn stat(session: &Session, path: &OsStr, as_json: bool) -> Result<()> {
     let Found { node, attributes, .. } = session.find(absolute(path)?, LastLink::Keep)?;
     let seconds = |time: bearing_types::Wall| time.0 as f64 / 1e9;
     if as_json {
         let value = json!({
-            "path": path,
+            "path": lossy(path.as_bytes()),
             "node": node.node.0,
             "type": kind_word(attributes.file_type),
             "mode": format!("{:04o}", attributes.mode.bits()),
@@ -89,7 +113,8 @@ pub fn stat(session: &Session, path: &str, as_json: bool) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(());
     }
-    println!("{path}: {} (node {}, at home at {})", kind_word(attributes.file_type), node.node.0, node.home);
+    let (path, kind) = (shown(path.as_bytes()), kind_word(attributes.file_type));
+    println!("{path}: {kind} (node {}, at home at {})", node.node.0, node.home);
     println!("mode {:04o}, owner {}, group {}", attributes.mode.bits(), attributes.uid.0, attributes.gid.0);
     println!("{} bytes, {} stored, {} links", attributes.size, attributes.space, attributes.links);
     println!("modified {}, changed {}", time_text(attributes.modified), time_text(attributes.changed));
@@ -98,12 +123,13 @@ pub fn stat(session: &Session, path: &str, as_json: bool) -> Result<()> {
 }
 
 /// `tree`.
-pub fn tree(session: &Session, path: &str, depth_max: Option<u32>, as_json: bool) -> Result<()> {
+pub fn tree(session: &Session, path: &OsStr, depth_max: Option<u32>, as_json: bool) -> Result<()> {
     let (mut directories, mut others) = (0_u64, 0_u64);
     // Of each directory above, whether further entries of it come after the one that is being shown.
     let mut more: Vec<bool> = Vec::new();
     let mut nested = Nested::default();
     let mut out = io::stdout().lock();
+    let names = Names::to(&out);
     walk(session, absolute(path)?, Order::ByName, depth_max, |event| {
         let entry = match event {
             Event::Leave(_) => {
@@ -118,7 +144,7 @@ pub fn tree(session: &Session, path: &str, depth_max: Option<u32>, as_json: bool
             nested.enter(
                 entry.depth,
                 is_directory,
-                json!({ "name": shown(entry.name()), "type": kind_word(entry.file_type) }),
+                json!({ "name": lossy(entry.name()), "type": kind_word(entry.file_type) }),
             );
             return Ok(());
         }
@@ -130,7 +156,7 @@ pub fn tree(session: &Session, path: &str, depth_max: Option<u32>, as_json: bool
             out.write_all(if entry.is_last { "└── " } else { "├── " }.as_bytes())?;
             more.push(!entry.is_last);
         }
-        out.write_all(if entry.depth == 0 { path.as_bytes() } else { entry.name() })?;
+        out.write_all(&names.written(if entry.depth == 0 { path.as_bytes() } else { entry.name() }))?;
         if is_directory && entry.depth > 0 {
             out.write_all(b"/")?;
         }
@@ -185,6 +211,7 @@ impl Nested {
 /// `find`.
 pub fn find(session: &Session, flags: &FindFlags, as_json: bool) -> Result<()> {
     let mut out = io::stdout().lock();
+    let names = Names::to(&out);
     let mut found = Vec::new();
     let needs_size = flags.larger.is_some() || flags.smaller.is_some();
     walk(session, absolute(&flags.path)?, Order::AsListed, flags.depth, |event| {
@@ -204,10 +231,10 @@ pub fn find(session: &Session, flags: &FindFlags, as_json: bool) -> Result<()> {
             }
         }
         if as_json {
-            found.push(json!({ "path": shown(&entry.path), "type": kind_word(entry.file_type) }));
+            found.push(json!({ "path": lossy(or_root(&entry.path)), "type": kind_word(entry.file_type) }));
             return Ok(());
         }
-        out.write_all(&entry.path)?;
+        out.write_all(&names.written(or_root(&entry.path)))?;
         Ok(out.write_all(b"\n")?)
     })?;
     if as_json {
@@ -265,7 +292,7 @@ struct Usage {
 }
 
 /// `du`.
-pub fn usage(session: &Session, path: &str, summary: bool, as_json: bool) -> Result<()> {
+pub fn usage(session: &Session, path: &OsStr, summary: bool, as_json: bool) -> Result<()> {
     let mut usages: Vec<Usage> = Vec::new();
     let mut open: Vec<usize> = Vec::new();
     walk(session, absolute(path)?, Order::AsListed, None, |event| {
@@ -307,14 +334,18 @@ pub fn usage(session: &Session, path: &str, summary: bool, as_json: bool) -> Res
     if as_json {
         let values: Vec<Value> = usages
             .iter()
-            .map(|usage| json!({ "path": shown(&usage.path), "files": usage.files, "bytes": usage.bytes, "stored": usage.stored }))
+            .map(|usage| json!({ "path": lossy(or_root(&usage.path)), "files": usage.files, "bytes": usage.bytes, "stored": usage.stored }))
             .collect();
         println!("{}", serde_json::to_string_pretty(&values)?);
         return Ok(());
     }
-    println!("{:>12} {:>12} {:>8}", "bytes", "stored", "files");
+    let mut out = io::stdout().lock();
+    let names = Names::to(&out);
+    writeln!(out, "{:>12} {:>12} {:>8}", "bytes", "stored", "files")?;
     for usage in usages.iter().rev() {
-        println!("{:>12} {:>12} {:>8} {}", usage.bytes, usage.stored, usage.files, shown(&usage.path));
+        write!(out, "{:>12} {:>12} {:>8} ", usage.bytes, usage.stored, usage.files)?;
+        out.write_all(&names.written(or_root(&usage.path)))?;
+        out.write_all(b"\n")?;
     }
     Ok(())
 }

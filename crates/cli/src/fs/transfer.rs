@@ -4,13 +4,13 @@ use super::progress::Progress;
 use super::walk::{Event, Order, walk};
 use super::{absolute, into, joined, masked};
 use crate::failure::Usage;
-use crate::names::shown;
+use crate::names::{lossy, shown};
 use anyhow::{Context, Result, bail};
 use bearing_mount::session::{File, LastLink, OpenMode, PathError, Reason, Session};
 use bearing_mount::{AttributeChange, SeekTarget, TimeChange};
 use bearing_types::{Attributes, Code, FileType, Mode, Wall};
 use serde_json::json;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -37,28 +37,37 @@ struct Copied {
 }
 
 impl Copied {
-    fn tell(&self, target: &str, as_json: bool) {
+    fn tell(&self, target: &OsStr, as_json: bool) {
         if as_json {
-            println!("{}", json!({ "path": target, "entries": self.entries, "bytes": self.bytes }));
+            println!(
+                "{}",
+                json!({ "path": lossy(target.as_bytes()), "entries": self.entries, "bytes": self.bytes })
+            );
         }
     }
 }
 
 /// `put`.
-pub fn put(session: &Session, source: &Path, target: &str, depth: Depth, as_json: bool) -> Result<()> {
+pub fn put(session: &Session, source: &Path, target: &OsStr, depth: Depth, as_json: bool) -> Result<()> {
     let mut copied = Copied::default();
     if source == Path::new("-") {
-        let progress = Progress::bytes(target, None, as_json);
+        let progress = Progress::bytes(&shown(target.as_bytes()), None, as_json);
         put_file(session, &mut io::stdin(), absolute(target)?, masked(0o666), &progress, &mut copied)?;
     } else {
-        let total = fs::metadata(source).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
-        let progress = Progress::bytes(target, total, as_json);
+        let progress = Progress::bytes(&shown(target.as_bytes()), Some(bytes_below(source)), as_json);
         let target = into(session, absolute(target)?, source.file_name().map(OsStr::as_bytes))?;
         put_tree(session, source, &target, depth, &progress, &mut copied)?;
     }
     session.sync()?;
     copied.tell(target, as_json);
     Ok(())
+}
+
+/// The bytes of all files of a tree, as far as they can be seen.
+fn bytes_below(source: &Path) -> u64 {
+    let entries = walkdir::WalkDir::new(source).follow_root_links(true).into_iter().flatten();
+    let files = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file);
+    files.map(|metadata| metadata.len()).sum()
 }
 
 fn put_tree(
@@ -141,21 +150,27 @@ fn make_if_missing(session: &Session, path: &[u8], mode: Mode) -> Result<()> {
 }
 
 /// `get`.
-pub fn get(session: &Session, source: &str, target: &Path, depth: Depth, as_json: bool) -> Result<()> {
+pub fn get(session: &Session, source: &OsStr, target: &Path, depth: Depth, as_json: bool) -> Result<()> {
     let start = absolute(source)?;
     let found = session.find(start, LastLink::Follow)?;
     let mut copied = Copied::default();
     let to = local_target(start, target);
     if found.attributes.is_directory() {
         if depth == Depth::One {
-            bail!(Usage(format!("{source} is a directory; add -r")));
+            bail!(Usage(format!("{} is a directory; add -r", shown(start))));
         }
-        get_tree(session, start, &to, &Progress::bytes(source, None, as_json), &mut copied)?;
+        get_tree(
+            session,
+            start,
+            &to,
+            &Progress::bytes(&shown(source.as_bytes()), None, as_json),
+            &mut copied,
+        )?;
     } else {
-        let progress = Progress::bytes(source, Some(found.attributes.size), as_json);
+        let progress = Progress::bytes(&shown(source.as_bytes()), Some(found.attributes.size), as_json);
         get_file(session, start, &to, found.attributes.mode, &progress, &mut copied)?;
     }
-    copied.tell(&to.display().to_string(), as_json);
+    copied.tell(to.as_os_str(), as_json);
     Ok(())
 }
 
@@ -250,13 +265,15 @@ fn copy_stored(file: &File, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> R
 }
 
 /// `cat`.
-pub fn cat(session: &Session, paths: &[String]) -> Result<()> {
+pub fn cat(session: &Session, paths: &[OsString]) -> Result<()> {
     let mut output = io::stdout().lock();
     for path in paths {
         let file = session.open(absolute(path)?, OpenMode::Read)?;
         let mut offset = 0;
         loop {
-            let part = file.read_at(offset, PART_BYTES as u32).with_context(|| format!("print {path}"))?;
+            let part = file
+                .read_at(offset, PART_BYTES as u32)
+                .with_context(|| format!("print {}", shown(path.as_bytes())))?;
             if part.is_empty() {
                 break;
             }
@@ -280,12 +297,12 @@ pub enum Keep {
 /// `cp`.
 pub fn copy(
     session: &Session,
-    sources: &[String],
-    target: &str,
+    sources: &[OsString],
+    target: &OsStr,
     (depth, keep): (Depth, Keep),
     as_json: bool,
 ) -> Result<()> {
-    let progress = Progress::bytes(target, None, as_json);
+    let progress = Progress::bytes(&shown(target.as_bytes()), None, as_json);
     let mut copied = Copied::default();
     super::need_directory(session, sources.len(), absolute(target)?)?;
     for source in sources {
@@ -377,4 +394,21 @@ fn keep_attributes(session: &Session, path: &[u8], attributes: &Attributes, keep
     };
     session.set_attributes(path, LastLink::Keep, rest)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_tree_are_known_before_it_is_stored() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("a")).unwrap();
+        fs::write(place.path().join("one"), [0; 10]).unwrap();
+        fs::write(place.path().join("a/two"), [0; 32]).unwrap();
+        std::os::unix::fs::symlink("one", place.path().join("link")).unwrap();
+        assert_eq!(bytes_below(place.path()), 42);
+        assert_eq!(bytes_below(&place.path().join("link")), 10, "what is named is followed");
+        assert_eq!(bytes_below(&place.path().join("none")), 0);
+    }
 }

@@ -3,12 +3,13 @@
 use super::absolute;
 use crate::args::TrashCommand;
 use crate::failure::Usage;
-use crate::names::shown;
+use crate::names::{lossy, shown};
 use anyhow::{Context, Result, bail};
 use bearing_mount::session::{LastLink, Session};
 use bearing_mount::trash::{Day, Trash, Trashed};
 use bearing_types::Uid;
 use serde_json::json;
+use std::ffi::{OsStr, OsString};
 
 /// Runs `fs trash`.
 pub fn run(session: &Session, command: &TrashCommand, as_json: bool) -> Result<()> {
@@ -58,8 +59,8 @@ fn list(trash: &Trash, user: Option<Uid>, as_json: bool) -> Result<()> {
             .iter()
             .map(|thing| {
                 json!({
-                    "path": thing.path.as_deref().map(shown),
-                    "name": shown(thing.name.as_bytes()),
+                    "path": thing.path.as_deref().map(lossy),
+                    "name": lossy(thing.name.as_bytes()),
                     "user": thing.user.0,
                     "until": thing.until.to_string(),
                 })
@@ -85,7 +86,7 @@ fn place(thing: &Trashed) -> String {
 fn restore(
     session: &Session,
     trash: &Trash,
-    (paths, to): (&[String], Option<&str>),
+    (paths, to): (&[OsString], Option<&OsStr>),
     user: Option<Uid>,
     as_json: bool,
 ) -> Result<()> {
@@ -114,7 +115,7 @@ fn restore(
             count += 1;
         }
         if !found {
-            bail!("{path} is not in the trash; `bearing fs trash list` shows what is");
+            bail!("{} is not in the trash; `bearing fs trash list` shows what is", shown(wanted));
         }
     }
     tell(as_json, "restored", count);

@@ -49,9 +49,9 @@ impl Ran {
 /// Runs the program.
 pub fn bearing(arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bearing"));
-    // Logs of mounts go to the directory for temporary files.
+    // Where mounts by address have their logs.
     if let Some(root) = arguments.iter().find_map(|argument| test_root(argument)) {
-        command.env("TMPDIR", root);
+        command.env("XDG_STATE_HOME", root.join("state"));
     }
     Ran::of(command.args(arguments).output().expect("the program starts"))
 }
