@@ -66,8 +66,12 @@ pub fn put(session: &Session, source: &Path, target: &OsStr, depth: Depth, as_js
 /// The bytes of all files of a tree, as far as they can be seen.
 fn bytes_below(source: &Path) -> u64 {
     let entries = walkdir::WalkDir::new(source).follow_root_links(true).into_iter().flatten();
-    let files = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file);
-    files.map(|metadata| metadata.len()).sum()
+    // As when they are stored: a link that is named is followed, those below are not.
+    let metadata = |entry: walkdir::DirEntry| match entry.depth() {
+        0 => fs::metadata(entry.path()).ok(),
+        _ => entry.metadata().ok(),
+    };
+    entries.filter_map(metadata).filter(fs::Metadata::is_file).map(|metadata| metadata.len()).sum()
 }
 
 fn put_tree(

@@ -332,6 +332,7 @@ impl Cluster {
                     Swap::Conflict(entry) => TellBody::Conflict(entry.map(register)),
                 }
             }
+            AskCall::Sessions => panic!("no machine asks for sessions"),
         };
         Told { id: ask.id, result: Ok(body) }
     }
