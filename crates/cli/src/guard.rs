@@ -132,11 +132,12 @@ mod tests {
 
     #[test]
     fn a_guard_tells_what_it_guards() {
-        let line = b"/bin/bearing\0daemon\0guard\0--device\00:39\0--pid\07\0--started\099\0/mnt\0";
+        let line = |words: &str| words.replace(' ', "\0").into_bytes();
+        let guard = line("/bin/bearing daemon guard --device 0:39 --pid 7 --started 99 /mnt ");
         let process = Process { pid: 7, started_ticks: 99 };
-        assert_eq!(parse_guard(line), Some(("0:39".to_owned(), process)));
-        assert_eq!(parse_guard(b"/bin/bearing\0daemon\0guard\0"), None);
-        assert_eq!(parse_guard(b"vi\0daemon\0guard\0--device\00:39\0--pid\0x\0--started\099\0"), None);
+        assert_eq!(parse_guard(&guard), Some(("0:39".to_owned(), process)));
+        assert_eq!(parse_guard(&line("/bin/bearing daemon guard ")), None);
+        assert_eq!(parse_guard(&line("vi daemon guard --device 0:39 --pid x --started 99 ")), None);
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Hub {
     /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that forgot it hears it again.
     async fn describe(&self, position: Position) {
         if let Some(description) = self.with(|state| state.config.description.clone()) {
-            let _ = self.call(position, Call::Describe { description }).await;
+            let _ = self.call(position, Call::Describe(description)).await;
         }
     }
 

@@ -29,7 +29,7 @@ impl MetaServer {
         match request.call {
             Call::Map { have } => return self.answer_map(session, sequence, have, out),
             Call::Statfs => return self.answer_statfs(session, sequence, out),
-            Call::Describe { description } => {
+            Call::Describe(description) => {
                 let description = description.clone();
                 return self.take_description((session, sequence), request.position, description, out);
             }

@@ -22,7 +22,7 @@ fn description(host: &str) -> SessionDescription {
 }
 
 fn describe(cluster: &mut Cluster, session: SessionId, host: &str) -> Result<Body, Code> {
-    let call = Call::Describe { description: description(host) };
+    let call = Call::Describe(description(host));
     cluster.call(session, position_of_session(session), call)
 }
 

@@ -423,10 +423,7 @@ pub enum Call {
         payload: u64,
     },
     /// Who uses the session and where, for an operator's eyes. Asked at the session's position, again and again: its home keeps it in memory only.
-    Describe {
-        /// The description.
-        description: SessionDescription,
-    },
+    Describe(SessionDescription),
 }
 
 /// What becomes of an extended attribute.
