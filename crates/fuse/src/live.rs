@@ -4,7 +4,7 @@ use crate::mounted::{Mounted, start};
 use crate::options::Options;
 use crate::point::check_device;
 use bearing_mount::memory::MemoryTree;
-use bearing_mount::{Answer, Caller, KernelCache, Operation};
+use bearing_mount::{Answer, Caller, KernelCache, Operation, RenameMode};
 use bearing_types::{Credentials, Name, NodeId, Outcome};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -302,6 +302,46 @@ fn the_kernel_keeps_what_is_leased_until_it_is_made_to_forget() {
     // What the kernel does not know it need not forget.
     live.cache().invalidate_entries(&[(NodeId(99), &Name::new(b"f").unwrap())]).unwrap();
     live.cache().invalidate_node(NodeId(99)).unwrap();
+}
+
+/// What the kernel says where an open directory lies: what getcwd(2) says in it.
+fn place_of(directory: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap()
+}
+
+#[test]
+fn a_directory_in_use_stays_where_it_is_when_its_name_is_asked_back_and_goes_when_it_leads_elsewhere() {
+    let live = live!(KEPT);
+    let path = live.path("d");
+    fs::create_dir_all(path.join("e")).unwrap();
+    let in_use = [path.clone(), path.join("e")].map(|path| File::open(path).unwrap());
+    live.cache().invalidate_entries(&[(NodeId::ROOT, &Name::new(b"d").unwrap())]).unwrap();
+    assert_eq!(in_use.each_ref().map(place_of), [path.clone(), path.join("e")]);
+    let node = fs::metadata(&path).unwrap().ino();
+    assert_eq!(place_of(&in_use[0]), path, "also when it was looked up again");
+    let root = live.tree.found(Operation::Root).unwrap().node;
+    let [d, other] = [b"d", b"x"].map(|name| Name::new(name).unwrap());
+    let rename = |source: &Name, target: &Name| Operation::Rename {
+        source: root,
+        source_name: source.clone(),
+        target: root,
+        target_name: target.clone(),
+        who: Credentials::ROOT,
+        mode: RenameMode::Replace,
+    };
+    let ask_back = || live.cache().invalidate_entries(&[(NodeId::ROOT, &d), (NodeId::ROOT, &other)]).unwrap();
+    // Away and back, as another client does it.
+    ask_back();
+    live.tree.done(rename(&d, &other)).unwrap();
+    ask_back();
+    live.tree.done(rename(&other, &d)).unwrap();
+    assert_eq!(place_of(&in_use[0]), path);
+    ask_back();
+    live.tree.done(rename(&d, &other)).unwrap();
+    assert_eq!(error(fs::metadata(&path)), libc::ENOENT, "what is not there any more is not shown");
+    assert_eq!(fs::metadata(live.path("x")).unwrap().ino(), node);
+    assert_eq!(in_use.each_ref().map(place_of), [live.path("x"), live.path("x/e")]);
 }
 
 #[test]
