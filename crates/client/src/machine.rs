@@ -248,6 +248,7 @@ impl Hub {
         if synced.is_ok() {
             self.finish_all_chunks().await;
         }
+        self.give_all_back().await;
         let closed = self.close_session().await;
         synced.and(closed).map(|()| Answer::Done)
     }

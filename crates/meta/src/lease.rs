@@ -18,6 +18,8 @@ const RECALL_KEYS_MAX: usize = 1024;
 
 /// Ends of leases are rounded up to such steps, so that what ends together is found together.
 const TICK: Duration = Duration::from_millis(50);
+/// A session that has not answered a recall for so long may be over: its home is asked, once for each recall.
+const SILENT: Duration = Duration::from_millis(100);
 /// A key that has leases is looked at no more often than this, to see which have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
@@ -34,6 +36,8 @@ pub(crate) struct LeaseTable {
     next_recall: u64,
     /// Sessions that may hold leases of the former owner, and until when.
     inherited: BTreeMap<SessionId, Mono>,
+    /// Sessions that are over, until none of their leases could last: these count no more.
+    over: BTreeMap<SessionId, Mono>,
 }
 
 #[derive(Debug)]
@@ -52,6 +56,8 @@ struct RecallState {
     session: SessionId,
     keys: Vec<LeaseKey>,
     expires: Mono,
+    /// Its silence was noticed.
+    silent: bool,
 }
 
 /// A recall to send.
@@ -212,7 +218,7 @@ impl LeaseTable {
         let mut holders: BTreeMap<SessionId, Vec<LeaseKey>> = BTreeMap::new();
         for key in keys {
             for (session, until) in self.entries.get(key).into_iter().flat_map(|entry| &entry.holders) {
-                if Some(*session) != requester && *until > now {
+                if Some(*session) != requester && *until > now && !self.over.contains_key(session) {
                     holders.entry(*session).or_default().push(*key);
                 }
             }
@@ -267,7 +273,7 @@ impl LeaseTable {
         let number = self.next_recall;
         self.next_recall += 1;
         self.recalled.extend(keys.iter().map(|key| (session, *key)));
-        self.recalls.insert(number, RecallState { session, keys: keys.clone(), expires });
+        self.recalls.insert(number, RecallState { session, keys: keys.clone(), expires, silent: false });
         RecallWish { session, number, keys }
     }
 
@@ -321,6 +327,33 @@ impl LeaseTable {
         }
     }
 
+    /// A session is over: it uses nothing any more. Its leases stay where they are until their time is over,
+    /// and count no more: there may be very many.
+    pub fn forget_session(&mut self, session: SessionId, now: Mono, config: &Config) {
+        let last = now.after(config.lease_max.max(config.delegation_life));
+        self.over.insert(session, last);
+        self.inherited.remove(&session);
+        let recalls = self.recalls.iter().filter(|(_, recall)| recall.session == session);
+        let numbers: Vec<u64> = recalls.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.end(number);
+        }
+    }
+
+    /// Sessions that have not answered a recall for a while and were not given here for it before.
+    pub fn newly_silent(&mut self, now: Mono, config: &Config) -> BTreeSet<SessionId> {
+        // All recalls last as long.
+        let began_before = now.after(config.lease_max.saturating_sub(SILENT));
+        let recalls = self.recalls.values_mut();
+        let silent = recalls.filter(|recall| !recall.silent && recall.expires <= began_before);
+        silent
+            .map(|recall| {
+                recall.silent = true;
+                recall.session
+            })
+            .collect()
+    }
+
     /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given. If the change may be called off yet, its
     /// requester keeps its own: its kernel goes on to use them then.
     pub fn changed(&mut self, keys: &[LeaseKey], undecided: Option<SessionId>) {
@@ -360,6 +393,7 @@ impl LeaseTable {
             self.end(number);
         }
         self.inherited.retain(|_, until| *until > now);
+        self.over.retain(|_, until| *until > now);
         while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= now) {
             let (due, keys) = bucket.remove_entry();
             for key in keys {
@@ -570,6 +604,34 @@ mod tests {
         assert_eq!(table.holders(&[KEY], None, Mono(1_000_000_000)).len(), 1);
         table.expire(later.after(config.lease_max));
         assert!(table.entries.is_empty() && table.due.is_empty());
+    }
+
+    #[test]
+    fn what_a_session_held_that_is_over_is_in_nobodys_way_and_it_is_asked_for_nothing() {
+        let (mut table, config) = table();
+        let delegation = LeaseKey::Delegation(NodeId(7));
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
+        table.delegate(NodeId(7), A, Mono(0), &config);
+        table.inherit([A, B], Mono(1).after(config.lease_max));
+        let holders = table.holders(&[KEY], None, Mono(1));
+        table.recall(holders, Mono(1), &config);
+        table.forget_session(A, Mono(2), &config);
+        assert_eq!(table.holders(&[KEY, delegation], None, Mono(3)), BTreeMap::from([(B, Vec::new())]));
+        assert!(table.unanswered().iter().all(|wish| wish.session == B));
+        table.expire(Mono(3).after(config.delegation_life));
+        assert!(table.over.is_empty() && table.entries.is_empty());
+    }
+
+    #[test]
+    fn a_session_that_is_silent_is_noticed_once_for_each_recall() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
+        let holders = table.holders(&[KEY], None, Mono(1));
+        table.recall(holders, Mono(1), &config);
+        let soon = Mono(1).after(SILENT);
+        assert!(table.newly_silent(Mono(soon.0 - 1), &config).is_empty());
+        assert_eq!(table.newly_silent(soon, &config), BTreeSet::from([A]));
+        assert!(table.newly_silent(soon.after(SILENT), &config).is_empty());
     }
 
     #[test]

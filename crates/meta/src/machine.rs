@@ -167,6 +167,11 @@ impl MetaServer {
         self.tablets.values().map(|tablet| (tablet.block, tablet.epoch))
     }
 
+    /// Whether any tablet of it holds something for a session: leases, delegations, open files, replies.
+    pub fn holds_for(&self, session: SessionId) -> bool {
+        self.tablets.values().any(|tablet| tablet.holds_for(session))
+    }
+
     /// Runs what is ready and delivers inward messages until nothing moves.
     fn settle(&mut self, now: Now, out: &mut Vec<Command>) {
         loop {

@@ -68,6 +68,7 @@ impl MetaServer {
             }
             PeerBody::Delivered { item } => self.take_delivered(start, item, out),
             PeerBody::Again { item } => self.send_item(now, start, item, out),
+            PeerBody::SessionOver { session } => self.sweep_everywhere(now, session),
             PeerBody::Ask { id, question } => self.take_question(now, start, from, id, question),
             PeerBody::Told { id, told } => self.take_answer(id, told),
             PeerBody::Copied { number, .. } => self.take_copied(now, start, number, out),

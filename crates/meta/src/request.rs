@@ -216,7 +216,7 @@ impl MetaServer {
             Call::CloseSession => {
                 tablet.forget_session(session);
                 tablet.ended.insert(session);
-                self.new_job(start, JobWork::SweepSession(session), now);
+                self.tell_session_over(now, start, session, out);
             }
             _ => {}
         }

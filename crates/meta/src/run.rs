@@ -400,11 +400,11 @@ impl MetaServer {
             // The mark stands: now everything that the session has here goes too.
             (JobWork::EndSession(session), Decided::SessionOver) => {
                 out.push(Command::Note(Note::Step("silent session ended")));
-                self.new_job(start, JobWork::SweepSession(session), now);
+                self.tell_session_over(now, start, session, out);
             }
             (JobWork::SweepSession(session), Decided::SessionOver) => {
                 out.push(Command::Note(Note::Step("session swept")));
-                self.forget_session(start, session);
+                self.forget_session(now, start, session);
             }
             (JobWork::Collect { .. }, Decided::Collected(collected)) => {
                 self.take_collected(now, start, collected, out)

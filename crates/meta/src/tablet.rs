@@ -255,6 +255,12 @@ impl Tablet {
             || self.sessions.get(&session).is_some_and(|state| state.met)
     }
 
+    /// Whether anything is held here for a session.
+    pub fn holds_for(&self, session: SessionId) -> bool {
+        let delegated = || self.delegations.values().any(|holder| holder.session == session);
+        self.holders.contains_key(&session) || self.sessions.contains_key(&session) || delegated()
+    }
+
     /// The index of the youngest record, committed or not.
     pub fn last_index(&self) -> LogIndex {
         LogIndex(self.next_index.0 - 1)

@@ -91,6 +91,7 @@ impl MetaServer {
         let due = |sent: Mono| now.mono.since(sent) >= resend;
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
+        let silent = tablet.leases.newly_silent(now.mono, &self.config);
         let items: Vec<ItemId> = tablet
             .outbox
             .iter()
@@ -113,6 +114,9 @@ impl MetaServer {
             }
         }
         self.send_recalls(start, recalls, out);
+        for session in silent {
+            self.sweep_once(now, start, session);
+        }
         for item in items {
             self.send_item(now, start, item, out);
         }
@@ -174,8 +178,45 @@ impl MetaServer {
         }
     }
 
+    /// The mark stands, or is about to: now everything that the session has goes too, here and in all
+    /// tablets. Whoever is not told asks when the session does not answer.
+    pub(crate) fn tell_session_over(
+        &mut self,
+        now: Now,
+        home: Position,
+        session: SessionId,
+        out: &mut Vec<Command>,
+    ) {
+        self.new_job(home, JobWork::SweepSession(session), now);
+        self.sweep_everywhere(now, session);
+        // One tablet of each server: it looks through all that it has.
+        let tablets = self.assignment.iter().flat_map(|assignment| assignment.tablets());
+        let mut servers: BTreeMap<ServerId, Position> =
+            tablets.map(|tablet| (tablet.owner, tablet.block.start())).collect();
+        servers.remove(&self.id);
+        for position in servers.into_values() {
+            self.send_peer(home, position, PeerBody::SessionOver { session }, out);
+        }
+    }
+
+    /// A session may be over: tablets of this server that hold something for it ask its home.
+    pub(crate) fn sweep_everywhere(&mut self, now: Now, session: SessionId) {
+        let holding = self.tablets.iter().filter(|(_, tablet)| tablet.holds_for(session));
+        let starts: Vec<Position> = holding.map(|(start, _)| *start).collect();
+        for start in starts {
+            self.sweep_once(now, start, session);
+        }
+    }
+
+    fn sweep_once(&mut self, now: Now, start: Position, session: SessionId) {
+        let sweeps = |work: &JobWork| matches!(work, JobWork::SweepSession(other) if *other == session);
+        if !self.jobs.values().any(|job| job.tablet == start && sweeps(&job.work)) {
+            self.new_job(start, JobWork::SweepSession(session), now);
+        }
+    }
+
     /// A session is over in this tablet.
-    pub(crate) fn forget_session(&mut self, start: Position, session: SessionId) {
+    pub(crate) fn forget_session(&mut self, now: Now, start: Position, session: SessionId) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let ended = tablet.cache.get(&Key::Ended(session)).is_some_and(|slot| slot.record.is_some());
         if ended {
@@ -183,6 +224,7 @@ impl MetaServer {
             tablet.sessions.remove(&session);
             tablet.forget_session(session);
             tablet.holders.remove(&session);
+            tablet.leases.forget_session(session, now.mono, &self.config);
             tablet.opens.forget_session(session);
             tablet.locks.forget_session(session);
         }

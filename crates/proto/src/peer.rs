@@ -126,6 +126,12 @@ pub enum PeerBody {
         /// Its id.
         item: ItemId,
     },
+    /// A session is over, as its home has logged. A hint: whoever holds something for it asks there before it
+    /// is let go.
+    SessionOver {
+        /// The session.
+        session: SessionId,
+    },
 }
 
 /// The id of an outbox item: the log record that wrote it, and its place in that record.

@@ -16,6 +16,8 @@ use std::time::Duration;
 const LOGS: u32 = 2;
 /// How long one operation of the audit may take.
 const OPERATION_MAX: u64 = 70 * SECOND;
+/// So long after its end a session holds nothing anywhere.
+const GIVEN_BACK_WITHIN: u64 = SECOND / 4;
 /// What one entry adds to a directory's size.
 const ENTRY_BYTES: u64 = 32;
 /// How late counts of a directory may be.
@@ -47,6 +49,25 @@ impl Audit {
             answer.borrow().is_some()
         });
         answer.into_inner().unwrap_or(Err(Code::Unreachable))
+    }
+
+    /// Nothing is wrong any more: of a session that ends no server holds anything a moment later.
+    fn end_a_session(&self, sim: &mut Sim) {
+        let last = sim.clients.len() - 1;
+        let session = sim.clients[last].session();
+        if sim.metadata.iter().any(|host| host.holds_for(session)) {
+            sim.world.counts.add("a session that something is held for ends in peace");
+        }
+        let Sim { clients, world, recorder, .. } = sim;
+        clients[last].ask(world, recorder, Operation::End);
+        // It begins another one then.
+        let end = sim.world.now().0 + OPERATION_MAX;
+        sim.run_until(end, |sim| sim.clients[last].session() != session);
+        sim.run_for(GIVEN_BACK_WITHIN);
+        for host in sim.metadata.iter().filter(|host| host.holds_for(session)) {
+            let what = format!("{:?} holds something for {session}, which ended", host.host);
+            sim.ledger.blame(&sim.world, Promise::Works, what);
+        }
     }
 
     fn must(&self, sim: &mut Sim, operation: Operation) -> Option<Answer> {
@@ -163,6 +184,7 @@ impl Audit {
             return;
         }
         self.append_again(sim);
+        self.end_a_session(sim);
         sim.settle();
         for (promise, what) in sim.ledger.model.check_quiet() {
             sim.ledger.blame(&sim.world, promise, format!("when nothing happens any more: {what}"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 123] = [
+const EXPECTED: [&str; 124] = [
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -82,6 +82,7 @@ const EXPECTED: [&str; 123] = [
     "step: session closed",
     "step: silent session ended",
     "step: session swept",
+    "a session that something is held for ends in peace",
     "step: data chunk is named",
     "step: data append given to the log, not spread",
     "step: data append is here",

@@ -141,6 +141,11 @@ impl MetaHost {
         self.finish_step(world, ledger);
     }
 
+    /// Whether the server holds anything for a session.
+    pub fn holds_for(&self, session: SessionId) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.holds_for(session))
+    }
+
     fn config(&self) -> Config {
         let mut config = Config::standard();
         // Small, so that cold reads, parts of listings and of hand-overs happen.

@@ -111,6 +111,13 @@ impl State {
     }
 }
 
+/// Gives up all that a tablet lends, steps on their way too.
+pub(super) fn end_of(incarnation: u64) -> Call {
+    let (steps, ids, returned) = (Vec::new(), Vec::new(), Vec::new());
+    let (ids_wanted, names_kept, over) = (0, false, true);
+    Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over }
+}
+
 impl Hub {
     /// Sends a tablet's steps until there are none.
     pub(crate) async fn send_steps(self, tablet: Block, incarnation: u64) {
@@ -279,9 +286,7 @@ impl Hub {
     /// What was given up may be on its way yet. Its tablet's owner is told to take no more of it; until it says so nothing else is asked there, so that nobody here
     /// sees it missing and then there.
     pub(crate) async fn fence(self, tablet: Block, position: Position, incarnation: u64) {
-        let (steps, ids, returned) = (Vec::new(), Vec::new(), Vec::new());
-        let (ids_wanted, names_kept, over) = (0, false, true);
-        let call = Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over };
+        let call = end_of(incarnation);
         // If there is no answer, its lease is over there by now as well.
         let _ = self.call_past_fence(position, call).await;
         self.with(|state| {

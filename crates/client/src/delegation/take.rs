@@ -2,9 +2,10 @@
 
 use super::image::{ENTRY_BYTES, LocalDirectory};
 use super::ours::Ours;
+use super::send::end_of;
 use super::{Lent, WORTH_MAX, Worth};
 use crate::event::{Command, Invalidation, Note, Target, Transport};
-use crate::hub::{Hub, State};
+use crate::hub::{Hub, State, Work};
 use crate::lease::Stamp;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
@@ -24,6 +25,8 @@ const CALLED_BACK: Duration = Duration::from_millis(20);
 const CALLED_BACK_MAX: Duration = Duration::from_secs(3);
 /// Called back within this time, it was hardly worth asking for.
 const SOON: Duration = Duration::from_secs(1);
+/// Tablets of which everything is given back at a time.
+const GIVEN_BACK_AT_ONCE: usize = 64;
 /// A directory in which something happened that its home had to decide is not taken again for so long.
 const SUSPENDED: Duration = Duration::from_millis(300);
 
@@ -350,6 +353,25 @@ impl Hub {
                 attachment: Vec::new(),
             });
         });
+    }
+
+    /// The session is about to end: what is lent is given back, for whoever wants it next not to wait for the
+    /// end of a lease. Its home tells all other servers of the end, but it may be away. A server that does
+    /// not answer is not waited for long.
+    pub(crate) async fn give_all_back(&self) {
+        let (lent, patience) = self.with(|state| {
+            let tablets = state.delegations.tablets.iter();
+            let lent: Vec<_> =
+                tablets.map(|(tablet, lent)| (*tablet, lent.position, lent.incarnation)).collect();
+            lent.iter().for_each(|(tablet, ..)| state.lose_tablet(*tablet));
+            (lent, state.config.finish_patience)
+        });
+        let given = lent.into_iter().map(|(_, position, incarnation)| {
+            let hub = self.clone();
+            let call = end_of(incarnation);
+            Box::pin(async move { drop(hub.call_within(position, call, patience).await) }) as Work<()>
+        });
+        self.windowed(GIVEN_BACK_AT_ONCE, given.collect()).await;
     }
 
     async fn let_others_in(&self, tablet: Block, directories: Vec<NodeId>) {

@@ -383,6 +383,12 @@ impl Cluster {
         sequence
     }
 
+    /// What was held between servers is lost.
+    pub fn lose_peers(&mut self) {
+        self.hold_peers = false;
+        self.held_peers.clear();
+    }
+
     /// What was held between servers arrives.
     pub fn release_peers(&mut self) {
         self.hold_peers = false;
