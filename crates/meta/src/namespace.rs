@@ -361,6 +361,9 @@ pub(crate) fn directory_attributes(
     node: NodeId,
     record: &NodeRecord,
 ) -> Decide<(Attributes, bool)> {
+    // Whoever it is delegated to may have changed it, also if nothing was ever made in it as far as is known
+    // here.
+    view.look_into(node)?;
     let mut attributes = record.attributes;
     let mut all_here = true;
     let (mut entries, mut directories) = (0u64, 0u32);

@@ -562,3 +562,100 @@ fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
     assert!(cluster.call(ALICE, directory.home, again(2)).is_ok());
     assert_eq!(finds(look(&mut cluster, other, "f")), Ok(false), "nobody has to be asked for it");
 }
+
+/// Alice has the directory delegated; its home is not the server that has her session.
+fn lent_by_another_server() -> (Cluster, Handle) {
+    let (mut cluster, first) = with_directory();
+    let grant = cluster.root(ALICE).grant;
+    let home = cluster.owner(position_of_session(ALICE)).0;
+    let mut directory = first;
+    for number in 0.. {
+        if cluster.owner(directory.home).0 != home {
+            break;
+        }
+        directory = cluster.mkdir(ALICE, &grant, &format!("further-{number}")).unwrap();
+    }
+    delegate(&mut cluster, ALICE, directory);
+    (cluster, directory)
+}
+
+fn close(cluster: &mut Cluster) {
+    cluster.call(ALICE, position_of_session(ALICE), Call::CloseSession).unwrap();
+}
+
+/// As long as a server waits before it sends something again, and a directory is left alone after it was
+/// given back.
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+fn the_end_of_a_session_gives_back_what_is_lent_to_it_by_any_server() {
+    let (mut cluster, directory) = lent_by_another_server();
+    close(&mut cluster);
+    cluster.pass(SOON);
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn a_session_that_ended_unheard_is_found_out_when_it_does_not_answer() {
+    let (mut cluster, directory) = lent_by_another_server();
+    cluster.hold_peers = true;
+    close(&mut cluster);
+    cluster.lose_peers();
+    assert!(waits(look(&mut cluster, directory, "f")), "nobody knows yet that she is gone");
+    cluster.pass(SOON * 2);
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn a_session_that_ended_while_a_server_was_away_holds_nothing_up_when_that_is_back() {
+    let (mut cluster, directory) = lent_by_another_server();
+    let away = cluster.owner(directory.home).0;
+    cluster.hold_peers = true;
+    close(&mut cluster);
+    cluster.lose_peers();
+    cluster.restart(away);
+    cluster.pass(SOON * 2);
+    look(&mut cluster, directory, "f");
+    cluster.pass(SOON);
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn leases_of_a_session_that_ended_hold_no_change_up() {
+    let (mut cluster, _) = with_directory();
+    let [grant, bobs] = [ALICE, BOB].map(|session| cluster.root(session).grant);
+    let names: Vec<String> = (0..12).map(|number| format!("file-{number}")).collect();
+    for name in &names {
+        cluster.create(BOB, &bobs, name).unwrap();
+        // Often enough for a long lease.
+        for _ in 0..10 {
+            cluster.lookup(ALICE, &grant, name).unwrap();
+        }
+    }
+    close(&mut cluster);
+    cluster.pass(SOON);
+    let before = cluster.now.mono;
+    let grant = cluster.root(BOB).grant;
+    for name in &names {
+        cluster.unlink(BOB, &grant, name).unwrap();
+    }
+    assert_eq!(cluster.now.mono.since(before), Duration::ZERO, "nobody was waited for");
+}
+
+#[test]
+fn attributes_of_a_directory_that_were_set_where_it_is_lent_count_when_it_is_given_back() {
+    let (mut cluster, directory) = with_directory();
+    let grant = cluster.directory(BOB, directory).unwrap().grant;
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let show = Call::Directory { directory };
+    assert!(waits(cluster.answer_of(BOB, directory.home, show)), "though nothing was ever made in it");
+    let change = AttributeChange { mode: Some(Mode::new(0o700)), ..AttributeChange::default() };
+    let set = Change::SetAttributes { node: directory, who: root_user(), change, open: false };
+    let steps = vec![set, create(directory, "f", ids.first)];
+    let sent = batch(&cluster, steps, ids, vec![directory.node]);
+    send(&mut cluster, directory, sent).unwrap();
+    let now = cluster.directory(BOB, directory).unwrap();
+    assert_eq!(now.node.attributes.mode, Mode::new(0o700));
+    let refused = cluster.create(BOB, &grant, "g");
+    assert_eq!(refused.map(|_| ()), Err(Code::Unauthenticated), "a grant from before is good for no change");
+}

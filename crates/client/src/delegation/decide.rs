@@ -135,7 +135,7 @@ impl State {
         (Remaining(name), Remaining(left))
     }
 
-    fn image(&mut self, directory: NodeId) -> &mut LocalDirectory {
+    pub(super) fn image(&mut self, directory: NodeId) -> &mut LocalDirectory {
         let now = self.now.mono;
         let image = self.delegations.directories.get_mut(&directory);
         let image = image.expect("the caller has seen that it is ours");
@@ -679,6 +679,15 @@ impl State {
 }
 
 impl<T> Local<T> {
+    /// The same of another result.
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Local<U> {
+        match self {
+            Local::Done(result) => Local::Done(result.map(change)),
+            Local::Outside => Local::Outside,
+            Local::NeedIds => Local::NeedIds,
+        }
+    }
+
     /// The same refusal of something else.
     fn cast<U>(self) -> Local<U> {
         match self {
@@ -694,7 +703,7 @@ fn group_of_new(directory: Access, who: &Credentials) -> Gid {
     if directory.mode.has(Mode::SETGID) { directory.gid } else { who.gid }
 }
 
-fn touch(attributes: &mut Attributes, now: Wall) {
+pub(super) fn touch(attributes: &mut Attributes, now: Wall) {
     attributes.changed = attributes.changed.max(now);
     attributes.version = attributes.version.next();
 }

@@ -6,6 +6,7 @@
 //! one is being asked for or given back, operations in it wait for servers, never for this client's kernel. The kernel goes by a name for a fraction of the
 //! lease only, and for that long the names are leased on when their directory is given back (`kept.rs`).
 
+mod attributes;
 mod decide;
 mod image;
 mod kept;

@@ -54,7 +54,10 @@ impl Hub {
         // What was written before must not undo the change of size or times when it is flushed later.
         self.flush_if_dirty(node.node).await?;
         if file_type == FileType::Directory {
-            // Of a directory its home decides.
+            let here = |state: &mut State, _| state.set_directory_here(node.node, who, &change);
+            if let Some(done) = self.decide_in(node.node, here).await {
+                return done.map(Answer::Found);
+            }
             self.suspend(node.node).await;
         } else if let Local::Done(done) =
             self.with(|state| state.set_attributes_here(node.node, who, &change))

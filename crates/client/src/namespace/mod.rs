@@ -125,7 +125,7 @@ impl State {
 
     /// A directory's attributes. Mode and owner are used under one lease, times and counts under another; while that is not given, because
     /// several clients change the directory, they may be a little late.
-    fn directory_seen(&self, directory: &Directory) -> Seen {
+    pub(crate) fn directory_seen(&self, directory: &Directory) -> Seen {
         let late = self.now.mono.after(self.config.directory_lateness);
         let content = directory.content_until.unwrap_or(late);
         let until =

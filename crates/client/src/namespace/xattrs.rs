@@ -1,10 +1,13 @@
 //! Extended attributes. Values are not cached; that a node has none is known as long as its attributes are, so most questions are answered here.
 
 use super::{home, node_keys, unexpected};
+use crate::delegation::Local;
 use crate::hub::{Hub, State};
 use crate::operation::Answer;
 use bearing_proto::client::{Body, Call, Handle, XattrChange};
-use bearing_types::{AclHash, Attributes, Code, Credentials, FileType, Permission, XattrName, XattrSpace};
+use bearing_types::{
+    AclHash, Attributes, Code, Credentials, FileType, NodeId, Permission, XattrName, XattrSpace,
+};
 
 impl Hub {
     pub(crate) async fn xattr(
@@ -56,12 +59,37 @@ impl Hub {
         name: XattrName,
         change: XattrChange,
     ) -> Result<Answer, Code> {
+        if let Some(set) = self.set_list(node.node, file_type, who, &name, &change).await {
+            return set.map(|()| Answer::Done);
+        }
         self.leave_to_home(node.node).await;
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetXattr { node, who: who.clone(), name, change };
         let taken = |state: &mut State, answered| state.take_node_body(answered);
         self.change(keys, home(node), call, taken).await??;
         Ok(Answer::Done)
+    }
+
+    /// Sets an access control list that says no more than permission bits, of a node of ours.
+    async fn set_list(
+        &self,
+        node: NodeId,
+        file_type: FileType,
+        who: &Credentials,
+        name: &XattrName,
+        change: &XattrChange,
+    ) -> Option<Result<(), Code>> {
+        if !matches!(name.space(), XattrSpace::AccessList | XattrSpace::DefaultList) {
+            return None;
+        }
+        if file_type == FileType::Directory {
+            let here = |state: &mut State, _| state.set_list_of_directory_here(node, who, name, change);
+            return self.decide_in(node, here).await;
+        }
+        match self.with(|state| state.set_list_here(node, who, name, change)) {
+            Local::Done(set) => Some(set),
+            Local::Outside | Local::NeedIds => None,
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use super::world::*;
 use crate::*;
 use bearing_placement::Seat;
 use bearing_proto::Message;
-use bearing_proto::client::{AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, RenameMode, Request};
+use bearing_proto::client::{
+    AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, RenameMode, Request, TimeChange, XattrChange,
+    XattrMode,
+};
 use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -522,4 +525,107 @@ fn what_was_lost_is_told_to_a_sync_too_while_an_end_that_will_tell_it_is_not_ans
     assert!(!world.finished.contains_key(&end), "the session is being closed");
     let sync = world.start(Operation::SyncNames);
     assert_eq!(world.result(sync), Err(Code::Io));
+}
+
+#[test]
+fn the_end_of_the_session_gives_back_what_is_lent_and_waits_for_no_server_that_is_silent() {
+    for answers in [true, false] {
+        let mut world = with_root();
+        world.start(make("c"));
+        world.pass(Duration::from_millis(3));
+        let end = world.start(Operation::End);
+        let steps = world.take_request();
+        assert_eq!(steps_of(&steps).0.len(), 1, "first all is sent");
+        done(&mut world, &steps);
+        let given = world.take_request();
+        let Call::Delegated { over: true, incarnation, .. } = given.call else { panic!("{given:?}") };
+        assert!(matches!(steps.call, Call::Delegated { incarnation: sent, .. } if sent == incarnation));
+        if answers {
+            world.reply_done(&given, Ok(steps_done(&[])));
+        } else {
+            world.pass(config().finish_patience);
+            world.sent.retain(|sent| !matches!(sent.request().call, Call::Delegated { .. }));
+        }
+        let closing = world.take_request();
+        assert_eq!(closing.call, Call::CloseSession);
+        world.reply_done(&closing, Ok(Body::Done));
+        assert_eq!(world.result(end), Ok(Answer::Done), "{answers}");
+    }
+}
+
+/// A list that names these users beside the classes of permission bits.
+fn set_list(node: Handle, file_type: FileType, users: &[u32], mode: u32) -> Operation {
+    let rights = |shift: u32| (mode >> shift & 7) as u8;
+    let users: Vec<(Uid, u8)> = users.iter().map(|user| (Uid(*user), 4)).collect();
+    let mask = (!users.is_empty()).then_some(7);
+    let named = bearing_types::Named { users, group: rights(3), groups: Vec::new() };
+    let list = bearing_types::Acl { owner: rights(6), other: rights(0), named, mask };
+    let change = XattrChange::Set { value: list.encode(), mode: XattrMode::Any };
+    let name = XattrName::of_list(XattrSpace::AccessList).unwrap();
+    Operation::SetXattr { node, file_type, who: Credentials::ROOT, name, change }
+}
+
+#[test]
+fn a_list_that_says_no_more_than_permission_bits_is_a_chmod_and_decided_here_like_one() {
+    let mut world = with_root();
+    let (who, mode) = (Credentials::ROOT, Mode::new(0o2700));
+    let make = Operation::MakeDirectory { directory: root(), name: name("d"), who: who.clone(), mode };
+    let ticket = world.start(make);
+    let directory = world.found(ticket).node;
+    let kind = FileType::Directory;
+    let ticket = world.start(set_list(directory, kind, &[], 0o751));
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    let owner = AttributeChange {
+        uid: Some(Uid(5)),
+        modified: Some(TimeChange::To(Wall(77))),
+        ..AttributeChange::default()
+    };
+    let ticket = world.start(Operation::SetAttributes {
+        node: directory,
+        file_type: kind,
+        who: who.clone(),
+        change: owner,
+        file: None,
+    });
+    let seen = world.found(ticket).attributes;
+    assert_eq!((seen.mode, seen.uid, seen.modified), (Mode::new(0o2751), Uid(5), Wall(77)));
+    let name = XattrName::of_list(XattrSpace::DefaultList).unwrap();
+    let change = XattrChange::Remove;
+    let ticket = world.start(Operation::SetXattr { node: directory, file_type: kind, who, name, change });
+    assert_eq!(world.result(ticket), Err(Code::NoData));
+    assert!(world.sent.is_empty());
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    let steps = steps_of(&batch).0;
+    let modes: Vec<Option<Mode>> = steps
+        .iter()
+        .filter_map(|step| match &step.change {
+            Change::SetAttributes { change, .. } => Some(change.mode),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(modes, [Some(Mode::new(0o2751)), None]);
+    done(&mut world, &batch);
+    // A list that says more is its home's, which has heard of all that was decided before.
+    world.start(set_list(directory, kind, &[7], 0o751));
+    assert!(matches!(world.take_request().call, Call::SetXattr { .. }));
+}
+
+#[test]
+fn whoever_may_not_search_a_directory_after_its_chmod_here_finds_nothing_in_it() {
+    let mut world = with_root();
+    let user = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
+    let (who, mode) = (Credentials::ROOT, Mode::new(0o755));
+    let make = Operation::MakeDirectory { directory: root(), name: name("d"), who: who.clone(), mode };
+    let ticket = world.start(make);
+    let directory = world.found(ticket).node;
+    let look = Operation::Lookup { directory, name: name("x"), who: user };
+    let ticket = world.start(look.clone());
+    assert_eq!(world.result(ticket), Err(Code::NotFound));
+    let change = AttributeChange { mode: Some(Mode::new(0o700)), ..AttributeChange::default() };
+    let file_type = FileType::Directory;
+    world.start(Operation::SetAttributes { node: directory, file_type, who, change, file: None });
+    let ticket = world.start(look);
+    assert_eq!(world.result(ticket), Err(Code::Access));
+    assert!(world.sent.is_empty());
 }
