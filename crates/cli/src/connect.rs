@@ -10,9 +10,13 @@ use bearing_server::cluster::{Cluster, Layout};
 use bearing_types::{Credentials, Gid, Uid};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
+use signal_hook::iterator::Signals;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The directory of a cluster that is not given by addresses.
 pub fn directory(cluster: &OsStr) -> Option<&Path> {
@@ -105,6 +109,28 @@ pub fn session(mount: &Arc<Mount>) -> Result<Session> {
 /// Makes everything stable and says goodbye.
 pub fn end(mount: &Mount) -> Result<()> {
     mount.end().context("end the session")
+}
+
+/// Says goodbye also when the program is told to stop: nobody has to wait for what its session held. The
+/// second signal ends it at once.
+pub fn end_on_signal(mount: &Arc<Mount>) -> Result<()> {
+    let told = [SIGINT, SIGTERM, SIGHUP];
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in told {
+        // In this order: the first time there is nothing to end yet.
+        register_conditional_shutdown(signal, 128 + signal, again.clone()).context("wait for signals")?;
+        register(signal, again.clone()).context("wait for signals")?;
+    }
+    let mut signals = Signals::new(told).context("wait for signals")?;
+    let mount = mount.clone();
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // What could not be made stable is what a stopped program had not made stable.
+            let _ = mount.end();
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
 }
 
 fn own_credentials() -> Credentials {

@@ -2,7 +2,8 @@
 
 use super::access::{ModeChange, parse_owner};
 use super::progress::Progress;
-use super::walk::{Event, Order, walk};
+use super::together::walk_together;
+use super::walk::Event;
 use super::{absolute, into, masked, need_directory};
 use crate::failure::Usage;
 use crate::names::shown;
@@ -13,6 +14,7 @@ use bearing_types::{Code, FileType};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether what is below a directory is meant too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub fn rename(
 /// `rm`. `force`: what is not there is removed already.
 pub fn remove(session: &Session, paths: &[OsString], reach: Reach, force: bool, as_json: bool) -> Result<()> {
     let progress = Progress::entries("removed", as_json);
-    let mut count = 0;
+    let count = AtomicU64::new(0);
     let missing = |error: &anyhow::Error| {
         let reason = error.downcast_ref::<PathError>().map(|error| error.reason);
         reason == Some(Reason::Refused(Code::NotFound))
@@ -76,7 +78,7 @@ pub fn remove(session: &Session, paths: &[OsString], reach: Reach, force: bool, 
         if path.iter().all(|byte| *byte == b'/') {
             bail!(Usage("/ cannot be removed; name what is in it".to_owned()));
         }
-        let removed = walk(session, path, Order::AsListed, None, |event| {
+        let removed = walk_together(session, path, |event| {
             match event {
                 Event::Enter(entry) if entry.file_type == FileType::Directory => {
                     if reach == Reach::Named {
@@ -87,7 +89,7 @@ pub fn remove(session: &Session, paths: &[OsString], reach: Reach, force: bool, 
                 Event::Enter(entry) => session.remove(&entry.path)?,
                 Event::Leave(entry) => session.remove_directory(&entry.path)?,
             }
-            count += 1;
+            count.fetch_add(1, Ordering::Relaxed);
             progress.add(1);
             Ok(())
         });
@@ -96,7 +98,7 @@ pub fn remove(session: &Session, paths: &[OsString], reach: Reach, force: bool, 
             other => other,
         }
     })?;
-    tell(as_json, count);
+    tell(as_json, count.into_inner());
     Ok(())
 }
 
@@ -164,28 +166,31 @@ fn change_all(
     paths: &[OsString],
     reach: Reach,
     as_json: bool,
-    change: impl Fn(&[u8], bool) -> Result<bool>,
+    change: impl Fn(&[u8], bool) -> Result<bool> + Sync,
 ) -> Result<u64> {
     let progress = Progress::entries("changed", as_json);
-    let mut count = 0;
+    let count = AtomicU64::new(0);
+    let note = |changed: bool| {
+        count.fetch_add(u64::from(changed), Ordering::Relaxed);
+    };
     each(paths, |path| {
         let path = absolute(path)?;
         if reach == Reach::Named {
-            count += u64::from(change(path, true)?);
+            note(change(path, true)?);
             return Ok(());
         }
-        walk(session, path, Order::AsListed, None, |event| {
+        walk_together(session, path, |event| {
             let entry = match event {
                 Event::Enter(entry) if entry.file_type == FileType::Directory => return Ok(()),
                 Event::Enter(entry) | Event::Leave(entry) => entry,
             };
             let path = if entry.path.is_empty() { b"/" } else { &entry.path[..] };
-            count += u64::from(change(path, entry.depth == 0)?);
+            note(change(path, entry.depth == 0)?);
             progress.add(1);
             Ok(())
         })
     })?;
-    Ok(count)
+    Ok(count.into_inner())
 }
 
 /// Does something for each, also after one that went wrong. The first error is the answer, the others are printed.

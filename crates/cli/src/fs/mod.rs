@@ -5,6 +5,7 @@ mod change;
 mod progress;
 pub mod quota;
 mod show;
+mod together;
 mod transfer;
 mod trash;
 mod walk;
@@ -20,11 +21,14 @@ use bearing_types::{Code, Mode};
 use change::Reach;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use transfer::{Depth, Keep};
 
 /// Runs `fs`.
 pub fn run(flags: &Fs) -> Result<()> {
+    masked(0);
     let mount = connect::connect(&flags.target.cluster, flags.target.secret.as_deref())?;
+    connect::end_on_signal(&mount)?;
     let session = connect::session(&mount)?;
     let done = carry_out(&session, &flags.command, flags.target.json);
     let ended = connect::end(&mount);
@@ -114,11 +118,13 @@ fn need_directory(session: &Session, count: usize, target: &[u8]) -> Result<()> 
 
 /// Permission bits less this process's umask.
 fn masked(bits: u32) -> Mode {
-    // SAFETY: umask only swaps a number; it is put back at once, and no other thread makes files here.
-    let mask = unsafe {
+    static MASK: OnceLock<u32> = OnceLock::new();
+    // SAFETY: umask only swaps a number; it is put back at once, and `run` sees to it that no other thread
+    // makes files yet.
+    let mask = MASK.get_or_init(|| unsafe {
         let mask = libc::umask(0o077);
         libc::umask(mask);
         mask
-    };
+    });
     Mode::new(bits & 0o7777 & !mask)
 }

@@ -1,7 +1,8 @@
 //! What moves bytes: put, get, cat, cp; of trees too.
 
 use super::progress::Progress;
-use super::walk::{Event, Order, walk};
+use super::together::{each_together, walk_together};
+use super::walk::Event;
 use super::{absolute, into, joined, masked};
 use crate::failure::Usage;
 use crate::names::{lossy, shown};
@@ -16,6 +17,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes copied at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -32,31 +34,35 @@ pub enum Depth {
 /// What was copied.
 #[derive(Default)]
 struct Copied {
-    entries: u64,
-    bytes: u64,
+    entries: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Copied {
+    /// One more, of so many bytes.
+    fn add(&self, bytes: u64) {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn tell(&self, target: &OsStr, as_json: bool) {
         if as_json {
-            println!(
-                "{}",
-                json!({ "path": lossy(target.as_bytes()), "entries": self.entries, "bytes": self.bytes })
-            );
+            let (entries, bytes) = (self.entries.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+            println!("{}", json!({ "path": lossy(target.as_bytes()), "entries": entries, "bytes": bytes }));
         }
     }
 }
 
 /// `put`.
 pub fn put(session: &Session, source: &Path, target: &OsStr, depth: Depth, as_json: bool) -> Result<()> {
-    let mut copied = Copied::default();
+    let copied = Copied::default();
     if source == Path::new("-") {
         let progress = Progress::bytes(&shown(target.as_bytes()), None, as_json);
-        put_file(session, &mut io::stdin(), absolute(target)?, masked(0o666), &progress, &mut copied)?;
+        put_file(session, &mut io::stdin(), absolute(target)?, masked(0o666), &progress, &copied)?;
     } else {
         let progress = Progress::bytes(&shown(target.as_bytes()), Some(bytes_below(source)), as_json);
         let target = into(session, absolute(target)?, source.file_name().map(OsStr::as_bytes))?;
-        put_tree(session, source, &target, depth, &progress, &mut copied)?;
+        put_tree(session, source, &target, depth, &progress, &copied)?;
     }
     session.sync()?;
     copied.tell(target, as_json);
@@ -80,10 +86,11 @@ fn put_tree(
     target: &[u8],
     depth: Depth,
     progress: &Progress,
-    copied: &mut Copied,
+    copied: &Copied,
 ) -> Result<()> {
     // A link that is named is followed, links in a tree are copied.
-    for entry in walkdir::WalkDir::new(source).follow_root_links(true) {
+    let entries = walkdir::WalkDir::new(source).follow_root_links(true).into_iter();
+    let made = entries.map(|entry| {
         let entry = entry.with_context(|| format!("walk {}", source.display()))?;
         let below = entry.path().strip_prefix(source).unwrap_or(entry.path());
         let target = if below.as_os_str().is_empty() {
@@ -103,17 +110,18 @@ fn put_tree(
             }
             make_if_missing(session, &target, masked(metadata.mode()))?;
         } else if metadata.is_file() {
-            let mut input =
-                fs::File::open(entry.path()).with_context(|| format!("open {}", entry.path().display()))?;
-            put_file(session, &mut input, &target, masked(metadata.mode()), progress, copied)?;
-            continue;
+            return Ok(Some((entry.into_path(), target, masked(metadata.mode()))));
         } else {
             eprintln!("bearing: {} is left out: no file, directory or link", entry.path().display());
-            continue;
+            return Ok(None);
         }
-        copied.entries += 1;
-    }
-    Ok(())
+        copied.add(0);
+        Ok(None)
+    });
+    each_together(made.filter_map(Result::transpose), |(path, target, mode)| {
+        let mut input = fs::File::open(&path).with_context(|| format!("open {}", path.display()))?;
+        put_file(session, &mut input, &target, mode, progress, copied)
+    })
 }
 
 fn put_file(
@@ -122,7 +130,7 @@ fn put_file(
     target: &[u8],
     mode: Mode,
     progress: &Progress,
-    copied: &mut Copied,
+    copied: &Copied,
 ) -> Result<()> {
     let file = session.open(target, OpenMode::Replace(mode))?;
     let mut buffer = vec![0; PART_BYTES];
@@ -137,8 +145,7 @@ fn put_file(
         progress.add(length as u64);
     }
     file.close()?;
-    copied.entries += 1;
-    copied.bytes += offset;
+    copied.add(offset);
     Ok(())
 }
 
@@ -157,22 +164,16 @@ fn make_if_missing(session: &Session, path: &[u8], mode: Mode) -> Result<()> {
 pub fn get(session: &Session, source: &OsStr, target: &Path, depth: Depth, as_json: bool) -> Result<()> {
     let start = absolute(source)?;
     let found = session.find(start, LastLink::Follow)?;
-    let mut copied = Copied::default();
+    let copied = Copied::default();
     let to = local_target(start, target);
     if found.attributes.is_directory() {
         if depth == Depth::One {
             bail!(Usage(format!("{} is a directory; add -r", shown(start))));
         }
-        get_tree(
-            session,
-            start,
-            &to,
-            &Progress::bytes(&shown(source.as_bytes()), None, as_json),
-            &mut copied,
-        )?;
+        get_tree(session, start, &to, &Progress::bytes(&shown(source.as_bytes()), None, as_json), &copied)?;
     } else {
         let progress = Progress::bytes(&shown(source.as_bytes()), Some(found.attributes.size), as_json);
-        get_file(session, start, &to, found.attributes.mode, &progress, &mut copied)?;
+        get_file(session, start, &to, found.attributes.mode, &progress, &copied)?;
     }
     copied.tell(to.as_os_str(), as_json);
     Ok(())
@@ -192,10 +193,10 @@ fn get_tree(
     source: &[u8],
     target: &Path,
     progress: &Progress,
-    copied: &mut Copied,
+    copied: &Copied,
 ) -> Result<()> {
     let start = source.len() - source.iter().rev().take_while(|byte| **byte == b'/').count();
-    walk(session, source, Order::AsListed, None, |event| {
+    walk_together(session, source, |event| {
         let Event::Enter(entry) = event else { return Ok(()) };
         let below = entry.path[start..].strip_prefix(b"/").unwrap_or(&entry.path[start..]);
         let to = if below.is_empty() { target.to_owned() } else { target.join(OsStr::from_bytes(below)) };
@@ -219,7 +220,7 @@ fn get_tree(
                 return Ok(());
             }
         }
-        copied.entries += 1;
+        copied.add(0);
         Ok(())
     })
 }
@@ -230,11 +231,11 @@ fn get_file(
     target: &Path,
     mode: Mode,
     progress: &Progress,
-    copied: &mut Copied,
+    copied: &Copied,
 ) -> Result<()> {
     let file = session.open(source, OpenMode::Read)?;
     let mut output = fs::File::create(target).with_context(|| format!("create {}", target.display()))?;
-    let size = copy_stored(&file, |offset, part| {
+    let Stored { size, .. } = copy_stored(&file, |offset, part| {
         output.seek(SeekFrom::Start(offset))?;
         output.write_all(part)?;
         progress.add(part.len() as u64);
@@ -244,13 +245,20 @@ fn get_file(
     output.set_len(size).with_context(|| format!("write {}", target.display()))?;
     output.set_permissions(fs::Permissions::from_mode(masked(mode.bits()).bits()))?;
     file.close()?;
-    copied.entries += 1;
-    copied.bytes += size;
+    copied.add(size);
     Ok(())
 }
 
-/// Hands on what is stored of a file, by offset; holes are left out. Gives the file's size.
-fn copy_stored(file: &File, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+/// What was handed on of a file.
+struct Stored {
+    /// Its size.
+    size: u64,
+    /// Where the last stored bytes end.
+    end: u64,
+}
+
+/// Hands on what is stored of a file, by offset; holes are left out.
+fn copy_stored(file: &File, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<Stored> {
     let mut end = 0;
     while let Some(start) = file.seek(end, SeekTarget::Data)? {
         end = file.seek(start, SeekTarget::Hole)?.unwrap_or(start);
@@ -259,13 +267,13 @@ fn copy_stored(file: &File, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> R
             let part = file.read_at(offset, (end - offset).min(PART_BYTES as u64) as u32)?;
             if part.is_empty() {
                 // It was cut meanwhile.
-                return Ok(offset);
+                return Ok(Stored { size: offset, end: offset });
             }
             take(offset, &part)?;
             offset += part.len() as u64;
         }
     }
-    Ok(file.found().attributes.size.max(end))
+    Ok(Stored { size: file.found().attributes.size.max(end), end })
 }
 
 /// `cat`.
@@ -307,13 +315,13 @@ pub fn copy(
     as_json: bool,
 ) -> Result<()> {
     let progress = Progress::bytes(&shown(target.as_bytes()), None, as_json);
-    let mut copied = Copied::default();
+    let copied = Copied::default();
     super::need_directory(session, sources.len(), absolute(target)?)?;
     for source in sources {
         let from = absolute(source)?;
         let name = from.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
         let to = into(session, absolute(target)?, name)?;
-        copy_tree(session, from, &to, (depth, keep), &progress, &mut copied)?;
+        copy_tree(session, from, &to, (depth, keep), &progress, &copied)?;
     }
     session.sync()?;
     copied.tell(target, as_json);
@@ -326,14 +334,14 @@ fn copy_tree(
     target: &[u8],
     (depth, keep): (Depth, Keep),
     progress: &Progress,
-    copied: &mut Copied,
+    copied: &Copied,
 ) -> Result<()> {
     let start = source.len() - source.iter().rev().take_while(|byte| **byte == b'/').count();
     let inside = [&source[..start], b"/"].concat();
     if target == &source[..start] || target.starts_with(&inside) {
         bail!(Usage(format!("{} cannot be copied into itself", shown(source))));
     }
-    walk(session, source, Order::AsListed, None, |event| {
+    walk_together(session, source, |event| {
         let (entry, is_left) = match event {
             Event::Enter(entry) => (entry, false),
             Event::Leave(entry) => (entry, true),
@@ -352,24 +360,15 @@ fn copy_tree(
             FileType::Directory => make_if_missing(session, &to, masked(attributes.mode.bits()))?,
             FileType::Symlink => drop(session.make_link(&to, &session.read_link(&entry.path)?)?),
             FileType::Regular => {
-                let from = session.open(&entry.path, OpenMode::Read)?;
-                let file = session.open(&to, OpenMode::Replace(masked(attributes.mode.bits())))?;
-                let size = copy_stored(&from, |offset, part| {
-                    progress.add(part.len() as u64);
-                    Ok(file.write_at(offset, part)?)
-                })?;
-                // What ends in a hole is not longer by what was written.
-                file.make_longer(size)?;
-                file.close()?;
-                from.close()?;
-                copied.bytes += size;
+                copied.add(copy_file(session, &entry.path, &to, attributes.mode, progress)?);
+                return keep_attributes(session, &to, &attributes, keep);
             }
             _ => {
                 eprintln!("bearing: {} is left out: no file, directory or link", shown(&entry.path));
                 return Ok(());
             }
         }
-        copied.entries += 1;
+        copied.add(0);
         if entry.file_type == FileType::Directory {
             return Ok(());
         }
@@ -377,26 +376,58 @@ fn copy_tree(
     })
 }
 
+/// Gives how many bytes there are.
+fn copy_file(
+    session: &Session,
+    source: &[u8],
+    target: &[u8],
+    mode: Mode,
+    progress: &Progress,
+) -> Result<u64> {
+    let from = session.open(source, OpenMode::Read)?;
+    let mode = masked(mode.bits());
+    // In a new tree nothing is there yet, and does not have to be looked for first.
+    let file = match session.open(target, OpenMode::CreateNew(mode)) {
+        Err(PathError { reason: Reason::Refused(Code::Exists), .. }) => {
+            session.open(target, OpenMode::Replace(mode))?
+        }
+        other => other?,
+    };
+    let Stored { size, end } = copy_stored(&from, |offset, part| {
+        progress.add(part.len() as u64);
+        Ok(file.write_at(offset, part)?)
+    })?;
+    // What ends in a hole is not longer by what was written.
+    if size > end {
+        file.make_longer(size)?;
+    }
+    file.close()?;
+    from.close()?;
+    Ok(size)
+}
+
 fn keep_attributes(session: &Session, path: &[u8], attributes: &Attributes, keep: Keep) -> Result<()> {
     if keep == Keep::Content {
         return Ok(());
     }
     let is_link = attributes.file_type == FileType::Symlink;
+    let to = |time: Wall| Some(TimeChange::To(time));
     let owner = AttributeChange {
         uid: Some(attributes.uid),
         gid: Some(attributes.gid),
-        ..AttributeChange::default()
-    };
-    session.set_attributes(path, LastLink::Keep, owner)?;
-    let to = |time: Wall| Some(TimeChange::To(time));
-    // After the owner: a change of owner takes set-user-id away.
-    let rest = AttributeChange {
-        mode: (!is_link).then_some(attributes.mode),
         accessed: to(attributes.accessed),
         modified: to(attributes.modified),
         ..AttributeChange::default()
     };
-    session.set_attributes(path, LastLink::Keep, rest)?;
+    let mode = (!is_link).then_some(attributes.mode);
+    let takes_rights = attributes.mode.has(Mode::SETUID) || attributes.mode.has(Mode::SETGID);
+    if !takes_rights {
+        session.set_attributes(path, LastLink::Keep, AttributeChange { mode, ..owner })?;
+        return Ok(());
+    }
+    // A change of owner takes set-user-id away: the mode comes after it.
+    session.set_attributes(path, LastLink::Keep, owner)?;
+    session.set_attributes(path, LastLink::Keep, AttributeChange { mode, ..AttributeChange::default() })?;
     Ok(())
 }
 

@@ -46,6 +46,17 @@ impl Entry {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or(&self.path)
     }
 
+    /// What a listing of it names.
+    pub fn child(&self, listed: &Listed) -> Entry {
+        Entry {
+            path: joined(&self.path, listed.name.as_bytes()),
+            depth: self.depth + 1,
+            file_type: listed.file_type,
+            is_last: false,
+            attributes: listed.attributes,
+        }
+    }
+
     /// Its attributes: those that came with the listing, or asked for now.
     pub fn attributes(&self, session: &Session) -> Result<Attributes> {
         match self.attributes {
@@ -55,7 +66,7 @@ impl Entry {
     }
 }
 
-type Listing = Box<dyn Iterator<Item = Result<Listed>>>;
+pub type Listing = Box<dyn Iterator<Item = Result<Listed>>>;
 
 struct Level {
     directory: Entry,
@@ -70,14 +81,7 @@ pub fn walk(
     depth_max: Option<u32>,
     mut visit: impl FnMut(Event) -> Result<()>,
 ) -> Result<()> {
-    let Found { attributes, .. } = session.find(path, LastLink::Keep)?;
-    let start = Entry {
-        path: trimmed(path).to_vec(),
-        depth: 0,
-        file_type: attributes.file_type,
-        is_last: true,
-        attributes: Some(attributes),
-    };
+    let start = start_of(session, path)?;
     let depth_max = depth_max.map_or(usize::MAX, |depth| depth as usize);
     let mut levels: Vec<Level> = Vec::new();
     let mut next = Some(start);
@@ -92,13 +96,8 @@ pub fn walk(
         let Some(level) = levels.last_mut() else { return Ok(()) };
         match level.entries.next().transpose()? {
             Some(listed) => {
-                next = Some(Entry {
-                    path: joined(&level.directory.path, listed.name.as_bytes()),
-                    depth: level.directory.depth + 1,
-                    file_type: listed.file_type,
-                    is_last: level.entries.peek().is_none(),
-                    attributes: listed.attributes,
-                });
+                let is_last = level.entries.peek().is_none();
+                next = Some(Entry { is_last, ..level.directory.child(&listed) });
             }
             None => {
                 visit(Event::Leave(&level.directory))?;
@@ -108,7 +107,15 @@ pub fn walk(
     }
 }
 
-fn listing(session: &Session, entry: &Entry, order: Order, is_wanted: bool) -> Result<Listing> {
+/// Where a walk begins.
+pub fn start_of(session: &Session, path: &[u8]) -> Result<Entry> {
+    let Found { attributes, .. } = session.find(path, LastLink::Keep)?;
+    let (path, file_type) = (trimmed(path).to_vec(), attributes.file_type);
+    Ok(Entry { path, depth: 0, file_type, is_last: true, attributes: Some(attributes) })
+}
+
+/// The entries of a directory; none if they are not wanted.
+pub fn listing(session: &Session, entry: &Entry, order: Order, is_wanted: bool) -> Result<Listing> {
     if !is_wanted {
         return Ok(Box::new(std::iter::empty()));
     }
