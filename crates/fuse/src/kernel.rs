@@ -1,13 +1,17 @@
 //! What the kernel caches, and making it ask again.
 //!
-//! A name is recalled *before* it changes, and most that are recalled stay what they are. So its dentry is expired and never dropped: the next lookup asks what
-//! it leads to, and the kernel drops the dentry then if that is something else. A dentry that is dropped while it is right is gone for whoever
-//! works in the directory (getcwd(2) fails) and for what is mounted there. Invariant: only an answer to a lookup makes the kernel drop a dentry, but see below.
+//! A name is recalled *before* it changes, and most that are recalled stay what they are. So its dentry is
+//! expired and never dropped: the next lookup asks what it leads to, and the kernel drops the dentry then if
+//! that is something else. A dentry that is dropped while it is right is gone for whoever works in the
+//! directory (getcwd(2) fails) and for what is mounted there. Invariant: only an answer to a lookup makes the
+//! kernel drop a dentry, but see below.
 //!
-//! To expire a name, the kernel locks its directory. A request of our own may hold that lock while its server waits for the very recall that
-//! wants the name expired; both would stand until the lease ends. So names are expired on threads of their own. If a directory stays locked,
-//! all names are made to be asked for again instead (FUSE_NOTIFY_INC_EPOCH, Linux 6.16 and later), which takes no lock. That is the last
-//! resort: the kernel then drops each dentry when it is next looked up, and puts it back with the answer; for so long getcwd(2) fails.
+//! To expire a name, the kernel locks its directory. A request of our own may hold that lock while its server
+//! waits for the very recall that wants the name expired; both would stand until the lease ends. So names are
+//! expired on threads of their own. If a directory stays locked, all names are made to be asked for again
+//! instead (FUSE_NOTIFY_INC_EPOCH, Linux 6.16 and later), which takes no lock. That is the last resort: the
+//! kernel then drops each dentry when it is next looked up, and puts it back with the answer; for so long
+//! getcwd(2) fails.
 
 use crate::gate::Gate;
 use bearing_mount::{Handle, KernelCache};
@@ -22,7 +26,8 @@ use std::time::Duration;
 
 /// How long a directory's lock is waited for before all names are asked for again.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Threads that expire names: so many directories less one may stay locked while names elsewhere are expired one by one.
+/// Threads that expire names: so many directories less one may stay locked while names elsewhere are expired
+/// one by one.
 const THREADS: usize = 4;
 /// The kernel's numbers of the notifications.
 const INVAL_ENTRY: i32 = 3;
@@ -86,12 +91,14 @@ impl Device {
     /// Makes the kernel ask what a name leads to when it is next looked up.
     fn expire(&self, directory: INodeNo, name: &Name) -> io::Result<()> {
         let name = name.as_bytes();
-        // struct fuse_notify_inval_entry_out: directory, length of the name, flags; then the name and a zero byte.
+        // struct fuse_notify_inval_entry_out: directory, length of the name, flags; then the name and a zero
+        // byte.
         let (length, flags) = ((name.len() as u32).to_ne_bytes(), EXPIRE_ONLY.to_ne_bytes());
         self.notify(INVAL_ENTRY, &[&directory.0.to_ne_bytes(), &length, &flags, name, &[0]])
     }
 
-    /// Makes all names that the kernel knows be asked for again. It fails when the kernel does not know the notification.
+    /// Makes all names that the kernel knows be asked for again. It fails when the kernel does not know the
+    /// notification.
     fn increase_epoch(&self) -> io::Result<()> {
         self.notify(INC_EPOCH, &[])
     }
@@ -165,7 +172,10 @@ impl Names {
                 Ok(result) => return result,
                 // It gets on.
                 Err(RecvTimeoutError::Timeout) if expired.load(Ordering::SeqCst) != before => {}
-                Err(RecvTimeoutError::Timeout) => return expire_all(),
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::debug!("a directory stays locked; all names are asked for again");
+                    return expire_all();
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(died()),
             }
         }

@@ -17,3 +17,27 @@ git fsck --full --no-dangling
 [ "$(git rev-parse HEAD)" = "$(git -C "$M1/repository" rev-parse HEAD)" ]
 git -C "$M2" clone --quiet repository again
 diff -r --exclude=.git "$M1/repository" "$M2/again"
+# Two mounts work on one repository at the same time.
+git init --quiet "$M1/shared"
+for round in $(seq 1 20); do
+    for mount in "$M1" "$M2"; do (
+        me=$(basename "$mount")
+        cd "$mount/shared"
+        export GIT_AUTHOR_NAME=soak GIT_AUTHOR_EMAIL=soak@localhost GIT_COMMITTER_NAME=soak GIT_COMMITTER_EMAIL=soak@localhost
+        parent=$(git rev-parse --quiet --verify "refs/heads/$me" || true)
+        for number in $(seq 1 20); do
+            blob=$(echo "$me $round $number" | git hash-object -w --stdin)
+            tree=$(printf '100644 blob %s\tfile\n' "$blob" | git mktree)
+            parent=$(git commit-tree "$tree" ${parent:+-p $parent} -m "$round $number")
+            git update-ref "refs/heads/$me" "$parent"
+            git branch "$me-$round-$number" "$parent"
+            echo "$number" > "../beside-$me"
+            mv "../beside-$me" "../beside-$me-$round-$number"
+        done
+    ) & eval "work_$(basename "$mount")=$!"; done
+    for mount in "$M1" "$M2"; do eval "wait \$work_$(basename "$mount")"; done
+done
+for mount in "$M1" "$M2"; do
+    git -C "$mount/shared" fsck --full --strict
+    [ "$(git -C "$mount/shared" for-each-ref | wc -l)" = 802 ]
+done
