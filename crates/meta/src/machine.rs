@@ -130,7 +130,10 @@ impl MetaServer {
         }
         match event {
             Event::Start(recovered) => self.start(now, recovered, out),
-            Event::Request(session, _squash, request) => self.take_request(now, session, request, out),
+            Event::Request(session, squash, mut request) => {
+                request.call.squash(squash);
+                self.take_request(now, session, request, out);
+            }
             Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled, out),
             Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed, out),
             Event::Peer(_, message) => self.take_peer(now, message, out),

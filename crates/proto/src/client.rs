@@ -1,7 +1,7 @@
 //! Between clients and metadata servers.
 
 use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
-use crate::grant::{Capability, DataRight, Grant, WriteToken};
+use crate::grant::{Capability, Grant, WriteToken};
 pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
 pub use crate::map::{ClusterMap, ServerEntry, ServerKind};
 use crate::sessions::SessionDescription;
@@ -738,63 +738,4 @@ pub enum Body {
         /// The cookie after which to go on (perhaps at another tablet), or `None` at the end.
         next: Option<Cookie>,
     },
-}
-
-impl DataRight {
-    /// Whether this right includes another.
-    pub fn includes(self, other: DataRight) -> bool {
-        self >= other
-    }
-}
-
-impl Call {
-    /// Whether it changes anything that outlives the reply, so that it must be executed at most once.
-    pub fn mutates(&self) -> bool {
-        match self {
-            Call::Map { .. }
-            | Call::Root { .. }
-            | Call::Directory { .. }
-            | Call::Lookup { .. }
-            | Call::List { .. }
-            | Call::Ahead { .. }
-            | Call::Attributes { .. }
-            | Call::ReadLink { .. }
-            // Renewing twice is renewing once.
-            | Call::RenewSession
-            | Call::Extents { .. }
-            | Call::Chunk { .. }
-            | Call::Xattr { .. }
-            | Call::Xattrs { .. }
-            | Call::TestLock { .. }
-            | Call::Place { .. }
-            | Call::Quota { .. }
-            // Who waits is remembered by nobody but the owner of the moment.
-            | Call::StopWaiting { .. }
-            | Call::Chunks { .. }
-            | Call::Describe { .. }
-            | Call::Statfs => false,
-            Call::Open { truncate, .. } => *truncate,
-            Call::OpenSession
-            | Call::CloseSession
-            | Call::Create { .. }
-            | Call::MakeDirectory { .. }
-            | Call::Unlink { .. }
-            | Call::RemoveDirectory { .. }
-            | Call::Link { .. }
-            | Call::Rename { .. }
-            | Call::SetAttributes { .. }
-            | Call::Commit { .. }
-            | Call::Release { .. }
-            | Call::OpenChunk { .. }
-            | Call::SealChunk { .. }
-            | Call::FinishChunk { .. }
-            | Call::Delegate { .. }
-            | Call::Delegated { .. }
-            | Call::MakeHole { .. }
-            | Call::SetXattr { .. }
-            | Call::Lock { .. }
-            | Call::Unlock { .. }
-            | Call::SetQuota { .. } => true,
-        }
-    }
 }

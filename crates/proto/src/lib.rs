@@ -4,6 +4,7 @@
 //! attachment of bulk bytes. `docs/formats/protocol.md` describes it byte by byte. Invariants: decoding never panics; a newer version is
 //! refused by name. This crate encodes the values of lower rooms and must not know machines or sockets.
 
+mod call;
 pub mod client;
 pub mod clock;
 pub mod coordinator;

@@ -267,7 +267,7 @@ impl State {
         open: bool,
     ) -> Local<(Found, Option<OpenFile>)> {
         let plain = match new.file_type {
-            FileType::Directory => false,
+            FileType::Directory | FileType::CharDevice | FileType::BlockDevice => false,
             FileType::Symlink => !new.target.is_empty() && new.target.len() <= TARGET_BYTES_MAX,
             _ => new.target.is_empty(),
         };

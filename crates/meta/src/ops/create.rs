@@ -6,7 +6,9 @@ use crate::record::{NameEntry, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};
 use bearing_proto::grant::{Grant, GrantBody, WriteToken};
-use bearing_types::{Access, Amount, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission};
+use bearing_types::{
+    Access, Amount, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission, Uid,
+};
 
 /// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -41,6 +43,7 @@ pub(super) fn make(
     name: &Name,
     new: &NewNode,
 ) -> Decide<NameEntry> {
+    check_device(who, new)?;
     let content = content(new)?;
     let hash = NameHash::of(grant.name_key, name);
     let position = grant.seat.position_of(hash);
@@ -65,6 +68,18 @@ pub(super) fn make(
     namespace::insert(view, vacancy, entry.clone());
     namespace::count(view, directory, fragment, 1, 0);
     Ok(entry)
+}
+
+/// As mknod(2) has it: devices are root's to make, but for what overlay filesystems put where a name is gone.
+fn check_device(who: &Credentials, new: &NewNode) -> Result<(), Code> {
+    let device = match new.file_type {
+        FileType::BlockDevice => true,
+        FileType::CharDevice => new.device != 0,
+        FileType::Regular | FileType::Directory | FileType::Symlink | FileType::Fifo | FileType::Socket => {
+            false
+        }
+    };
+    if device && who.uid != Uid(0) { Err(Code::NotPermitted) } else { Ok(()) }
 }
 
 fn content(new: &NewNode) -> Result<NodeContent, Code> {

@@ -23,6 +23,8 @@ pub(crate) fn decide(
     with_attributes: bool,
 ) -> Decide<Body> {
     let seat = admit(view, grant, who, Permission::READ, after, count_max)?;
+    // What an entry is, beyond its kind, is for those to see who may search.
+    let with_attributes = with_attributes && view.permit(&grant.body, who, Permission::SEARCH).is_ok();
     view.look_into(seat.node)?;
     let (named, next) = page(view, seat, after, count_max)?;
     if with_attributes {

@@ -68,6 +68,8 @@ pub struct Cluster {
     pub may_complain: bool,
     /// What they complained of.
     pub complaints: Vec<Note>,
+    /// As whom clients' users count.
+    pub squash: Squash,
 }
 
 /// The data servers.
@@ -135,6 +137,7 @@ impl Cluster {
             unreadable: None,
             may_complain: false,
             complaints: Vec::new(),
+            squash: Squash::None,
         };
         for id in ids {
             cluster.start(id, MemStore::new(), MemTabletLog::new());
@@ -365,7 +368,7 @@ impl Cluster {
         let sequence = Sequence(self.next_sequence);
         let (server, _, epoch) = self.owner(position);
         let request = Request { sequence, finished_below: sequence, position, epoch, call };
-        self.send(server, Event::Request(session, Squash::None, request));
+        self.send(server, Event::Request(session, self.squash, request));
         self.answer(session, sequence)
     }
 
@@ -379,7 +382,7 @@ impl Cluster {
         let sequence = self.new_sequence();
         let (server, _, epoch) = self.owner(position);
         let request = Request { sequence, finished_below: Sequence(0), position, epoch, call };
-        self.send(server, Event::Request(session, Squash::None, request));
+        self.send(server, Event::Request(session, self.squash, request));
         sequence
     }
 
@@ -440,7 +443,7 @@ impl Cluster {
             let finished_below = self.finished_below().min(sequence);
             let request = Request { sequence, finished_below, position, epoch, call: call.clone() };
             self.replies.remove(&(session, sequence));
-            self.send(server, Event::Request(session, Squash::None, request));
+            self.send(server, Event::Request(session, self.squash, request));
             match self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone()) {
                 Some(Answer::Done { result, .. }) => return result.map(|body| *body),
                 Some(Answer::Retry { .. }) | None => self.pass(Duration::from_millis(5)),
