@@ -1,7 +1,7 @@
 //! Limits and times of a client. Every queue, cache, batch and retry names its bound here.
 
 use bearing_proto::sessions::SessionDescription;
-use bearing_types::{FilesystemId, SessionId};
+use bearing_types::{FilesystemId, SessionId, Squash};
 use std::time::Duration;
 
 /// See the fields.
@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct ClientConfig {
     /// The session: drawn at random by the shell; its secret is the shell's business too.
     pub session: SessionId,
+    /// As whom the users of this client count, as its enrolment says it. Servers go by their own knowledge of that.
+    pub squash: Squash,
     /// The filesystem that `Operation::Root` asks for.
     pub filesystem: FilesystemId,
     /// A request is given up after this time: long enough for a server to be restarted.
@@ -119,6 +121,7 @@ impl ClientConfig {
     pub fn standard(session: SessionId, filesystem: FilesystemId) -> ClientConfig {
         ClientConfig {
             session,
+            squash: Squash::None,
             filesystem,
             request_deadline: Duration::from_secs(60),
             close_patience: Duration::from_secs(2),

@@ -15,10 +15,7 @@ use crate::operation::{Answer, Ticket};
 use crate::task::{Awaited, Promise, promise};
 use crate::timer::Timer;
 use bearing_proto::client::{Body, Call, Handle, LockFree, WaitId};
-use bearing_types::{
-    Code, FileType, HeldLock, Lock, LockMode, LockOwner, LockRange, LockSpace, Mono, NodeId, SessionId,
-    Version,
-};
+use bearing_types::{Code, FileType, Lock, LockMode, LockOwner, LockRange, LockSpace, Mono, NodeId, Version};
 use std::collections::BTreeMap;
 
 /// Whose locks of which file.
@@ -241,17 +238,11 @@ impl Hub {
         self.leave_to_home(node.node).await;
         let answered = self.call(node.home, Call::TestLock { node, lock }).await?;
         self.with(|state| match answered.body {
-            Body::Lock(held) => Ok(Answer::Lock(held.map(|held| seen_by(state.config.session, held)))),
+            Body::Lock(held) => Ok(Answer::Lock(held.map(|held| held.lock))),
             _ => {
                 state.counters.unexpected += 1;
                 Err(Code::Io)
             }
         })
     }
-}
-
-/// Numbers of processes mean nothing on other machines.
-fn seen_by(session: SessionId, held: HeldLock) -> Lock {
-    let pid = if held.session == session { held.lock.pid } else { 0 };
-    Lock { pid, ..held.lock }
 }

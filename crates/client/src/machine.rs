@@ -60,7 +60,8 @@ impl Client {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Start(ticket, operation) => {
+            Event::Start(ticket, mut operation) => {
+                operation.squash(self.hub.with(|state| state.config.squash));
                 self.tasks.add(Box::pin(self.hub.clone().run(ticket, operation)));
             }
             Event::Message { from, message, attachment } => {
@@ -85,6 +86,9 @@ impl Client {
             }
             while let Some(renew) = self.hub.with(State::begin_renewal) {
                 self.tasks.add(Box::pin(self.hub.clone().renew_lease(renew)));
+            }
+            while let Some(hold) = self.hub.with(State::begin_hold) {
+                self.tasks.add(Box::pin(self.hub.clone().hold_recalled(hold)));
             }
             while let Some((from, answer, directory)) = self.hub.with(State::begin_call_back) {
                 self.tasks.add(Box::pin(self.hub.clone().called_back(from, answer, directory)));

@@ -6,7 +6,7 @@ use bearing_proto::client::{
 };
 use bearing_types::{
     Amount, Attributes, Block, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace,
-    Mode, Name, Position, XattrName,
+    Mode, Name, Position, Squash, XattrName,
 };
 use std::time::Duration;
 
@@ -339,6 +339,51 @@ pub enum Operation {
     },
     /// Flushes everything and ends the session.
     End,
+}
+
+impl Operation {
+    /// Has it done for those as whom its users count: what is decided here is decided as servers do it.
+    pub(crate) fn squash(&mut self, squash: Squash) {
+        match self {
+            Operation::Lookup { who, .. }
+            | Operation::SetAttributes { who, .. }
+            | Operation::Create { who, .. }
+            | Operation::MakeDirectory { who, .. }
+            | Operation::Unlink { who, .. }
+            | Operation::RemoveDirectory { who, .. }
+            | Operation::Rename { who, .. }
+            | Operation::Link { who, .. }
+            | Operation::List { who, .. }
+            | Operation::Open { who, .. }
+            | Operation::Chunks { who, .. }
+            | Operation::Xattr { who, .. }
+            | Operation::Xattrs { who, .. }
+            | Operation::SetXattr { who, .. }
+            | Operation::SetQuota { who, .. } => *who = squash.apply(who).into_owned(),
+            Operation::Root
+            | Operation::Parent { .. }
+            | Operation::Attributes { .. }
+            | Operation::ReadLink { .. }
+            | Operation::Close { .. }
+            | Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::MakeHole { .. }
+            | Operation::Copy { .. }
+            | Operation::Seek { .. }
+            | Operation::Flush { .. }
+            | Operation::Sync { .. }
+            | Operation::SyncAll
+            | Operation::SyncNames
+            | Operation::Statfs
+            | Operation::Extents { .. }
+            | Operation::Lock { .. }
+            | Operation::Unlock { .. }
+            | Operation::TestLock { .. }
+            | Operation::Quota { .. }
+            | Operation::Place { .. }
+            | Operation::End => {}
+        }
+    }
 }
 
 /// How long the kernel may use something without asking: what remains of its lease, minus a margin. Zero: not at all.

@@ -6,7 +6,7 @@
 //! file that was named as open a release is sent when it is closed.
 
 use crate::event::{Command, Invalidation, Target, Transport};
-use crate::hub::State;
+use crate::hub::{Hub, State, Work};
 use crate::task::{Awaited, Promise, promise};
 use bearing_proto::Message;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
@@ -16,14 +16,25 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Recalls that wait for the kernel.
 #[derive(Default)]
 pub(crate) struct Recalls {
-    waiting: BTreeMap<(Block, Epoch, u64), Waiting>,
+    waiting: BTreeMap<Identity, Waiting>,
     invalidating: BTreeSet<u64>,
     issued: u64,
     /// Who waits for one of them.
     told: BTreeMap<u64, Promise<()>>,
     /// Directories that are being given back because they were called back.
-    called_back: BTreeSet<(Block, Epoch, u64)>,
+    called_back: BTreeSet<Identity>,
     new_call_backs: Vec<(Target, Recalled, NodeId)>,
+    /// Recalls of files that were opened without a token, which is asked for before they are answered.
+    new_holds: Vec<Hold>,
+}
+
+/// A recall, by its tablet, epoch and number.
+type Identity = (Block, Epoch, u64);
+
+/// Files that were opened without a token, and the recall that waits for it.
+pub(crate) struct Hold {
+    recall: Identity,
+    nodes: Vec<NodeId>,
 }
 
 struct Waiting {
@@ -31,6 +42,8 @@ struct Waiting {
     answer: Recalled,
     /// All invalidations up to this number have to be done: an earlier one may concern the same thing.
     after: u64,
+    /// Files are asked for their tokens.
+    holds: bool,
 }
 
 impl State {
@@ -55,10 +68,15 @@ impl State {
             return self.take_call_back(from, recall, directory);
         }
         let finished_below = self.requests.finished_below();
+        let nodes = self.files.unasked(&self.open_among(&recall));
+        let holds = !nodes.is_empty();
+        if holds {
+            self.recalls.new_holds.push(Hold { recall: identity, nodes });
+        }
         let open = self.drop_recalled(&recall);
         self.step("recalled, not answered");
         let answer = Recalled { tablet, epoch, number, finished_below, open };
-        let waiting = Waiting { to: from, answer, after: self.recalls.issued };
+        let waiting = Waiting { to: from, answer, after: self.recalls.issued, holds };
         self.recalls.waiting.insert(identity, waiting);
         self.answer_recalls();
     }
@@ -78,6 +96,18 @@ impl State {
     /// The next directory to give back.
     pub fn begin_call_back(&mut self) -> Option<(Target, Recalled, NodeId)> {
         self.recalls.new_call_backs.pop()
+    }
+
+    /// The next recall whose files are asked for their tokens.
+    pub fn begin_hold(&mut self) -> Option<Hold> {
+        self.recalls.new_holds.pop()
+    }
+
+    fn hold_over(&mut self, recall: Identity) {
+        if let Some(waiting) = self.recalls.waiting.get_mut(&recall) {
+            waiting.holds = false;
+        }
+        self.answer_recalls();
     }
 
     /// A directory that was called back is given back.
@@ -203,6 +233,7 @@ impl State {
             .recalls
             .waiting
             .iter()
+            .filter(|(_, waiting)| !waiting.holds)
             .filter(|(_, waiting)| first.is_none_or(|first| first > waiting.after))
             .map(|(identity, _)| *identity)
             .collect();
@@ -217,6 +248,21 @@ impl State {
             });
             self.step("recall answered");
         }
+    }
+}
+
+impl Hub {
+    /// Asks for the tokens of files that were opened without, while what decided that they may be opened still holds.
+    pub(crate) async fn hold_recalled(self, hold: Hold) {
+        let mut work: Vec<Work<_>> = Vec::new();
+        for node in hold.nodes {
+            let hub = self.clone();
+            work.push(Box::pin(async move { hub.hold_open(node).await }));
+        }
+        let holds_max = self.with(|state| state.config.renewals_max);
+        // Whose token is refused, or does not come before the lease is over, is refused with its next read.
+        self.windowed(holds_max, work).await;
+        self.with(|state| state.hold_over(hold.recall));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::context::{Asker, Cx};
 use crate::lead::Leader;
 use crate::{check, server::Chunks};
 use bearing_proto::data::DataError;
-use bearing_proto::grant::{Capability, DataRight};
+use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Epoch, ServerId};
 
 /// An append as it came.
@@ -18,13 +18,13 @@ pub(crate) struct Append<'a> {
 
 /// Takes an append, or says why not. The first one makes the chunk.
 pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, append: Append<'_>) {
-    if let Err(error) = checked(cx, id, &append) {
-        return cx.refuse(asker, error);
-    }
+    let epoch = match checked(cx, asker, id, &append) {
+        Ok(epoch) => epoch,
+        Err(error) => return cx.refuse(asker, error),
+    };
     if cx.core.held_bytes + append.bytes.len() as u64 > cx.core.config.held_bytes_max {
         return cx.drop_request();
     }
-    let epoch = append.capability.body.epoch;
     let chunk = chunks.entry(id).or_insert_with(|| {
         let mut chunk = Chunk::new(id, epoch, Role::Leads(Box::new(Leader::new(append.servers))));
         chunk.create(cx);
@@ -33,13 +33,14 @@ pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
     chunk.append(cx, asker, epoch, append);
 }
 
-fn checked(cx: &Cx<'_>, id: ChunkId, append: &Append<'_>) -> Result<(), DataError> {
-    check::capability(cx, append.capability, id, DataRight::Append)?;
+fn checked(cx: &Cx<'_>, asker: Asker, id: ChunkId, append: &Append<'_>) -> Result<Epoch, DataError> {
+    let epoch = check::append(cx, asker.from, append.capability, id)?;
     check::leads(cx, append.servers)?;
     if cx.core.failed {
         return Err(DataError::Failed);
     }
-    check::frame(&append.bytes, append.crc, true)
+    check::frame(&append.bytes, append.crc, true)?;
+    Ok(epoch)
 }
 
 impl Chunk {
@@ -80,9 +81,9 @@ impl Chunk {
         if leader.frames.iter().any(|frame| frame.client == Some(asker)) {
             return Ok(Place::Known);
         }
-        let (config, body, bytes) = (&cx.core.config, &append.capability.body, append.bytes.len() as u64);
+        let (config, bytes) = (&cx.core.config, append.bytes.len() as u64);
         let end = leader.end + bytes;
-        if end > config.chunk_bytes_max || leader.end < body.start || end > body.end {
+        if end > config.chunk_bytes_max {
             return Err(DataError::Sealed);
         }
         let room = leader.frames.len() < config.pipeline_frames_max

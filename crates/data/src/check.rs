@@ -1,30 +1,51 @@
 //! Checks of what a request shows, before anything is touched.
 
 use crate::context::Cx;
+use bearing_proto::Sender;
 use bearing_proto::data::DataError;
 use bearing_proto::frame::{BLOCK_BYTES, FIXED_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
-use bearing_proto::grant::{Capability, DataRight};
-use bearing_types::{ChunkId, ServerId};
+use bearing_proto::grant::{Capability, DataRight, FramePart};
+use bearing_types::{ChunkId, Epoch, ServerId};
 
 /// The longest header that a valid frame has: all checksums and a name of 255 bytes.
 pub(crate) const HEADER_BYTES_MAX: u32 =
     (FIXED_BYTES as u32 + 4 * (PAYLOAD_BYTES_MAX / BLOCK_BYTES) + 255).next_multiple_of(8);
 
-/// Whether a capability is ours, of this chunk, alive, and allows `right`. Its epoch and range are checked where they matter.
-pub(crate) fn capability(
+/// The epoch under which a client may append to a chunk. Whoever opened the chunk may, and nobody in its place.
+pub(crate) fn append(
     cx: &Cx<'_>,
+    from: Sender,
     shown: &Capability,
     chunk: ChunkId,
-    right: DataRight,
-) -> Result<(), DataError> {
-    let body = &shown.body;
-    let allowed = body.right >= right;
-    let alive = cx.now.wall <= body.expires.after(cx.core.config.skew_max);
-    if body.chunk == chunk && allowed && alive && shown.verify(&cx.core.grants) {
-        Ok(())
-    } else {
-        Err(DataError::Capability)
+) -> Result<Epoch, DataError> {
+    match shown.body.right {
+        DataRight::Append(epoch) if from == Sender::Client(shown.body.session) => {
+            good(cx, shown, chunk).then_some(epoch).ok_or(DataError::Capability)
+        }
+        DataRight::Append(_) | DataRight::Read(_) => Err(DataError::Capability),
     }
+}
+
+/// Whether somebody may read a part of a frame. A server that asks has seen to it that its client is the one whom the right was given to.
+pub(crate) fn read(
+    cx: &Cx<'_>,
+    from: Sender,
+    shown: &Capability,
+    (chunk, part): (ChunkId, FramePart),
+) -> Result<(), DataError> {
+    let asks = match from {
+        Sender::Client(session) => session == shown.body.session,
+        Sender::Server(_) => true,
+        Sender::Nobody => false,
+    };
+    let allowed = asks && shown.body.right.reads(part) && good(cx, shown, chunk);
+    if allowed { Ok(()) } else { Err(DataError::Capability) }
+}
+
+/// Whether a capability is ours, of this chunk, and alive.
+fn good(cx: &Cx<'_>, shown: &Capability, chunk: ChunkId) -> bool {
+    let alive = cx.now.wall <= shown.body.expires.after(cx.core.config.skew_max);
+    shown.body.chunk == chunk && alive && shown.verify(&cx.core.grants)
 }
 
 /// Whether this server is the first of a chunk's servers, and they are different ones.

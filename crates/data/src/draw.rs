@@ -8,11 +8,11 @@
 use crate::append::{self, Append};
 use crate::check;
 use crate::context::{Asked, AskedFor, Asker, Cx};
-use crate::read::{self, Part, Reader};
+use crate::read::{self, Reader};
 use crate::server::Chunks;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Source};
 use bearing_proto::frame::{self, FrameOwner, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use bearing_proto::grant::{Capability, DataRight};
+use bearing_proto::grant::{Capability, FramePart};
 use bearing_types::{ChunkId, Mono, ServerId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -79,7 +79,7 @@ impl Draws {
 
 /// Takes such an append, or says why not.
 pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: Wanted) {
-    if let Err(error) = checked(chunks, cx, id, &wanted) {
+    if let Err(error) = checked(chunks, cx, (asker, id), &wanted) {
         return cx.refuse(asker, error);
     }
     let (config, draws) = (&cx.core.config, &cx.core.draws);
@@ -98,20 +98,24 @@ pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: Ch
     ask_next(chunks, cx, number);
 }
 
-fn checked(chunks: &Chunks, cx: &Cx<'_>, id: ChunkId, wanted: &Wanted) -> Result<(), DataError> {
-    check::capability(cx, &wanted.capability, id, DataRight::Append)?;
+fn checked(
+    chunks: &Chunks,
+    cx: &Cx<'_>,
+    (asker, id): (Asker, ChunkId),
+    wanted: &Wanted,
+) -> Result<(), DataError> {
+    let epoch = check::append(cx, asker.from, &wanted.capability, id)?;
     check::leads(cx, &wanted.servers)?;
     if cx.core.failed {
         return Err(DataError::Failed);
     }
     // Whoever sends the bytes asks for the right to read them again.
     let source = &wanted.source;
-    check::capability(cx, &source.capability, source.chunk, DataRight::Read)
+    check::read(cx, asker.from, &source.capability, (source.chunk, source.part()))
         .map_err(|_| DataError::Source)?;
     if !(1..=PAYLOAD_BYTES_MAX).contains(&source.length) || wanted.owner.name.len() > NAME_BYTES_MAX {
         return Err(DataError::Damaged);
     }
-    let epoch = wanted.capability.body.epoch;
     chunks.get(&id).map_or(Ok(()), |chunk| chunk.takes_appends(epoch))
 }
 
@@ -124,10 +128,9 @@ fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
         cx.core.draws.end(number);
         return cx.reply(asker, Err(DataError::Source));
     };
-    let Source { chunk, frame, skip, length, ref capability, .. } = draw.wanted.source;
-    let capability = capability.clone();
+    let Source { chunk, ref capability, .. } = draw.wanted.source;
+    let (part, capability) = (draw.wanted.source.part(), capability.clone());
     if server == cx.core.server {
-        let part = Part { frame, skip, length };
         return read::read(chunks, cx, Reader::Draw(number), chunk, (&capability, part));
     }
     let id = cx.ask_id(Asked { chunk, server, what: AskedFor::Draw(number) });
@@ -135,6 +138,7 @@ fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
     if let Some(draw) = cx.core.draws.under_way.get_mut(&number) {
         draw.asked = Some((id, until));
     }
+    let FramePart { frame, skip, length } = part;
     let call = DataCall::Read { capability, frame, skip, length };
     cx.send(server, DataRequest { id, chunk, call }, crate::Payload::default());
 }

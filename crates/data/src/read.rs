@@ -8,19 +8,12 @@ use crate::chunk::Phase;
 use crate::context::{Asker, Cx, Job};
 use crate::event::LogCommand;
 use crate::server::Chunks;
+use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
 use bearing_proto::frame::{BLOCK_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
-use bearing_proto::grant::{Capability, DataRight};
+use bearing_proto::grant::{Capability, FramePart};
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::ChunkId;
-
-/// What a client wants to read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub frame: u64,
-    pub skip: u32,
-    pub length: u32,
-}
 
 /// Who gets the bytes.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +29,7 @@ pub(crate) enum Reader {
 pub(crate) struct ReadJob {
     reader: Reader,
     chunk: ChunkId,
-    part: Part,
-    /// The end of the range that the capability is good for.
-    allowed: u64,
+    part: FramePart,
     /// What it counts for in the limit.
     cost: u64,
     /// Once known.
@@ -51,12 +42,14 @@ pub(crate) fn read(
     cx: &mut Cx<'_>,
     reader: Reader,
     id: ChunkId,
-    (capability, part): (&Capability, Part),
+    (capability, part): (&Capability, FramePart),
 ) {
-    let body = &capability.body;
-    let allowed = body.start <= part.frame && part.frame < body.end;
-    let checked = check::capability(cx, capability, id, DataRight::Read);
-    if let Err(error) = checked.and(if allowed { Ok(()) } else { Err(DataError::Capability) }) {
+    let from = match reader {
+        Reader::Asker(asker) => asker.from,
+        // The right of the one who appends was looked at when that came.
+        Reader::Draw(_) => Sender::Server(cx.core.server),
+    };
+    if let Err(error) = check::read(cx, from, capability, (id, part)) {
         return refuse(cx, reader, error);
     }
     let end = u64::from(part.skip) + u64::from(part.length);
@@ -75,7 +68,7 @@ pub(crate) fn read(
     cx.core.read_bytes += cost;
     let along = if end <= u64::from(BLOCK_BYTES) { end } else { 0 };
     let length = (u64::from(HEADER_BYTES_MAX) + along).min(limit - part.frame) as u32;
-    let job = ReadJob { reader, chunk: id, part, allowed: body.end, cost, header: None };
+    let job = ReadJob { reader, chunk: id, part, cost, header: None };
     cx.log(Job::Head(job), LogCommand::Read { chunk: id, offset: part.frame, length });
 }
 
@@ -120,11 +113,8 @@ fn within(chunks: &Chunks, id: ChunkId, start: u64, end: u64) -> Result<u64, Dat
 pub(crate) fn head(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result: EngineResult<Vec<u8>>) {
     let Some(bytes) = engine_result(chunks, cx, &job, result) else { return };
     let Ok(header) = FrameHeader::decode(&bytes) else { return damaged(chunks, cx, &job) };
-    let Part { frame, skip, length } = job.part;
+    let FramePart { frame, skip, length } = job.part;
     let end = frame.saturating_add(header.frame_bytes());
-    if end > job.allowed {
-        return finish(cx, &job, Err(DataError::Capability));
-    }
     if let Err(error) = within(chunks, job.chunk, frame, end) {
         return finish(cx, &job, Err(error));
     }
@@ -154,7 +144,7 @@ pub(crate) fn blocks(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result:
 }
 
 fn deliver(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob, header: &FrameHeader, blocks: &[u8]) {
-    let Part { skip, length, .. } = job.part;
+    let FramePart { skip, length, .. } = job.part;
     let expected = header.blocks_for(skip, length).unwrap_or(0..0);
     let whole = blocks.len() == (expected.end - expected.start) as usize;
     if !whole || !header.verify(expected.start, blocks) {

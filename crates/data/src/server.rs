@@ -6,10 +6,11 @@ use crate::context::{Asked, AskedFor, Asker, Core, Cx, Job};
 use crate::draw;
 use crate::event::{Command, Event, LogCommand, Ticket};
 use crate::follow::{self, Replicate};
-use crate::read::{self, Part, Reader};
+use crate::read::{self, Reader};
 use crate::{Config, Counters, copy, frames, scrub, seal, sync};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
+use bearing_proto::grant::FramePart;
 use bearing_proto::keys::Key;
 use bearing_seams::{ChunkEntry, EngineError, EngineResult};
 use bearing_types::{ChunkId, Mono, Now, ServerId};
@@ -126,7 +127,7 @@ impl DataServer {
                 sync::sync_replica(chunks, cx, asker, id, (epoch, committed));
             }
             DataCall::Read { capability, frame, skip, length } => {
-                let part = Part { frame, skip, length };
+                let part = FramePart { frame, skip, length };
                 read::read(chunks, cx, Reader::Asker(asker), id, (&capability, part));
             }
             DataCall::Fence { epoch } => seal::cut(chunks, cx, asker, id, (epoch, None)),

@@ -10,7 +10,7 @@ use crate::server::Chunks;
 use crate::{Config, check};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_proto::grant::{Capability, DataRight};
+use bearing_proto::grant::Capability;
 use bearing_seams::EngineResult;
 use bearing_types::{ChunkId, Epoch, Mono, ServerId};
 
@@ -52,13 +52,14 @@ pub(crate) fn sync(
     id: ChunkId,
     (capability, servers): (&Capability, &[ServerId]),
 ) {
-    let checked = check::capability(cx, capability, id, DataRight::Append)
-        .and_then(|()| check::leads(cx, servers))
-        .and(if cx.core.failed { Err(DataError::Failed) } else { Ok(()) });
+    let checked = check::append(cx, asker.from, capability, id).and_then(|epoch| {
+        check::leads(cx, servers)?;
+        if cx.core.failed { Err(DataError::Failed) } else { Ok(epoch) }
+    });
     match (checked, chunks.get_mut(&id)) {
         (Err(error), _) => cx.refuse(asker, error),
-        (Ok(()), None) => cx.refuse(asker, DataError::NoChunk),
-        (Ok(()), Some(chunk)) => chunk.sync(cx, asker, capability.body.epoch, servers),
+        (Ok(_), None) => cx.refuse(asker, DataError::NoChunk),
+        (Ok(epoch), Some(chunk)) => chunk.sync(cx, asker, epoch, servers),
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Config {
     pub delegation_quiet: Duration,
     /// How long delegations may be used without being renewed.
     pub delegation_life: Duration,
+    /// How long a delegation that was called back may go on to be renewed, while what was decided in it is sent.
+    pub delegation_return: Duration,
     /// Larger directories are not delegated.
     pub delegated_entries_max: usize,
     /// Nor such of which an answer would have more bytes.
@@ -126,6 +128,7 @@ impl Config {
             skew_max: Duration::from_millis(250),
             session_life: Duration::from_secs(30),
             delegation_life: Duration::from_secs(10),
+            delegation_return: Duration::from_secs(40),
             delegation_quiet: Duration::from_millis(20),
             delegated_entries_max: 32 << 10,
             delegated_bytes_max: 6 << 20,

@@ -19,6 +19,7 @@ impl MetaServer {
     pub(crate) fn call_back(&mut self, now: Now, start: Position, directory: NodeId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Some(holder) = tablet.delegations.get(&directory).map(|holder| holder.session) else { return };
+        tablet.leases.call_back(directory, now.mono);
         let holders = tablet.leases.holders(&[LeaseKey::Delegation(directory)], None, now.mono);
         let holds: BTreeMap<_, _> = holders.into_iter().filter(|(session, _)| *session == holder).collect();
         if !holds.is_empty() {

@@ -34,6 +34,8 @@ pub(crate) struct LeaseTable {
     /// Which key is being recalled from whom.
     recalled: BTreeSet<(SessionId, LeaseKey)>,
     next_recall: u64,
+    /// Delegated directories that were called back, and since when.
+    called_back: BTreeMap<NodeId, Mono>,
     /// Sessions that may hold leases of the former owner, and until when.
     inherited: BTreeMap<SessionId, Mono>,
     /// Sessions that are over, until none of their leases could last: these count no more.
@@ -181,8 +183,19 @@ impl LeaseTable {
         self.give(LeaseKey::Delegation(directory), session, Offer::Tracked(life), now)
     }
 
+    /// Somebody else looks into a delegated directory.
+    pub fn call_back(&mut self, directory: NodeId, now: Mono) {
+        self.called_back.entry(directory).or_insert(now);
+    }
+
+    /// Whether a delegated directory was called back so long ago that it is renewed no more: others wait for it, whatever its holder does with it.
+    pub fn is_overdue(&self, directory: NodeId, now: Mono, config: &Config) -> bool {
+        self.called_back.get(&directory).is_some_and(|since| now.since(*since) > config.delegation_return)
+    }
+
     /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back for gets through.
     pub fn undelegate(&mut self, directory: NodeId, now: Mono, config: &Config) {
+        self.called_back.remove(&directory);
         let key = LeaseKey::Delegation(directory);
         self.entries.remove(&key);
         let quiet = now.after(config.delegation_quiet);

@@ -16,6 +16,8 @@ use serde::Deserialize;
 
 /// The version byte.
 pub const V1: u8 = 1;
+/// That of the next. Replies held rights that named no session; of these too only the place is read.
+pub const V2: u8 = 2;
 
 #[derive(Deserialize)]
 enum RecordV1 {
@@ -125,6 +127,20 @@ const CHUNK_TAG: u8 = 4;
 const NOT_FINISHED: [u8; 1] = [0];
 /// What it lacks from before there was compaction: nothing kept, no heir, none itself, and that.
 const NO_COMPACTION: [u8; 4] = [0, 0, 0, 0];
+
+/// How a reply's record begins.
+const REPLY_TAG: u8 = 9;
+
+/// A record of version 2.
+pub(crate) fn decode_v2(body: &[u8]) -> Result<Record, postcard::Error> {
+    match body.split_first() {
+        Some((&REPLY_TAG, reply)) => {
+            let (position, _) = postcard::take_from_bytes(reply)?;
+            Ok(Record::Reply(Box::new(ReplyRecord { position, body: Body::Done })))
+        }
+        _ => decode_whole(body),
+    }
+}
 
 /// A record of the present version, with fields at its end that were added since.
 pub(crate) fn decode_whole(body: &[u8]) -> Result<Record, postcard::Error> {
@@ -308,10 +324,20 @@ mod tests {
         for (hex, expected) in stored {
             assert_eq!(Record::decode(&bytes(hex)).unwrap(), expected);
             let again = expected.encode();
-            assert_eq!(again[0], 2);
+            assert_eq!(again[0], crate::record::RECORD_VERSION);
             assert_eq!(Record::decode(&again).unwrap(), expected);
         }
         assert_eq!(Record::decode(&[1, 2]), Err(RecordError::Malformed));
+    }
+
+    #[test]
+    fn of_replies_as_version_2_stored_them_only_the_place_is_read() {
+        // An open chunk's, with a capability for all of it.
+        let reply = "02094d0a04050102640600040005ffffffffffffffffff01010112";
+        let place = ReplyRecord { position: Position(77), body: Body::Done };
+        assert_eq!(Record::decode(&bytes(reply)), Ok(Record::Reply(Box::new(place))));
+        assert_eq!(Record::decode(&bytes("0209")), Err(RecordError::Malformed));
+        assert_eq!(Record::decode(&bytes("020b12")), Ok(Record::Mark(Wall(9))));
     }
 
     #[test]

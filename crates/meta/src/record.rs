@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of stored records.
-pub const RECORD_VERSION: u8 = 2;
+pub const RECORD_VERSION: u8 = 3;
 /// The version of log records.
 pub const LOG_VERSION: u8 = 1;
 /// Room for most records, so that few of them grow while they are encoded.
@@ -391,6 +391,7 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
         match bytes.split_first() {
             Some((&older::V1, body)) => older::decode(body).map_err(|_| RecordError::Malformed),
+            Some((&older::V2, body)) => older::decode_v2(body).map_err(|_| RecordError::Malformed),
             Some((&RECORD_VERSION, body)) => older::decode_whole(body).map_err(|_| RecordError::Malformed),
             _ => decode_versioned(bytes, RECORD_VERSION),
         }

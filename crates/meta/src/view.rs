@@ -488,6 +488,12 @@ impl<'a> View<'a> {
         self.delegations.values().any(|held| *held == holder)
     }
 
+    /// Whether a directory that is delegated so was called back, and not given back for too long.
+    pub fn is_overdue(&self, holder: Holder) -> bool {
+        let mut held = self.delegations.iter().filter(|(_, held)| **held == holder);
+        held.any(|(directory, _)| self.leases.is_overdue(*directory, self.now.mono, self.config))
+    }
+
     /// The directories of this tablet that are delegated to a session.
     pub fn delegated_to(&self, session: SessionId) -> Vec<NodeId> {
         let held = self.delegations.iter().filter(|(_, holder)| holder.session == session);

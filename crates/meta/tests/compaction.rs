@@ -6,9 +6,9 @@ mod cluster;
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
-use cluster::{ALICE, Cluster, DATA, name, position, root_user};
+use cluster::{ALICE, Cluster, DATA, filled_by, name, opened_by, position, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ const LENGTH: u64 = 2 << 20;
 /// Where the second frame starts; the first fills what is before.
 const SECOND: u64 = 1_500_000;
 
-type File = (Handle, WriteToken);
+type File = (Handle, OpenToken);
 /// Offset, length, chunk, frame, skip.
 type Shape = (u64, u32, ChunkId, u64, u32);
 
@@ -102,7 +102,8 @@ fn create(cluster: &mut Cluster, text: &str) -> File {
 
 fn commit(cluster: &mut Cluster, (node, token): File, extent: Extent) {
     let (extents, mode) = (vec![extent], CommitMode::Put);
-    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode };
+    let opened = filled_by(ALICE, &extents);
+    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode, opened };
     cluster.call(ALICE, node.home, call).unwrap();
 }
 
@@ -117,8 +118,9 @@ fn truncate(cluster: &mut Cluster, (node, token): File) {
 }
 
 /// The extents of a file, and its version.
-fn extents(cluster: &mut Cluster, (node, _): File) -> (Vec<Shape>, u64) {
-    match cluster.call(ALICE, node.home, Call::Extents { node, offset: 0, count_max: 100 }).unwrap() {
+fn extents(cluster: &mut Cluster, (node, token): File) -> (Vec<Shape>, u64) {
+    let call = Call::Extents { node, by: Admission::Open(token), offset: 0, count_max: 100 };
+    match cluster.call(ALICE, node.home, call).unwrap() {
         Body::Extents { extents, version, .. } => {
             let shape = |e: &Extent| (e.file_offset, e.length, e.chunk.chunk, e.frame, e.skip);
             (extents.iter().map(shape).collect(), version.0)
@@ -178,7 +180,8 @@ fn what_is_in_use_of_a_mostly_dead_chunk_goes_into_another_one_and_the_file_does
 }
 
 fn finish(cluster: &mut Cluster, chunk: &ChunkView, payload: u64) {
-    let call = Call::FinishChunk { chunk: chunk.chunk, payload };
+    let opened = opened_by(ALICE, chunk.chunk.chunk);
+    let call = Call::FinishChunk { chunk: chunk.chunk, payload, opened };
     cluster.call(ALICE, chunk.chunk.position, call).unwrap();
 }
 

@@ -27,7 +27,10 @@ fn with_directory() -> (Cluster, Handle) {
 }
 
 fn delegate(cluster: &mut Cluster, session: bearing_types::SessionId, directory: Handle) -> DelegationView {
-    match cluster.call(session, directory.home, Call::Delegate { directory, incarnation: 1 }).unwrap() {
+    match cluster
+        .call(session, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 })
+        .unwrap()
+    {
         Body::Delegation(view) => *view,
         other => panic!("{other:?}"),
     }
@@ -222,7 +225,7 @@ fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
     // The lease is over; by itself the server would ask half a second later.
     cluster.pass(Duration::from_millis(700));
     assert!(cluster.surveys.is_empty());
-    let call = Call::Delegate { directory, incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
     assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
     assert!(cluster.surveys.iter().any(|(session, survey)| *session == BOB && survey.nodes == [node.node]));
     // Bob is silent: nobody waits for him for long, and his file is not lent.
@@ -249,7 +252,7 @@ fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
     cluster.pass(Duration::from_millis(700));
     cluster.obedient = true;
     // Each survey names two files, and its answer brings the next one.
-    let call = Call::Delegate { directory, incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
     assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
     let sizes: Vec<usize> = cluster.surveys.iter().map(|(_, survey)| survey.nodes.len()).collect();
     assert_eq!(sizes, [2, 2, 1]);
@@ -385,7 +388,7 @@ fn steps_that_a_client_gave_up_are_refused_though_the_directory_is_its_again() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
     let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
-    let again = Call::Delegate { directory, incarnation: 2 };
+    let again = Call::Delegate { directory, who: root_user(), incarnation: 2 };
     cluster.call(ALICE, directory.home, again).unwrap();
     assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
 }
@@ -400,7 +403,7 @@ fn steps_that_name_no_directory_are_refused_too_once_their_client_gave_them_up()
     let home = cluster.seat_of(ALICE, directory).position_of(hash);
     let file = Handle { node: ids.first, home };
     let cut = AttributeChange { size: Some(700), ..AttributeChange::default() };
-    let change = Change::SetAttributes { node: file, who: root_user(), change: cut, open: true };
+    let change = Change::SetAttributes { node: file, who: root_user(), change: cut };
     let late = batch(&cluster, vec![change], ids, vec![]);
     let given_up = batch(&cluster, vec![], ids, vec![directory.node]);
     send(&mut cluster, directory, given_up).unwrap();
@@ -415,11 +418,13 @@ fn steps_that_name_no_directory_are_refused_too_once_their_client_gave_them_up()
 fn two_who_change_a_directory_in_turn_do_not_get_it_delegated() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
-    let refused = cluster.call(BOB, directory.home, Call::Delegate { directory, incarnation: 1 });
+    let refused =
+        cluster.call(BOB, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 });
     assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
     let sent = batch(&cluster, vec![], ids, vec![directory.node]);
     send(&mut cluster, directory, sent).unwrap();
-    let soon = cluster.call(BOB, directory.home, Call::Delegate { directory, incarnation: 1 });
+    let soon =
+        cluster.call(BOB, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 });
     assert_eq!(soon.map(|_| ()), Err(Code::Unsupported), "it rests for a moment");
     cluster.pass(Duration::from_secs(2));
     delegate(&mut cluster, BOB, directory);
@@ -431,7 +436,8 @@ fn a_directory_that_lies_in_several_tablets_is_not_delegated() {
     cluster.open_session(ALICE);
     let root = cluster.root(ALICE).grant;
     let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-    let refused = cluster.call(ALICE, directory.home, Call::Delegate { directory, incarnation: 1 });
+    let refused =
+        cluster.call(ALICE, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 });
     assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
 }
 
@@ -533,7 +539,7 @@ fn kept_names_are_in_nobodys_way_for_longer_than_kernels_go_by_them_and_never_in
 fn whoever_is_lent_a_directory_is_alone_with_its_names() {
     let (mut cluster, directory, _) = names_kept();
     cluster.pass(Duration::from_millis(100));
-    let call = Call::Delegate { directory, incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
     assert!(waits(cluster.answer_of(BOB, directory.home, call)));
     assert!(names_recalled(&cluster, directory));
 }
@@ -557,7 +563,7 @@ fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
     send(&mut cluster, directory, over).unwrap();
     assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
     cluster.pass(Duration::from_millis(100));
-    let again = |incarnation| Call::Delegate { directory, incarnation };
+    let again = |incarnation| Call::Delegate { directory, who: root_user(), incarnation };
     assert_eq!(cluster.call(ALICE, directory.home, again(1)), Err(Code::Stale));
     assert!(cluster.call(ALICE, directory.home, again(2)).is_ok());
     assert_eq!(finds(look(&mut cluster, other, "f")), Ok(false), "nobody has to be asked for it");

@@ -5,9 +5,9 @@ mod cluster;
 
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, SessionId, Uid, Wall};
-use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
 
 /// The first chunk that is opened.
 const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(2), position: Position(0) };
@@ -24,7 +24,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn create(cluster: &mut Cluster, text: &str) -> (Handle, WriteToken) {
+fn create(cluster: &mut Cluster, text: &str) -> (Handle, OpenToken) {
     let grant = cluster.root(ALICE).grant;
     let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
     let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
@@ -40,26 +40,28 @@ fn extent(file_offset: u64, length: u32, frame: u64) -> Extent {
 
 fn commit_call(
     node: Handle,
-    token: WriteToken,
+    token: OpenToken,
     extents: Vec<Extent>,
     size_min: u64,
     mode: CommitMode,
 ) -> Call {
-    Call::Commit { node, token, extents, size_min, modified: Wall(0), mode }
+    let opened = filled_by(token.session, &extents);
+    Call::Commit { node, token, extents, size_min, modified: Wall(0), mode, opened }
 }
 
 fn commit(
     cluster: &mut Cluster,
     session: SessionId,
     node: Handle,
-    token: WriteToken,
+    token: OpenToken,
     extents: Vec<Extent>,
 ) -> Result<Body, Code> {
     cluster.call(session, node.home, commit_call(node, token, extents, 0, CommitMode::Put))
 }
 
 fn page(cluster: &mut Cluster, node: Handle, offset: u64, count_max: u32) -> (Vec<Extent>, bool) {
-    match cluster.call(BOB, node.home, Call::Extents { node, offset, count_max }).unwrap() {
+    let by = Admission::User(root_user());
+    match cluster.call(BOB, node.home, Call::Extents { node, by, offset, count_max }).unwrap() {
         Body::Extents { extents, complete, .. } => (extents, complete),
         other => panic!("{other:?}"),
     }
@@ -101,7 +103,7 @@ fn later_extents_cover_earlier_ones_and_the_rest_stays() {
     assert_eq!(shape, [(0, 40, 1, 0), (40, 10, 2, 0), (50, 5, 3, 0), (55, 5, 2, 15), (60, 40, 1, 60)]);
 }
 
-fn make_hole(node: Handle, token: WriteToken, start: u64, end: u64, size_min: u64) -> Call {
+fn make_hole(node: Handle, token: OpenToken, start: u64, end: u64, size_min: u64) -> Call {
     Call::MakeHole { node, token, start, end, size_min }
 }
 
@@ -159,7 +161,7 @@ fn append(
     cluster: &mut Cluster,
     session: SessionId,
     node: Handle,
-    token: WriteToken,
+    token: OpenToken,
     length: u32,
     frame: u64,
 ) -> u64 {
@@ -174,7 +176,7 @@ fn appended_at(answer: Result<Body, Code>, length: u32) -> u64 {
     }
 }
 
-fn open(cluster: &mut Cluster, session: SessionId, node: Handle) -> WriteToken {
+fn open(cluster: &mut Cluster, session: SessionId, node: Handle) -> OpenToken {
     let call = Call::Open { node, who: root_user(), read: false, write: true, truncate: false };
     match cluster.call(session, node.home, call).unwrap() {
         Body::Opened(_, Some(token)) => token,
@@ -247,7 +249,7 @@ fn chown_takes_set_id_bits_away_also_from_root_but_not_where_the_group_may_not_e
 }
 
 /// Many extents of 4 bytes each, one after the other, with a hole of 4 bytes before each.
-fn scatter(cluster: &mut Cluster, node: Handle, token: WriteToken, count: u64) {
+fn scatter(cluster: &mut Cluster, node: Handle, token: OpenToken, count: u64) {
     let extents: Vec<Extent> = (0..count).map(|at| extent(at * 8 + 4, 4, at * 64)).collect();
     for part in extents.chunks(1024) {
         commit(cluster, ALICE, node, token, part.to_vec()).unwrap();

@@ -9,6 +9,7 @@ use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, XattrChange, XattrMode,
 };
 use bearing_proto::delegation::{Change, LentIds, Step};
+use bearing_proto::grant::Admission;
 use bearing_proto::grant::Grant;
 use bearing_types::{Code, FileType, Mode, NodeId, Sequence, XattrName};
 use cluster::{ALICE, BOB, Cluster, name, position, root_user};
@@ -58,7 +59,7 @@ fn reads(cluster: &mut Cluster, grant: &Grant, file: Handle) {
     assert_eq!(cluster.lookup(ALICE, grant, "nothing"), Err(Code::NotFound));
     assert_eq!(cluster.links(BOB, file), Ok(1));
     assert!(cluster.list(ALICE, grant, 100).contains(&"d".to_owned()));
-    let extents = Call::Extents { node: file, offset: 0, count_max: 10 };
+    let extents = Call::Extents { node: file, by: Admission::User(root_user()), offset: 0, count_max: 10 };
     assert!(matches!(cluster.call(ALICE, file.home, extents), Ok(Body::Extents { .. })));
 }
 
@@ -163,7 +164,7 @@ fn steps(cluster: &Cluster, directory: Handle, text: &str, ids: LentIds, returne
 fn delegated_directories_are_called_back_and_what_was_decided_in_them_is_taken_from_the_reserve() {
     let (mut cluster, grant, _) = with_file();
     let directory = cluster.lookup(ALICE, &grant, "d").unwrap();
-    let ask = Call::Delegate { directory, incarnation: 1 };
+    let ask = Call::Delegate { directory, who: root_user(), incarnation: 1 };
     let Body::Delegation(lent) = cluster.call(ALICE, directory.home, ask.clone()).unwrap() else {
         panic!("a delegation")
     };

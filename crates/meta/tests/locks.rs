@@ -42,11 +42,18 @@ fn give_back(cluster: &mut Cluster, session: SessionId, node: Handle, start: u64
     cluster.call(session, node.home, Call::Unlock { node, owner, space, range }).unwrap();
 }
 
-fn in_the_way(cluster: &mut Cluster, session: SessionId, node: Handle, lock: Lock) -> Option<SessionId> {
+fn in_the_way(cluster: &mut Cluster, session: SessionId, node: Handle, lock: Lock) -> Option<u64> {
     match cluster.call(session, node.home, Call::TestLock { node, lock }).unwrap() {
-        Body::Lock(held) => held.map(|held| held.session),
+        Body::Lock(held) => held.map(|held| held.holder),
         other => panic!("{other:?}"),
     }
+}
+
+/// By what a holder is told of.
+fn number(session: SessionId, node: Handle) -> u64 {
+    let parts = [b"lock holder", &node.node.0.to_le_bytes()[..], &session.0.to_le_bytes()];
+    let mac = cluster::keys().grants().sign(&parts).0;
+    u64::from_le_bytes(mac[..8].try_into().unwrap())
 }
 
 fn told(cluster: &mut Cluster) -> Vec<(SessionId, u64)> {
@@ -68,7 +75,7 @@ fn a_lock_is_held_through_a_restart_and_a_hand_over_and_goes_when_it_is_given_ba
     cluster.pass(Duration::from_secs(1));
     assert_eq!(cluster.owner(file.home).0, other);
     assert_eq!(take(&mut cluster, BOB, file, range(9, 9, Shared), None), Err(Code::Locked));
-    assert_eq!(in_the_way(&mut cluster, BOB, file, range(0, 99, Shared)), Some(ALICE));
+    assert_eq!(in_the_way(&mut cluster, BOB, file, range(0, 99, Shared)), Some(number(ALICE, file)));
     give_back(&mut cluster, ALICE, file, 5, u64::MAX);
     take(&mut cluster, BOB, file, range(9, 9, Shared), None).unwrap();
     assert_eq!(take(&mut cluster, BOB, file, range(4, 4, Shared), None), Err(Code::Locked));
@@ -165,7 +172,7 @@ fn a_silent_session_loses_its_locks_when_it_is_over_and_not_before() {
         renew(&mut cluster, CAROL);
         let _ = take(&mut cluster, BOB, file, range(0, 9, Exclusive), Some(1));
     }
-    assert_eq!(in_the_way(&mut cluster, CAROL, file, range(0, 9, Shared)), Some(BOB));
+    assert_eq!(in_the_way(&mut cluster, CAROL, file, range(0, 9, Shared)), Some(number(BOB, file)));
     let late = take(&mut cluster, ALICE, file, range(20, 20, Shared), None);
     assert_eq!(late, Err(Code::SessionEnded));
 }
@@ -207,4 +214,21 @@ fn a_file_takes_a_bounded_number_of_locks() {
     assert_eq!(take(&mut cluster, BOB, file, range(1, 1, Shared), None), Err(Code::NoLocks));
     give_back(&mut cluster, ALICE, file, 0, u64::MAX);
     take(&mut cluster, BOB, file, range(1, 1, Shared), None).unwrap();
+}
+
+#[test]
+fn who_holds_a_lock_is_told_to_others_by_a_number_that_says_nothing_else() {
+    let (mut cluster, file) = with_file();
+    let mine = range(0, 9, Exclusive);
+    take(&mut cluster, ALICE, file, mine, None).unwrap();
+    let mut ask = |session, lock| match cluster.call(session, file.home, Call::TestLock { node: file, lock })
+    {
+        Ok(Body::Lock(Some(held))) => held,
+        other => panic!("{other:?}"),
+    };
+    let (seen, other) = (ask(BOB, mine), Lock { owner: LockOwner(2), ..mine });
+    assert_eq!((seen.lock.pid, seen.lock.owner, seen.lock.range), (0, LockOwner(0), mine.range));
+    assert!(seen.holder != ALICE.0 && seen.holder == ask(CAROL, mine).holder);
+    // Its own machine sees which process it is.
+    assert_eq!((ask(ALICE, other).lock, ask(ALICE, other).holder), (mine, seen.holder));
 }

@@ -5,9 +5,9 @@ mod cluster;
 
 use bearing_placement::Scheme;
 use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode, QuotaView};
-use bearing_proto::grant::{Grant, WriteToken};
+use bearing_proto::grant::{Grant, OpenToken};
 use bearing_types::{Amount, Code, Credentials, FileType, Gid, Mode, Position, Uid, Wall};
-use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
 use std::time::Duration;
 
 /// The tablets of the cluster.
@@ -52,7 +52,7 @@ fn with_quota(amount: Amount) -> (Cluster, Handle) {
     (cluster, directory)
 }
 
-fn create_open(cluster: &mut Cluster, grant: &Grant, text: &str) -> (Handle, WriteToken) {
+fn create_open(cluster: &mut Cluster, grant: &Grant, text: &str) -> (Handle, OpenToken) {
     let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
     let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
     match cluster.call(ALICE, position(grant, text), call).unwrap() {
@@ -73,14 +73,15 @@ fn chunk(cluster: &mut Cluster) -> ChunkRef {
 
 fn write(
     cluster: &mut Cluster,
-    (node, token): (Handle, WriteToken),
+    (node, token): (Handle, OpenToken),
     chunk: ChunkRef,
     offset: u64,
 ) -> Result<(), Code> {
     let extents = vec![Extent { file_offset: offset, length: PIECE, chunk, frame: offset, skip: 0 }];
     let (size_min, modified, mode) = (0, Wall(0), CommitMode::Put);
+    let opened = filled_by(ALICE, &extents);
     cluster
-        .call(ALICE, node.home, Call::Commit { node, token, extents, size_min, modified, mode })
+        .call(ALICE, node.home, Call::Commit { node, token, extents, size_min, modified, mode, opened })
         .map(|_| ())
 }
 
@@ -229,6 +230,6 @@ fn a_grant_from_before_a_quota_makes_nothing_that_is_not_counted() {
 #[test]
 fn a_directory_with_a_quota_is_not_delegated() {
     let (mut cluster, directory) = with_quota(limit(1 << 30, 100));
-    let call = Call::Delegate { directory, incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
     assert_eq!(cluster.call(ALICE, directory.home, call).map(|_| ()), Err(Code::Unsupported));
 }

@@ -8,9 +8,9 @@ use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode,
 };
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::OpenToken;
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
-use cluster::{ALICE, BOB, Cluster, DATA, name, position, root_user};
+use cluster::{ALICE, BOB, Cluster, DATA, filled_by, name, opened_by, position, root_user};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -121,7 +121,7 @@ fn show(cluster: &mut Cluster, chunk: &ChunkView) -> Result<ChunkView, Code> {
     }
 }
 
-fn create(cluster: &mut Cluster, text: &str) -> (Handle, WriteToken) {
+fn create(cluster: &mut Cluster, text: &str) -> (Handle, OpenToken) {
     let grant = cluster.root(ALICE).grant;
     let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
     let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
@@ -133,12 +133,13 @@ fn create(cluster: &mut Cluster, text: &str) -> (Handle, WriteToken) {
 
 fn commit(
     cluster: &mut Cluster,
-    (node, token): (Handle, WriteToken),
+    (node, token): (Handle, OpenToken),
     chunk: &ChunkView,
 ) -> Result<Body, Code> {
     let extent = Extent { file_offset: 0, length: 4_000, chunk: chunk.chunk, frame: 0, skip: 0 };
     let (extents, mode) = (vec![extent], CommitMode::Put);
-    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode };
+    let opened = filled_by(ALICE, &extents);
+    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode, opened };
     cluster.call(ALICE, node.home, call)
 }
 
@@ -190,10 +191,11 @@ fn what_a_file_refers_to_stays_until_the_file_lets_go_of_it() {
 }
 
 fn finish(cluster: &mut Cluster, chunk: &ChunkView, payload: u64) -> Result<Body, Code> {
-    cluster.call(ALICE, chunk.chunk.position, Call::FinishChunk { chunk: chunk.chunk, payload })
+    let opened = opened_by(ALICE, chunk.chunk.chunk);
+    cluster.call(ALICE, chunk.chunk.position, Call::FinishChunk { chunk: chunk.chunk, payload, opened })
 }
 
-fn truncate(cluster: &mut Cluster, (node, token): (Handle, WriteToken)) {
+fn truncate(cluster: &mut Cluster, (node, token): (Handle, OpenToken)) {
     let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
     let cut = Call::SetAttributes { node, who: root_user(), change, token: Some(token) };
     cluster.call(ALICE, node.home, cut).unwrap();
@@ -243,10 +245,11 @@ fn a_finished_chunk_that_is_in_use_is_looked_at_after_a_while_and_stays() {
 }
 
 /// Extents of ten bytes at these offsets, all of one frame.
-fn pieces_of(chunk: &ChunkView, (node, token): &(Handle, WriteToken), offsets: &[u64]) -> Call {
+fn pieces_of(chunk: &ChunkView, (node, token): &(Handle, OpenToken), offsets: &[u64]) -> Call {
     let piece = |at: &u64| Extent { file_offset: *at, length: 10, chunk: chunk.chunk, frame: 0, skip: 0 };
-    let (extents, mode) = (offsets.iter().map(piece).collect(), CommitMode::Put);
-    Call::Commit { node: *node, token: *token, extents, size_min: 0, modified: Wall(0), mode }
+    let (extents, mode) = (offsets.iter().map(piece).collect::<Vec<_>>(), CommitMode::Put);
+    let opened = filled_by(ALICE, &extents);
+    Call::Commit { node: *node, token: *token, extents, size_min: 0, modified: Wall(0), mode, opened }
 }
 
 #[test]

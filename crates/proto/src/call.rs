@@ -2,6 +2,7 @@
 
 use crate::client::Call;
 use crate::delegation::Change;
+use crate::grant::Admission;
 use bearing_types::{Credentials, Squash};
 
 impl Call {
@@ -87,6 +88,8 @@ impl Call {
             | Call::Rename { who, .. }
             | Call::SetAttributes { who, .. }
             | Call::Open { who, .. }
+            | Call::Extents { by: Admission::User(who), .. }
+            | Call::Delegate { who, .. }
             | Call::Xattr { who, .. }
             | Call::Xattrs { who, .. }
             | Call::SetXattr { who, .. }
@@ -100,7 +103,7 @@ impl Call {
             | Call::Directory { .. }
             | Call::Attributes { .. }
             | Call::ReadLink { .. }
-            | Call::Extents { .. }
+            | Call::Extents { by: Admission::Open(_), .. }
             | Call::Commit { .. }
             | Call::Release { .. }
             | Call::OpenChunk { .. }
@@ -109,7 +112,6 @@ impl Call {
             | Call::FinishChunk { .. }
             | Call::Describe(_)
             | Call::Statfs
-            | Call::Delegate { .. }
             | Call::Delegated { .. }
             | Call::MakeHole { .. }
             | Call::Lock { .. }

@@ -1,15 +1,17 @@
 //! Between clients and metadata servers.
 
 use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
-use crate::grant::{Capability, Grant, WriteToken};
+use crate::grant::{
+    Admission, Capability, CapabilityBody, DataRight, FramePart, Grant, OpenToken, ReadRights,
+};
 pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
 pub use crate::map::{ClusterMap, ServerEntry, ServerKind};
 use crate::sessions::SessionDescription;
 use bearing_placement::Scheme;
 use bearing_types::{
-    Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid,
-    HeldLock, Lock, LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId,
-    Position, Sequence, ServerId, Uid, Version, Wall, XattrName,
+    Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, Lock,
+    LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId, Position, Sequence,
+    ServerId, SessionId, Uid, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +48,18 @@ pub struct Extent {
     pub frame: u64,
     /// How many bytes of the frame's payload to skip.
     pub skip: u32,
+}
+
+impl Extent {
+    /// The bytes of the frame that it gives.
+    pub fn part(&self) -> FramePart {
+        FramePart { frame: self.frame, skip: self.skip, length: self.length }
+    }
+
+    /// What lets a session read it.
+    pub fn read_right(&self, session: SessionId, expires: Wall) -> CapabilityBody {
+        CapabilityBody { session, chunk: self.chunk.chunk, right: DataRight::Read(self.part()), expires }
+    }
 }
 
 /// A request of a session. (session, sequence) identifies a mutation.
@@ -204,14 +218,14 @@ pub enum Call {
         /// What to change.
         change: AttributeChange,
         /// The file is open for writing: ftruncate needs no permission bits then.
-        token: Option<WriteToken>,
+        token: Option<OpenToken>,
     },
     /// The target of a symbolic link.
     ReadLink {
         /// The link.
         node: Handle,
     },
-    /// Checks permission to open a file, at its home; with write, gives a token.
+    /// Checks permission to open a file, at its home; gives a token of what it is opened for.
     Open {
         /// The file.
         node: Handle,
@@ -224,10 +238,12 @@ pub enum Call {
         /// Whether to cut to length 0.
         truncate: bool,
     },
-    /// The extents of a file that overlap with the range from an offset on.
+    /// The extents of a file that overlap with the range from an offset on, with the rights to read them if the file may be read.
     Extents {
         /// The file.
         node: Handle,
+        /// What admits the client to them.
+        by: Admission,
         /// The offset.
         offset: u64,
         /// At most so many.
@@ -239,7 +255,7 @@ pub enum Call {
         /// The file.
         node: Handle,
         /// The right to write it.
-        token: WriteToken,
+        token: OpenToken,
         /// The extents, in the order written: a later one covers an earlier one.
         extents: Vec<Extent>,
         /// The file is at least so long afterwards.
@@ -248,6 +264,8 @@ pub enum Call {
         modified: Wall,
         /// Where the extents go.
         mode: CommitMode,
+        /// The rights to append to their chunks: nobody refers to bytes of a chunk that he did not fill himself.
+        opened: Vec<Capability>,
     },
     /// The session has no file of this unlinked node open any more.
     Release {
@@ -259,7 +277,7 @@ pub enum Call {
         /// Servers to do without, because the client cannot reach them.
         avoid: Vec<ServerId>,
     },
-    /// The servers of a chunk, and a capability to read it.
+    /// The servers of a chunk. The right to read comes with the extents of a file.
     Chunk {
         /// The chunk.
         chunk: ChunkRef,
@@ -278,6 +296,8 @@ pub enum Call {
     Delegate {
         /// The directory.
         directory: Handle,
+        /// For whom: needs the permission to see what is in it and to change its entries.
+        who: Credentials,
         /// Chosen by the client, anew whenever it lost what was lent to it: steps that it gave up are told by it from those that it sends now.
         incarnation: u64,
     },
@@ -303,7 +323,7 @@ pub enum Call {
         /// The file.
         node: Handle,
         /// The right to write it.
-        token: WriteToken,
+        token: OpenToken,
         /// The first byte.
         start: u64,
         /// The first byte after the range; what lies beyond the file's end is no part of it.
@@ -421,6 +441,8 @@ pub enum Call {
         chunk: ChunkRef,
         /// Bytes of files that were committed in it.
         payload: u64,
+        /// The right to append to it.
+        opened: Capability,
     },
     /// Who uses the session and where, for an operator's eyes. Asked at the session's position, again and again: its home keeps it in memory only.
     Describe(SessionDescription),
@@ -641,8 +663,17 @@ pub struct ChunkView {
     pub servers: Vec<ServerId>,
     /// The length at which it was sealed, once it is.
     pub sealed: Option<u64>,
-    /// The right to use it.
-    pub capability: Capability,
+    /// The right to append to it, for the session that opens it.
+    pub capability: Option<Capability>,
+}
+
+/// A lock that stands in the way, as others see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockView {
+    /// Tells the holders of one file's locks apart, and nothing else about them.
+    pub holder: u64,
+    /// The lock; whose it is within its session, and its process, are told to that session only.
+    pub lock: Lock,
 }
 
 /// A quota.
@@ -679,8 +710,8 @@ pub enum Body {
     Map(Option<Box<ClusterMap>>),
     /// A directory.
     Directory(Box<DirectoryView>),
-    /// A name; after create, also the right to write the new file.
-    Entry(EntryView, Option<WriteToken>),
+    /// A name; after create, also the rights of who has the new file open.
+    Entry(EntryView, Option<OpenToken>),
     /// A part of a listing.
     List {
         /// The entries, in order of their cookies.
@@ -693,7 +724,7 @@ pub enum Body {
     /// The target of a symbolic link.
     Link(Vec<u8>),
     /// An open file.
-    Opened(NodeView, Option<WriteToken>),
+    Opened(NodeView, Option<OpenToken>),
     /// Extents in order of file offsets, not overlapping.
     Extents {
         /// The file's version.
@@ -704,6 +735,10 @@ pub enum Body {
         extents: Vec<Extent>,
         /// Whether these are all to the end of the file.
         complete: bool,
+        /// The rights to read them, if the client may.
+        reads: Option<ReadRights>,
+        /// The file counts as open for reading from now on, if it was not before.
+        token: Option<OpenToken>,
     },
     /// A chunk.
     Chunk(ChunkView),
@@ -716,7 +751,7 @@ pub enum Body {
     /// The value of an extended attribute, or the names of all, each with a NUL behind it.
     Xattr(Vec<u8>),
     /// A lock that stands in the way.
-    Lock(Option<HeldLock>),
+    Lock(Option<LockView>),
     /// A directory's parent and its name there; of the root itself and nothing.
     Place(Handle, Vec<u8>),
     /// A page of chunks.

@@ -1,7 +1,7 @@
 //! Between clients or metadata servers and data servers. Bulk bytes travel as the packet's attachment, covered by `crc`.
 
 use crate::frame::FrameOwner;
-use crate::grant::Capability;
+use crate::grant::{Capability, FramePart};
 use bearing_types::{ChunkId, Epoch, NodeId, Position, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +156,13 @@ pub struct Source {
     pub capability: Capability,
     /// Servers that have them, the best first.
     pub servers: Vec<ServerId>,
+}
+
+impl Source {
+    /// Which bytes of the frame.
+    pub fn part(&self) -> FramePart {
+        FramePart { frame: self.frame, skip: self.skip, length: self.length }
+    }
 }
 
 /// A reply of a data server.

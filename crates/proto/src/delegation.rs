@@ -4,7 +4,7 @@
 use crate::client::{
     AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, NewNode, RenameMode,
 };
-use crate::grant::WriteToken;
+use crate::grant::{Capability, OpenToken};
 use crate::keys::{Key, Mac};
 use bearing_types::{
     Attributes, Cookie, Credentials, FileType, Mode, Name, NodeId, Sequence, SessionId, Wall,
@@ -110,8 +110,6 @@ pub enum Change {
         who: Credentials,
         /// What changed.
         change: AttributeChange,
-        /// Through a file that was open for writing.
-        open: bool,
     },
     /// Written extents of a file that was made under the delegation.
     Commit {
@@ -123,6 +121,10 @@ pub enum Change {
         size_min: u64,
         /// Where the extents go.
         mode: CommitMode,
+        /// The right to write it; none is needed for a node whose id is of those that the batch shows.
+        token: Option<OpenToken>,
+        /// The rights to append to the extents' chunks.
+        opened: Vec<Capability>,
     },
     /// An unlinked file is open no more.
     Release {
@@ -217,8 +219,8 @@ pub struct StepDone {
     pub sequence: Sequence,
     /// The node that it made.
     pub made: Option<NodeId>,
-    /// The right to write that, if it is a file.
-    pub token: Option<WriteToken>,
+    /// The rights of who has that open, if it is a file.
+    pub token: Option<OpenToken>,
 }
 
 /// What became of a batch of steps.

@@ -1,10 +1,10 @@
-//! What servers sign for clients to show to other servers: grants, write tokens, data capabilities.
+//! What servers sign for clients to show to other servers: grants, tokens of open files, data capabilities. Each names the session that it was given to.
 
 use crate::client::Handle;
 use crate::keys::{Key, Mac};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, AclHash, ChunkId, Epoch, FilesystemId, NameKey, NodeId, SessionId, Version, Wall,
+    Access, AclHash, ChunkId, Credentials, Epoch, FilesystemId, NameKey, NodeId, SessionId, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,28 +40,60 @@ pub struct GrantBody {
     pub expires: Wall,
 }
 
-/// The right to change the content of a node through a file that was opened for writing. It lives as long as the session, as an open
-/// file does, whatever the mode becomes.
+/// What a file was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum OpenRights {
+    /// To read it.
+    Read,
+    /// To change its content.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+/// The rights that came with an open file. They live as long as the session, as an open file does, whatever the mode becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WriteToken {
+pub struct OpenToken {
     /// The node.
     pub node: NodeId,
     /// Whom it was given to.
     pub session: SessionId,
+    /// What for.
+    pub rights: OpenRights,
     /// The signature.
     pub mac: Mac,
 }
 
-/// What a [`Capability`] allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum DataRight {
-    /// Read frames.
-    Read,
-    /// Read and append frames, and sync.
-    Append,
+/// What lets a call see where the bytes of a file lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Admission {
+    /// The file is open. To read its bytes it has to be open for reading.
+    Open(OpenToken),
+    /// This user may open it for reading, as of now.
+    User(Credentials),
 }
 
-/// The right to use a range of a chunk on the data servers that hold it. Every data request carries one.
+/// Some of a frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FramePart {
+    /// Where the frame starts in its chunk.
+    pub frame: u64,
+    /// Payload bytes to skip.
+    pub skip: u32,
+    /// Payload bytes of the part.
+    pub length: u32,
+}
+
+/// What a [`Capability`] allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataRight {
+    /// To read this part: what one extent of a file refers to.
+    Read(FramePart),
+    /// To append under this epoch of the chunk, to sync, and to read what was appended. For the session that opened the chunk: all in it is its own.
+    Append(Epoch),
+}
+
+/// The right of a session to use a chunk on the data servers that hold it. Every data request of a client carries one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// What is signed.
@@ -71,20 +103,65 @@ pub struct Capability {
 }
 
 /// The signed part of a [`Capability`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapabilityBody {
+    /// Whom it was given to.
+    pub session: SessionId,
     /// The chunk.
     pub chunk: ChunkId,
-    /// The first byte it is good for.
-    pub start: u64,
-    /// The first byte after the range.
-    pub end: u64,
     /// What it allows.
     pub right: DataRight,
-    /// The chunk's epoch: an append under an older one is refused.
-    pub epoch: Epoch,
     /// The end of its life, by the giver's wall clock.
     pub expires: Wall,
+}
+
+/// The rights to read the extents of an answer: capabilities without what the client knows already, in the order of the extents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadRights {
+    /// The end of their life.
+    pub expires: Wall,
+    /// Their signatures.
+    pub macs: Vec<Mac>,
+}
+
+impl FramePart {
+    /// Whether another part lies in this one.
+    pub fn covers(self, other: FramePart) -> bool {
+        let end = |part: FramePart| u64::from(part.skip) + u64::from(part.length);
+        self.frame == other.frame && self.skip <= other.skip && end(other) <= end(self)
+    }
+}
+
+impl DataRight {
+    /// Whether it allows to read this part.
+    pub fn reads(self, part: FramePart) -> bool {
+        match self {
+            DataRight::Read(allowed) => allowed.covers(part),
+            DataRight::Append(_) => true,
+        }
+    }
+}
+
+impl OpenRights {
+    /// Those of a file that is opened so; `None` if it is for neither.
+    pub fn of(read: bool, write: bool) -> Option<OpenRights> {
+        match (read, write) {
+            (true, true) => Some(OpenRights::ReadWrite),
+            (true, false) => Some(OpenRights::Read),
+            (false, true) => Some(OpenRights::Write),
+            (false, false) => None,
+        }
+    }
+
+    /// Whether the file may be read.
+    pub fn reads(self) -> bool {
+        self != OpenRights::Write
+    }
+
+    /// Whether its content may be changed.
+    pub fn writes(self) -> bool {
+        self != OpenRights::Read
+    }
 }
 
 macro_rules! signed {
@@ -107,19 +184,19 @@ macro_rules! signed {
 signed!(Grant, GrantBody, b"grant");
 signed!(Capability, CapabilityBody, b"capability");
 
-impl WriteToken {
-    /// Signs the right of a session to write a node.
-    pub fn sign(node: NodeId, session: SessionId, key: &Key) -> WriteToken {
-        WriteToken { node, session, mac: WriteToken::mac(node, session, key) }
+impl OpenToken {
+    /// Signs the rights of a session to a node.
+    pub fn sign(node: NodeId, session: SessionId, rights: OpenRights, key: &Key) -> OpenToken {
+        OpenToken { node, session, rights, mac: OpenToken::mac(node, session, rights, key) }
     }
 
     /// Whether the signature is ours and the token is this session's.
     pub fn verify(&self, session: SessionId, key: &Key) -> bool {
-        self.session == session && self.mac == WriteToken::mac(self.node, session, key)
+        self.session == session && self.mac == OpenToken::mac(self.node, session, self.rights, key)
     }
 
-    fn mac(node: NodeId, session: SessionId, key: &Key) -> Mac {
-        key.sign(&[b"write token", &node.0.to_le_bytes(), &session.0.to_le_bytes()])
+    fn mac(node: NodeId, session: SessionId, rights: OpenRights, key: &Key) -> Mac {
+        key.sign(&[b"open token", &[rights as u8], &node.0.to_le_bytes(), &session.0.to_le_bytes()])
     }
 }
 
@@ -128,4 +205,46 @@ const GRANT_BYTES: usize = 192;
 
 fn encode<T: Serialize>(body: &T) -> Vec<u8> {
     postcard::to_extend(body, Vec::with_capacity(GRANT_BYTES)).expect("plain values always encode")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_token_is_good_for_its_session_node_and_rights_only() {
+        let key = Key::new([3; 32]);
+        let token = OpenToken::sign(NodeId(1), SessionId(2), OpenRights::Read, &key);
+        assert!(token.verify(SessionId(2), &key) && !token.verify(SessionId(3), &key));
+        assert!(!OpenToken { node: NodeId(2), ..token }.verify(SessionId(2), &key));
+        assert!(!OpenToken { rights: OpenRights::ReadWrite, ..token }.verify(SessionId(2), &key));
+        assert!(!token.verify(SessionId(2), &Key::new([4; 32])));
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_covers_another_if_it_has_all_its_bytes(
+            (frame, skip, length) in (0u64..2, 0u32..20, 0u32..20), (other_frame, other_skip, other_length) in (0u64..2, 0u32..20, 1u32..20)
+        ) {
+            let part = FramePart { frame, skip, length };
+            let other = FramePart { frame: other_frame, skip: other_skip, length: other_length };
+            let bytes = |part: FramePart| (part.skip..part.skip + part.length).map(move |at| (part.frame, at));
+            let has_all = bytes(other).all(|byte| bytes(part).any(|own| own == byte));
+            prop_assert_eq!(part.covers(other), has_all);
+        }
+
+        #[test]
+        fn a_capability_that_was_changed_is_none(session in 0u64..3, chunk in 0u64..3, frame in 0u64..3, skip in 0u32..3, length in 1u32..3, expires in 0i64..3, append: bool) {
+            let key = Key::new([5; 32]);
+            let body = |session, chunk, part, expires| CapabilityBody { session: SessionId(session), chunk: ChunkId(chunk), right: DataRight::Read(part), expires: Wall(expires) };
+            let signed = Capability::sign(body(1, 1, FramePart { frame: 1, skip: 1, length: 1 }, 1), &key);
+            let mut other = body(session, chunk, FramePart { frame, skip, length }, expires);
+            if append {
+                other.right = DataRight::Append(Epoch(frame));
+            }
+            let forged = Capability { body: other, mac: signed.mac };
+            prop_assert_eq!(forged.verify(&key), other == signed.body);
+        }
+    }
 }

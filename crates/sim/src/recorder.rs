@@ -416,7 +416,7 @@ impl Recorder {
             return self.complain(format!("{host:?} decides two changes under the number {id:?}"));
         }
         let at = world.true_mono();
-        let entry = if let Change::Commit { node, extents, size_min, mode } = &step.change {
+        let entry = if let Change::Commit { node, extents, size_min, mode, .. } = &step.change {
             let pieces = self.pieces_of(host, extents);
             let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
             let index = self.begin(world, host, commit);
@@ -705,8 +705,8 @@ fn decided_mutation(change: &Change) -> Option<Mutation> {
         Change::Rename { source, source_name, target, target_name, who, mode, .. } => {
             Mutation::Rename { source: source.node, source_name, target: target.node, target_name, who, mode }
         }
-        Change::SetAttributes { node, who, change, open } => {
-            Mutation::SetAttributes { node: node.node, who, change, through_file: open }
+        Change::SetAttributes { node, who, change } => {
+            Mutation::SetAttributes { node: node.node, who, change, through_file: false }
         }
         Change::Commit { .. } | Change::Release { .. } => return None,
     })

@@ -12,7 +12,7 @@ use bearing_proto::client::{
     RenameMode, TimeChange,
 };
 use bearing_proto::delegation::Change;
-use bearing_proto::grant::Grant;
+use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
 use bearing_types::{
     Access, Attributes, Block, Code, Cookie, Credentials, FileType, Gid, Mode, Name, NameHash, NodeId,
@@ -595,7 +595,7 @@ impl State {
         self.drop_leases(&[LeaseKey::File(node)]);
         self.files.observe(node, &attributes, self.now.mono);
         let (who, change) = (who.clone(), *change);
-        self.queue_step(tablet, Change::SetAttributes { node: handle, who, change, open: false });
+        self.queue_step(tablet, Change::SetAttributes { node: handle, who, change });
         let seen = self.our_node(node).expect("it was changed just now");
         Local::Done(Ok(self.found(&seen, None)))
     }
@@ -604,7 +604,7 @@ impl State {
     pub(crate) fn commit_here(
         &mut self,
         node: NodeId,
-        extents: &[Extent],
+        (extents, opened): (&[Extent], Vec<Capability>),
         size_min: u64,
         mode: CommitMode,
     ) -> Option<Attributes> {
@@ -624,7 +624,9 @@ impl State {
         touch(attributes, now);
         let attributes = *attributes;
         let handle = ours.handle(node);
-        let step = Change::Commit { node: handle, extents: extents.to_vec(), size_min, mode };
+        let token = self.delegations.ours.token(node);
+        let extents = extents.to_vec();
+        let step = Change::Commit { node: handle, extents, size_min, mode, token, opened };
         self.queue_step(tablet, step);
         Some(attributes)
     }

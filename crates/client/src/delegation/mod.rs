@@ -18,6 +18,7 @@ use crate::hub::{Hub, State};
 use crate::task::{Promise, promise};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, LentIds, Step};
+use bearing_proto::grant::OpenToken;
 use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Sequence, SessionId, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -99,6 +100,11 @@ const IDLE: Duration = Duration::from_millis(50);
 const WORTH_MAX: usize = 4096;
 
 impl Delegations {
+    /// The right to read and write a node that was made here.
+    pub fn token(&self, node: NodeId) -> Option<OpenToken> {
+        self.ours.token(node)
+    }
+
     /// Nothing yet, to a session.
     pub fn new(session: SessionId) -> Delegations {
         Delegations {

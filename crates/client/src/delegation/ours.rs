@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use bearing_proto::client::Handle;
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Mac;
 use bearing_types::{Attributes, Block, NodeId, Position, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ pub(super) struct OurNodes {
 pub(super) struct Ours {
     pub attributes: Attributes,
     home: Position,
-    /// The right of our session to write it where it is not ours alone any more.
+    /// The signature of our session's right to read and write it, also where it is not ours alone any more.
     mac: Option<Mac>,
     /// The bits of its home that all of its tablet share.
     tablet_bits: u8,
@@ -77,15 +77,19 @@ impl OurNodes {
         self.nodes.insert(node, ours);
     }
 
-    /// The right to write a node where it is not ours alone any more.
-    pub fn token(&self, node: NodeId) -> Option<WriteToken> {
+    /// The right to read and write a node that was made here.
+    pub fn token(&self, node: NodeId) -> Option<OpenToken> {
         let mac = self.get(node)?.mac?;
-        Some(WriteToken { node, session: self.session, mac })
+        Some(OpenToken { node, session: self.session, rights: OpenRights::ReadWrite, mac })
     }
 
     /// Such a right came. Whoever signed one for another session is not believed.
-    pub fn take_token(&mut self, token: WriteToken) {
-        if let Some(ours) = self.nodes.get_mut(&token.node).filter(|_| token.session == self.session) {
+    pub fn take_token(&mut self, token: OpenToken) {
+        if let Some(ours) = self
+            .nodes
+            .get_mut(&token.node)
+            .filter(|_| token.session == self.session && token.rights == OpenRights::ReadWrite)
+        {
             ours.mac = Some(token.mac);
         }
     }
@@ -151,9 +155,14 @@ mod tests {
         let attributes = crate::tests::world::attributes(bearing_types::FileType::Regular, 1);
         let mut nodes = OurNodes::new(SessionId(9));
         nodes.insert(NodeId(7), Ours::new(Position(1), Block::RING, attributes, false, true));
-        let token = WriteToken { node: NodeId(7), session: SessionId(9), mac: Mac([3; 16]) };
-        nodes.take_token(WriteToken { session: SessionId(8), ..token });
-        nodes.take_token(WriteToken { node: NodeId(6), ..token });
+        let token = OpenToken {
+            node: NodeId(7),
+            session: SessionId(9),
+            rights: OpenRights::ReadWrite,
+            mac: Mac([3; 16]),
+        };
+        nodes.take_token(OpenToken { session: SessionId(8), ..token });
+        nodes.take_token(OpenToken { node: NodeId(6), ..token });
         assert_eq!((nodes.token(NodeId(7)), nodes.token(NodeId(6))), (None, None));
         nodes.take_token(token);
         assert_eq!(nodes.token(NodeId(7)), Some(token));

@@ -10,7 +10,7 @@ use crate::lease::Stamp;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
-use bearing_types::{Block, Code, Mono, NodeId};
+use bearing_types::{Block, Code, Credentials, Mono, NodeId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -236,22 +236,22 @@ fn nodes_of(image: &LocalDirectory) -> impl Iterator<Item = Invalidation> + '_ {
 
 impl Hub {
     /// Asks for a directory if that is worth it.
-    pub(crate) fn consider_delegation(&self, directory: Handle) {
-        let hub = self.clone();
+    pub(crate) fn consider_delegation(&self, directory: Handle, who: &Credentials) {
+        let (hub, who) = (self.clone(), who.clone());
         self.with(|state| {
             if state.is_worth_delegating(directory.node) {
                 state.delegations.moving.insert(directory.node, Vec::new());
-                state.spawn(hub.ask_delegation(directory));
+                state.spawn(hub.ask_delegation(directory, who));
             }
         });
     }
 
-    async fn ask_delegation(self, directory: Handle) {
+    async fn ask_delegation(self, directory: Handle, who: Credentials) {
         let incarnation = self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             state.delegations.incarnation(tablet)
         });
-        let answered = self.call(directory.home, Call::Delegate { directory, incarnation }).await;
+        let answered = self.call(directory.home, Call::Delegate { directory, who, incarnation }).await;
         self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             match (answered, tablet) {

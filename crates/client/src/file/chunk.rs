@@ -17,6 +17,7 @@ use crate::hub::{Hub, State, Work};
 use crate::task::Gate;
 use bearing_proto::client::{Body, Call, ChunkRef, ChunkView};
 use bearing_proto::data::{DataCall, DataError};
+use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Code, Epoch, Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,6 +89,18 @@ impl Chunks {
         }
     }
 
+    /// The right to a chunk that this client opened: to append, while it lasts, and to read.
+    pub fn own_right(&self, chunk: ChunkId) -> Option<Capability> {
+        self.views.peek(&chunk)?.capability.clone()
+    }
+
+    /// What its owner says of a chunk. The right to it was told only when it was opened.
+    fn take_view(&mut self, mut view: ChunkView) {
+        let chunk = view.chunk.chunk;
+        view.capability = view.capability.or_else(|| self.own_right(chunk));
+        self.views.insert(chunk, view);
+    }
+
     /// How many chunks are remembered for syncs.
     #[cfg(test)]
     pub fn count(&self) -> usize {
@@ -135,8 +148,8 @@ impl Chunks {
         }
     }
 
-    /// Chunks with which this client is done from now on, and how many bytes of files were committed in each.
-    fn finish(&mut self) -> Vec<(ChunkRef, u64)> {
+    /// Chunks with which this client is done from now on, and what their owners are told.
+    fn finish(&mut self) -> Vec<(ChunkRef, Call)> {
         let Chunks { written, unfinished, .. } = self;
         let mut done = Vec::new();
         unfinished.retain(|chunk| {
@@ -144,7 +157,9 @@ impl Chunks {
             if written.is_in_use() {
                 return true;
             }
-            done.push((written.view.chunk, written.payload));
+            let ChunkView { chunk, capability, .. } = &*written.view;
+            let call = |opened| Call::FinishChunk { chunk: *chunk, payload: written.payload, opened };
+            done.extend(capability.clone().map(|opened| (*chunk, call(opened))));
             false
         });
         done
@@ -168,8 +183,10 @@ impl Chunks {
 impl State {
     /// The open chunk, if it has room for a frame; counts the frame in.
     fn chunk_with_room(&mut self, frame_bytes: u64) -> Option<Arc<ChunkView>> {
-        let (limit, expires) =
-            (self.config.chunk_bytes_max, self.chunks.current.as_ref()?.view.capability.body.expires);
+        let (limit, expires) = (
+            self.config.chunk_bytes_max,
+            self.chunks.current.as_ref()?.view.capability.as_ref()?.body.expires,
+        );
         let lives = self.signature_lives(expires);
         let current = self.chunks.current.as_mut()?;
         if !lives || (current.bytes > 0 && current.bytes + frame_bytes > limit) {
@@ -294,7 +311,7 @@ impl Hub {
             match self.call(home, call).await {
                 Ok(answered) => {
                     return self.with(|state| match answered.body {
-                        Body::Chunk(view) if !view.servers.is_empty() => {
+                        Body::Chunk(view) if !view.servers.is_empty() && view.capability.is_some() => {
                             state.take_open_chunk(view);
                             Ok(())
                         }
@@ -323,7 +340,7 @@ impl Hub {
         }
     }
 
-    async fn chunks_finished(self, done: Vec<(ChunkRef, u64)>) {
+    async fn chunks_finished(self, done: Vec<(ChunkRef, Call)>) {
         let patience = self.with(|state| state.config.request_deadline);
         self.tell_finished(done, patience).await;
         self.settle_oldest().await;
@@ -339,16 +356,15 @@ impl Hub {
     }
 
     /// Says that nothing more comes in these chunks. If that cannot be said their owners see to them later, when nobody can append to them any more.
-    async fn tell_finished(&self, chunks: Vec<(ChunkRef, u64)>, patience: Duration) {
+    async fn tell_finished(&self, chunks: Vec<(ChunkRef, Call)>, patience: Duration) {
         // What was decided here is committed when its home has heard of it.
         if chunks.is_empty() || self.flush_all_steps().await.is_err() {
             return;
         }
         let mut work: Vec<Work<_>> = Vec::new();
-        for (chunk, payload) in chunks {
+        for (chunk, call) in chunks {
             let hub = self.clone();
             work.push(Box::pin(async move {
-                let call = Call::FinishChunk { chunk, payload };
                 let _seen_to_later = hub.call_within(chunk.position, call, patience).await;
             }));
         }
@@ -421,7 +437,7 @@ impl Hub {
         self.with(|state| match answered.body {
             Body::Chunk(view @ ChunkView { sealed: Some(length), .. }) => {
                 state.chunk_sealed(chunk.chunk, length);
-                state.chunks.views.insert(chunk.chunk, view);
+                state.chunks.take_view(view);
                 Ok(length)
             }
             _ => {
@@ -449,7 +465,8 @@ impl Hub {
                 pending.then(|| (Arc::clone(&written.view), written.acknowledged))
             });
             let Some((view, acknowledged)) = wanted else { return self.sealed_length(chunk).await };
-            let call = DataCall::Sync { capability: view.capability.clone(), servers: view.servers.clone() };
+            let capability = view.capability.clone().ok_or(Code::Io)?;
+            let call = DataCall::Sync { capability, servers: view.servers.clone() };
             match self.data_call(view.servers[0], chunk, call, Vec::new()).await {
                 Ok(_) => {
                     self.with(|state| {
@@ -469,12 +486,9 @@ impl Hub {
         }
     }
 
-    /// Who holds a chunk, with the right to read it.
+    /// Who holds a chunk.
     pub(super) async fn chunk_view(&self, chunk: ChunkRef, fresh: bool) -> Result<ChunkView, Code> {
-        let cached = self.with(|state| {
-            let view = state.chunks.views.get(&chunk.chunk).filter(|_| !fresh).cloned()?;
-            state.signature_lives(view.capability.body.expires).then_some(view)
-        });
+        let cached = self.with(|state| state.chunks.views.get(&chunk.chunk).filter(|_| !fresh).cloned());
         if let Some(view) = cached {
             return Ok(view);
         }
@@ -482,7 +496,7 @@ impl Hub {
         let answered = self.gone_if_stale(chunk, answered)?;
         self.with(|state| match answered.body {
             Body::Chunk(view) => {
-                state.chunks.views.insert(chunk.chunk, view.clone());
+                state.chunks.take_view(view.clone());
                 Ok(view)
             }
             _ => {

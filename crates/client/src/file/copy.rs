@@ -6,13 +6,13 @@
 
 use super::Stability;
 use super::data_request::DataFailure;
-use super::extents::{clipped, end_of};
-use super::flush::{Job, Piece, Placed};
+use super::extents::{Stored, end_of};
+use super::flush::{Job, Piece, Placed, append_right};
 use super::read::REREADS_MAX;
 use super::write::FILE_BYTES_MAX;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile};
-use bearing_proto::client::{ChunkView, CommitMode, Extent, Handle};
+use bearing_proto::client::{ChunkView, CommitMode, Handle};
 use bearing_proto::data::{DataCall, Source};
 use bearing_proto::frame;
 use bearing_types::{Code, NodeId};
@@ -42,7 +42,7 @@ impl Hub {
             self.flush_if_dirty(to).await?;
         }
         self.validate(from).await?;
-        let mut before: Option<Vec<Extent>> = None;
+        let mut before: Option<Vec<Stored>> = None;
         for _ in 0..REREADS_MAX {
             let (range, limit) = self.with(|state| {
                 let end = source_offset.saturating_add(length).min(state.size_of(from));
@@ -122,8 +122,10 @@ impl Hub {
         node: NodeId,
         handle: Handle,
         piece: &Piece,
-        stored: Extent,
+        stored: Stored,
     ) -> Result<(Arc<ChunkView>, Result<Placed, DataFailure>), Code> {
+        let capability = self.with(|state| state.capability_to_read(&stored)).ok_or(Code::Stale)?;
+        let stored = stored.extent;
         let view = self.chunk_view(stored.chunk, false).await?;
         let (owner, servers) =
             self.with(|state| (state.frame_owner(node, piece), state.replicas_in_order(&view)));
@@ -135,11 +137,15 @@ impl Hub {
             frame: stored.frame,
             skip: stored.skip,
             length: stored.length,
-            capability: view.capability,
+            capability,
             servers,
         };
+        let appends = match append_right(&chunk) {
+            Ok(appends) => appends,
+            Err(failure) => return Ok((chunk, Err(failure))),
+        };
         let call = DataCall::AppendFrom {
-            capability: chunk.capability.clone(),
+            capability: appends,
             servers: chunk.servers.clone(),
             owner,
             source: Box::new(source),
@@ -157,10 +163,11 @@ impl State {
 }
 
 /// What is to be done so that the target has at `target_offset` what the source has in `range`; less than all of that if it is in too many pieces.
-fn plan(range: Range<u64>, target_offset: u64, extents: &[Extent], pieces_max: usize) -> Plan {
+fn plan(range: Range<u64>, target_offset: u64, extents: &[Stored], pieces_max: usize) -> Plan {
     let place = |at: u64| at - range.start + target_offset;
     let (mut at, mut pieces, mut holes) = (range.start, Vec::new(), Vec::new());
-    for extent in extents.iter().filter_map(|extent| clipped(extent, range.clone())) {
+    for stored in extents.iter().filter_map(|stored| stored.clipped(range.clone())) {
+        let extent = stored.extent;
         if pieces.len() == pieces_max {
             return Plan { range: target_offset..place(at), pieces, holes };
         }
@@ -168,7 +175,7 @@ fn plan(range: Range<u64>, target_offset: u64, extents: &[Extent], pieces_max: u
         if at < extent.file_offset {
             holes.push(place(at)..place(extent.file_offset));
         }
-        pieces.push(Piece { range: place(extent.file_offset)..place(end), stored: Some(extent) });
+        pieces.push(Piece { range: place(extent.file_offset)..place(end), stored: Some(stored) });
         at = end;
     }
     if at < range.end {
@@ -180,12 +187,12 @@ fn plan(range: Range<u64>, target_offset: u64, extents: &[Extent], pieces_max: u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_proto::client::ChunkRef;
+    use bearing_proto::client::{ChunkRef, Extent};
     use bearing_types::{ChunkId, Position};
 
-    fn extent(file_offset: u64, length: u32) -> Extent {
+    fn extent(file_offset: u64, length: u32) -> Stored {
         let chunk = ChunkRef { chunk: ChunkId(1), position: Position(0) };
-        Extent { file_offset, length, chunk, frame: file_offset, skip: 0 }
+        Stored { extent: Extent { file_offset, length, chunk, frame: file_offset, skip: 0 }, right: None }
     }
 
     #[test]
@@ -195,7 +202,7 @@ mod tests {
         let pieces: Vec<_> = plan.pieces.iter().map(|piece| piece.range.clone()).collect();
         assert_eq!(pieces, [1000..1005, 1015..1020, 1020..1025]);
         assert_eq!(plan.holes, [1005..1015, 1025..1035]);
-        let first = plan.pieces[0].stored.unwrap();
+        let first = plan.pieces[0].stored.unwrap().extent;
         assert_eq!((first.frame, first.skip, first.length), (100, 5, 5));
     }
 

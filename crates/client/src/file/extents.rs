@@ -1,9 +1,54 @@
 //! Where a file's bytes lie in chunks, as far as it is known, at one version of the file.
 
 use bearing_proto::client::Extent;
-use bearing_types::Version;
+use bearing_proto::grant::Capability;
+use bearing_proto::keys::Mac;
+use bearing_types::{SessionId, Version, Wall};
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// An extent, or a part of one, with the right to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub extent: Extent,
+    /// None with what this client wrote: it may read all of its own chunks.
+    pub right: Option<ReadRight>,
+}
+
+/// The right to read an extent, as its home gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadRight {
+    skip: u32,
+    length: u32,
+    pub expires: Wall,
+    mac: Mac,
+}
+
+impl ReadRight {
+    /// The right to read an extent.
+    pub fn new(extent: &Extent, expires: Wall, mac: Mac) -> ReadRight {
+        ReadRight { skip: extent.skip, length: extent.length, expires, mac }
+    }
+}
+
+impl Stored {
+    /// What this client wrote.
+    fn own(extent: Extent) -> Stored {
+        Stored { extent, right: None }
+    }
+
+    /// The part that lies in a range of the file.
+    pub fn clipped(&self, range: Range<u64>) -> Option<Stored> {
+        Some(Stored { extent: clipped(&self.extent, range)?, right: self.right })
+    }
+
+    /// What data servers want to see of a session that reads it.
+    pub fn capability(&self, session: SessionId) -> Option<Capability> {
+        let ReadRight { skip, length, expires, mac } = self.right?;
+        let whole = Extent { skip, length, ..self.extent };
+        Some(Capability { body: whole.read_right(session, expires), mac })
+    }
+}
 
 /// See the module. Extents never overlap; `known` are the ranges of the file in which every extent is here, so that the rest of
 /// such a range is a hole.
@@ -11,7 +56,7 @@ use std::ops::Range;
 pub(crate) struct ExtentMap {
     version: Version,
     size: u64,
-    extents: BTreeMap<u64, Extent>,
+    extents: BTreeMap<u64, Stored>,
     known: BTreeMap<u64, u64>,
 }
 
@@ -41,24 +86,30 @@ impl ExtentMap {
     }
 
     /// Takes a page of extents that begins at `offset`. `complete`: it reaches the end of the file.
-    pub fn add_page(&mut self, offset: u64, page: &[Extent], complete: bool) {
-        for extent in page {
-            self.cover(*extent);
+    pub fn add_page(&mut self, offset: u64, page: &[Stored], complete: bool) {
+        for stored in page {
+            self.put(*stored);
         }
-        let reached = page.last().map_or(offset, end_of);
+        let reached = page.last().map_or(offset, |last| end_of(&last.extent));
         self.know(offset..if complete { u64::MAX } else { reached });
     }
 
-    /// Puts an extent over what was there.
+    /// Puts an extent that this client wrote over what was there.
     pub fn cover(&mut self, new: Extent) {
-        let (from, to) = (new.file_offset, end_of(&new));
+        self.put(Stored::own(new));
+    }
+
+    fn put(&mut self, new: Stored) {
+        let (from, to) = (new.extent.file_offset, end_of(&new.extent));
         let before = self.extents.range(..from).next_back();
-        let first = before.filter(|(_, extent)| end_of(extent) > from).map_or(from, |(start, _)| *start);
+        let first =
+            before.filter(|(_, stored)| end_of(&stored.extent) > from).map_or(from, |(start, _)| *start);
         let touched: Vec<u64> = self.extents.range(first..to).map(|(start, _)| *start).collect();
         for start in touched {
             let old = self.extents.remove(&start).expect("listed just now");
-            for rest in [clipped(&old, start..from), clipped(&old, to..end_of(&old))].into_iter().flatten() {
-                self.extents.insert(rest.file_offset, rest);
+            let rests = [old.clipped(start..from), old.clipped(to..end_of(&old.extent))];
+            for rest in rests.into_iter().flatten() {
+                self.extents.insert(rest.extent.file_offset, rest);
             }
         }
         self.extents.insert(from, new);
@@ -83,10 +134,10 @@ impl ExtentMap {
     }
 
     /// The parts of extents that lie in a range.
-    pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Extent> {
+    pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Stored> {
         let before = self.extents.range(..range.start).next_back();
         let inside = self.extents.range(range.start..range.end.max(range.start));
-        before.into_iter().chain(inside).filter_map(move |(_, extent)| clipped(extent, range.clone()))
+        before.into_iter().chain(inside).filter_map(move |(_, stored)| stored.clipped(range.clone()))
     }
 
     fn know(&mut self, range: Range<u64>) {
@@ -151,7 +202,7 @@ mod tests {
             }
             let range = from..from + length;
             let mut seen = vec![None; 400];
-            for part in map.parts(range.clone()) {
+            for part in map.parts(range.clone()).map(|stored| stored.extent) {
                 for at in 0..part.length {
                     let place = part.file_offset as usize + at as usize;
                     prop_assert!(range.contains(&(place as u64)));
@@ -177,9 +228,24 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_an_extent_is_read_with_the_right_to_all_of_it() {
+        let (whole, session) = (extent(100, 50, 7), SessionId(3));
+        let right = ReadRight::new(&whole, Wall(9), Mac([1; 16]));
+        let mut map = ExtentMap::unknown(Version(1), 200);
+        map.add_page(100, &[Stored { extent: whole, right: Some(right) }], true);
+        map.cover(extent(110, 5, 8));
+        let parts: Vec<Stored> = map.parts(105..150).collect();
+        let places: Vec<_> = parts.iter().map(|part| (part.extent.file_offset, part.extent.skip)).collect();
+        assert_eq!(places, [(105, 5), (110, 0), (115, 15)]);
+        let shown = |part: &Stored| part.capability(session).map(|capability| capability.body);
+        let right = Some(whole.read_right(session, Wall(9)));
+        assert_eq!(parts.iter().map(shown).collect::<Vec<_>>(), [right, None, right]);
+    }
+
+    #[test]
     fn a_page_is_known_up_to_its_last_extent_or_to_the_end() {
         let mut map = ExtentMap::unknown(Version(1), 100);
-        map.add_page(0, &[extent(10, 10, 0)], false);
+        map.add_page(0, &[Stored::own(extent(10, 10, 0))], false);
         assert_eq!(map.first_unknown(0..100), Some(20));
         map.add_page(20, &[], true);
         assert_eq!(map.first_unknown(0..100), None);

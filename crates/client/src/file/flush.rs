@@ -7,6 +7,7 @@
 
 use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
 use super::data_request::DataFailure;
+use super::extents::Stored;
 use super::{Buffered, File, Stability};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
@@ -14,7 +15,7 @@ use crate::operation::OpenFile;
 use bearing_proto::client::{Body, Call, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::frame::{self, FrameOwner};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::{Capability, OpenToken};
 use bearing_types::{ChunkId, Code, Mono, NodeId, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,7 +32,7 @@ const APPEND_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What is being written out of one file.
 pub(super) struct Job {
     pub handle: Handle,
-    pub token: Option<WriteToken>,
+    pub token: Option<OpenToken>,
     pub mode: CommitMode,
     pub pieces: Vec<Piece>,
     pub size_min: u64,
@@ -46,7 +47,7 @@ pub(super) struct Piece {
     /// Its place in the file.
     pub range: Range<u64>,
     /// Where its bytes are stored; `None`: they are in the file's `flushing`.
-    pub stored: Option<Extent>,
+    pub stored: Option<Stored>,
 }
 
 /// Where a piece of a file lies now.
@@ -85,7 +86,7 @@ impl State {
         }
         Some(Job {
             handle: file.handle,
-            token: file.token,
+            token: file.open_for.write(),
             mode,
             pieces: file.flushing.pieces().into_iter().map(|range| Piece { range, stored: None }).collect(),
             size_min: file.flushing.end().unwrap_or(0),
@@ -353,7 +354,7 @@ impl Hub {
 
     async fn append_frame(&self, chunk: &Arc<ChunkView>, frame: Vec<u8>) -> Result<Placed, DataFailure> {
         let call = DataCall::Append {
-            capability: chunk.capability.clone(),
+            capability: append_right(chunk)?,
             servers: chunk.servers.clone(),
             crc: crc32c::crc32c(&frame),
         };
@@ -446,7 +447,8 @@ impl Hub {
         let extents: Vec<Extent> = places.values().map(|(piece, placed)| extent_of(piece, placed)).collect();
         let extents_max = self.with(|state| state.config.commit_extents_max);
         for part in extents.chunks(extents_max) {
-            if self.with(|state| state.commit_ours(node, job, part)) {
+            let opened = opened_for(places, part);
+            if self.with(|state| state.commit_ours(node, job, part, opened.clone())) {
                 self.count_committed(part);
                 continue;
             }
@@ -460,6 +462,7 @@ impl Hub {
                 size_min,
                 modified: job.modified,
                 mode: job.mode,
+                opened,
             };
             self.change(vec![LeaseKey::File(node)], job.handle.home, call, |state, answered| {
                 match answered.body {
@@ -510,9 +513,11 @@ impl Hub {
 
 impl State {
     /// The same for a file that was made under a delegation: decided here.
-    fn commit_ours(&mut self, node: NodeId, job: &Job, part: &[Extent]) -> bool {
+    fn commit_ours(&mut self, node: NodeId, job: &Job, part: &[Extent], opened: Vec<Capability>) -> bool {
         let (extents, size_min) = relative(job, part);
-        let Some(attributes) = self.commit_here(node, &extents, size_min, job.mode) else { return false };
+        let Some(attributes) = self.commit_here(node, (&extents, opened), size_min, job.mode) else {
+            return false;
+        };
         let view =
             NodeView { node: job.handle, attributes, lease: LeaseMs(0), may_open: false, extended: false };
         self.take_commit(job.mode, extents, size_min, &view);
@@ -575,6 +580,19 @@ fn relative(job: &Job, part: &[Extent]) -> (Vec<Extent>, u64) {
     let size_min = job.size_min.min(part.last().map_or(0, super::extents::end_of)) - first;
     let moved = |extent: &Extent| Extent { file_offset: extent.file_offset - first, ..*extent };
     (part.iter().map(moved).collect(), size_min)
+}
+
+/// The right to append to a chunk of ours.
+pub(super) fn append_right(chunk: &ChunkView) -> Result<Capability, DataFailure> {
+    chunk.capability.clone().ok_or(DataFailure::Refused(DataError::Capability))
+}
+
+/// What shows that we filled the chunks of these extents.
+fn opened_for(places: &Places, part: &[Extent]) -> Vec<Capability> {
+    let chunks: BTreeSet<ChunkId> = part.iter().map(|extent| extent.chunk.chunk).collect();
+    let views: BTreeMap<ChunkId, &ChunkView> =
+        places.values().map(|(_, placed)| (placed.chunk_id(), &*placed.chunk)).collect();
+    chunks.iter().filter_map(|chunk| views.get(chunk)?.capability.clone()).collect()
 }
 
 fn extent_of(piece: &Range<u64>, placed: &Placed) -> Extent {

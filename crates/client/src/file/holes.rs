@@ -96,13 +96,13 @@ impl State {
         let mut parts = map.parts(from..known);
         match target {
             SeekTarget::Data => match parts.next() {
-                Some(part) => Step::Found(part.file_offset),
+                Some(part) => Step::Found(part.extent.file_offset),
                 None if known < size => Step::Unknown(known),
                 None => Step::Nowhere,
             },
             SeekTarget::Hole => {
                 let mut end = from;
-                for part in parts {
+                for part in parts.map(|stored| stored.extent) {
                     if part.file_offset > end {
                         break;
                     }

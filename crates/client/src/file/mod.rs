@@ -17,6 +17,7 @@ mod holes;
 pub(crate) mod open;
 mod read;
 mod renew;
+mod rights;
 mod write;
 
 use crate::bounded::Bounded;
@@ -24,11 +25,12 @@ use crate::config::ClientConfig;
 use crate::operation::OpenFile;
 use crate::task::{Gate, Promise};
 use bearing_proto::client::{Extent, Handle};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::{OpenToken, ReadRights};
 use bearing_types::{Attributes, Block, ChunkId, Code, Mono, NodeId, Version, Wall};
 use dirty::Runs;
-use extents::ExtentMap;
+use extents::{ExtentMap, ReadRight, Stored};
 use renew::Renewals;
+use rights::OpenFor;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far written bytes shall get.
@@ -54,7 +56,7 @@ pub(crate) enum Buffered {
 pub(crate) struct File {
     handle: Handle,
     opens: u32,
-    token: Option<WriteToken>,
+    open_for: OpenFor,
     /// As last seen at the server.
     attributes: Attributes,
     /// When that was asked for.
@@ -261,9 +263,9 @@ impl Files {
     }
 
     /// The right to write that came with an open file.
-    pub fn token(&self, file: OpenFile) -> Option<WriteToken> {
+    pub fn token(&self, file: OpenFile) -> Option<OpenToken> {
         let open = self.opens.get(&file).filter(|open| open.write)?;
-        self.files.get(&open.node)?.token
+        self.files.get(&open.node)?.open_for.write()
     }
 
     /// What finds the node of an open file.
@@ -352,12 +354,12 @@ impl Files {
         let known = self.extents.get(&node).filter(|map| map.version() == page.version);
         let mut map = match known {
             Some(map) if map.count() < self.extents_per_file_max => {
-                map.add_page(page.offset, page.extents, page.complete);
+                map.add_page(page.offset, &page.stored(), page.complete);
                 return;
             }
             Some(_) | None => ExtentMap::unknown(page.version, page.size),
         };
-        map.add_page(page.offset, page.extents, page.complete);
+        map.add_page(page.offset, &page.stored(), page.complete);
         self.extents.insert(node, map);
     }
 
@@ -420,4 +422,21 @@ struct Page<'a> {
     offset: u64,
     extents: &'a [Extent],
     complete: bool,
+    /// The rights to read them, if they may be read.
+    reads: Option<&'a ReadRights>,
+}
+
+impl Page<'_> {
+    /// The extents with the right to read each.
+    fn stored(&self) -> Vec<Stored> {
+        let right = |number: usize, extent: &Extent| {
+            let reads = self.reads?;
+            Some(ReadRight::new(extent, reads.expires, *reads.macs.get(number)?))
+        };
+        let stored = |(number, extent): (usize, &Extent)| {
+            let right = right(number, extent);
+            Stored { extent: *extent, right }
+        };
+        self.extents.iter().enumerate().map(stored).collect()
+    }
 }

@@ -8,7 +8,7 @@ use crate::operation::{Answer, Found, OpenFile};
 use crate::request::Answered;
 use crate::task::{Awaited, Gate, promise};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::OpenToken;
 use bearing_types::{Code, Credentials, FileType, Mono, NodeId, Permission, Uid};
 use std::collections::BTreeMap;
 
@@ -102,6 +102,9 @@ impl Hub {
             state.counters.local_opens += 1;
             let found = state.found(&seen, None);
             let file = state.add_open(&seen, wish, None, state.now.mono);
+            if let Some(opened) = state.files.files.get_mut(&node.node) {
+                opened.open_for.opened_unasked(who);
+            }
             Some(Answer::Opened(file, found))
         })
     }
@@ -137,7 +140,7 @@ impl State {
     }
 
     /// Opens a file that this client just made.
-    pub fn open_created(&mut self, found: &Found, token: Option<WriteToken>) -> OpenFile {
+    pub fn open_created(&mut self, found: &Found, token: Option<OpenToken>) -> OpenFile {
         let seen = Seen {
             node: found.node,
             attributes: found.attributes,
@@ -154,12 +157,12 @@ impl State {
     }
 
     /// Opens a file that was made under a delegation.
-    pub fn open_ours(&mut self, seen: &Seen, read: bool, write: bool, token: Option<WriteToken>) -> OpenFile {
+    pub fn open_ours(&mut self, seen: &Seen, read: bool, write: bool, token: Option<OpenToken>) -> OpenFile {
         let wish = Wish { read, write, truncate: false };
         self.add_open(seen, wish, token, self.now.mono)
     }
 
-    fn add_open(&mut self, seen: &Seen, wish: Wish, token: Option<WriteToken>, validated: Mono) -> OpenFile {
+    fn add_open(&mut self, seen: &Seen, wish: Wish, token: Option<OpenToken>, validated: Mono) -> OpenFile {
         let handle = seen.node;
         let number = OpenFile(self.files.next_open);
         self.files.next_open += 1;
@@ -167,7 +170,7 @@ impl State {
         let file = self.files.files.entry(handle.node).or_insert_with(|| File {
             handle,
             opens: 0,
-            token: None,
+            open_for: Default::default(),
             attributes: seen.attributes,
             validated,
             buffered: Buffered::Placed,
@@ -186,7 +189,7 @@ impl State {
         let open = Open { node, read: wish.read, write: wish.write, told_by_sync: told, told_by_flush: told };
         self.files.opens.insert(number, open);
         file.opens += 1;
-        file.token = token.or(file.token);
+        token.into_iter().for_each(|token| file.open_for.take(token));
         file.unsynced.extend(unsynced.into_iter().flatten());
         // Close-to-open: what was known of the content counts from this moment only if it is of this version.
         self.files.observe(handle.node, &seen.attributes, validated);
@@ -226,9 +229,9 @@ impl State {
 
 impl super::Files {
     /// A file that was made here is like any other: its home knows who may write it.
-    pub fn published(&mut self, node: NodeId, token: Option<WriteToken>, now: Mono) {
+    pub fn published(&mut self, node: NodeId, token: Option<OpenToken>, now: Mono) {
         if let Some(file) = self.files.get_mut(&node) {
-            file.token = file.token.or(token);
+            token.into_iter().for_each(|token| file.open_for.take(token));
             file.validated = now;
         }
     }

@@ -1,13 +1,14 @@
 //! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they are read where they are.
 
 use super::data_request::DataFailure;
-use super::extents::clipped;
+use super::extents::Stored;
 use super::{Buffered, File, Page};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
 use crate::operation::{Answer, OpenFile};
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
+use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Code, Mono, NodeId, ServerId, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,7 +27,7 @@ const REPLICA_PAUSE_MAX: Duration = Duration::from_secs(1);
 struct Gathered {
     version: Option<Version>,
     next: u64,
-    extents: Vec<Extent>,
+    extents: Vec<Stored>,
 }
 
 /// What became of one round over all replicas of a chunk.
@@ -79,7 +80,7 @@ impl Hub {
     ) -> Result<(), Code> {
         // For all of it: whoever has asked for lost bytes until then does not begin anew because other bytes have moved.
         let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
-        let mut before: Option<Vec<Extent>> = None;
+        let mut before: Option<Vec<Stored>> = None;
         for _ in 0..REREADS_MAX {
             let extents = self.extents(node, range.clone()).await?;
             if before.as_ref() == Some(&extents) {
@@ -111,7 +112,7 @@ impl Hub {
             let refers = self.with(|state| {
                 let map = state.files.extents.get(&node)?;
                 let known = map.first_unknown(next..map.size()).unwrap_or(map.size());
-                let refers = map.parts(next..known).any(|extent| removed.contains(&extent.chunk.chunk));
+                let refers = map.parts(next..known).any(|part| removed.contains(&part.extent.chunk.chunk));
                 let through = refers || known >= map.size();
                 // A page of an older version than what is known by now is not taken.
                 next = known.max(next);
@@ -140,7 +141,7 @@ impl Hub {
     }
 
     /// The extents in a range of a file, all of one version. Taken as their pages come: what is cached of a file is bounded.
-    pub(super) async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Extent>, Code> {
+    pub(super) async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Stored>, Code> {
         let mut gathered = Gathered { version: None, next: range.start, extents: Vec::new() };
         for _ in 0..PAGES_MAX {
             if self.with(|state| state.gather_extents(node, &range, &mut gathered)) {
@@ -159,13 +160,16 @@ impl Hub {
         let handle = handle.ok_or(Code::InvalidArgument)?;
         // Of what was decided here its home has to hear before it is asked.
         self.catch_up(node).await;
-        let call = Call::Extents { node: handle, offset, count_max };
+        // One that was made here, and lost before its home heard of it, is nowhere.
+        let by = self.with(|state| state.admission(node)).ok_or(Code::Stale)?;
+        let call = Call::Extents { node: handle, by, offset, count_max };
         let answered = self.call(handle.home, call).await?;
         self.with(|state| match answered.body {
-            Body::Extents { version, size, extents, complete } => {
+            Body::Extents { version, size, extents, complete, reads, token } => {
+                token.into_iter().for_each(|token| state.files.take_token(token));
                 // An empty page would be asked for again for ever.
                 let complete = complete || extents.is_empty();
-                let page = Page { version, size, offset, complete, extents: &extents };
+                let page = Page { version, size, offset, complete, extents: &extents, reads: reads.as_ref() };
                 state.files.take_extents(node, page, answered.stamp.sent);
                 Ok(())
             }
@@ -178,7 +182,7 @@ impl Hub {
 
     async fn read_extents(
         &self,
-        extents: &[Extent],
+        extents: &[Stored],
         gaps: &[Range<u64>],
         (start, deadline): (u64, Mono),
         bytes: &mut [u8],
@@ -186,9 +190,9 @@ impl Hub {
         let mut wanted = Vec::new();
         let mut work: Vec<Work<_>> = Vec::new();
         for part in
-            extents.iter().flat_map(|extent| gaps.iter().filter_map(|gap| clipped(extent, gap.clone())))
+            extents.iter().flat_map(|stored| gaps.iter().filter_map(|gap| stored.clipped(gap.clone())))
         {
-            wanted.push(part.file_offset);
+            wanted.push(part.extent.file_offset);
             let hub = self.clone();
             work.push(Box::pin(async move { hub.read_extent(part, deadline).await }));
         }
@@ -204,8 +208,10 @@ impl Hub {
 
     /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked again until the deadline.
     /// Servers that refuse may hold the bytes without knowing that all others have, or had, them: sealing the chunk tells them.
-    pub(super) async fn read_extent(&self, extent: Extent, deadline: Mono) -> Result<Vec<u8>, Code> {
+    /// `Stale`: the right to read them is over, or the chunk is gone, and the file's extents have to be asked for again.
+    pub(super) async fn read_extent(&self, stored: Stored, deadline: Mono) -> Result<Vec<u8>, Code> {
         let (mut round, mut all_told) = (0u32, false);
+        let extent = stored.extent;
         loop {
             let view = self.chunk_view(extent.chunk, round > 0).await?;
             if view.sealed.is_some_and(|length| length <= extent.frame) {
@@ -213,7 +219,8 @@ impl Hub {
                 return Err(Code::Io);
             }
             // The first view may have been old. Later the servers are told ever more seldom.
-            let tell = match self.ask_replicas(&view, &extent).await? {
+            let capability = self.with(|state| state.capability_to_read(&stored)).ok_or(Code::Stale)?;
+            let tell = match self.ask_replicas(&view, &extent, capability).await? {
                 Round::Got(bytes) => return Ok(bytes),
                 Round::Nowhere if all_told => return Err(Code::Io),
                 Round::Nowhere => {
@@ -238,11 +245,16 @@ impl Hub {
         }
     }
 
-    async fn ask_replicas(&self, view: &ChunkView, extent: &Extent) -> Result<Round, Code> {
+    async fn ask_replicas(
+        &self,
+        view: &ChunkView,
+        extent: &Extent,
+        capability: Capability,
+    ) -> Result<Round, Code> {
         let (mut silent, mut refused) = (false, false);
         for server in self.with(|state| state.replicas_in_order(view)) {
             let call = DataCall::Read {
-                capability: view.capability.clone(),
+                capability: capability.clone(),
                 frame: extent.frame,
                 skip: extent.skip,
                 length: extent.length,
@@ -304,6 +316,16 @@ impl State {
         gathered.extents.extend(map.parts(gathered.next..known.min(map.size())));
         gathered.next = known;
         known >= end
+    }
+
+    /// The right to read something: that which came with the extent, or that to a chunk of our own.
+    pub(super) fn capability_to_read(&self, stored: &Stored) -> Option<Capability> {
+        let given = stored.right.filter(|right| self.signature_lives(right.expires));
+        let given = given.and_then(|_| stored.capability(self.config.session));
+        given.or_else(|| {
+            let own = self.chunks.own_right(stored.extent.chunk.chunk)?;
+            self.signature_lives(own.body.expires).then_some(own)
+        })
     }
 
     /// The servers of a chunk, from one that differs from client to client, those that failed lately last.

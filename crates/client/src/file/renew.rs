@@ -147,10 +147,13 @@ impl State {
 }
 
 impl Hub {
-    /// Asks for a file's attributes, which come with a lease.
+    /// Asks for a file's attributes, which come with a lease; of one that was opened without a token for that too.
     pub(crate) async fn renew_lease(self, renew: Renew) {
         self.with(|state| state.counters.leases_renewed += 1);
-        let asked = self.ask_attributes(renew.handle).await.map(|_| ());
+        let asked = match self.hold_open(renew.handle.node).await {
+            Some(held) => held,
+            None => self.ask_attributes(renew.handle).await.map(|_| ()),
+        };
         self.with(|state| state.end_renewal(&renew, asked));
     }
 }

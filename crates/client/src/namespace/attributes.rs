@@ -65,6 +65,10 @@ impl Hub {
             return done.map(Answer::Found);
         } else {
             self.publish_node(node.node).await;
+            if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() {
+                // If that is refused nobody could have read it either.
+                let _ = self.hold_open(node.node).await;
+            }
         }
         let token = self.with(|state| file.and_then(|file| state.files.token(file)));
         let keys = node_keys(node.node, file_type == FileType::Directory);

@@ -5,10 +5,10 @@ use crate::cache::{Directory, Named};
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found};
 use bearing_proto::client::{Body, Call, Handle, NewNode};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::OpenToken;
 use bearing_types::{Code, Credentials, FileType, Mode, Name};
 
-type Created = (Named, Option<Found>, Option<WriteToken>);
+type Created = (Named, Option<Found>, Option<OpenToken>);
 
 impl Hub {
     pub(crate) async fn create(
@@ -33,7 +33,7 @@ impl Hub {
             name: name.clone(),
             new: new.clone(),
         };
-        let (named, found, token) = self.make(directory, name, make).await?;
+        let (named, found, token) = self.make((directory, name), who, make).await?;
         let found = self.made(named, found).await?;
         if !open {
             return Ok(Answer::Found(found));
@@ -66,14 +66,14 @@ impl Hub {
             name: name.clone(),
             mode,
         };
-        let (named, found, _) = self.make(directory, name, make).await?;
+        let (named, found, _) = self.make((directory, name), who, make).await?;
         self.made(named, found).await.map(Answer::Found)
     }
 
     async fn make(
         &self,
-        directory: Handle,
-        name: &Name,
+        (directory, name): (Handle, &Name),
+        who: &Credentials,
         call: impl Fn(&Directory) -> Call,
     ) -> Result<Created, Code> {
         let mut grants = Grants::new();
@@ -93,7 +93,7 @@ impl Hub {
                 Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
                 Err(code) => return Err(code),
                 Ok(made) => {
-                    self.consider_delegation(directory);
+                    self.consider_delegation(directory, who);
                     return made;
                 }
             }

@@ -89,7 +89,7 @@ impl Hub {
                 ]),
                 moved => {
                     if moved.is_ok() && source.directory == target.directory {
-                        self.consider_delegation(source.directory);
+                        self.consider_delegation(source.directory, who);
                     }
                     return moved.map(|()| Answer::Done);
                 }

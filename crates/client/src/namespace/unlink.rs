@@ -55,7 +55,7 @@ impl Hub {
                 Err(code) if grants.again(code) => self.grant_refused(&[(directory.node, name)]),
                 removed => {
                     if removed.is_ok() {
-                        self.consider_delegation(directory);
+                        self.consider_delegation(directory, who);
                     }
                     return removed.map(|()| Answer::Done);
                 }

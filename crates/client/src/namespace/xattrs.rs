@@ -63,6 +63,10 @@ impl Hub {
             return set.map(|()| Answer::Done);
         }
         self.leave_to_home(node.node).await;
+        if matches!(name.space(), XattrSpace::AccessList | XattrSpace::DefaultList) {
+            // A list decides over access as the mode does.
+            let _ = self.hold_open(node.node).await;
+        }
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetXattr { node, who: who.clone(), name, change };
         let taken = |state: &mut State, answered| state.take_node_body(answered);

@@ -245,7 +245,7 @@ fn a_read_of_lost_bytes_ends_at_its_deadline_although_others_have_moved_meanwhil
     let (gone, _) = servers.chunks.pop_first().unwrap();
     let kept = *servers.chunks.keys().next().unwrap();
     let extents = &mut servers.files.values_mut().next().unwrap().extents;
-    let moved = extents.parts(0..100).next().unwrap();
+    let moved = extents.parts(0..100).next().unwrap().extent;
     assert_eq!(moved.chunk.chunk, gone);
     extents.cover(Extent { chunk: ChunkRef { chunk: kept, ..moved.chunk }, ..moved });
     assert_eq!(servers.run(&mut world, ticket), Err(Code::Io));

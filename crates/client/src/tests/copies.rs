@@ -87,7 +87,8 @@ fn holes_stay_holes_and_what_was_in_their_place_goes() {
     let holes = servers.log.iter().filter(|call| *call == "make hole").count();
     assert_eq!(holes, 2, "{:?}", servers.log);
     let record = &servers.files[&node.node];
-    let places: Vec<_> = record.extents.parts(0..100).map(|part| (part.file_offset, part.length)).collect();
+    let places: Vec<_> =
+        record.extents.parts(0..100).map(|part| (part.extent.file_offset, part.extent.length)).collect();
     assert_eq!((places, record.attributes.size), (vec![(10, 1)], 30));
     // Where the target has nothing there is nothing to be done.
     let (fresh, _) = create_open(&mut world, &mut servers, "c");
@@ -182,7 +183,7 @@ fn a_source_whose_chunk_was_removed_is_looked_up_again() {
     let record = servers.chunks.remove(&before).unwrap();
     servers.chunks.insert(moved, ChunkRecord { sealed: Some(1 << 20), ..record });
     let file = servers.files.get_mut(&node.node).unwrap();
-    let mut extent = file.extents.parts(0..5).next().unwrap();
+    let mut extent = file.extents.parts(0..5).next().unwrap().extent;
     extent.chunk.chunk = moved;
     file.extents.cover(extent);
     let ticket = world.start(copy((source, 0), (target, 0), 5));

@@ -443,7 +443,7 @@ fn another_clients_write_is_seen_by_the_next_open() {
     done(&mut world, &mut servers, Operation::Flush { file });
     // Somebody else copies a part of it over another.
     let record = servers.files.get_mut(&node.node).unwrap();
-    let mut extent = record.extents.parts(0..1).next().unwrap();
+    let mut extent = record.extents.parts(0..1).next().unwrap().extent;
     extent.file_offset = 2;
     record.extents.cover(extent);
     record.attributes.version = record.attributes.version.next();

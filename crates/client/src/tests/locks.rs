@@ -3,7 +3,7 @@
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
-use bearing_proto::client::{Body, Call, Handle, LockFree, Request, WaitId};
+use bearing_proto::client::{Body, Call, Handle, LockFree, LockView, Request, WaitId};
 use bearing_types::*;
 use std::time::Duration;
 
@@ -139,14 +139,12 @@ fn a_lock_that_no_server_takes_back_is_owed_and_its_owner_gets_no_other_before()
 }
 
 #[test]
-fn the_process_that_holds_a_lock_is_named_to_its_own_machine_only() {
+fn a_lock_in_the_way_is_told_as_its_home_tells_it() {
     let mut world = World::open();
-    for (session, pid) in [(config().session, 7), (SessionId(99), 0)] {
-        let ticket = world.start(Operation::TestLock { node: FILE, lock: lock(LockMode::Shared) });
-        let held = HeldLock { session, lock: lock(LockMode::Exclusive) };
-        world.answer_one(Body::Lock(Some(held)));
-        assert_eq!(world.result(ticket), Ok(Answer::Lock(Some(Lock { pid, ..held.lock }))));
-    }
+    let ticket = world.start(Operation::TestLock { node: FILE, lock: lock(LockMode::Shared) });
+    let held = LockView { holder: 9, lock: lock(LockMode::Exclusive) };
+    world.answer_one(Body::Lock(Some(held)));
+    assert_eq!(world.result(ticket), Ok(Answer::Lock(Some(held.lock))));
 }
 
 fn request_of(message: Message) -> Option<Request> {

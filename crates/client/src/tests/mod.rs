@@ -11,6 +11,7 @@ mod locks;
 mod names;
 mod renewals;
 mod requests;
+mod rights;
 mod servers;
 mod surveys;
 pub(crate) mod world;

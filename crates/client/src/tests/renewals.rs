@@ -21,7 +21,7 @@ fn open(node: Handle) -> Operation {
 
 fn open_one(world: &mut World, node: Handle, lease: u32) -> OpenFile {
     let ticket = world.start(open(node));
-    world.answer_one(Body::Opened(file_view(node, 1, lease), None));
+    world.answer_one(Body::Opened(file_view(node, 1, lease), Some(read_token(node))));
     match world.result(ticket) {
         Ok(Answer::Opened(file, _)) => file,
         other => panic!("an open file was expected, not {other:?}"),
@@ -88,6 +88,14 @@ fn a_file_that_was_opened_without_asking_has_its_lease_renewed() {
         Ok(Answer::Opened(_, found)) => assert!(found.attributes_remaining > Remaining(Duration::ZERO)),
         other => panic!("{other:?}"),
     }
+    // Its token comes with the first renewal.
+    while world.sent.is_empty() {
+        world.pass_to_next();
+    }
+    let first = world.take_request();
+    assert!(matches!(first.call, Call::Open { read: true, write: false, .. }), "{first:?}");
+    let token = Some(read_token(file(5, "a")));
+    world.reply_done(&first, Ok(Body::Opened(file_view(file(5, "a"), 1, 1000), token)));
     let asked = next_renewals(&mut world);
     assert_eq!(asked[0].call, Call::Attributes { node: file(5, "a") });
 }
@@ -243,7 +251,7 @@ fn opened_behind_a_cut(lease: u32) -> (World, OpenFile) {
     world.answer_one(Body::Node(cut));
     let mut before = file_view(node, 1, 1000);
     before.attributes.size = 0;
-    world.reply_done(&asked, Ok(Body::Opened(before, None)));
+    world.reply_done(&asked, Ok(Body::Opened(before, Some(read_token(node)))));
     let Ok(Answer::Opened(file, _)) = world.result(opening) else { panic!("it was opened") };
     (world, file)
 }

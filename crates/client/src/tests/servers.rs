@@ -13,7 +13,7 @@ use bearing_proto::client::{
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest, Source};
 use bearing_proto::delegation::{Step, StepDone, StepsDone};
 use bearing_proto::frame::{self, FrameHeader, FrameOwner};
-use bearing_proto::grant::{Capability, CapabilityBody, DataRight, WriteToken};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, OpenRights, OpenToken, ReadRights};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,22 +220,28 @@ impl Servers {
                 }
                 Ok(Body::Node(self.view(node)?))
             }
-            Call::Open { node, write, truncate, .. } => {
+            Call::Open { node, read, write, truncate, .. } => {
                 self.log("open");
                 if *truncate {
                     self.cut(node, 0)?;
                 }
-                let token = write.then(|| WriteToken::sign(node.node, SESSION, &key()));
+                let rights = OpenRights::of(*read, *write);
+                let token = rights.map(|rights| OpenToken::sign(node.node, SESSION, rights, &key()));
                 Ok(Body::Opened(self.view(node)?, token))
             }
             Call::Extents { node, offset, .. } => {
                 let record = self.files.get(&node.node).ok_or(Code::Stale)?;
                 // Two at a time, so that paging is needed.
-                let mut extents: Vec<_> = record.extents.parts(*offset..u64::MAX).take(3).collect();
+                let parts = record.extents.parts(*offset..u64::MAX).map(|stored| stored.extent);
+                let mut extents: Vec<_> = parts.take(3).collect();
                 let complete = extents.len() < 3;
                 extents.truncate(2);
                 let (version, size) = (record.attributes.version, record.attributes.size);
-                Ok(Body::Extents { version, size, extents, complete })
+                let expires = Wall(i64::MAX);
+                let right =
+                    |extent: &Extent| Capability::sign(extent.read_right(SESSION, expires), &key()).mac;
+                let reads = Some(ReadRights { expires, macs: extents.iter().map(right).collect() });
+                Ok(Body::Extents { version, size, extents, complete, reads, token: None })
             }
             Call::Commit { node, extents, size_min, modified, mode, .. } => {
                 self.log(match mode {
@@ -268,7 +274,7 @@ impl Servers {
                 attributes.size = attributes.size.max(*size_min);
                 attributes.version = attributes.version.next();
                 record.extents = ExtentMap::empty(attributes.version);
-                kept.into_iter().for_each(|extent| record.extents.cover(extent));
+                kept.into_iter().for_each(|stored| record.extents.cover(stored.extent));
                 Ok(Body::Node(self.view(node)?))
             }
             Call::OpenChunk { avoid } => self.open_chunk(avoid),
@@ -289,7 +295,7 @@ impl Servers {
                 self.log("steps");
                 Ok(steps_done(steps))
             }
-            Call::FinishChunk { chunk, payload } => {
+            Call::FinishChunk { chunk, payload, .. } => {
                 self.log("finish");
                 self.finished.insert(chunk.chunk, *payload);
                 Ok(Body::Done)
@@ -328,15 +334,16 @@ impl Servers {
         let attributes = attributes(FileType::Regular, 1);
         let record = FileRecord { attributes, extents: ExtentMap::empty(Version(1)) };
         self.files.insert(node.node, record);
-        Ok(Body::Entry(self.entry(node), Some(WriteToken::sign(node.node, SESSION, &key()))))
+        let token = OpenToken::sign(node.node, SESSION, OpenRights::ReadWrite, &key());
+        Ok(Body::Entry(self.entry(node), Some(token)))
     }
 
     fn cut(&mut self, node: &Handle, size: u64) -> Result<(), Code> {
         let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
         let kept: Vec<_> = record.extents.parts(0..size).collect();
         record.extents = ExtentMap::empty(Version(1));
-        for extent in kept {
-            record.extents.cover(extent);
+        for stored in kept {
+            record.extents.cover(stored.extent);
         }
         record.attributes.size = size;
         record.attributes.version = record.attributes.version.next();
@@ -381,11 +388,9 @@ impl Servers {
     fn chunk_view(&self, chunk: ChunkRef) -> ChunkView {
         let record = &self.chunks[&chunk.chunk];
         let body = CapabilityBody {
+            session: SESSION,
             chunk: chunk.chunk,
-            start: 0,
-            end: u64::MAX,
-            right: DataRight::Append,
-            epoch: record.epoch,
+            right: DataRight::Append(record.epoch),
             expires: Wall(i64::MAX),
         };
         ChunkView {
@@ -393,7 +398,7 @@ impl Servers {
             epoch: record.epoch,
             servers: record.servers.clone(),
             sealed: record.sealed,
-            capability: Capability::sign(body, &key()),
+            capability: Some(Capability::sign(body, &key())),
         }
     }
 
@@ -506,7 +511,7 @@ impl Servers {
             return Err(DataError::BeyondEnd);
         }
         if record.sealed.is_some_and(|length| length <= frame) {
-            return Err(DataError::Capability);
+            return Err(DataError::BeyondEnd);
         }
         let end = record.sealed.unwrap_or(u64::MAX).min(log.len() as u64) as usize;
         let log = log[..end].get(frame as usize..).ok_or(DataError::BeyondEnd)?;

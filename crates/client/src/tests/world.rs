@@ -7,7 +7,7 @@ use bearing_proto::client::{
     Answer as WireAnswer, Body, Call, ClusterMap, DirectoryView, EntryView, Handle, LeaseMs, NodeView,
     Recall, Reply, Request, ServerEntry, ServerKind,
 };
-use bearing_proto::grant::{Grant, GrantBody};
+use bearing_proto::grant::{Grant, GrantBody, OpenRights, OpenToken};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::collections::BTreeMap;
@@ -258,6 +258,11 @@ pub fn file_view(node: Handle, version: u64, lease: u32) -> NodeView {
         may_open: true,
         extended: false,
     }
+}
+
+/// What comes with a file that was opened for reading.
+pub fn read_token(node: Handle) -> OpenToken {
+    OpenToken::sign(node.node, SESSION, OpenRights::Read, &Key::new([9; 32]))
 }
 
 pub fn entry(node: Handle, lease: u32) -> Body {

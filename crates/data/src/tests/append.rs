@@ -3,9 +3,9 @@
 use super::bench::*;
 use crate::{Command, Config, LogCommand, Note};
 use bearing_proto::data::{DataBody, DataError};
-use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_proto::keys::Key;
-use bearing_types::{ChunkId, Epoch, ServerId, Wall};
+use bearing_types::{ChunkId, Epoch, ServerId, SessionId, Wall};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,22 +101,25 @@ fn frames_lie_one_behind_the_other() {
     assert_eq!(bench.machine.counters().appends, 3);
 }
 
+/// A right to read much.
+const READ: DataRight = DataRight::Read(FramePart { frame: 0, skip: 0, length: u32::MAX });
+
 #[test]
 fn an_append_without_the_right_is_refused() {
     let body = |change: &dyn Fn(&mut CapabilityBody)| {
-        let mut body = capability_body(DataRight::Append);
+        let mut body = capability_body(APPEND);
         change(&mut body);
         body
     };
     let signed = |change: &dyn Fn(&mut CapabilityBody)| Capability::sign(body(change), &key());
     let cases = [
         ("another chunk", signed(&|body| body.chunk = ChunkId(1)), DataError::Capability),
-        ("read only", signed(&|body| body.right = DataRight::Read), DataError::Capability),
+        ("read only", signed(&|body| body.right = READ), DataError::Capability),
         ("expired", signed(&|body| body.expires = Wall(-1_000_000_000)), DataError::Capability),
         ("forged", Capability::sign(body(&|_| ()), &Key::new([6; 32])), DataError::Capability),
-        ("an older epoch", signed(&|body| body.epoch = Epoch(3)), DataError::Sealed),
-        ("a newer epoch", signed(&|body| body.epoch = Epoch(5)), DataError::Sealed),
-        ("outside its range", signed(&|body| body.start = 1 << 20), DataError::Sealed),
+        ("another session", signed(&|body| body.session = SessionId(78)), DataError::Capability),
+        ("an older epoch", signed(&|body| body.right = DataRight::Append(Epoch(3))), DataError::Sealed),
+        ("a newer epoch", signed(&|body| body.right = DataRight::Append(Epoch(5))), DataError::Sealed),
     ];
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     bench.append_alone(&bytes);
@@ -130,7 +133,7 @@ fn an_append_without_the_right_is_refused() {
 #[test]
 fn a_capability_is_good_for_the_skew_of_clocks_after_its_end() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
-    bench.now.wall = capability_body(DataRight::Append).expires.after(Duration::from_millis(250));
+    bench.now.wall = capability_body(APPEND).expires.after(Duration::from_millis(250));
     bench.append_alone(&bytes);
     bench.now.wall = bench.now.wall.after(Duration::from_nanos(1));
     assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Capability));

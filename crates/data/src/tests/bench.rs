@@ -4,7 +4,7 @@ use crate::{Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket}
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::frame::{self, FrameOwner};
-use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_proto::keys::Key;
 use bearing_seams::{ChunkEntry, ChunkLog, MemChunkLog};
 use bearing_types::{
@@ -18,7 +18,10 @@ pub(super) const EPOCH: Epoch = Epoch(4);
 pub(super) const ME: ServerId = ServerId(1);
 pub(super) const OTHER: ServerId = ServerId(2);
 pub(super) const THIRD: ServerId = ServerId(3);
-pub(super) const CLIENT: Sender = Sender::Client(SessionId(77));
+pub(super) const SESSION: SessionId = SessionId(77);
+pub(super) const CLIENT: Sender = Sender::Client(SESSION);
+/// The right to append.
+pub(super) const APPEND: DataRight = DataRight::Append(EPOCH);
 pub(super) const META: Sender = Sender::Server(ServerId(50));
 /// When capabilities end.
 const EXPIRES: Wall = Wall(1_000_000_000_000);
@@ -30,7 +33,7 @@ pub(super) fn key() -> Key {
 }
 
 pub(super) fn capability_body(right: DataRight) -> CapabilityBody {
-    CapabilityBody { chunk: CHUNK, start: 0, end: u64::MAX, right, epoch: EPOCH, expires: EXPIRES }
+    CapabilityBody { session: SESSION, chunk: CHUNK, right, expires: EXPIRES }
 }
 
 pub(super) fn capability(right: DataRight) -> Capability {
@@ -74,7 +77,7 @@ pub(super) fn payload(salt: u64, payload_bytes: usize) -> Vec<u8> {
 }
 
 pub(super) fn append(servers: &[ServerId], bytes: &[u8]) -> DataCall {
-    append_under(capability(DataRight::Append), servers, bytes)
+    append_under(capability(APPEND), servers, bytes)
 }
 
 pub(super) fn append_under(capability: Capability, servers: &[ServerId], bytes: &[u8]) -> DataCall {
@@ -86,11 +89,12 @@ pub(super) fn replicate(offset: u64, committed: u64, bytes: &[u8]) -> DataCall {
 }
 
 pub(super) fn sync(servers: &[ServerId]) -> DataCall {
-    DataCall::Sync { capability: capability(DataRight::Append), servers: servers.to_vec() }
+    DataCall::Sync { capability: capability(APPEND), servers: servers.to_vec() }
 }
 
 pub(super) fn read(frame: u64, skip: u32, length: u32) -> DataCall {
-    DataCall::Read { capability: capability(DataRight::Read), frame, skip, length }
+    let right = DataRight::Read(FramePart { frame, skip, length });
+    DataCall::Read { capability: capability(right), frame, skip, length }
 }
 
 /// See the module.

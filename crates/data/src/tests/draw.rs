@@ -5,23 +5,24 @@ use crate::{Command, Config, Event};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, Source};
 use bearing_proto::frame;
-use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_proto::keys::Key;
 use bearing_seams::{ChunkLog, End, MemChunkLog};
-use bearing_types::{ChunkId, ServerId};
+use bearing_types::{ChunkId, ServerId, SessionId};
 use std::time::Duration;
 
 /// A chunk of which this server holds nothing.
 const ELSEWHERE: ChunkId = ChunkId(3);
 
 fn source(chunk: ChunkId, skip: u32, length: u32, servers: &[ServerId]) -> Source {
-    let body = CapabilityBody { chunk, ..capability_body(DataRight::Read) };
+    let right = DataRight::Read(FramePart { frame: 0, skip, length });
+    let body = CapabilityBody { chunk, ..capability_body(right) };
     let capability = Capability::sign(body, &key());
     Source { chunk, frame: 0, skip, length, capability, servers: servers.to_vec() }
 }
 
 fn append_from(servers: &[ServerId], source: Source) -> DataCall {
-    let capability = capability(DataRight::Append);
+    let capability = capability(APPEND);
     DataCall::AppendFrom { capability, servers: servers.to_vec(), owner: owner(6), source: Box::new(source) }
 }
 
@@ -123,9 +124,18 @@ fn the_right_to_append_and_the_right_to_read_are_both_asked_for() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     bench.append_alone(&bytes);
     let mut refused = |call: DataCall| bench.result(CLIENT, call, &[]).unwrap_err();
-    let forged = Capability::sign(capability_body(DataRight::Append), &Key::new([1; 32]));
+    let forged = Capability::sign(capability_body(APPEND), &Key::new([1; 32]));
     let stolen = Source { capability: forged.clone(), ..source(CHUNK, 0, 5, &[ME]) };
     assert_eq!(refused(append_from(&[ME], stolen)), DataError::Source);
+    // Neither is one of another session, or to other bytes of the frame.
+    let good = source(CHUNK, 5, 5, &[ME]);
+    let of_other = CapabilityBody { session: SessionId(78), ..good.capability.body };
+    let theirs = Source { capability: Capability::sign(of_other, &key()), ..good.clone() };
+    assert_eq!(refused(append_from(&[ME], theirs)), DataError::Source);
+    for (skip, length) in [(4, 5), (5, 6), (0, 1)] {
+        let beside = Source { skip, length, ..good.clone() };
+        assert_eq!(refused(append_from(&[ME], beside)), DataError::Source);
+    }
     // A right to read one chunk is none to read another.
     let other = Source { chunk: CHUNK, ..source(ELSEWHERE, 0, 5, &[ME]) };
     assert_eq!(refused(append_from(&[ME], other)), DataError::Source);

@@ -4,8 +4,9 @@ use super::bench::*;
 use crate::{Config, LogCommand};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_proto::grant::{Capability, DataRight};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_seams::{ChunkLog, End, MemChunkLog};
+use bearing_types::{ChunkId, SessionId};
 
 #[test]
 fn any_part_of_a_payload_is_read_exactly() {
@@ -63,23 +64,46 @@ fn only_what_all_servers_are_known_to_have_is_read() {
 }
 
 #[test]
-fn reads_show_a_capability_for_their_range() {
+fn reads_show_a_right_of_their_session_to_these_bytes() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     bench.append_alone(&bytes);
     bench.append_alone(&bytes);
     let at = bytes.len() as u64;
-    let mut ask = |start, end, key: &bearing_proto::keys::Key| {
-        let body = bearing_proto::grant::CapabilityBody { start, end, ..capability_body(DataRight::Read) };
-        let capability = Capability::sign(body, key);
-        let said = bench.ask(CLIENT, 1, DataCall::Read { capability, frame: at, skip: 0, length: 5 }, &[]);
-        answers(&said)[0].1.clone()
+    let good =
+        CapabilityBody { ..capability_body(DataRight::Read(FramePart { frame: at, skip: 10, length: 20 })) };
+    let mut ask = |from: Sender, capability: Capability, (frame, skip, length): (u64, u32, u32)| {
+        let said = bench.ask(from, 1, DataCall::Read { capability, frame, skip, length }, &[]);
+        answers(&said)[0].1.is_ok()
     };
-    let refused = Err(DataError::Capability);
-    assert!(ask(at, 2 * at, &key()).is_ok());
-    assert_eq!(ask(at + 1, 2 * at, &key()), refused);
-    assert_eq!(ask(0, 2 * at - 1, &key()), refused);
-    assert_eq!(ask(0, at, &key()), refused);
-    assert_eq!(ask(0, 2 * at, &bearing_proto::keys::Key::new([1; 32])), refused);
+    let signed = |body: CapabilityBody| Capability::sign(body, &key());
+    for (part, allowed) in [
+        ((at, 10, 20), true),
+        ((at, 15, 5), true),
+        ((at, 9, 20), false),
+        ((at, 10, 21), false),
+        ((at, 0, 1), false),
+        ((0, 10, 20), false),
+        ((at, 30, 1), false),
+    ] {
+        assert_eq!(ask(CLIENT, signed(good), part), allowed, "{part:?}");
+    }
+    // Another session that has seen the right, or one that nobody signed.
+    assert!(!ask(Sender::Client(SessionId(78)), signed(good), (at, 10, 20)));
+    assert!(!ask(Sender::Nobody, signed(good), (at, 10, 20)));
+    assert!(!ask(CLIENT, Capability::sign(good, &bearing_proto::keys::Key::new([1; 32])), (at, 10, 20)));
+    assert!(!ask(CLIENT, signed(CapabilityBody { chunk: ChunkId(1), ..good }), (at, 10, 20)));
+    let forged = CapabilityBody { session: SessionId(78), ..good };
+    assert!(!ask(
+        Sender::Client(SessionId(78)),
+        Capability { body: forged, mac: signed(good).mac },
+        (at, 10, 20)
+    ));
+    // A server asks for its client, whose right it has looked at.
+    assert!(ask(Sender::Server(OTHER), signed(good), (at, 10, 20)));
+    assert!(!ask(Sender::Server(OTHER), signed(good), (at, 10, 21)));
+    // Who opened the chunk filled it, and reads all of it.
+    assert!(ask(CLIENT, signed(capability_body(APPEND)), (at, 0, 100)));
+    assert!(!ask(Sender::Client(SessionId(78)), signed(capability_body(APPEND)), (at, 0, 100)));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Three servers, a network that loses, repeats and reorders, disks that forget what was not synced, servers that stop at any moment. One seed
 //! tells everything that happens.
 
-use super::bench::{CLIENT, META, frame, key, owner, payload};
+use super::bench::{CLIENT, META, SESSION, frame, key, owner, payload};
 use crate::{Command, Config, DataServer, Event, LogCommand, Payload, Start, Ticket};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest, Source};
-use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_seams::{ChunkLog, CrashFault, MemChunkLog};
 use bearing_types::{ChunkId, Epoch, Mono, Now, ServerId, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -246,10 +246,7 @@ impl World {
 
     fn capability(&self, chunk: ChunkId, right: DataRight) -> Capability {
         let expires = Wall(i64::MAX);
-        Capability::sign(
-            CapabilityBody { chunk, start: 0, end: u64::MAX, right, epoch: EPOCH, expires },
-            &key(),
-        )
+        Capability::sign(CapabilityBody { session: SESSION, chunk, right, expires }, &key())
     }
 
     /// The chunk that is written to; a new one if none is.
@@ -283,7 +280,7 @@ impl World {
         };
         let salt = self.rng.next();
         let bytes = frame(salt, length);
-        let capability = self.capability(chunk, DataRight::Append);
+        let capability = self.capability(chunk, DataRight::Append(EPOCH));
         let (primary, crc) = (servers[0], crc32c::crc32c(&bytes));
         let call = DataCall::Append { capability, servers, crc };
         self.wish(CLIENT, primary, chunk, (call, bytes), Wish::Append { salt, length });
@@ -303,10 +300,11 @@ impl World {
             frame,
             skip: 0,
             length: part as u32,
-            capability: self.capability(from, DataRight::Read),
+            capability: self
+                .capability(from, DataRight::Read(FramePart { frame, skip: 0, length: part as u32 })),
             servers: self.chunks[&from].servers.clone(),
         };
-        let (capability, owner) = (self.capability(chunk, DataRight::Append), owner(salt));
+        let (capability, owner) = (self.capability(chunk, DataRight::Append(EPOCH)), owner(salt));
         let primary = servers[0];
         let call = DataCall::AppendFrom { capability, servers, owner, source: Box::new(source) };
         self.wish(CLIENT, primary, chunk, (call, Vec::new()), Wish::Append { salt, length: part });
@@ -325,7 +323,7 @@ impl World {
         let chunk = self.open_chunk();
         let servers = self.chunks[&chunk].servers.clone();
         let covers = self.chunks[&chunk].acknowledged.keys().copied().collect();
-        let capability = self.capability(chunk, DataRight::Append);
+        let capability = self.capability(chunk, DataRight::Append(EPOCH));
         let primary = servers[0];
         let call = DataCall::Sync { capability, servers };
         self.wish(CLIENT, primary, chunk, (call, Vec::new()), Wish::Sync { covers });
@@ -343,7 +341,8 @@ impl World {
 
     fn read(&mut self, server: ServerId, chunk: ChunkId, frame: u64, wish: Wish) {
         let Wish::Read { skip, part, .. } = wish else { panic!("not a read") };
-        let capability = self.capability(chunk, DataRight::Read);
+        let right = DataRight::Read(FramePart { frame, skip, length: part });
+        let capability = self.capability(chunk, right);
         let call = DataCall::Read { capability, frame, skip, length: part };
         self.wish(CLIENT, server, chunk, (call, Vec::new()), wish);
     }

@@ -2,6 +2,7 @@
 
 use crate::context::DataResult;
 use crate::key::Key;
+use crate::ops::rights;
 use crate::record::{ChunkRecord, Finished, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
@@ -42,7 +43,10 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     let chunk = ChunkRef { chunk: ChunkId(id.0), position: position_here(view) };
     let record = ChunkRecord::new(chunk.position, servers, view.time());
     view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
-    Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Append)))
+    Ok(Body::Chunk(ChunkView {
+        capability: Some(append_right(view, chunk, &record)?),
+        ..chunk_view(chunk, &record)
+    }))
 }
 
 // Any position of this tablet serves: the chunk's record is found by the position that its reference names.
@@ -52,7 +56,7 @@ fn position_here(view: &View) -> Position {
 
 pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
     let record = in_use(view, chunk)?;
-    Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
+    Ok(Body::Chunk(chunk_view(chunk, &record)))
 }
 
 /// The record of a chunk that somebody may refer to. One that is being removed is as good as gone.
@@ -80,11 +84,14 @@ pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Bod
         record.sealed = Some(length);
         view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
     }
-    Ok(Body::Chunk(chunk_view(view, chunk, &record, DataRight::Read)))
+    Ok(Body::Chunk(chunk_view(chunk, &record)))
 }
 
 /// Its writer is done with it. Sealed it is when it is of use to anybody (see `tend`).
-pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64) -> Decide<Body> {
+pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64, opened: &Capability) -> Decide<Body> {
+    if !rights::fills(view, rights::asker(view)?, chunk.chunk, std::slice::from_ref(opened)) {
+        return Err(Stop::Refuse(Code::Access));
+    }
     let mut record = in_use(view, chunk)?;
     if record.finished.is_none() {
         record.finished = Some(Finished { at: view.time(), payload });
@@ -117,21 +124,24 @@ fn sealed_length(fenced: &[DataResult]) -> FenceOutcome {
     }
 }
 
-fn chunk_view(view: &View, chunk: ChunkRef, record: &ChunkRecord, right: DataRight) -> ChunkView {
+fn append_right(view: &View, chunk: ChunkRef, record: &ChunkRecord) -> Decide<Capability> {
     let body = CapabilityBody {
+        session: rights::asker(view)?,
         chunk: chunk.chunk,
-        start: 0,
-        end: record.sealed.unwrap_or(u64::MAX),
-        right,
-        epoch: record.epoch,
+        right: DataRight::Append(record.epoch),
         expires: view.now.wall.after(view.config.capability_life),
     };
+    Ok(Capability::sign(body, view.keys.grants()))
+}
+
+/// What anybody may know of a chunk: who holds it.
+fn chunk_view(chunk: ChunkRef, record: &ChunkRecord) -> ChunkView {
     ChunkView {
         chunk,
         epoch: record.epoch,
         servers: record.servers.clone(),
         sealed: record.sealed,
-        capability: Capability::sign(body, view.keys.grants()),
+        capability: None,
     }
 }
 

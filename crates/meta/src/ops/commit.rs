@@ -3,6 +3,7 @@
 
 use crate::extents::{self, Freed, SCAN_MAX};
 use crate::namespace;
+use crate::ops::rights;
 use crate::ops::set_attributes::FILE_BYTES_MAX;
 use crate::quotas;
 use crate::record::{ExtentRecord, NodeContent, NodeRecord};
@@ -10,25 +11,32 @@ use crate::tend;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::{Capability, OpenToken};
 use bearing_types::{Amount, Code, Wall};
 use std::collections::BTreeMap;
+
+/// What is to be part of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'a> {
+    /// In the order written: a later one covers an earlier one.
+    pub extents: &'a [Extent],
+    /// The rights to append to their chunks.
+    pub opened: &'a [Capability],
+    /// The file is at least so long afterwards.
+    pub size_min: u64,
+    pub mode: CommitMode,
+}
 
 pub(super) fn decide(
     view: &mut View,
     handle: Handle,
-    token: WriteToken,
-    written: &[Extent],
-    size_min: u64,
+    token: OpenToken,
+    written: Written,
     modified: Wall,
-    mode: CommitMode,
 ) -> Decide<Body> {
     let record = view.node_at(handle)?;
-    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-    if token.node != handle.node || !token.verify(session, view.keys.grants()) {
-        return Err(Stop::Refuse(Code::Unauthenticated));
-    }
-    let record = put(view, handle, record, written, size_min, modified, mode)?;
+    rights::writes(view, handle.node, &token)?;
+    let record = put(view, handle, record, written, modified)?;
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
 }
 
@@ -37,15 +45,15 @@ pub(super) fn put(
     view: &mut View,
     handle: Handle,
     mut record: NodeRecord,
-    written: &[Extent],
-    size_min: u64,
+    written: Written,
     modified: Wall,
-    mode: CommitMode,
 ) -> Decide<NodeRecord> {
+    let Written { extents: written, opened, size_min, mode } = written;
     if !matches!(record.content, NodeContent::File) || size_min > FILE_BYTES_MAX || !written.iter().all(valid)
     {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
+    rights::filled(view, written, opened)?;
     tend::join(view, written)?;
     let base = match mode {
         CommitMode::Put => 0,

@@ -1,11 +1,12 @@
 //! A new file, symbolic link or special file: name, node and count in one batch on one tablet.
 
 use crate::namespace;
+use crate::ops::rights;
 use crate::quotas;
 use crate::record::{NameEntry, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};
-use bearing_proto::grant::{Grant, GrantBody, WriteToken};
+use bearing_proto::grant::{Grant, GrantBody, OpenRights};
 use bearing_types::{
     Access, Amount, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission, Uid,
 };
@@ -24,14 +25,10 @@ pub(crate) fn decide(
     view.require(grant.body.seat.position_of(hash))?;
     let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
     let entry = make(view, &grant, who, name, new)?;
-    let token = match (new.file_type, view.session) {
-        (FileType::Regular, Some(session)) => {
-            let node = entry.node.node;
-            view.hand(node);
-            Some(WriteToken::sign(node, session, view.keys.grants()))
-        }
-        _ => None,
-    };
+    let is_file = new.file_type == FileType::Regular;
+    let file = Some(entry.node.node).filter(|_| is_file);
+    view.handed.extend(file);
+    let token = file.map(|node| rights::grant(view, node, OpenRights::ReadWrite)).transpose()?;
     Ok(Body::Entry(namespace::entry_view(view, grant.seat.node, hash, &entry)?, token))
 }
 

@@ -1,14 +1,15 @@
-//! Lends a directory to its only writer, with what is in it: files that nobody else has open, and further directories, as far as a reply goes. All that
+//! Lends a directory to its only writer, with what is in it: files that nobody else has open, and further directories, as far as a reply goes and as who asks may see
+//! it. All that
 //! others hold of it is recalled before; while it is lent, whoever else looks into it, or for one of the nodes, has it called back first (`delegations.rs`).
 
 use crate::key::Key;
 use crate::namespace;
-use crate::ops::list;
+use crate::ops::{list, rights};
 use crate::record::{Delegated, Holder, NameEntry, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentEntry, LentNode};
-use bearing_types::{Code, Cookie, FileType, NodeId, SessionId};
+use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Permission, SessionId};
 
 /// Bytes that an answer has for an entry besides its name, at most, and for a directory.
 const ENTRY_BYTES: usize = 140;
@@ -40,13 +41,16 @@ impl Room {
     }
 }
 
-pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decide<Body> {
-    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, incarnation: u64) -> Decide<Body> {
+    let session = rights::asker(view)?;
     if view.is_over(incarnation) {
         return Err(Stop::Refuse(Code::Stale));
     }
     let record = view.node_at(handle)?;
     record.directory()?;
+    if !rights::may_look(&record, who) || !record.allows(who, Permission::CHANGE_ENTRIES) {
+        return Err(Stop::Refuse(Code::Access));
+    }
     let held = view.delegations.get(&handle.node).is_some_and(|holder| holder.session != session);
     if held || !may_be_lent(view, handle.node, &record, session) {
         return Err(Stop::Refuse(Code::Unsupported));
@@ -61,7 +65,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, incarnation: u64) -> Decid
     }
     prefetch(view, &asked.entries)?;
     let mut lent = vec![asked];
-    add_what_is_below(view, session, room, &mut lent)?;
+    add_what_is_below(view, (session, who), room, &mut lent)?;
     let ids = view.lend_ids(session)?;
     let holder = Holder { session, incarnation };
     view.changes(LeaseKey::Content(handle.node));
@@ -85,7 +89,7 @@ fn may_be_lent(view: &View, node: NodeId, record: &NodeRecord, session: SessionI
 /// Directories in those that are lent, and so on, as long as there are not too many entries. One load for each level.
 fn add_what_is_below(
     view: &mut View,
-    session: SessionId,
+    (session, who): (SessionId, &Credentials),
     mut room: Room,
     lent: &mut Vec<Whole>,
 ) -> Decide<()> {
@@ -97,7 +101,8 @@ fn add_what_is_below(
         let mut missing = false;
         for node in below.into_iter().take(room.entries) {
             let Some(record) = at_hand(view, node) else { continue };
-            if view.delegations.contains_key(&node) || !may_be_lent(view, node, &record, session) {
+            let lends = may_be_lent(view, node, &record, session) && rights::may_look(&record, who);
+            if view.delegations.contains_key(&node) || !lends {
                 continue;
             }
             match all_in(view, node) {

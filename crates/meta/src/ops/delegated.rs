@@ -2,7 +2,8 @@
 //! all or none.
 
 use super::{
-    commit, create, delegate, make_directory, release, remove_directory, rename, set_attributes, unlink,
+    commit, create, delegate, make_directory, release, remove_directory, rename, rights, set_attributes,
+    unlink,
 };
 use crate::key::Key;
 use crate::namespace;
@@ -10,7 +11,7 @@ use crate::record::{Delegated, Holder, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone, names_life};
-use bearing_proto::grant::{GrantBody, WriteToken};
+use bearing_proto::grant::{GrantBody, OpenRights, OpenToken};
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
 /// Steps in one batch. What they read has to fit into the smallest cache of a tablet at the same time.
@@ -41,6 +42,9 @@ pub(super) fn decide(
     if view.is_over(incarnation) && !returned.over {
         return Err(Stop::Refuse(Code::Stale));
     }
+    if !returned.over && view.is_overdue(mine) {
+        return Err(Stop::Refuse(Code::Stale));
+    }
     // Some steps name no directory. Without this, those of a batch that its client has given up would still be done when it comes late. And names that others
     // may have changed meanwhile are not leased.
     if (!steps.is_empty() || returned.names_kept) && !view.holds_any(mine) {
@@ -59,7 +63,7 @@ pub(super) fn decide(
         if let Some(node) = file {
             view.hand(node);
         }
-        let token = file.map(|node| WriteToken::sign(node, session, view.keys.grants()));
+        let token = file.map(|node| rights::grant(view, node, OpenRights::ReadWrite)).transpose()?;
         done.push(StepDone { sequence: step.sequence, made, token });
     }
     for directory in returned.directories {
@@ -158,14 +162,16 @@ fn take(view: &mut View, mine: Holder, ids: &[LentIds], change: &Change) -> Deci
             rename::change(view, from, to, who, *mode, known)?;
             Ok(None)
         }
-        Change::SetAttributes { node, who, change, open } => {
-            set_attributes::set(view, *node, who, change, *open)?;
+        Change::SetAttributes { node, who, change } => {
+            set_attributes::set(view, *node, who, change, false)?;
             Ok(None)
         }
-        Change::Commit { node, extents, size_min, mode } => {
+        Change::Commit { node, extents, size_min, mode, token, opened } => {
             let record = view.node_at(*node)?;
-            let written = view.time();
-            commit::put(view, *node, record, extents, *size_min, written, *mode)?;
+            check_writes(view, ids, node.node, token.as_ref())?;
+            let now = view.time();
+            let written = commit::Written { extents, opened, size_min: *size_min, mode: *mode };
+            commit::put(view, *node, record, written, now)?;
             Ok(None)
         }
         Change::Release { node } => {
@@ -184,6 +190,15 @@ fn admit(view: &mut View, mine: Holder, directory: Handle, who: &Credentials) ->
     let grant = namespace::grant_body(view, &record)?;
     view.permit(&grant, who, Permission::CHANGE_ENTRIES)?;
     Ok(grant)
+}
+
+/// Who made a file has it open, as far as anybody can know here: its first token may be on its way yet. Of all others the session shows one.
+fn check_writes(view: &View, ids: &[LentIds], node: NodeId, token: Option<&OpenToken>) -> Decide<()> {
+    match token {
+        Some(token) => rights::writes(view, node, token),
+        None if ids.iter().any(|lent| lent.contains(node)) => Ok(()),
+        None => Err(Stop::Refuse(Code::Unauthenticated)),
+    }
 }
 
 /// The next node has this id, if it was lent to the session.

@@ -2,26 +2,24 @@
 
 use crate::extents::{self, Freed, SCAN_MAX};
 use crate::namespace;
+use crate::ops::rights;
 use crate::ops::set_attributes::FILE_BYTES_MAX;
 use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::OpenToken;
 use bearing_types::Code;
 use std::ops::Range;
 
 pub(super) fn decide(
     view: &mut View,
     handle: Handle,
-    token: WriteToken,
+    token: OpenToken,
     range: Range<u64>,
     size_min: u64,
 ) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
-    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-    if token.node != handle.node || !token.verify(session, view.keys.grants()) {
-        return Err(Stop::Refuse(Code::Unauthenticated));
-    }
+    rights::writes(view, handle.node, &token)?;
     if !matches!(record.content, NodeContent::File) || range.start > range.end {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }

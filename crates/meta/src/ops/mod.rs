@@ -21,6 +21,7 @@ mod quota;
 mod release;
 mod remove_directory;
 mod rename;
+mod rights;
 mod session;
 mod set_attributes;
 mod unlink;
@@ -72,9 +73,12 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Open { node, who, read, write, truncate } => {
             open::decide(view, *node, who, open::Wish { read: *read, write: *write, truncate: *truncate })
         }
-        Call::Extents { node, offset, count_max } => extents::decide(view, *node, *offset, *count_max),
-        Call::Commit { node, token, extents, size_min, modified, mode } => {
-            commit::decide(view, *node, *token, extents, *size_min, *modified, *mode)
+        Call::Extents { node, by, offset, count_max } => {
+            extents::decide(view, *node, by, *offset, *count_max)
+        }
+        Call::Commit { node, token, extents, size_min, modified, mode, opened } => {
+            let written = commit::Written { extents, opened, size_min: *size_min, mode: *mode };
+            commit::decide(view, *node, *token, written, *modified)
         }
         Call::Release { node } => release::decide(view, *node),
         Call::OpenChunk { avoid } => chunk::open(view, avoid),
@@ -91,8 +95,10 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Quota { node } => quota::show(view, *node),
         Call::Place { directory } => directory::place(view, *directory),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
-        Call::FinishChunk { chunk, payload } => chunk::finish(view, *chunk, *payload),
-        Call::Delegate { directory, incarnation } => delegate::decide(view, *directory, *incarnation),
+        Call::FinishChunk { chunk, payload, opened } => chunk::finish(view, *chunk, *payload, opened),
+        Call::Delegate { directory, who, incarnation } => {
+            delegate::decide(view, *directory, who, *incarnation)
+        }
         Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over } => {
             let returned =
                 delegated::Returned { directories: returned, names_kept: *names_kept, over: *over };

@@ -1,13 +1,14 @@
-//! Checks permission to open a file. For writing it gives a token that lives as long as the session: an open file stays writable whatever its
-//! mode becomes.
+//! Checks permission to open a file. Gives a token that lives as long as the session: an open file stays readable and writable, as it was opened,
+//! whatever its mode becomes.
 
 use crate::key::Key;
 use crate::namespace;
+use crate::ops::rights;
 use crate::ops::set_attributes::set_size;
-use crate::record::NodeContent;
+use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::OpenRights;
 use bearing_types::{Code, Credentials, NodeId, Permission};
 
 #[derive(Clone, Copy)]
@@ -19,12 +20,34 @@ pub(super) struct Wish {
 
 pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: Wish) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
+    check(view, handle.node, &record, who, wish)?;
+    if wish.truncate && record.attributes.size > 0 {
+        set_size(view, handle, &mut record, 0)?;
+        record.touch(view.time());
+        view.put_node(handle.node, record.clone());
+        view.changes(LeaseKey::File(handle.node));
+    }
+    // Remembered whether or not it comes with a lease: a change may be about to come, perhaps the last unlink.
+    view.hand(handle.node);
+    let rights = OpenRights::of(wish.read, wish.write);
+    let token = rights.map(|rights| rights::grant(view, handle.node, rights)).transpose()?;
+    Ok(Body::Opened(namespace::node_view(view, handle.node, &record), token))
+}
+
+/// Whether a user may open a file so, as of now.
+pub(super) fn check(
+    view: &mut View,
+    node: NodeId,
+    record: &NodeRecord,
+    who: &Credentials,
+    wish: Wish,
+) -> Decide<()> {
     match record.content {
         NodeContent::File => {}
         NodeContent::Directory(_) => return Err(Stop::Refuse(Code::IsDirectory)),
         NodeContent::Symlink(_) | NodeContent::Special => return Err(Stop::Refuse(Code::InvalidArgument)),
     }
-    if record.attributes.links == 0 && !holds(view, handle.node)? {
+    if record.attributes.links == 0 && !holds(view, node)? {
         // Kept for those who have it open, and for nobody else.
         return Err(Stop::Refuse(Code::Stale));
     }
@@ -35,17 +58,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: W
     if !reads || !writes {
         return Err(Stop::Refuse(Code::Access));
     }
-    if wish.truncate && record.attributes.size > 0 {
-        set_size(view, handle, &mut record, 0)?;
-        record.touch(view.time());
-        view.put_node(handle.node, record.clone());
-        view.changes(LeaseKey::File(handle.node));
-    }
-    // Remembered whether or not it comes with a lease: a change may be about to come, perhaps the last unlink.
-    view.hand(handle.node);
-    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-    let token = wish.write.then(|| WriteToken::sign(handle.node, session, view.keys.grants()));
-    Ok(Body::Opened(namespace::node_view(view, handle.node, &record), token))
+    Ok(())
 }
 
 /// Whether the asking session had the file open when it lost its last name.

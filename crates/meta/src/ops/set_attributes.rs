@@ -2,10 +2,11 @@
 
 use crate::extents;
 use crate::namespace;
+use crate::ops::rights;
 use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, TimeChange};
-use bearing_proto::grant::WriteToken;
+use bearing_proto::grant::OpenToken;
 use bearing_proto::peer::Part;
 use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, Uid, Wall};
 
@@ -17,12 +18,9 @@ pub(super) fn decide(
     handle: Handle,
     who: &Credentials,
     change: &AttributeChange,
-    token: Option<WriteToken>,
+    token: Option<OpenToken>,
 ) -> Decide<Body> {
-    let open = token.is_some_and(|token| {
-        token.node == handle.node
-            && view.session.is_some_and(|session| token.verify(session, view.keys.grants()))
-    });
+    let open = token.is_some_and(|token| rights::writes(view, handle.node, &token).is_ok());
     set(view, handle, who, change, open)
 }
 

@@ -3,8 +3,8 @@
 use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
-    Answer, Body, Call, DirectoryView, FilesystemRecord, Handle, LockFree, NewNode, Recall, RenameMode,
-    Reply, Request, ServerEntry, ServerKind, Survey,
+    Answer, Body, Call, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode, Recall,
+    RenameMode, Reply, Request, ServerEntry, ServerKind, Survey,
 };
 use bearing_proto::coordinator::{
     Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, decode_register, encode_register, server_key,
@@ -12,14 +12,14 @@ use bearing_proto::coordinator::{
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
-use bearing_proto::grant::Grant;
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
     Coordinator, EngineError, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap, TabletLog,
 };
 use bearing_types::{
-    Block, Code, Credentials, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey, NodeId,
-    Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
+    Block, ChunkId, Code, Credentials, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey,
+    NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -78,7 +78,20 @@ pub const NAME_KEY: NameKey = NameKey(7);
 pub const ALICE: SessionId = SessionId(11);
 pub const BOB: SessionId = SessionId(12);
 
-fn keys() -> ServerKeys {
+/// What who opened the chunks of extents got with them.
+pub fn filled_by(session: SessionId, extents: &[Extent]) -> Vec<Capability> {
+    let chunks: std::collections::BTreeSet<ChunkId> =
+        extents.iter().map(|extent| extent.chunk.chunk).collect();
+    chunks.into_iter().map(|chunk| opened_by(session, chunk)).collect()
+}
+
+/// What who opened a chunk got with it.
+pub fn opened_by(session: SessionId, chunk: ChunkId) -> Capability {
+    let right = DataRight::Append(Epoch(1));
+    Capability::sign(CapabilityBody { session, chunk, right, expires: Wall(0) }, keys().grants())
+}
+
+pub fn keys() -> ServerKeys {
     ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]))
 }
 
