@@ -36,6 +36,8 @@ enum Round {
     /// Some may still have it: they did not answer, or our right to read has expired. Whether others refused.
     Perhaps {
         refused: bool,
+        /// A server does not take the right any more: its clock is ahead of ours.
+        over: bool,
     },
     /// None has it.
     Nowhere,
@@ -220,6 +222,7 @@ impl Hub {
             }
             // The first view may have been old. Later the servers are told ever more seldom.
             let capability = self.with(|state| state.capability_to_read(&stored)).ok_or(Code::Stale)?;
+            let mut over = false;
             let tell = match self.ask_replicas(&view, &extent, capability).await? {
                 Round::Got(bytes) => return Ok(bytes),
                 Round::Nowhere if all_told => return Err(Code::Io),
@@ -227,8 +230,8 @@ impl Hub {
                     all_told = round > 0;
                     all_told
                 }
-                Round::Perhaps { refused } => {
-                    all_told = false;
+                Round::Perhaps { refused, over: was_over } => {
+                    (all_told, over) = (false, was_over);
                     refused && round.is_power_of_two()
                 }
             };
@@ -241,6 +244,9 @@ impl Hub {
                 (state.now.mono < deadline).then_some(pause)
             });
             self.sleep(pause.ok_or(Code::Io)?).await;
+            if over {
+                return Err(Code::Stale);
+            }
             round += 1;
         }
     }
@@ -251,7 +257,7 @@ impl Hub {
         extent: &Extent,
         capability: Capability,
     ) -> Result<Round, Code> {
-        let (mut silent, mut refused) = (false, false);
+        let (mut silent, mut refused, mut over) = (false, false, false);
         for server in self.with(|state| state.replicas_in_order(view)) {
             let call = DataCall::Read {
                 capability: capability.clone(),
@@ -266,8 +272,8 @@ impl Hub {
                     return Ok(Round::Got(bytes));
                 }
                 Err(DataFailure::Over(code)) => return Err(code),
-                Err(DataFailure::NoAnswer | DataFailure::Disconnected)
-                | Err(DataFailure::Refused(DataError::Capability)) => silent = true,
+                Err(DataFailure::NoAnswer | DataFailure::Disconnected) => silent = true,
+                Err(DataFailure::Refused(DataError::Capability)) => over = true,
                 Ok(_) | Err(DataFailure::Refused(_)) => refused = true,
             }
             self.with(|state| {
@@ -275,7 +281,7 @@ impl Hub {
                 state.out.push(Command::Note(Note::ReplicaPassedOver(server)));
             });
         }
-        Ok(if silent { Round::Perhaps { refused } } else { Round::Nowhere })
+        Ok(if silent || over { Round::Perhaps { refused, over } } else { Round::Nowhere })
     }
 }
 
