@@ -48,6 +48,9 @@ pub enum Command {
     /// Walk all names, as fsck does: every name leads to a node, link counts match, sizes match the extents
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
+    /// Make, list or revoke secrets by which clients may take part
+    #[command(after_help = ENROL_EXAMPLES)]
+    Enrol(Enrol),
     /// Measure this program on this machine
     #[command(subcommand)]
     Bench(crate::bench::Bench),
@@ -197,6 +200,47 @@ pub struct Up {
     /// Leave daemons dead that die (for tests)
     #[arg(long, hide = true)]
     pub no_restart: bool,
+}
+
+const ENROL_EXAMPLES: &str = "\
+Examples:
+  bearing enrol laptops --root-squash --out laptops.key   a secret for clients whose root is nobody
+  bearing mount 10.0.0.5:9000 /mnt --secret laptops.key   used by one of them
+  bearing enrol --list
+  bearing enrol --revoke laptops
+
+Run it in the cluster's directory, while the cluster runs. A revoked name stays revoked.";
+
+/// `enrol`.
+#[derive(Args, Debug)]
+pub struct Enrol {
+    /// Its name: letters, digits, '.', '_', '-'
+    #[arg(conflicts_with_all = ["list", "revoke"])]
+    pub name: Option<String>,
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+    /// Users with id 0 become nobody
+    #[arg(long, requires = "name")]
+    pub root_squash: bool,
+    /// All users become nobody
+    #[arg(long, requires = "name", conflicts_with = "root_squash")]
+    pub all_squash: bool,
+    /// The user that stands for squashed ones
+    #[arg(long, value_name = "UID", default_value_t = bearing_types::Squash::NOBODY)]
+    pub anon_uid: u32,
+    /// The group that stands for squashed ones
+    #[arg(long, value_name = "GID", default_value_t = bearing_types::Squash::NOBODY)]
+    pub anon_gid: u32,
+    /// Write the secret into a new file instead of to the terminal
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub out: Option<PathBuf>,
+    /// Show all enrolments
+    #[arg(long, conflicts_with = "revoke")]
+    pub list: bool,
+    /// Refuse an enrolment from now on, and for ever
+    #[arg(long, value_name = "NAME")]
+    pub revoke: Option<String>,
 }
 
 /// `down`.

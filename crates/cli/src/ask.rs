@@ -4,7 +4,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use bearing_env::{Clock, Destination, Endpoint, Secret, Transport, random_u64};
 use bearing_placement::Tablet;
 use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told, decode_register};
-use bearing_proto::envelope::{self, Packing};
+use bearing_proto::envelope::{self, Refusal, Stamp, Start};
+use bearing_proto::freshness::{Next, Sending};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::{Message, Sender};
 use bearing_server::cluster::{Cluster, Layout};
@@ -32,41 +33,83 @@ fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
     decode_register(bytes).map_err(|error| anyhow!("a tablet's register {error}"))
 }
 
-/// Asks a server, signing as servers do.
+/// Asks a server one thing, signing as servers do.
 pub fn ask(layout: &Layout, server: SocketAddr, call: AskCall, patience: Duration) -> Result<TellBody> {
     let key = |path| Secret::read(path).map(|secret| Key::new(*secret.bytes()));
     let keys = ServerKeys::new(&key(&layout.cluster_key())?, key(&layout.enrolment_key())?);
-    let mut endpoint = Endpoint::client()?;
-    let id = random_u64();
-    let mut packing = Packing::new();
-    packing.push(&Message::Ask(Ask { id, call }), envelope::PACKET_BYTES_MAX);
-    let packet = packing.seal(Sender::Server(OWN_ID), Some(keys.packets()), &[]);
-    // By stream, because the answer may be long.
-    let to = Destination::Address(server);
-    endpoint.send(to, Transport::Stream, &packet).context("send")?;
-    let deadline = Clock.mono().after(patience);
-    let (mut incoming, mut failures) = (Vec::new(), Vec::new());
-    while Clock.mono() < deadline {
-        endpoint.receive(Some(deadline.since(Clock.mono())), &mut incoming).context("wait for an answer")?;
-        for packet in incoming.drain(..) {
-            let messages = match envelope::sender(&packet.bytes) {
-                Ok(Sender::Nobody) => envelope::open(&packet.bytes, None),
-                _ => envelope::open(&packet.bytes, Some(keys.packets())),
-            };
-            for message in messages.map(|packet| packet.messages)? {
-                match message {
-                    Message::Told(Told { id: answered, result }) if answered == id => {
-                        return result.map_err(|error| anyhow!(error));
-                    }
-                    Message::Refused(refusal) => bail!("{server} refuses: {refusal:?}"),
-                    _ => {}
+    Asking {
+        keys,
+        start: Start(random_u64() | 1),
+        sending: Sending::default(),
+        endpoint: Endpoint::client()?,
+        server,
+        question: Ask { id: random_u64(), call },
+    }
+    .ask(patience)
+}
+
+struct Asking {
+    keys: ServerKeys,
+    start: Start,
+    sending: Sending<SocketAddr>,
+    endpoint: Endpoint,
+    server: SocketAddr,
+    question: Ask,
+}
+
+impl Asking {
+    fn ask(mut self, patience: Duration) -> Result<TellBody> {
+        // A server takes only packets that name its start: the greeting learns it.
+        let greeting = self.sending.greet(self.server);
+        self.send(greeting, None)?;
+        let deadline = Clock.mono().after(patience);
+        let (mut incoming, mut failures) = (Vec::new(), Vec::new());
+        while Clock.mono() < deadline && failures.is_empty() {
+            self.endpoint
+                .receive(Some(deadline.since(Clock.mono())), &mut incoming)
+                .context("wait for an answer")?;
+            for packet in incoming.drain(..) {
+                if let Some(answer) = self.take(&packet.bytes)? {
+                    return Ok(answer);
                 }
             }
+            self.endpoint.take_failures(&mut failures);
         }
-        endpoint.take_failures(&mut failures);
-        if !failures.is_empty() {
-            break;
-        }
+        bail!("{} does not answer", self.server)
     }
-    bail!("{server} does not answer")
+
+    fn send(&mut self, next: Next, message: Option<&Message>) -> Result<()> {
+        let sender = Sender::Server(OWN_ID);
+        let (version, counter, to) = (next.version, next.counter, next.to.0);
+        let stamp = Stamp { version, sender, counter, from: self.start, to, ticket: &[] };
+        let packet = envelope::seal(&stamp, Some(self.keys.packets()), message, &[]);
+        // By stream, because the answer may be long.
+        let to = Destination::Address(self.server);
+        self.endpoint.send(to, Transport::Stream, &packet).context("send")
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<Option<TellBody>> {
+        let packet = envelope::open(bytes, Some(self.keys.packets()))?;
+        let header = packet.header;
+        for message in packet.messages {
+            match message {
+                Message::Welcome { versions } if header.counter == 0 => {
+                    self.sending.welcomed(self.server, header.to, header.from, versions);
+                    if let Some(next) = self.sending.next(self.server) {
+                        let question = Message::Ask(self.question.clone());
+                        self.send(next, Some(&question))?;
+                    }
+                }
+                Message::Told(Told { id, result }) if id == self.question.id => {
+                    return result.map(Some).map_err(|error| anyhow!(error));
+                }
+                Message::Refused(Refusal::Unauthenticated) => {
+                    bail!("{} refuses: the cluster key here is another one than its own", self.server)
+                }
+                Message::Refused(refusal) => bail!("{} refuses: {refusal:?}", self.server),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
 }

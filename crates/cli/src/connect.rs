@@ -3,9 +3,9 @@
 use crate::failure::{Unreachable, Usage};
 use crate::sessions;
 use anyhow::{Context, Result, bail};
-use bearing_env::{Secret, SecretError};
+use bearing_env::{SecretError, read_enrolment};
 use bearing_mount::session::Session;
-use bearing_mount::{Caller, ConnectError, Key, Mount, MountConfig};
+use bearing_mount::{Caller, ConnectError, Enrolment, Mount, MountConfig};
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_types::{Credentials, Gid, Uid};
 use std::ffi::OsStr;
@@ -29,20 +29,20 @@ pub fn config(cluster: &OsStr, secret: Option<&Path>) -> Result<MountConfig> {
     if let Some(directory) = directory(cluster) {
         let layout = Layout::new(directory);
         let description = Cluster::read(&layout.cluster_file())?;
-        let key = match secret {
-            Some(path) => read_key(path)?,
-            None => read_key(&layout.enrolment_key())?,
+        let enrolment = match secret {
+            Some(path) => read_secret(path)?,
+            None => read_secret(&layout.enrolment_key())?,
         };
-        return Ok(MountConfig::new(description.metadata_addresses(), key));
+        return Ok(MountConfig::new(description.metadata_addresses(), enrolment));
     }
     let cluster = cluster.to_string_lossy();
     let Some(secret) = secret else {
         bail!(Usage(format!(
-            "{cluster} needs the cluster's enrolment secret; copy secrets/enrolment.key from the cluster's directory and give \
-             --secret FILE"
+            "{cluster} needs an enrolment secret of the cluster; copy secrets/enrolment.key from the cluster's directory, or a file \
+             made there with `bearing enrol`, and give --secret FILE"
         )));
     };
-    Ok(MountConfig::new(resolve(&cluster)?, read_key(secret)?))
+    Ok(MountConfig::new(resolve(&cluster)?, read_secret(secret)?))
 }
 
 /// A directory may have a colon in its name too, but then it is there, or has a slash.
@@ -64,9 +64,9 @@ fn resolve(cluster: &str) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-fn read_key(path: &Path) -> Result<Key> {
-    match Secret::read(path) {
-        Ok(secret) => Ok(Key::new(*secret.bytes())),
+fn read_secret(path: &Path) -> Result<Enrolment> {
+    match read_enrolment(path) {
+        Ok(enrolment) => Ok(enrolment),
         Err(SecretError::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => bail!(
             "the enrolment secret {} is not for this user ({source}); run this as its owner (sudo), or give a copy of your own with --secret FILE",
             path.display()

@@ -11,6 +11,7 @@ mod completions;
 mod connect;
 mod daemon;
 mod down;
+mod enrol;
 mod failure;
 mod fs;
 mod guard;
@@ -57,6 +58,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Umount(flags) => mount::umount(flags),
         Command::Fs(flags) => fs::run(flags),
         Command::Check(flags) => check::run(flags),
+        Command::Enrol(flags) => enrol::enrol(flags),
         Command::Bench(command) => bench::run(command),
         Command::Completions { shell } => completions::print(*shell),
         Command::Man { directory } => completions::write_pages(directory),

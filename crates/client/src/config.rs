@@ -1,14 +1,12 @@
 //! Limits and times of a client. Every queue, cache, batch and retry names its bound here.
 
 use bearing_proto::sessions::SessionDescription;
-use bearing_types::{FilesystemId, SessionId, Squash};
+use bearing_types::{FilesystemId, Squash};
 use std::time::Duration;
 
 /// See the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// The session: drawn at random by the shell; its secret is the shell's business too.
-    pub session: SessionId,
     /// As whom the users of this client count, as its enrolment says it. Servers go by their own knowledge of that.
     pub squash: Squash,
     /// The filesystem that `Operation::Root` asks for.
@@ -118,9 +116,8 @@ pub struct ClientConfig {
 
 impl ClientConfig {
     /// The defaults.
-    pub fn standard(session: SessionId, filesystem: FilesystemId) -> ClientConfig {
+    pub fn standard(filesystem: FilesystemId) -> ClientConfig {
         ClientConfig {
-            session,
             squash: Squash::None,
             filesystem,
             request_deadline: Duration::from_secs(60),

@@ -9,6 +9,8 @@ pub struct Counters {
     pub steps: u64,
     /// Batches of them that were done.
     pub batches: u64,
+    /// Sessions that servers ended, each followed by another one.
+    pub sessions_lost: u64,
     /// Operations that began.
     pub operations: u64,
     /// Requests to metadata servers, each counted once.

@@ -4,7 +4,7 @@ use crate::operation::{Answer, Operation, Ticket};
 use bearing_proto::client::ServerEntry;
 use bearing_proto::delegation::Step;
 use bearing_proto::envelope::{Message, Refusal};
-use bearing_types::{Code, MapVersion, Name, NodeId, ServerId};
+use bearing_types::{Code, MapVersion, Name, NodeId, ServerId, SessionId};
 use std::time::Duration;
 
 /// The other side of a message.
@@ -43,7 +43,9 @@ pub enum Event {
         /// The packet's bulk bytes.
         attachment: Vec<u8>,
     },
-    /// A server took a packet not. Unsigned: believed only while the session is not open yet.
+    /// A session was agreed on, as [`Command::Enrol`] asked for. From now on packets are signed with its secret, which is the shell's business.
+    Enrolled(SessionId),
+    /// A server took a packet not. `Expired` and `Revoked` are proven; the others are believed only while the session is not open yet.
     Refused(Refusal),
     /// Nothing can be sent to this server, or a connection to it broke. A hint: requests are sent again sooner.
     Unreachable(ServerId),
@@ -73,6 +75,8 @@ pub enum Command {
         /// Bulk bytes of the packet; a message that has some travels alone.
         attachment: Vec<u8>,
     },
+    /// Agree with any server on a session, then say [`Event::Enrolled`]. Repeated until that is done: each is one try.
+    Enrol,
     /// An operation is over.
     Finish(Ticket, Result<Answer, Code>),
     /// Make the kernel forget, then say [`Event::Invalidated`]. Only after the answers of all [`Command::Finish`] given before have reached
@@ -115,6 +119,8 @@ pub enum Note {
     SessionOpen(Duration),
     /// The session is over.
     SessionOver(Code),
+    /// The servers have ended the session; another one is asked for. Operations under way fail, and what was not stable is lost.
+    SessionLost,
     /// A newer map was taken.
     MapTaken(MapVersion),
     /// A chunk could not be appended to any more; its primary.

@@ -14,6 +14,7 @@ use crate::file::data_request::DataRequests;
 use crate::lease::Leases;
 use crate::locks::Locks;
 use crate::namespace::ahead::Ahead;
+use crate::operation::Ticket;
 use crate::random::Random;
 use crate::recall::Recalls;
 use crate::request::Requests;
@@ -22,7 +23,7 @@ use crate::session::Session;
 use crate::task::{Awaited, Task, promise};
 use crate::timer::Timers;
 use bearing_proto::client::LeaseMs;
-use bearing_types::{Block, Mono, Now, Position, Wall};
+use bearing_types::{Block, Mono, Now, Position, SessionId, Wall};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,6 +37,8 @@ pub(crate) struct State {
     pub now: Now,
     pub out: Vec<Command>,
     pub new_tasks: Vec<Task>,
+    /// Operations under way.
+    pub running: BTreeSet<Ticket>,
     pub timers: Timers,
     pub session: Session,
     pub routes: Routes,
@@ -65,6 +68,7 @@ impl State {
             now: Now { mono: Mono::ZERO, wall: Wall(0) },
             out: Vec::new(),
             new_tasks: Vec::new(),
+            running: BTreeSet::new(),
             timers: Timers::default(),
             session: Session::new(),
             routes: Routes::new(),
@@ -76,7 +80,7 @@ impl State {
             files: Files::new(&config),
             chunks: Chunks::new(&config),
             locks: Locks::new(&config),
-            delegations: Delegations::new(config.session),
+            delegations: Delegations::new(SessionId(0)),
             ahead: Ahead::new(),
             new_senders: Vec::new(),
             new_fences: Vec::new(),

@@ -10,6 +10,7 @@
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!("planted bugs must not reach a release build; build without the feature `mutants`");
 
+mod again;
 mod bounded;
 mod cache;
 mod config;

@@ -1,5 +1,6 @@
 //! The machine: events in, commands out.
 
+use crate::again::opener_of;
 use crate::config::ClientConfig;
 use crate::counters::Counters;
 use crate::event::{Command, Event, Target};
@@ -22,7 +23,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has not begun yet: its first step opens the session. `seed` gives the jitter of its pauses.
+    /// A client that has not begun yet: its first step asks for a session. `seed` gives the jitter of its pauses.
     pub fn new(config: ClientConfig, seed: u64) -> Client {
         Client { hub: Hub::new(State::new(config, seed)), tasks: Tasks::default(), begun: false }
     }
@@ -58,6 +59,13 @@ impl Client {
         self.hub.with(|state| state.chunks.count())
     }
 
+    /// Goes on with another session. All that was under way is dropped with its tasks.
+    fn begin_anew(&mut self) {
+        self.tasks = Tasks::default();
+        self.hub = Hub::new(self.hub.with(State::begin_anew));
+        self.tasks.add(Box::pin(self.hub.clone().live()));
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Start(ticket, mut operation) => {
@@ -67,6 +75,7 @@ impl Client {
             Event::Message { from, message, attachment } => {
                 self.hub.with(|state| state.take_message(from, message, attachment));
             }
+            Event::Enrolled(session) => self.hub.with(|state| state.enrolled(session)),
             Event::Refused(refusal) => self.hub.with(|state| state.take_refusal(refusal)),
             Event::Unreachable(server) => self.hub.with(|state| {
                 state.hurry_requests(server);
@@ -81,6 +90,9 @@ impl Client {
     /// Runs tasks until all of them wait, then sends their requests.
     fn settle(&mut self) {
         loop {
+            if self.hub.with(|state| state.is_session_lost()) {
+                self.begin_anew();
+            }
             for task in self.hub.with(|state| std::mem::take(&mut state.new_tasks)) {
                 self.tasks.add(task);
             }
@@ -121,6 +133,7 @@ impl State {
                 Timer::Request(sequence) => self.request_due(sequence),
                 Timer::Data(id) => self.data_request_due(id),
                 Timer::Sleeper(sleeper) => self.timers.wake(sleeper),
+                Timer::Enrol => self.ask_to_enrol(),
                 Timer::Session(number) => self.session_wait_due(number),
                 Timer::Renewal(node) => self.renewal_due(node),
                 Timer::Lock(wait) => self.lock_due(wait),
@@ -143,19 +156,33 @@ impl State {
             | Message::Data(_)
             | Message::Ask(_)
             | Message::Told(_)
-            | Message::Clock(_) => self.counters.unexpected += 1,
+            | Message::Clock(_)
+            | Message::Welcome { .. }
+            | Message::Ticket(_) => self.counters.unexpected += 1,
         }
     }
 }
 
 impl Hub {
     async fn run(self, ticket: Ticket, operation: Operation) {
-        self.with(|state| state.counters.operations += 1);
-        let result = match self.session_open().await {
+        self.with(|state| {
+            state.counters.operations += 1;
+            state.running.insert(ticket);
+        });
+        let opener = opener_of(&operation);
+        let mut result = self.session_open().await;
+        if result.is_ok() {
+            result = self.open_again(&operation).await;
+        }
+        let result = match result {
             Ok(()) => self.carry_out(ticket, operation).await,
             Err(code) => Err(code),
         };
-        self.with(|state| state.out.push(Command::Finish(ticket, result)));
+        self.note_opener(opener, &result);
+        self.with(|state| {
+            state.running.remove(&ticket);
+            state.out.push(Command::Finish(ticket, result));
+        });
     }
 
     async fn carry_out(&self, ticket: Ticket, operation: Operation) -> Result<Answer, Code> {

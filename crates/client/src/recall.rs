@@ -46,6 +46,14 @@ struct Waiting {
     holds: bool,
 }
 
+impl Recalls {
+    /// Takes over what the kernel was told in the session before. Nobody waits for recalls of that one any more.
+    pub fn follow(&mut self, before: &mut Recalls) {
+        self.issued = before.issued;
+        self.invalidating = std::mem::take(&mut before.invalidating);
+    }
+}
+
 impl State {
     /// Has the kernel forget something.
     pub fn invalidate(&mut self, mut what: Vec<Invalidation>) {

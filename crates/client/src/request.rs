@@ -202,6 +202,8 @@ impl Hub {
         let (promise, awaited) = promise();
         self.with(|state| match state.session.phase() {
             Phase::Over(code) => promise.keep(Err(code)),
+            // Of a session that is gone: what it began cannot go on in another one.
+            Phase::Enrolling | Phase::Lost => promise.keep(Err(Code::Io)),
             Phase::Opening | Phase::Open => state.begin_request((whom, position), call, patience, promise),
         });
         awaited.await
@@ -434,7 +436,7 @@ impl State {
     fn take_result(&mut self, sequence: Sequence, result: Result<Box<Body>, Code>) {
         let Some(request) = self.requests.outstanding.get(&sequence) else { return };
         if result == Err(Code::SessionEnded) {
-            self.end_session(Code::SessionEnded);
+            self.session_ended();
             return;
         }
         let (sent, mark) = request.first_sent.unwrap_or((self.now.mono, self.leases.mark()));

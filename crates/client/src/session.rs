@@ -1,4 +1,7 @@
-//! The session: opened before anything else, renewed, ended.
+//! The session: agreed on and opened before anything else, renewed, ended.
+//!
+//! Servers may end it: a client that they did not hear of for long, or whose ticket expired. Then the machine begins anew with another one
+//! (`again.rs`). Only what the client itself ends, or what it is refused for its secret or its release, is over for good.
 
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State};
@@ -7,17 +10,21 @@ use crate::timer::Timer;
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::envelope::Refusal;
-use bearing_types::{Code, Mono, Position};
+use bearing_types::{Code, Mono, Position, SessionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How far the session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// The servers have agreed on none yet; operations wait.
+    Enrolling,
     /// Not yet open; operations wait.
     Opening,
     /// Open.
     Open,
+    /// The servers have ended it: another one is to be had.
+    Lost,
     /// It will never be open again; operations end with this code.
     Over(Code),
 }
@@ -25,17 +32,44 @@ pub(crate) enum Phase {
 /// See the module.
 pub(crate) struct Session {
     phase: Phase,
+    id: SessionId,
+    /// The client is ending it itself.
+    closing: bool,
+    agreed: Option<Promise<Result<(), Code>>>,
+    /// Tries to get one, and when the next is due.
+    tries: u32,
+    try_due: Mono,
     waiting: BTreeMap<u64, (Mono, Promise<Result<(), Code>>)>,
     next: u64,
 }
 
 impl Session {
     pub fn new() -> Session {
-        Session { phase: Phase::Opening, waiting: BTreeMap::new(), next: 0 }
+        let (id, agreed, tries, try_due) = (SessionId(0), None, 0, Mono::ZERO);
+        Session {
+            phase: Phase::Enrolling,
+            id,
+            closing: false,
+            agreed,
+            tries,
+            try_due,
+            waiting: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// Whether nothing can be done in it any more.
+    fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Over(_) | Phase::Lost)
+    }
+
+    /// The session; nobody's while there is none yet.
+    pub fn id(&self) -> SessionId {
+        self.id
     }
 }
 
@@ -47,17 +81,44 @@ impl State {
         self.release_waiting(Ok(()));
     }
 
+    /// The servers say that the session is over.
+    pub fn session_ended(&mut self) {
+        match self.session.phase {
+            _ if self.session.closing => self.end_session(Code::SessionEnded),
+            Phase::Over(_) => {}
+            Phase::Enrolling | Phase::Opening | Phase::Open | Phase::Lost => self.session.phase = Phase::Lost,
+        }
+    }
+
     /// Ends everything: what is under way, and what begins later. The first reason stays.
     pub fn end_session(&mut self, code: Code) {
         if matches!(self.session.phase, Phase::Over(_)) {
             return;
         }
         self.session.phase = Phase::Over(code);
+        self.stop_enrolling(Err(code));
         self.out.push(Command::Note(Note::SessionOver(code)));
         self.cache.clear();
         self.fail_requests(code);
         self.fail_data_requests(code);
         self.release_waiting(Err(code));
+    }
+
+    /// One more try to get a session, and another one later if nothing comes of it.
+    pub fn ask_to_enrol(&mut self) {
+        let session = &mut self.session;
+        let pause = self.config.resend_pause * (1 << session.tries.min(8));
+        session.tries += 1;
+        session.try_due = self.now.mono.after(pause.min(self.config.resend_pause_max));
+        self.timers.set(session.try_due, Timer::Enrol);
+        self.out.push(Command::Enrol);
+    }
+
+    fn stop_enrolling(&mut self, result: Result<(), Code>) {
+        if let Some(agreed) = self.session.agreed.take() {
+            self.timers.cancel(self.session.try_due, Timer::Enrol);
+            agreed.keep(result);
+        }
     }
 
     fn release_waiting(&mut self, result: Result<(), Code>) {
@@ -75,14 +136,26 @@ impl State {
         }
     }
 
-    /// An unsigned word that a packet was not taken. Once the session is open it can only be forged, or concern one stray packet.
+    /// The servers have agreed on a session.
+    pub fn enrolled(&mut self, session: SessionId) {
+        if self.session.phase == Phase::Enrolling {
+            self.session.phase = Phase::Opening;
+            self.session.id = session;
+            self.delegations.set_session(session);
+            self.stop_enrolling(Ok(()));
+        }
+    }
+
+    /// A packet was not taken. What is unsigned can only be forged, or concern one stray packet, once the session is open.
     pub fn take_refusal(&mut self, refusal: Refusal) {
         self.counters.refused += 1;
-        if self.session.phase == Phase::Opening {
-            match refusal {
-                Refusal::Unauthenticated => self.end_session(Code::Unauthenticated),
-                Refusal::Version { .. } => self.end_session(Code::Unsupported),
-            }
+        let is_open = self.session.phase == Phase::Open;
+        match refusal {
+            Refusal::Revoked => self.end_session(Code::Unauthenticated),
+            Refusal::Expired => self.session_ended(),
+            Refusal::Unauthenticated if !is_open => self.end_session(Code::Unauthenticated),
+            Refusal::Version { .. } if !is_open => self.end_session(Code::Unsupported),
+            Refusal::Unauthenticated | Refusal::Version { .. } | Refusal::NeedTicket => {}
         }
     }
 }
@@ -94,7 +167,7 @@ impl Hub {
         self.with(|state| match state.session.phase {
             Phase::Open => promise.keep(Ok(())),
             Phase::Over(code) => promise.keep(Err(code)),
-            Phase::Opening => {
+            Phase::Enrolling | Phase::Opening | Phase::Lost => {
                 let number = state.session.next;
                 state.session.next += 1;
                 let due = state.now.mono.after(state.config.request_deadline);
@@ -105,9 +178,22 @@ impl Hub {
         awaited.await
     }
 
-    /// Opens the session, then keeps it alive until it is over.
+    /// Has a session agreed on. Gives whether there is one: else all is over.
+    async fn enrol(&self) -> bool {
+        let (promise, agreed) = promise();
+        self.with(|state| {
+            state.session.agreed = Some(promise);
+            state.ask_to_enrol();
+        });
+        agreed.await.is_ok()
+    }
+
+    /// Agrees on a session and opens it, then keeps it alive until it is over.
     pub async fn live(self) {
-        let position = self.with(|state| position_of_session(state.config.session));
+        if !self.enrol().await {
+            return;
+        }
+        let position = self.with(|state| position_of_session(state.session.id));
         let Some(mut renew_within) = self.open().await else { return };
         loop {
             self.describe(position).await;
@@ -118,7 +204,7 @@ impl Hub {
                         renew_within = Duration::from_millis(u64::from(renew_within_ms));
                     }
                 }
-                Err(_) if self.with(|state| matches!(state.session.phase, Phase::Over(_))) => return,
+                Err(_) if self.with(|state| state.session.is_gone()) => return,
                 // Only the owner of the session's record says that it is over: a client that could not reach it goes on trying.
                 Err(_) => {}
             }
@@ -133,7 +219,7 @@ impl Hub {
     }
 
     async fn open(&self) -> Option<Duration> {
-        let position = self.with(|state| position_of_session(state.config.session));
+        let position = self.with(|state| position_of_session(state.session.id));
         self.with(|state| state.want_map(false));
         loop {
             let answered = self.call(position, Call::OpenSession).await;
@@ -155,7 +241,7 @@ impl Hub {
                 }
                 Err(_) => None,
             });
-            if opened.is_some() || self.with(|state| matches!(state.session.phase, Phase::Over(_))) {
+            if opened.is_some() || self.with(|state| state.session.is_gone()) {
                 return opened;
             }
             let pause = self.with(|state| state.config.resend_pause_max);
@@ -167,8 +253,11 @@ impl Hub {
     /// any more, so it ends there too.
     pub async fn close_session(&self) -> Result<(), Code> {
         let (position, patience) =
-            self.with(|state| (position_of_session(state.config.session), state.config.close_patience));
-        self.with(|state| state.step("all flushed, session not closed"));
+            self.with(|state| (position_of_session(state.session.id), state.config.close_patience));
+        self.with(|state| {
+            state.session.closing = true;
+            state.step("all flushed, session not closed");
+        });
         self.past_fence(position).await;
         let closed = match self.call_within(position, Call::CloseSession, patience).await {
             // Over is what was asked for: an answer to an earlier copy of the request was lost.

@@ -14,6 +14,8 @@ pub(crate) enum Timer {
     Data(u64),
     /// A task that sleeps.
     Sleeper(u64),
+    /// The next try to get a session.
+    Enrol,
     /// An operation that waits for the session to open.
     Session(u64),
     /// The lease of an open file.

@@ -1,10 +1,11 @@
 //! The world outside the machines: real clocks, real randomness, secret files and the network.
 //!
-//! Invariants: no policy, nothing here decides when to send or whom to trust; unsafe code only in [`endpoint`]'s and the clock's small
-//! wrappers of system calls. This crate must not know what is in a packet.
+//! Invariants: no policy, nothing here decides when to send; unsafe code only in [`endpoint`]'s and the clock's small wrappers of system calls. The
+//! network must not know what is in a packet, the handshake not how it travels.
 
 mod clock;
 pub mod endpoint;
+pub mod handshake;
 mod random;
 mod secret;
 
@@ -14,4 +15,4 @@ pub use endpoint::{
     Transport, Waker,
 };
 pub use random::{random_bytes, random_u64};
-pub use secret::{Secret, SecretError};
+pub use secret::{Secret, SecretError, read_enrolment, write_private};

@@ -1,6 +1,8 @@
 //! Secrets in files: 32 bytes as 64 hex digits, readable by their owner only.
 
 use crate::random_bytes;
+use bearing_proto::enrolment::Enrolment;
+use bearing_proto::keys::Key;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -24,7 +26,7 @@ pub enum SecretError {
         source: io::Error,
     },
     /// The content is no key.
-    #[error("secret file {}: expected 64 hex digits, found {found}; make a new one or copy it again", path.display())]
+    #[error("secret file {}: expected 64 hex digits or a named enrolment, found {found}; make a new one or copy it again", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -54,34 +56,16 @@ impl Secret {
 
     /// Reads a secret file. One that anybody else may read or write is refused.
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
-        let failed = |source| SecretError::File { doing: "read", path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(SecretError::Open { path: path.to_owned(), mode });
-        }
-        let mut text = Vec::new();
-        // A little more than a key may have, so that a longer file is seen to be longer.
-        file.take(80).read_to_end(&mut text).map_err(failed)?;
-        parse_hex(text.trim_ascii())
-            .map(Secret)
+        let text = read_private(path)?;
+        let key = Key::from_hex(text.trim());
+        key.map(|key| Secret(*key.bytes()))
             .map_err(|found| SecretError::Content { path: path.to_owned(), found })
     }
 
     /// Makes a new random secret in a new file of mode 0600. An existing file is an error: it is never overwritten.
     pub fn create(path: &Path) -> Result<Secret, SecretError> {
         let secret = Secret::random();
-        let mut line: String = secret.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        line.push('\n');
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(line.as_bytes())?;
-            file.sync_all()?;
-            // Its name too: what others seal with it must not outlive it.
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-        };
-        write().map_err(|source| SecretError::File { doing: "create", path: path.to_owned(), source })?;
+        write_private(path, &Enrolment::from(Key::new(secret.0)).to_text())?;
         Ok(secret)
     }
 
@@ -96,6 +80,38 @@ impl Secret {
     }
 }
 
+/// Reads the file of an enrolment, named or not. One that anybody else may read or write is refused.
+pub fn read_enrolment(path: &Path) -> Result<Enrolment, SecretError> {
+    let text = read_private(path)?;
+    Enrolment::parse(&text).map_err(|found| SecretError::Content { path: path.to_owned(), found })
+}
+
+/// Writes a text into a new file of mode 0600. An existing file is an error: it is never overwritten.
+pub fn write_private(path: &Path, text: &str) -> Result<(), SecretError> {
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        // Its name too: what others seal with it must not outlive it.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|source| SecretError::File { doing: "create", path: path.to_owned(), source })
+}
+
+fn read_private(path: &Path) -> Result<String, SecretError> {
+    let failed = |source| SecretError::File { doing: "read", path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(SecretError::Open { path: path.to_owned(), mode });
+    }
+    let mut text = Vec::new();
+    // More than any secret may have, so that a longer file is seen to be longer.
+    file.take(1024).read_to_end(&mut text).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 impl From<[u8; 32]> for Secret {
     fn from(bytes: [u8; 32]) -> Secret {
         Secret(bytes)
@@ -106,22 +122,6 @@ impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
     }
-}
-
-/// 32 bytes from 64 hex digits, or a description of what is there instead.
-fn parse_hex(text: &[u8]) -> Result<[u8; 32], String> {
-    if text.len() != 64 {
-        return Err(format!("{} characters", text.len()));
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        let digits = (char::from(pair[0]).to_digit(16), char::from(pair[1]).to_digit(16));
-        let (Some(high), Some(low)) = digits else {
-            return Err("characters that are no hex digits".to_owned());
-        };
-        *byte = (high << 4 | low) as u8;
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         for (content, expected) in
-            [("abc", "3 characters"), (&"g".repeat(64), "no hex digits"), (&"a".repeat(90), "80 characters")]
+            [("abc", "3 characters"), (&"g".repeat(64), "no hex digits"), (&"a".repeat(90), "90 characters")]
         {
             std::fs::write(&path, content).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,6 +1,6 @@
 //! What a mount needs to know to reach a cluster.
 
-use bearing_proto::keys::Key;
+use bearing_proto::enrolment::Enrolment;
 use bearing_proto::sessions::SessionDescription;
 use bearing_types::FilesystemId;
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use std::time::Duration;
 pub struct MountConfig {
     /// Addresses of metadata servers to ask first; any one that answers is enough.
     pub seeds: Vec<SocketAddr>,
-    /// The enrolment secret of the cluster.
-    pub enrolment_secret: Key,
+    /// By which secret it gets a session.
+    pub enrolment: Enrolment,
     /// The filesystem.
     pub filesystem: FilesystemId,
     /// How long the first answer of the cluster is waited for, if any server says anything at all.
@@ -27,10 +27,10 @@ pub struct MountConfig {
 
 impl MountConfig {
     /// The first filesystem of a cluster, with the usual times.
-    pub fn new(seeds: Vec<SocketAddr>, enrolment_secret: Key) -> MountConfig {
+    pub fn new(seeds: Vec<SocketAddr>, enrolment: impl Into<Enrolment>) -> MountConfig {
         MountConfig {
             seeds,
-            enrolment_secret,
+            enrolment: enrolment.into(),
             filesystem: FilesystemId(1),
             // The root itself may be delegated to a client that has just died: its lease has to run out first.
             connect_wait: Duration::from_secs(20),

@@ -4,7 +4,7 @@
 //! is answered when all of them are. This module must not know sockets.
 
 use crate::kernel_cache::Job;
-use crate::post::{Letter, Post};
+use crate::post::{Errand, Letter, Post};
 use bearing_client::{Answer, Client, Command, Event, Note, Operation, Ticket};
 use bearing_proto::envelope::Refusal;
 use bearing_types::{Code, Mono, Now, Outcome};
@@ -70,13 +70,13 @@ impl Core {
         }
     }
 
-    /// Begins operations as one group. What is to be sent is added to `letters`.
+    /// Begins operations as one group. What is to be sent is added to `errands`.
     pub fn begin(
         &mut self,
         now: Now,
         operations: Vec<Operation>,
         post: &Post,
-        letters: &mut Vec<Letter>,
+        errands: &mut Vec<Errand>,
     ) -> GroupId {
         let group = GroupId(self.next_group);
         self.next_group += 1;
@@ -90,14 +90,14 @@ impl Core {
             if self.is_broken {
                 self.finish(ticket, Err(Code::Io));
             } else {
-                self.step(now, Event::Start(ticket, operation), post, letters);
+                self.step(now, Event::Start(ticket, operation), post, errands);
             }
         }
         group
     }
 
     /// Steps the machine and sorts its commands.
-    pub fn step(&mut self, now: Now, event: Event, post: &Post, letters: &mut Vec<Letter>) {
+    pub fn step(&mut self, now: Now, event: Event, post: &Post, errands: &mut Vec<Errand>) {
         if let Event::Refused(refusal) = event {
             self.refusal = Some(refusal);
         }
@@ -106,7 +106,12 @@ impl Core {
         for command in out.drain(..) {
             match command {
                 Command::Send { to, transport, message, attachment } => {
-                    letters.push(Letter { to, transport, message, attachment });
+                    let life = post.life();
+                    errands.push(Errand::Send(Letter { to, transport, message, attachment, life }));
+                }
+                Command::Enrol => {
+                    post.begin_life();
+                    errands.push(Errand::Enrol);
                 }
                 Command::Finish(ticket, result) => self.finish(ticket, result),
                 Command::Invalidate { number, what } => self.invalidate(Job { number, what }),
@@ -120,9 +125,9 @@ impl Core {
     }
 
     /// Steps the machine if the time it named has come.
-    pub fn tick(&mut self, now: Now, post: &Post, letters: &mut Vec<Letter>) {
+    pub fn tick(&mut self, now: Now, post: &Post, errands: &mut Vec<Errand>) {
         if !self.is_broken && self.client.next_wake().is_some_and(|wake| wake <= now.mono) {
-            self.step(now, Event::Tick, post, letters);
+            self.step(now, Event::Tick, post, errands);
         }
     }
 
@@ -191,11 +196,11 @@ impl Core {
     }
 
     /// Nobody wants the answers of a group any more: what it waits for is given up.
-    pub fn give_up_waiting(&mut self, now: Now, group: GroupId, post: &Post, letters: &mut Vec<Letter>) {
+    pub fn give_up_waiting(&mut self, now: Now, group: GroupId, post: &Post, errands: &mut Vec<Errand>) {
         let of = self.tickets.iter().filter(|(_, (of, _))| *of == group);
         let tickets: Vec<Ticket> = of.map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
-            self.step(now, Event::GiveUp(ticket), post, letters);
+            self.step(now, Event::GiveUp(ticket), post, errands);
         }
     }
 

@@ -8,6 +8,7 @@ mod caller;
 mod config;
 mod core;
 mod kernel_cache;
+mod line;
 #[cfg(any(test, feature = "memory"))]
 pub mod memory;
 mod mount;
@@ -26,6 +27,7 @@ pub use bearing_proto::client::{
     AttributeChange, CheckDepth, ChunkFate, ChunkRef, ChunkReport, Extent, Handle, NewNode, QuotaView,
     RenameMode, ReplicaState, StatfsView, TimeChange, XattrChange, XattrMode,
 };
+pub use bearing_proto::enrolment::Enrolment;
 pub use bearing_proto::keys::Key;
 pub use bearing_proto::sessions::SessionDescription;
 pub use caller::{Caller, into_found};

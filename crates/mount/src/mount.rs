@@ -12,12 +12,11 @@ use crate::caller::Caller;
 use crate::config::MountConfig;
 use crate::core::{Core, GroupId};
 use crate::kernel_cache::{self, CacheSlot, KernelCache, Patience};
-use crate::post::{Letter, Post};
+use crate::post::{Errand, Post};
 use crate::probe::{self, Seen};
 use bearing_client::{Answer, Client, ClientConfig, Event, Note, Operation};
 use bearing_env::{Clock, Endpoint, EndpointError, Incoming, random_u64};
-use bearing_proto::envelope::{Refusal, VERSION};
-use bearing_proto::keys::session_secret;
+use bearing_proto::envelope::{Refusal, Versions};
 use bearing_types::{Code, Mono, Outcome, ServerId, SessionId};
 use std::io;
 use std::net::SocketAddr;
@@ -69,7 +68,8 @@ pub enum ConnectError {
     },
     /// The servers do not know our secret.
     #[error(
-        "the cluster at {} refuses this client: its enrolment secret is another one; copy the cluster's secret file again",
+        "the cluster at {} refuses this client: its enrolment secret is another one, or was revoked; copy the cluster's secret \
+         file again, or have another one made with `bearing enrol`",
         list(tried)
     )]
     WrongSecret {
@@ -78,8 +78,9 @@ pub enum ConnectError {
     },
     /// The servers are of another release.
     #[error(
-        "the cluster at {} speaks protocol version {speaks}, this program {VERSION}; use the same release on both sides",
-        list(tried)
+        "the cluster at {} speaks protocol version {speaks}, this program {}; use the same release on both sides",
+        list(tried),
+        Versions::SPOKEN
     )]
     Version {
         /// Whom we asked.
@@ -128,7 +129,6 @@ struct Shared {
     cache: CacheSlot,
     /// Wakes the background thread.
     background: Condvar,
-    session: SessionId,
     /// Some server said something.
     heard: AtomicBool,
     invalidations_failed: AtomicU64,
@@ -156,25 +156,22 @@ impl Drop for Lead<'_> {
 impl Mount {
     /// Connects: opens a session and reads the root directory.
     pub fn connect(config: &MountConfig) -> Result<Mount, ConnectError> {
-        let session = SessionId(random_u64());
         let client = ClientConfig {
             directory_lateness: config.directory_lateness,
             delegates: config.delegates,
             description: config.description.clone(),
-            ..ClientConfig::standard(session, config.filesystem)
+            ..ClientConfig::standard(config.filesystem)
         };
         Mount::connect_as(config, client)
     }
 
-    /// The same with limits of one's own; the session is that of `client`.
+    /// The same with limits of one's own.
     pub fn connect_as(config: &MountConfig, client: ClientConfig) -> Result<Mount, ConnectError> {
         if config.seeds.is_empty() {
             return Err(ConnectError::NoSeeds);
         }
         let endpoint = Endpoint::client()?;
-        let session = client.session;
-        let secret = session_secret(&config.enrolment_secret, session);
-        let post = Post::new(session, secret, &endpoint, config.seeds.clone());
+        let post = Post::new(config.enrolment.clone(), &endpoint, config.seeds.clone());
         let (invalidations, jobs) = channel();
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(Client::new(client, random_u64()), invalidations)),
@@ -183,7 +180,6 @@ impl Mount {
             clock: Clock,
             cache: CacheSlot::default(),
             background: Condvar::new(),
-            session,
             heard: AtomicBool::new(false),
             invalidations_failed: AtomicU64::new(0),
             answered_by_asker: AtomicU64::new(0),
@@ -234,9 +230,9 @@ impl Mount {
         }
     }
 
-    /// The session.
-    pub fn session(&self) -> SessionId {
-        self.shared.session
+    /// The session, if there is one at the moment.
+    pub fn session(&self) -> Option<SessionId> {
+        self.shared.post.session()
     }
 
     /// Puts a cache above this mount; from now on the machine makes it forget what is recalled.
@@ -312,9 +308,9 @@ impl Shared {
 
     /// Runs operations and waits for their answers, or until a time; what is missing then is given up.
     fn run(&self, operations: Vec<Operation>, until: Option<Mono>) -> Vec<Option<Outcome<Answer>>> {
-        let mut letters = Vec::new();
+        let mut errands = Vec::new();
         let mut core = self.lock();
-        let group = core.begin(self.clock.now(), operations, &self.post, &mut letters);
+        let group = core.begin(self.clock.now(), operations, &self.post, &mut errands);
         let mut has_led = false;
         loop {
             if core.is_answered(group) || until.is_some_and(|until| until <= self.clock.mono()) {
@@ -322,7 +318,7 @@ impl Shared {
                 core.call_a_leader();
                 let wakes = core.leader_sleeps_too_long();
                 drop(core);
-                self.deliver(letters);
+                self.deliver(errands);
                 if wakes {
                     self.post.wake();
                 }
@@ -331,10 +327,10 @@ impl Shared {
                 return answers;
             }
             core.waits += 1;
-            core.tick(self.clock.now(), &self.post, &mut letters);
-            if !letters.is_empty() {
+            core.tick(self.clock.now(), &self.post, &mut errands);
+            if !errands.is_empty() {
                 drop(core);
-                self.deliver(std::mem::take(&mut letters));
+                self.deliver(std::mem::take(&mut errands));
                 core = self.lock();
             } else if core.is_led {
                 has_led = false;
@@ -348,9 +344,9 @@ impl Shared {
 
     /// Runs an operation that may wait for long, and looks now and then whether its answer is wanted.
     fn run_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer> {
-        let mut letters = Vec::new();
+        let mut errands = Vec::new();
         let mut core = self.lock();
-        let group = core.begin(self.clock.now(), vec![operation], &self.post, &mut letters);
+        let group = core.begin(self.clock.now(), vec![operation], &self.post, &mut errands);
         let mut look = Some(self.clock.mono().after(LOOK_EVERY));
         loop {
             if core.is_answered(group) {
@@ -358,17 +354,17 @@ impl Shared {
                 core.call_a_leader();
                 let wakes = core.leader_sleeps_too_long();
                 drop(core);
-                self.deliver(letters);
+                self.deliver(errands);
                 if wakes {
                     self.post.wake();
                 }
                 return answer.expect("the group is answered");
             }
             core.waits += 1;
-            core.tick(self.clock.now(), &self.post, &mut letters);
-            if !letters.is_empty() {
+            core.tick(self.clock.now(), &self.post, &mut errands);
+            if !errands.is_empty() {
                 drop(core);
-                self.deliver(std::mem::take(&mut letters));
+                self.deliver(std::mem::take(&mut errands));
                 core = self.lock();
             } else if look.is_some_and(|look| look <= self.clock.mono()) {
                 drop(core);
@@ -376,7 +372,7 @@ impl Shared {
                 core = self.lock();
                 look = wanted.then(|| self.clock.mono().after(LOOK_EVERY));
                 if !wanted {
-                    core.give_up_waiting(self.clock.now(), group, &self.post, &mut letters);
+                    core.give_up_waiting(self.clock.now(), group, &self.post, &mut errands);
                 }
             } else if core.is_led {
                 core = self.follow(core, group, look);
@@ -415,17 +411,17 @@ impl Shared {
         let lead = Lead(self);
         let (events, received) = self.receive(wait);
         let mut core = self.lock();
-        let mut letters = Vec::new();
+        let mut errands = Vec::new();
         let now = self.clock.now();
         if received.is_err() {
             core.give_up();
         }
         for event in events {
-            core.step(now, event, &self.post, &mut letters);
+            core.step(now, event, &self.post, &mut errands);
         }
-        if !letters.is_empty() {
+        if !errands.is_empty() {
             drop(core);
-            self.deliver(letters);
+            self.deliver(errands);
             core = self.lock();
         }
         // Given up under the lock: the caller leads on, or calls another.
@@ -442,10 +438,10 @@ impl Shared {
         let received = endpoint.receive(Some(wait), incoming);
         let mut failed = Vec::new();
         endpoint.take_failures(&mut failed);
-        lost.extend(self.post.servers_at(&failed));
+        lost.extend(self.post.take_failures(&failed));
         let mut events = Vec::new();
-        for Incoming { bytes, .. } in incoming.drain(..) {
-            events.append(&mut self.post.open(&bytes));
+        for Incoming { peer, bytes, .. } in incoming.drain(..) {
+            events.append(&mut self.post.open(peer, &bytes));
             self.heard.fetch_or(!events.is_empty(), Ordering::Relaxed);
             endpoint.recycle(bytes);
         }
@@ -454,29 +450,29 @@ impl Shared {
         (events, received)
     }
 
-    /// Sends letters, and tells the machine whom they cannot reach.
-    fn deliver(&self, letters: Vec<Letter>) {
-        let mut unreachable = self.post.send(letters);
+    /// Sends errands, and tells the machine whom they cannot reach.
+    fn deliver(&self, errands: Vec<Errand>) {
+        let mut unreachable = self.post.send(errands);
         while !unreachable.is_empty() {
-            let letters = self.tell_unreachable(unreachable);
-            unreachable = self.post.send(letters);
+            let errands = self.tell_unreachable(unreachable);
+            unreachable = self.post.send(errands);
         }
     }
 
-    fn tell_unreachable(&self, servers: Vec<ServerId>) -> Vec<Letter> {
-        let mut letters = Vec::new();
+    fn tell_unreachable(&self, servers: Vec<ServerId>) -> Vec<Errand> {
+        let mut errands = Vec::new();
         let mut core = self.lock();
         for server in servers {
-            core.step(self.clock.now(), Event::Unreachable(server), &self.post, &mut letters);
+            core.step(self.clock.now(), Event::Unreachable(server), &self.post, &mut errands);
         }
-        letters
+        errands
     }
 
     fn forgotten(&self, number: u64, failures: u64) {
         self.invalidations_failed.fetch_add(failures, Ordering::Relaxed);
-        let mut letters = Vec::new();
-        self.lock().step(self.clock.now(), Event::Invalidated(number), &self.post, &mut letters);
-        self.deliver(letters);
+        let mut errands = Vec::new();
+        self.lock().step(self.clock.now(), Event::Invalidated(number), &self.post, &mut errands);
+        self.deliver(errands);
     }
 
     /// Leads while nobody waits for an answer.
@@ -484,11 +480,11 @@ impl Shared {
         let mut core = self.lock();
         let mut waits = core.waits;
         while !core.is_stopping {
-            let mut letters = Vec::new();
-            core.tick(self.clock.now(), &self.post, &mut letters);
-            if !letters.is_empty() {
+            let mut errands = Vec::new();
+            core.tick(self.clock.now(), &self.post, &mut errands);
+            if !errands.is_empty() {
                 drop(core);
-                self.deliver(letters);
+                self.deliver(errands);
                 core = self.lock();
                 continue;
             }

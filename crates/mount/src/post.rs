@@ -1,24 +1,31 @@
 //! Outgoing messages: where servers are, what shares a packet, how it is sealed. And incoming packets, opened.
 //!
 //! Invariants: datagrams leave from the thread that has something to send, whoever waits for the socket; stream packets wait in a queue for the
-//! thread that does. What cannot be sent is dropped and reported as unreachable: the machine sends again. This module must not know what
-//! a message means.
+//! thread that does. What cannot be sent is dropped and reported as unreachable: the machine sends again. Packets to a server whose start
+//! is not known wait until it is (`bearing_proto::freshness`). This module must not know what a message means.
 
+use crate::line::{Greeting, Line, Sealing, Session, Way};
 use bearing_client::{Event, Target, Transport};
-use bearing_env::{DatagramSender, Destination, Endpoint, SendError, Waker};
+use bearing_env::handshake::{Initiator, Outcome};
+use bearing_env::{Clock, DatagramSender, Destination, Endpoint, SendError, Waker};
 use bearing_proto::client::ServerEntry;
-use bearing_proto::envelope::{self, Message, Packet, PacketError, Packing, Refusal, Sender};
-use bearing_proto::keys::Key;
+use bearing_proto::enrolment::Enrolment;
+use bearing_proto::envelope::{self, Message, Packet, PacketError, Packing, Refusal, Sender, Versions};
+use bearing_proto::freshness::{Held, Welcomed};
+use bearing_proto::hello::{self, HelloRefusal};
+use bearing_proto::ticket::{Agreed, TICKET_BYTES_MAX, TicketMessage};
 use bearing_types::{ServerId, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::{Mutex, MutexGuard, RwLock};
 
 /// Messages share a datagram up to this size.
 const SHARED_BYTES_MAX: usize = 8 << 10;
 /// A message that is alone in a datagram may have this size; a larger one goes by stream.
 const DATAGRAM_BYTES_MAX: usize = 60 << 10;
+/// Handshakes that were begun and not answered; of more the oldest is given up.
+const TRIES_MAX: usize = 4;
 
 /// A message to send.
 #[derive(Clone, Debug)]
@@ -31,35 +38,84 @@ pub(crate) struct Letter {
     pub message: Message,
     /// Its bulk bytes.
     pub attachment: Vec<u8>,
+    /// In which session: what is late must not go out in the next one, where its numbers mean something else.
+    pub life: Life,
+}
+
+/// Counts the sessions that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Life(u64);
+
+/// Something to be done once the machine's lock is free.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost all are letters")]
+pub(crate) enum Errand {
+    /// Send a message.
+    Send(Letter),
+    /// Ask some server for a session.
+    Enrol,
+}
+
+/// A packet for a stream.
+enum Streamed {
+    /// The packet that proves who we are on a stream.
+    Greeting,
+    /// A packet with messages.
+    Packet(Held<Way>),
 }
 
 /// See the module.
 pub(crate) struct Post {
-    session: SessionId,
-    secret: Key,
+    enrolment: Enrolment,
+    clock: Clock,
+    line: Mutex<Line>,
+    tries: Mutex<VecDeque<Initiator>>,
     datagrams: DatagramSender,
     waker: Waker,
     seeds: Vec<SocketAddr>,
     next_seed: AtomicUsize,
     servers: RwLock<BTreeMap<ServerId, SocketAddr>>,
-    by_stream: Mutex<Vec<(SocketAddr, Vec<u8>)>>,
+    by_stream: Mutex<Vec<(SocketAddr, Life, Streamed)>>,
+    life: AtomicU64,
     packets_refused: AtomicU64,
 }
 
 impl Post {
-    /// The post of a session over an endpoint.
-    pub fn new(session: SessionId, secret: Key, endpoint: &Endpoint, seeds: Vec<SocketAddr>) -> Post {
+    /// A post over an endpoint, without a session yet.
+    pub fn new(enrolment: Enrolment, endpoint: &Endpoint, seeds: Vec<SocketAddr>) -> Post {
         Post {
-            session,
-            secret,
+            enrolment,
+            clock: Clock,
+            line: Mutex::default(),
+            tries: Mutex::default(),
             datagrams: endpoint.datagram_sender(),
             waker: endpoint.waker(),
             seeds,
             next_seed: AtomicUsize::new(0),
             servers: RwLock::new(BTreeMap::new()),
             by_stream: Mutex::new(Vec::new()),
+            life: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
         }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().expect("no thread panics while it holds the line")
+    }
+
+    /// The session of the moment.
+    pub fn life(&self) -> Life {
+        Life(self.life.load(Ordering::SeqCst))
+    }
+
+    /// Another session is going to be asked for: nothing of the last one is sent any more.
+    pub fn begin_life(&self) {
+        self.life.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The session, if there is one.
+    pub fn session(&self) -> Option<SessionId> {
+        self.line().session().map(|session| session.id)
     }
 
     /// Ends the wait of whoever waits for the socket.
@@ -93,15 +149,20 @@ impl Post {
         }
     }
 
-    /// Sends letters. Messages for one target share datagrams, in their order. Returns the servers that cannot be reached.
-    pub fn send(&self, letters: Vec<Letter>) -> Vec<ServerId> {
+    /// Does errands. Messages for one target share datagrams, in their order. Returns the servers that cannot be reached.
+    pub fn send(&self, errands: Vec<Errand>) -> Vec<ServerId> {
         let mut by_target: BTreeMap<Target, Vec<Letter>> = BTreeMap::new();
-        for letter in letters {
-            by_target.entry(letter.to).or_default().push(letter);
+        let life = self.life();
+        for errand in errands {
+            match errand {
+                Errand::Send(letter) if letter.life != life => {}
+                Errand::Send(letter) => by_target.entry(letter.to).or_default().push(letter),
+                Errand::Enrol => self.enrol(),
+            }
         }
         let mut unreachable = Vec::new();
         for (target, letters) in by_target {
-            let sent = self.address(target).is_some_and(|address| self.send_to(address, letters));
+            let sent = self.address(target).is_some_and(|address| self.send_to(address, life, letters));
             if let (false, Target::Server(server)) = (sent, target) {
                 unreachable.push(server);
             }
@@ -109,51 +170,88 @@ impl Post {
         unreachable
     }
 
-    fn send_to(&self, address: SocketAddr, letters: Vec<Letter>) -> bool {
+    fn send_to(&self, address: SocketAddr, life: Life, letters: Vec<Letter>) -> bool {
         let mut shared = Packing::new();
-        let mut is_sent = true;
+        let (mut is_sent, way) = (true, Way::Datagram);
+        if self.line().is_ticket_old(self.clock.mono()) {
+            shared.push(&Message::Ticket(TicketMessage::Renew), SHARED_BYTES_MAX);
+        }
         for letter in letters {
             let may_share = letter.attachment.is_empty() && letter.transport == Transport::Datagram;
             if may_share && shared.push(&letter.message, SHARED_BYTES_MAX) {
                 continue;
             }
             let full = std::mem::take(&mut shared);
-            is_sent &= full.is_empty() || self.send_datagram(address, self.seal(full, &[]));
+            is_sent &= full.is_empty()
+                || self.dispatch(address, life, Held { packing: full, attachment: Vec::new(), way });
             if !may_share || !shared.push(&letter.message, SHARED_BYTES_MAX) {
                 is_sent &= self.send_alone(address, letter);
             }
         }
-        is_sent & (shared.is_empty() || self.send_datagram(address, self.seal(shared, &[])))
+        let rest = Held { packing: shared, attachment: Vec::new(), way };
+        is_sent & (rest.packing.is_empty() || self.dispatch(address, life, rest))
     }
 
     fn send_alone(&self, address: SocketAddr, letter: Letter) -> bool {
         let mut packing = Packing::new();
         let fits = packing.push(&letter.message, envelope::PACKET_BYTES_MAX);
         debug_assert!(fits, "a message of the machine fits a packet");
-        let packet = self.seal(packing, &letter.attachment);
-        match letter.transport {
-            Transport::Datagram if packet.len() <= DATAGRAM_BYTES_MAX => self.send_datagram(address, packet),
-            Transport::Datagram | Transport::Stream => self.send_by_stream(address, packet),
+        let bytes = packing.bytes() + letter.attachment.len() + TICKET_BYTES_MAX;
+        let way = match letter.transport {
+            Transport::Datagram if bytes <= DATAGRAM_BYTES_MAX => Way::Datagram,
+            Transport::Datagram | Transport::Stream => Way::Stream,
+        };
+        self.dispatch(address, letter.life, Held { packing, attachment: letter.attachment, way })
+    }
+
+    /// A datagram is sealed and sent at once. A packet for a stream is sealed when it is handed over, so that its counter is not overtaken for long.
+    fn dispatch(&self, address: SocketAddr, life: Life, held: Held<Way>) -> bool {
+        match held.way {
+            Way::Stream => {
+                self.queue_streamed(address, life, Streamed::Packet(held));
+                true
+            }
+            Way::Datagram => match self.seal_or_hold(address, life, held) {
+                Some(packet) => self.send_datagram(address, &packet),
+                // Without a session nothing can be said; the machine does not try.
+                None => true,
+            },
         }
     }
 
-    fn seal(&self, packing: Packing, attachment: &[u8]) -> Vec<u8> {
-        packing.seal(Sender::Client(self.session), Some(&self.secret), attachment)
+    /// What to send now: the packet, or a greeting while it waits for the server's start.
+    fn seal_or_hold(&self, address: SocketAddr, life: Life, held: Held<Way>) -> Option<Vec<u8>> {
+        let mut line = self.line();
+        // The next line begins only after the next life has: as long as this is the life, this is its line.
+        if life != self.life() {
+            return None;
+        }
+        match line.next(address)? {
+            Sealing::Packet(seal) => {
+                drop(line);
+                Some(seal.packet(held.packing, &held.attachment))
+            }
+            Sealing::Greeting(greeting) => {
+                line.hold(address, held);
+                drop(line);
+                Some(greeting.packet())
+            }
+        }
     }
 
-    fn send_datagram(&self, address: SocketAddr, packet: Vec<u8>) -> bool {
-        match self.datagrams.send(address, &packet) {
+    fn queue_streamed(&self, address: SocketAddr, life: Life, streamed: Streamed) {
+        let mut queue = self.by_stream.lock().expect("no thread panics while it queues packets");
+        queue.push((address, life, streamed));
+        drop(queue);
+        self.waker.wake();
+    }
+
+    fn send_datagram(&self, address: SocketAddr, packet: &[u8]) -> bool {
+        match self.datagrams.send(address, packet) {
             // A full buffer loses a datagram like a full network does.
             Ok(()) | Err(SendError::QueueFull) => true,
-            Err(SendError::TooLarge { .. }) => self.send_by_stream(address, packet),
-            Err(SendError::Gone | SendError::Unreachable) => false,
+            Err(SendError::TooLarge { .. } | SendError::Gone | SendError::Unreachable) => false,
         }
-    }
-
-    fn send_by_stream(&self, address: SocketAddr, packet: Vec<u8>) -> bool {
-        self.by_stream.lock().expect("no thread panics while it queues packets").push((address, packet));
-        self.waker.wake();
-        true
     }
 
     /// Hands queued stream packets to the endpoint. Returns the servers that cannot be reached.
@@ -161,14 +259,58 @@ impl Post {
         let queued =
             std::mem::take(&mut *self.by_stream.lock().expect("no thread panics while it queues packets"));
         let mut failed = Vec::new();
-        for (address, packet) in queued {
-            let to = Destination::Address(address);
-            if endpoint.send(to, bearing_env::Transport::Stream, &packet).is_err() {
+        for (address, life, streamed) in queued {
+            if self.stream(endpoint, address, life, streamed).is_err() {
                 failed.push(address);
             }
         }
         endpoint.take_failures(&mut failed);
-        self.servers_at(&failed)
+        self.take_failures(&failed)
+    }
+
+    fn stream(
+        &self,
+        endpoint: &mut Endpoint,
+        address: SocketAddr,
+        life: Life,
+        streamed: Streamed,
+    ) -> Result<(), SendError> {
+        // A server reads only short packets from a stream on which nobody has proved himself.
+        let first = if endpoint.has_stream(address) { None } else { self.greeting(address) };
+        let packet = match streamed {
+            Streamed::Greeting => self.greeting(address),
+            Streamed::Packet(held) => self.seal_or_hold(address, life, held),
+        };
+        let mut packets = first.iter().chain(&packet);
+        let to = Destination::Address(address);
+        packets.try_for_each(|packet| endpoint.send(to, bearing_env::Transport::Stream, packet))
+    }
+
+    fn greeting(&self, address: SocketAddr) -> Option<Vec<u8>> {
+        let greeting = self.line().greet(address);
+        greeting.map(Greeting::packet)
+    }
+
+    /// Streams to addresses broke: what waited for them is lost. Gives the servers there.
+    pub fn take_failures(&self, addresses: &[SocketAddr]) -> Vec<ServerId> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        addresses.iter().for_each(|address| self.line().drop_held(*address));
+        self.servers_at(addresses)
+    }
+
+    /// The start of a server is known: what waited for it goes.
+    fn release(&self, address: SocketAddr) {
+        let life = self.life();
+        let held = self.line().take_held(address);
+        let mut has_greeted = false;
+        for held in held {
+            if held.way == Way::Stream && !std::mem::replace(&mut has_greeted, true) {
+                self.queue_streamed(address, life, Streamed::Greeting);
+            }
+            self.dispatch(address, life, held);
+        }
     }
 
     /// The servers at addresses.
@@ -181,159 +323,168 @@ impl Post {
         servers.iter().filter(is_meant).map(|(server, _)| *server).collect()
     }
 
-    /// What a packet that came in says. One that is not ours, or not signed as it should be, says nothing.
-    pub fn open(&self, bytes: &[u8]) -> Vec<Event> {
-        match envelope::open(bytes, Some(&self.secret)) {
-            Ok(packet) => events(packet),
-            // A server of another release does not know our version either.
-            Err(PacketError::Version(speaks)) => vec![Event::Refused(Refusal::Version { speaks })],
-            Err(PacketError::Malformed | PacketError::Unauthenticated) => {
-                self.packets_refused.fetch_add(1, Ordering::Relaxed);
+    // --- the handshake ---
+
+    /// One try to get a session: from the seeds in turn, and every other time from another server, in case all seeds are gone.
+    fn enrol(&self) {
+        let turn = self.next_seed.fetch_add(1, Ordering::Relaxed);
+        let servers = self.servers.read().expect("no thread panics while it holds the addresses");
+        let known = servers.values().nth(turn / 2 % servers.len().max(1)).filter(|_| turn % 2 == 1);
+        let seed = self.seeds.get(turn % self.seeds.len().max(1));
+        if let Some(address) = known.or(seed).copied() {
+            drop(servers);
+            self.begin_try(address, None);
+        }
+    }
+
+    fn begin_try(&self, address: SocketAddr, cookie: Option<[u8; hello::COOKIE_BYTES]>) {
+        let initiator = Initiator::new(&self.enrolment, Versions::SPOKEN, cookie);
+        let hello = initiator.hello().to_vec();
+        let mut tries = self.tries.lock().expect("no thread panics while it holds the tries");
+        tries.push_back(initiator);
+        if tries.len() > TRIES_MAX {
+            tries.pop_front();
+        }
+        drop(tries);
+        self.send_datagram(address, &hello);
+    }
+
+    fn take_answer(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
+        let mut tries = self.tries.lock().expect("no thread panics while it holds the tries");
+        let outcomes = tries.iter_mut().map(|initiator| initiator.take(bytes));
+        let outcome = outcomes.into_iter().find(|outcome| !matches!(outcome, Outcome::Nothing));
+        match outcome.unwrap_or(Outcome::Nothing) {
+            Outcome::Nothing => Vec::new(),
+            Outcome::Cookie(cookie) => {
+                drop(tries);
+                self.begin_try(peer, Some(cookie));
                 Vec::new()
+            }
+            Outcome::Agreed(agreed) => {
+                tries.clear();
+                drop(tries);
+                self.begin_session(peer, *agreed)
+            }
+            Outcome::Refused(reason, versions) => {
+                let refusal = match reason {
+                    HelloRefusal::Version => Refusal::Version { speaks: versions.highest },
+                    HelloRefusal::Secret => Refusal::Unauthenticated,
+                    HelloRefusal::Revoked => Refusal::Revoked,
+                };
+                vec![Event::Refused(refusal)]
             }
         }
     }
-}
 
-fn events(packet: Packet) -> Vec<Event> {
-    let mut attachment = packet.attachment;
-    let from = match packet.sender {
-        Sender::Server(server) => Some(Target::Server(server)),
-        // Nobody may only refuse; our own kind signs with another secret, so what looks like it is an echo.
-        Sender::Nobody | Sender::Client(_) => None,
-    };
-    packet
-        .messages
-        .into_iter()
-        .filter_map(|message| match (message, from) {
-            (Message::Refused(refusal), _) => Some(Event::Refused(refusal)),
-            (message, Some(from)) => {
-                Some(Event::Message { from, message, attachment: std::mem::take(&mut attachment) })
+    fn begin_session(&self, peer: SocketAddr, agreed: Agreed) -> Vec<Event> {
+        let session = Session::new(&agreed, self.clock.mono());
+        *self.line() = Line::begin(session, peer, &agreed);
+        vec![Event::Enrolled(agreed.session)]
+    }
+
+    // --- what comes in ---
+
+    /// What a packet that came in says. One that is not ours, not signed as it should be, or that came before, says nothing.
+    pub fn open(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
+        if hello::is_handshake(bytes) {
+            return self.take_answer(peer, bytes);
+        }
+        let key = self.line().session().map(|session| session.key.clone());
+        let opened = match key {
+            Some(key) => envelope::open(bytes, Some(&key)),
+            None => envelope::open(bytes, None),
+        };
+        match opened {
+            Ok(packet) => self.take(peer, packet),
+            // A server of another release does not know our version either.
+            Err(PacketError::Version(speaks)) => vec![Event::Refused(Refusal::Version { speaks })],
+            Err(PacketError::Malformed | PacketError::Unauthenticated) => self.refuse(),
+        }
+    }
+
+    fn refuse(&self) -> Vec<Event> {
+        self.packets_refused.fetch_add(1, Ordering::Relaxed);
+        Vec::new()
+    }
+
+    fn take(&self, peer: SocketAddr, packet: Packet) -> Vec<Event> {
+        match packet.sender {
+            Sender::Nobody => self.take_unsigned(peer, &packet),
+            // Our own kind signs with another secret, so what looks like it is an echo.
+            Sender::Client(_) => self.refuse(),
+            Sender::Server(server) if packet.header.counter == 0 => self.take_hint(peer, server, &packet),
+            Sender::Server(server) => {
+                if !self.line().take(peer, server, &packet.header) {
+                    return self.refuse();
+                }
+                self.events(server, packet)
             }
-            (_, None) => None,
-        })
-        .collect()
+        }
+    }
+
+    fn take_unsigned(&self, peer: SocketAddr, packet: &Packet) -> Vec<Event> {
+        match packet.messages[..] {
+            [Message::Refused(Refusal::NeedTicket)] => {
+                // Perhaps forged: it costs one packet, and only a signed answer to that means anything.
+                self.greeting(peer).iter().for_each(|greeting| {
+                    self.send_datagram(peer, greeting);
+                });
+                Vec::new()
+            }
+            [Message::Refused(refusal @ (Refusal::Unauthenticated | Refusal::Version { .. }))] => {
+                vec![Event::Refused(refusal)]
+            }
+            _ => self.refuse(),
+        }
+    }
+
+    fn take_hint(&self, peer: SocketAddr, server: ServerId, packet: &Packet) -> Vec<Event> {
+        match packet.messages[..] {
+            [Message::Welcome { versions }] => {
+                let welcomed = self.line().welcomed(peer, server, &packet.header, versions);
+                match welcomed {
+                    Welcomed::Nothing => Vec::new(),
+                    Welcomed::Known(address) => {
+                        self.release(address);
+                        Vec::new()
+                    }
+                    Welcomed::Restarted(address) => {
+                        self.release(address);
+                        self.servers_at(&[address]).into_iter().map(Event::Unreachable).collect()
+                    }
+                    Welcomed::NoVersion(versions) => {
+                        vec![Event::Refused(Refusal::Version { speaks: versions.highest })]
+                    }
+                }
+            }
+            [Message::Refused(refusal @ (Refusal::Expired | Refusal::Revoked))]
+                if self.line().is_new_hint(peer, packet.header.to) =>
+            {
+                vec![Event::Refused(refusal)]
+            }
+            _ => self.refuse(),
+        }
+    }
+
+    fn events(&self, server: ServerId, packet: Packet) -> Vec<Event> {
+        let mut attachment = packet.attachment;
+        let mut events = Vec::with_capacity(packet.messages.len());
+        for message in packet.messages {
+            match message {
+                Message::Ticket(TicketMessage::Renewed { ticket, ticket_seconds }) => {
+                    self.line().renewed(ticket, ticket_seconds, self.clock.mono());
+                }
+                message => events.push(Event::Message {
+                    from: Target::Server(server),
+                    message,
+                    attachment: std::mem::take(&mut attachment),
+                }),
+            }
+        }
+        events
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use bearing_env::Incoming;
-    use bearing_proto::client::{Call, Request};
-    use bearing_types::{Epoch, Position, Sequence};
-    use std::time::Duration;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn local() -> SocketAddr {
-        "127.0.0.1:0".parse().unwrap()
-    }
-
-    fn letter(sequence: u64, attachment: Vec<u8>, transport: Transport) -> Letter {
-        let message = Message::Request(Request {
-            sequence: Sequence(sequence),
-            finished_below: Sequence(0),
-            position: Position(u64::MAX),
-            epoch: Epoch(1),
-            call: Call::Statfs,
-        });
-        Letter { to: Target::AnySeed, transport, message, attachment }
-    }
-
-    /// Sends letters to a server and returns what it got: packets, and the messages in each.
-    fn sent(letters: Vec<Letter>, expected: usize) -> Vec<(bearing_env::Transport, Packet)> {
-        let mut server = Endpoint::server(local()).unwrap();
-        let mut endpoint = Endpoint::client_at(local()).unwrap();
-        let key = Key::new([3; 32]);
-        let seeds = vec![server.local_address()];
-        let post = Post::new(SessionId(5), key.clone(), &endpoint, seeds);
-        assert!(post.send(letters).is_empty());
-        post.hand_over(&mut endpoint);
-        let (mut all, mut none): (Vec<Incoming>, Vec<Incoming>) = (Vec::new(), Vec::new());
-        let start = std::time::Instant::now();
-        let count = |all: &[Incoming]| -> usize {
-            all.iter()
-                .map(|incoming| envelope::open(&incoming.bytes, Some(&key)).unwrap().messages.len())
-                .sum()
-        };
-        while count(&all) < expected {
-            assert!(start.elapsed() < PATIENCE, "{} of {expected} messages came", count(&all));
-            endpoint.receive(Some(Duration::from_millis(1)), &mut none).unwrap();
-            server.receive(Some(Duration::from_millis(1)), &mut all).unwrap();
-        }
-        all.iter()
-            .map(|incoming| (incoming.transport, envelope::open(&incoming.bytes, Some(&key)).unwrap()))
-            .collect()
-    }
-
-    #[test]
-    fn messages_to_one_server_share_a_datagram_up_to_its_size() {
-        let letters =
-            |count: u64| (0..count).map(|n| letter(n, vec![], Transport::Datagram)).collect::<Vec<_>>();
-        assert_eq!(sent(letters(20), 20).len(), 1);
-        let many = sent(letters(900), 900);
-        assert_eq!(many.len(), 2, "900 messages of some 16 bytes fill more than 8 KiB and less than 16");
-        let sequences: Vec<u64> = many
-            .iter()
-            .flat_map(|(_, packet)| &packet.messages)
-            .map(|message| match message {
-                Message::Request(request) => request.sequence.0,
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(sequences, (0..900).collect::<Vec<_>>(), "in their order");
-    }
-
-    #[test]
-    fn bulk_bytes_travel_alone_and_by_stream_when_they_are_many() {
-        let packets = sent(
-            vec![
-                letter(0, vec![], Transport::Datagram),
-                letter(1, vec![7; 100], Transport::Datagram),
-                letter(2, vec![8; 1 << 20], Transport::Datagram),
-                letter(3, vec![], Transport::Stream),
-                letter(4, vec![], Transport::Datagram),
-            ],
-            5,
-        );
-        assert_eq!(packets.len(), 5);
-        let by_stream: Vec<usize> = packets
-            .iter()
-            .filter(|(transport, _)| *transport == bearing_env::Transport::Stream)
-            .map(|(_, packet)| packet.attachment.len())
-            .collect();
-        assert_eq!(by_stream, [1 << 20, 0]);
-    }
-
-    #[test]
-    fn a_server_without_an_address_is_unreachable() {
-        let endpoint = Endpoint::client_at(local()).unwrap();
-        let post = Post::new(SessionId(5), Key::new([3; 32]), &endpoint, vec![]);
-        let lost = Letter { to: Target::Server(ServerId(4)), ..letter(0, vec![], Transport::Datagram) };
-        assert_eq!(post.send(vec![lost, letter(1, vec![], Transport::Datagram)]), [ServerId(4)]);
-    }
-
-    #[test]
-    fn what_is_not_signed_with_the_session_secret_says_nothing() {
-        let endpoint = Endpoint::client_at(local()).unwrap();
-        let post = Post::new(SessionId(5), Key::new([3; 32]), &endpoint, vec![]);
-        let mut packet = Vec::new();
-        let message = letter(1, vec![], Transport::Datagram).message;
-        for key in [Key::new([3; 32]), Key::new([4; 32])] {
-            envelope::seal(
-                Sender::Server(ServerId(1)),
-                Some(&key),
-                std::slice::from_ref(&message),
-                b"bulk",
-                &mut packet,
-            );
-            let expected = usize::from(key == Key::new([3; 32]));
-            assert_eq!(post.open(&packet).len(), expected);
-        }
-        assert_eq!(post.packets_refused(), 1);
-        envelope::seal(Sender::Nobody, None, &[Message::Refused(Refusal::Unauthenticated)], &[], &mut packet);
-        assert_eq!(post.open(&packet), [Event::Refused(Refusal::Unauthenticated)]);
-        packet[4] = 99;
-        assert_eq!(post.open(&packet), [Event::Refused(Refusal::Version { speaks: 99 })]);
-    }
-}
+#[path = "post_tests.rs"]
+mod tests;

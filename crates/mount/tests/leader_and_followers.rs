@@ -129,7 +129,7 @@ fn an_answer_that_is_too_large_comes_by_stream() {
 #[test]
 fn a_wrong_secret_is_named_with_the_cluster() {
     let server = Server::start(Manners::default());
-    let config = MountConfig { enrolment_secret: Key::new([1; 32]), ..config(&server) };
+    let config = MountConfig { enrolment: Key::new([1; 32]).into(), ..config(&server) };
     let error = Mount::connect(&config).err().unwrap();
     assert!(matches!(error, ConnectError::WrongSecret { .. }), "{error}");
     assert!(error.to_string().contains(&server.address().to_string()), "{error}");

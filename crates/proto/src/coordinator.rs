@@ -1,6 +1,8 @@
 //! Between servers (and the command line) and the coordinator: its registers, over the wire.
 
+use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
+use bearing_types::{Squash, Wall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,6 +11,8 @@ use std::fmt;
 pub const TABLET_PREFIX: &str = "tablet/";
 /// The key prefix of servers; `server/<id>` holds a [`crate::client::ServerEntry`].
 pub const SERVER_PREFIX: &str = "server/";
+/// The key prefix of named enrolments; `enrolment/<name>` holds an [`EnrolmentRecord`].
+pub const ENROLMENT_PREFIX: &str = "enrolment/";
 /// The key of the first filesystem; holds a [`crate::client::FilesystemRecord`].
 pub const FILESYSTEM_KEY: &str = "filesystem/1";
 
@@ -20,6 +24,27 @@ pub fn tablet_key(block: bearing_types::Block) -> String {
 /// The register of a server.
 pub fn server_key(server: bearing_types::ServerId) -> String {
     format!("{SERVER_PREFIX}{:08}", server.0)
+}
+
+/// The register of a named enrolment.
+pub fn enrolment_key(name: &EnrolmentName) -> String {
+    format!("{ENROLMENT_PREFIX}{}", name.as_str())
+}
+
+/// The enrolment that a register is of.
+pub fn enrolment_of_key(key: &str) -> Option<EnrolmentName> {
+    key.strip_prefix(ENROLMENT_PREFIX).and_then(EnrolmentName::new)
+}
+
+/// What people want to know of a named enrolment, and servers if it is good no more. Its secret is nowhere: it follows from name, rule and cluster key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnrolmentRecord {
+    /// Its rule.
+    pub squash: Squash,
+    /// When it was made.
+    pub made: Wall,
+    /// When it was revoked, for ever.
+    pub revoked: Option<Wall>,
 }
 
 /// The version of the values of registers.

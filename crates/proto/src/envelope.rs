@@ -1,41 +1,90 @@
 //! Packets: what travels in one datagram, or as one frame of a stream.
 //!
 //! ```text
-//! offset size  field
+//! offset size  field (little endian)
 //!      0    4  magic "BRNG"
-//!      4    2  protocol version, little endian
-//!      6    1  sender: 0 client, 1 server, 2 nobody (unsigned refusals only)
+//!      4    2  protocol version: the one that was agreed
+//!      6    1  sender: 0 client, 1 server, 2 nobody (unsigned refusals only); 3 is a handshake, see `hello`
 //!      7    1  zero
 //!      8    8  session or server id
 //!     16    4  bytes of the body
 //!     20    4  bytes of the attachment
 //!     24    2  number of messages
-//!     26    6  zero
-//!     32   16  MAC over bytes 0..32 and the body (zero for `nobody`)
-//!     48    -  body: messages in postcard's encoding, back to back
+//!     26    2  bytes of the ticket
+//!     28    4  zero
+//!     32    8  counter of the sender, from 1; 0: a hint
+//!     40    8  start: the number of the sending server's life; 0 from a client
+//!     48    8  start of the receiving server, as its answers told; 0 unknown, or the receiver is a client. In a hint: the counter that it answers
+//!     56   16  MAC over bytes 0..56, body and ticket (zero for `nobody`)
+//!     72    -  body: messages in postcard's encoding, back to back
+//!      -    -  ticket
 //!      -    -  attachment: bulk bytes, covered by a CRC32C that the body carries
 //! ```
 //!
 //! The MAC's key is the session secret between a client and any server, in both directions, and the cluster's packet key between servers;
-//! the sender's kind is under the MAC, so a packet cannot be reflected.
+//! the sender's kind is under the MAC, so a packet cannot be reflected. A server takes only packets that name its present start, each counter
+//! once: what was overheard before it was started again is nothing to it. To whatever else is signed well it answers with a *hint*, which
+//! holds no content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, peer};
+use crate::{client, clock, coordinator, data, peer, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The version of the protocol.
-pub const VERSION: u16 = 5;
+/// The newest version of the protocol that this program speaks.
+pub const VERSION: u16 = 6;
 /// Bytes of the header.
-pub const HEADER_BYTES: usize = 48;
+pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
 pub const PACKET_BYTES_MAX: usize = 8 << 20;
 /// The most messages in one packet.
 pub const MESSAGES_MAX: usize = 1024;
 
-const MAGIC: [u8; 4] = *b"BRNG";
-const SIGNED_BYTES: usize = 32;
+pub(crate) const MAGIC: [u8; 4] = *b"BRNG";
+const SIGNED_BYTES: usize = 56;
+
+/// A range of versions of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// The lowest.
+    pub lowest: u16,
+    /// The highest.
+    pub highest: u16,
+}
+
+impl Versions {
+    /// What this program speaks. From 6 on: the last two. Version 5 is not spoken any more: its session secrets could be computed by other clients.
+    pub const SPOKEN: Versions = Versions { lowest: 6, highest: VERSION };
+
+    /// The highest that both speak.
+    pub fn common(self, other: Versions) -> Option<u16> {
+        let highest = self.highest.min(other.highest);
+        (highest >= self.lowest.max(other.lowest)).then_some(highest)
+    }
+
+    fn contains(self, version: u16) -> bool {
+        (self.lowest..=self.highest).contains(&version)
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lowest == self.highest {
+            true => write!(f, "{}", self.highest),
+            false => write!(f, "{} to {}", self.lowest, self.highest),
+        }
+    }
+}
+
+/// The number of a server's life, drawn when it begins, and anew whenever it forgets which counters it saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Start(pub u64);
+
+impl Start {
+    /// Not known, or not a server's.
+    pub const NONE: Start = Start(0);
+}
 
 /// Everything that one process says to another.
 // Most messages are requests: a box for each would cost more than the room.
@@ -70,18 +119,31 @@ pub enum Message {
     Surveyed(client::Surveyed),
     /// Metadata server to client.
     LockFree(client::LockFree),
+    /// A hint of a server to whoever does not name its start, which stands in the packet's header.
+    Welcome {
+        /// What it speaks.
+        versions: Versions,
+    },
+    /// Between client and any server.
+    Ticket(ticket::TicketMessage),
 }
 
-/// Why a packet was not taken. Unsigned, so a hint only.
+/// Why a packet was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The MAC does not fit: the secret is wrong.
+    /// The MAC does not fit: the secret is wrong. Unsigned.
     Unauthenticated,
-    /// The packet has another protocol version than this one.
+    /// The packet has another protocol version than this one. Unsigned.
     Version {
         /// The version that the refuser speaks.
         speaks: u16,
     },
+    /// The session is not known here: its ticket is to be shown. Unsigned.
+    NeedTicket,
+    /// The ticket has expired. Signed.
+    Expired,
+    /// The enrolment by which the session began was revoked. Signed, or unsigned in answer to a handshake.
+    Revoked,
 }
 
 /// Who sealed a packet.
@@ -95,11 +157,54 @@ pub enum Sender {
     Nobody,
 }
 
+/// What stands before a packet's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The version that its sender and receiver agreed on.
+    pub version: u16,
+    /// Who sealed it.
+    pub sender: Sender,
+    /// The sender's counter; 0: a hint.
+    pub counter: u64,
+    /// The sending server's start.
+    pub from: Start,
+    /// The receiving server's start; in a hint, the counter that it answers.
+    pub to: u64,
+    body_bytes: usize,
+    ticket_bytes: usize,
+    messages: usize,
+}
+
+/// What a packet is sealed with.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// The version that sender and receiver agreed on.
+    pub version: u16,
+    /// Who seals it.
+    pub sender: Sender,
+    /// The sender's counter; 0: a hint.
+    pub counter: u64,
+    /// The sending server's start.
+    pub from: Start,
+    /// The receiving server's start; in a hint, the counter that it answers.
+    pub to: u64,
+    /// The ticket, empty for none.
+    pub ticket: &'a [u8],
+}
+
+impl Stamp<'static> {
+    /// Of an unsigned refusal.
+    pub const NOBODY: Stamp<'static> =
+        Stamp { version: VERSION, sender: Sender::Nobody, counter: 0, from: Start::NONE, to: 0, ticket: &[] };
+}
+
 /// An opened packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Who sealed it.
     pub sender: Sender,
+    /// What stood before its body.
+    pub header: Header,
     /// What it says.
     pub messages: Vec<Message>,
     /// Bulk bytes.
@@ -121,12 +226,17 @@ impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PacketError::Malformed => write!(f, "not a packet of this protocol"),
-            PacketError::Version(found) => {
-                write!(
-                    f,
-                    "protocol version {found}, this program speaks {VERSION}; run the same release on both sides"
-                )
-            }
+            PacketError::Version(found @ ..=5) => write!(
+                f,
+                "protocol version {found}, which is refused because other clients could compute its session secrets; this \
+                 program speaks {}; install its release on the other side",
+                Versions::SPOKEN
+            ),
+            PacketError::Version(found) => write!(
+                f,
+                "protocol version {found}, this program speaks {}; run the same release on both sides",
+                Versions::SPOKEN
+            ),
             PacketError::Unauthenticated => {
                 write!(f, "the packet's signature does not fit; check the cluster's secrets")
             }
@@ -173,6 +283,11 @@ impl Packing {
         self.messages == 0
     }
 
+    /// Bytes so far.
+    pub fn bytes(&self) -> usize {
+        self.packet.len()
+    }
+
     /// Adds a message unless the packet would exceed `bytes_max` or [`MESSAGES_MAX`]; says whether it did.
     pub fn push(&mut self, message: &Message, bytes_max: usize) -> bool {
         let before = self.packet.len().max(HEADER_BYTES);
@@ -191,18 +306,23 @@ impl Packing {
     }
 
     /// Seals what was added and gives the packet's bytes. `key` is `None` only for [`Sender::Nobody`].
-    pub fn seal(self, sender: Sender, key: Option<&Key>, attachment: &[u8]) -> Vec<u8> {
+    pub fn seal(self, stamp: &Stamp<'_>, key: Option<&Key>, attachment: &[u8]) -> Vec<u8> {
         let mut packet = self.packet;
         packet.resize(packet.len().max(HEADER_BYTES), 0);
-        let (kind, id) = sender.to_wire();
+        let (kind, id) = stamp.sender.to_wire();
         let body_bytes = (packet.len() - HEADER_BYTES) as u32;
         packet[0..4].copy_from_slice(&MAGIC);
-        packet[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        packet[4..6].copy_from_slice(&stamp.version.to_le_bytes());
         packet[6] = kind;
         packet[8..16].copy_from_slice(&id.to_le_bytes());
         packet[16..20].copy_from_slice(&body_bytes.to_le_bytes());
         packet[20..24].copy_from_slice(&(attachment.len() as u32).to_le_bytes());
         packet[24..26].copy_from_slice(&(self.messages as u16).to_le_bytes());
+        packet[26..28].copy_from_slice(&(stamp.ticket.len() as u16).to_le_bytes());
+        packet[32..40].copy_from_slice(&stamp.counter.to_le_bytes());
+        packet[40..48].copy_from_slice(&stamp.from.0.to_le_bytes());
+        packet[48..56].copy_from_slice(&stamp.to.to_le_bytes());
+        packet.extend_from_slice(stamp.ticket);
         if let Some(key) = key {
             let mac = key.sign(&[&packet[..SIGNED_BYTES], &packet[HEADER_BYTES..]]);
             packet[SIGNED_BYTES..HEADER_BYTES].copy_from_slice(&mac.0);
@@ -212,62 +332,87 @@ impl Packing {
     }
 }
 
-/// Seals messages into `packet`, which is cleared first. `key` is `None` only for [`Sender::Nobody`].
-pub fn seal(
-    sender: Sender,
-    key: Option<&Key>,
-    messages: &[Message],
-    attachment: &[u8],
-    packet: &mut Vec<u8>,
-) {
-    debug_assert!(messages.len() <= MESSAGES_MAX);
-    packet.clear();
-    let mut packing = Packing { packet: std::mem::take(packet), messages: 0 };
-    for message in messages {
-        packing.push(message, usize::MAX);
-    }
-    *packet = packing.seal(sender, key, attachment);
+/// A sealed packet of one message, or of none: a greeting.
+pub fn seal(stamp: &Stamp<'_>, key: Option<&Key>, message: Option<&Message>, attachment: &[u8]) -> Vec<u8> {
+    let mut packing = Packing::new();
+    message.into_iter().for_each(|message| assert!(packing.push(message, usize::MAX)));
+    packing.seal(stamp, key, attachment)
 }
 
-/// Who says it sealed the packet: whose key to open it with. Also refuses other versions.
-pub fn sender(packet: &[u8]) -> Result<Sender, PacketError> {
-    if packet.len() < HEADER_BYTES || packet[0..4] != MAGIC {
+/// Reads what stands before the body, not checked by any key yet: it says with whose key to open the packet. Refuses other versions.
+pub fn header(packet: &[u8]) -> Result<Header, PacketError> {
+    // Older versions have shorter headers; all begin alike.
+    if packet.len() < 8 || packet[0..4] != MAGIC {
         return Err(PacketError::Malformed);
     }
-    let version = u16::from_le_bytes([packet[4], packet[5]]);
-    if version != VERSION {
+    let version = u16_at(packet, 4);
+    if !Versions::SPOKEN.contains(version) {
         return Err(PacketError::Version(version));
     }
-    Sender::from_wire(packet[6], u64::from_le_bytes(packet[8..16].try_into().expect("eight bytes")))
+    if packet.len() < HEADER_BYTES {
+        return Err(PacketError::Malformed);
+    }
+    let (body_bytes, attachment_bytes) = (u32_at(packet, 16) as usize, u32_at(packet, 20) as usize);
+    let (messages, ticket_bytes) = (usize::from(u16_at(packet, 24)), usize::from(u16_at(packet, 26)));
+    let parts = [HEADER_BYTES, body_bytes, ticket_bytes, attachment_bytes];
+    let expected = parts.into_iter().try_fold(0usize, usize::checked_add);
+    if expected != Some(packet.len()) || messages > MESSAGES_MAX || ticket_bytes > ticket::TICKET_BYTES_MAX {
+        return Err(PacketError::Malformed);
+    }
+    Ok(Header {
+        version,
+        sender: Sender::from_wire(packet[6], u64_at(packet, 8))?,
+        counter: u64_at(packet, 32),
+        from: Start(u64_at(packet, 40)),
+        to: u64_at(packet, 48),
+        body_bytes,
+        ticket_bytes,
+        messages,
+    })
+}
+
+/// The ticket in a packet, empty if there is none.
+pub fn ticket<'a>(packet: &'a [u8], header: &Header) -> &'a [u8] {
+    let start = HEADER_BYTES + header.body_bytes;
+    packet.get(start..start + header.ticket_bytes).unwrap_or_default()
+}
+
+/// Whether a packet is signed with a key.
+fn is_signed(packet: &[u8], header: &Header, key: &Key) -> bool {
+    let mac = Mac(packet[SIGNED_BYTES..HEADER_BYTES].try_into().expect("sixteen bytes"));
+    let end = HEADER_BYTES + header.body_bytes + header.ticket_bytes;
+    key.verify(&[&packet[..SIGNED_BYTES], &packet[HEADER_BYTES..end]], mac)
 }
 
 /// Opens a packet with the sender's key (`None` for [`Sender::Nobody`], which then may only hold refusals).
 pub fn open(packet: &[u8], key: Option<&Key>) -> Result<Packet, PacketError> {
-    let sender = sender(packet)?;
-    let field = |at: usize| u32::from_le_bytes(packet[at..at + 4].try_into().expect("four bytes")) as usize;
-    let (body_bytes, attachment_bytes) = (field(16), field(20));
-    let count = usize::from(u16::from_le_bytes([packet[24], packet[25]]));
-    let expected = HEADER_BYTES.checked_add(body_bytes).and_then(|bytes| bytes.checked_add(attachment_bytes));
-    if expected != Some(packet.len()) || count > MESSAGES_MAX {
-        return Err(PacketError::Malformed);
-    }
-    let (body, attachment) = packet[HEADER_BYTES..].split_at(body_bytes);
+    let header = header(packet)?;
+    let sender = header.sender;
     match (sender, key) {
         (Sender::Nobody, _) => {}
         (_, None) => return Err(PacketError::Unauthenticated),
-        (_, Some(key)) => {
-            let mac = Mac(packet[SIGNED_BYTES..HEADER_BYTES].try_into().expect("sixteen bytes"));
-            if !key.verify(&[&packet[..SIGNED_BYTES], body], mac) {
-                return Err(PacketError::Unauthenticated);
-            }
-        }
+        (_, Some(key)) if is_signed(packet, &header, key) => {}
+        (_, Some(_)) => return Err(PacketError::Unauthenticated),
     }
-    let messages = decode_messages(body, count)?;
+    let (body, rest) = packet[HEADER_BYTES..].split_at(header.body_bytes);
+    let messages = decode_messages(body, header.messages)?;
     let only_refusals = messages.iter().all(|message| matches!(message, Message::Refused(_)));
     if sender == Sender::Nobody && !only_refusals {
         return Err(PacketError::Unauthenticated);
     }
-    Ok(Packet { sender, messages, attachment: attachment.to_vec() })
+    Ok(Packet { sender, header, messages, attachment: rest[header.ticket_bytes..].to_vec() })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 fn decode_messages(mut body: &[u8], count: usize) -> Result<Vec<Message>, PacketError> {
@@ -297,10 +442,16 @@ mod tests {
         })
     }
 
+    fn stamp() -> Stamp<'static> {
+        let sender = Sender::Client(SessionId(3));
+        Stamp { version: VERSION, sender, counter: 12, from: Start::NONE, to: 99, ticket: b"ticket" }
+    }
+
     fn sealed() -> (Key, Vec<u8>) {
         let key = Key::new([7; 32]);
-        let mut packet = Vec::new();
-        seal(Sender::Client(SessionId(3)), Some(&key), &[request(), request()], b"bulk", &mut packet);
+        let mut packing = Packing::new();
+        assert!(packing.push(&request(), 1000) && packing.push(&request(), 1000));
+        let packet = packing.seal(&stamp(), Some(&key), b"bulk");
         (key, packet)
     }
 
@@ -327,6 +478,17 @@ mod tests {
         assert_eq!(opened.sender, Sender::Client(SessionId(3)));
         assert_eq!(opened.messages, [request(), request()]);
         assert_eq!(opened.attachment, b"bulk");
+        assert_eq!((opened.header.counter, opened.header.to), (12, 99));
+        assert_eq!(ticket(&packet, &opened.header), b"ticket");
+    }
+
+    #[test]
+    fn the_highest_common_version_is_chosen_or_none() {
+        let versions = |lowest, highest| Versions { lowest, highest };
+        assert_eq!(versions(6, 7).common(versions(6, 6)), Some(6));
+        assert_eq!(versions(6, 7).common(versions(7, 9)), Some(7));
+        assert_eq!(versions(8, 8).common(versions(6, 6)), None);
+        assert_eq!(versions(6, 6).common(versions(8, 8)), None);
     }
 
     #[test]
@@ -335,7 +497,7 @@ mod tests {
         let mut packing = Packing::new();
         assert!(packing.is_empty() && packing.push(&request(), 1000));
         assert!(!packing.push(&request(), HEADER_BYTES + 6));
-        let packet = packing.seal(Sender::Server(ServerId(1)), Some(&key), b"x");
+        let packet = packing.seal(&stamp(), Some(&key), b"x");
         assert_eq!(open(&packet, Some(&key)).unwrap().messages, [request()]);
     }
 
@@ -344,15 +506,20 @@ mod tests {
         let (key, mut packet) = sealed();
         packet[4] = 9;
         assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(9)));
+        packet[4] = 5;
+        let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
+        assert!(
+            message.contains("version 5") && message.contains("speaks 6") && message.contains("install"),
+            "{message}"
+        );
     }
 
     #[test]
     fn nobody_may_only_refuse() {
-        let mut packet = Vec::new();
-        seal(Sender::Nobody, None, &[request()], &[], &mut packet);
+        let packet = seal(&Stamp::NOBODY, None, Some(&request()), &[]);
         assert_eq!(open(&packet, None), Err(PacketError::Unauthenticated));
-        seal(Sender::Nobody, None, &[Message::Refused(Refusal::Unauthenticated)], &[], &mut packet);
-        assert!(open(&packet, None).is_ok());
+        let refusal = Message::Refused(Refusal::Unauthenticated);
+        assert!(open(&seal(&Stamp::NOBODY, None, Some(&refusal), &[]), None).is_ok());
     }
 
     proptest! {
@@ -367,7 +534,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = open(&bytes, Some(&Key::new([1; 32])));
-            let mut with_head = b"BRNG\x01\x00\x02\x00".to_vec();
+            let mut with_head = b"BRNG\x06\x00\x02\x00".to_vec();
             with_head.extend(bytes);
             let _ = open(&with_head, None);
         }

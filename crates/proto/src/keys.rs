@@ -1,12 +1,13 @@
 //! Secrets and the MACs made with them: BLAKE3 in keyed mode, cut to 16 bytes.
 //!
 //! ```text
-//! cluster key      servers only: signs packets between servers, grants, write tokens, data capabilities
-//! enrolment secret servers and clients: a client proves it to open a session
-//! session secret   derived from both sides' knowledge of the enrolment secret and the session id; signs the client's packets
+//! cluster key      servers only: packets between servers, grants and capabilities, tickets, and the secrets of named enrolments
+//! enrolment secret a client proves it in the handshake, by which it gets a session
+//! session secret   random, agreed in the handshake; signs the client's packets and the answers to it. Servers learn it from its ticket
 //! ```
 
-use bearing_types::SessionId;
+use crate::enrolment::EnrolmentName;
+use bearing_types::Squash;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -44,6 +45,27 @@ impl Key {
         Key(bytes)
     }
 
+    /// The bytes of the key.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The bytes as 64 hex digits.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A key from 64 hex digits, or a description of what is there instead.
+    pub fn from_hex(text: &str) -> Result<Key, String> {
+        let digits: Option<Vec<u8>> =
+            text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+        if text.len() != 64 {
+            return Err(format!("{} characters", text.len()));
+        }
+        let digits = digits.ok_or("characters that are no hex digits")?;
+        Ok(Key(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
+    }
+
     /// The MAC over parts, as if they were one run of bytes. The caller makes sure that parts cannot be shifted against each other.
     pub fn sign(&self, parts: &[&[u8]]) -> Mac {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
@@ -71,17 +93,22 @@ impl Key {
 #[derive(Clone, Debug)]
 pub struct ServerKeys {
     enrolment: Key,
+    named: Key,
     packets: Key,
     grants: Key,
+    tickets: Key,
 }
 
 impl ServerKeys {
     /// The keys of a cluster.
     pub fn new(cluster: &Key, enrolment: Key) -> ServerKeys {
         ServerKeys {
-            enrolment,
+            named: cluster.derive("bearing 2026-11 named enrolments", &[]),
             packets: cluster.derive("bearing 2026-11 packets between servers", &[]),
             grants: cluster.derive("bearing 2026-11 grants, tokens and capabilities", &[]),
+            // With another default secret no ticket from before is good: who changes it wants those who knew it out.
+            tickets: cluster.derive("bearing 2026-11 tickets", &enrolment.0),
+            enrolment,
         }
     }
 
@@ -95,13 +122,47 @@ impl ServerKeys {
         &self.grants
     }
 
-    /// The secret of a client's session.
-    pub fn session(&self, session: SessionId) -> Key {
-        session_secret(&self.enrolment, session)
+    /// Seals tickets.
+    pub fn tickets(&self) -> &Key {
+        &self.tickets
+    }
+
+    /// The secret of an enrolment. Whoever shows another name or rule than it was made with has another secret.
+    pub fn enrolment(&self, name: &EnrolmentName, squash: Squash) -> Key {
+        if name.is_default() && squash == Squash::None {
+            return self.enrolment.clone();
+        }
+        let shown = postcard::to_stdvec(&(name, squash)).expect("plain values always encode");
+        self.named.derive("bearing 2026-11 secret of an enrolment", &shown)
     }
 }
 
-/// The secret of a session, from the enrolment secret: a client with the wrong one signs packets that no server takes.
-pub fn session_secret(enrolment: &Key, session: SessionId) -> Key {
-    enrolment.derive("bearing 2026-11 session", &session.0.to_le_bytes())
+/// What both sides of the handshake prove: derived, so that the secret itself serves nothing else.
+pub fn handshake_secret(enrolment: &Key) -> Key {
+    enrolment.derive("bearing 2026-11 handshake", &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::{Gid, Uid};
+
+    #[test]
+    fn the_secret_of_a_named_enrolment_follows_from_its_name_and_its_rule() {
+        let keys = ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]));
+        let name = |text: &str| EnrolmentName::new(text).unwrap();
+        let root = Squash::Root { uid: Uid(9), gid: Gid(9) };
+        let secret = keys.enrolment(&name("a"), root);
+        assert_eq!(secret, keys.enrolment(&name("a"), root));
+        assert_ne!(secret, keys.enrolment(&name("b"), root));
+        assert_ne!(secret, keys.enrolment(&name("a"), Squash::None), "a client cannot drop its rule");
+        assert_eq!(keys.enrolment(&name(""), Squash::None), Key::new([2; 32]));
+        assert_ne!(keys.enrolment(&name(""), root), Key::new([2; 32]));
+        let rotated = ServerKeys::new(&Key::new([1; 32]), Key::new([3; 32]));
+        assert_ne!(
+            keys.tickets(),
+            rotated.tickets(),
+            "tickets from before the default secret changed are void"
+        );
+    }
 }

@@ -151,7 +151,8 @@ mod tests {
 
     fn post(servers: u32) -> Post {
         let address = |number: u32| ([127, 0, 0, 1], 1000 + number as u16).into();
-        Post::new(ME, keys(), (1..=servers).map(|number| (ServerId(number), address(number))))
+        let servers = (1..=servers).map(|number| (ServerId(number), address(number)));
+        Post::new(ME, keys(), servers).with_known_starts()
     }
 
     fn at(ms: u64) -> Now {

@@ -1,4 +1,5 @@
-//! A server's dealings with the coordinator that are nobody's policy: its own entry is there, and others' addresses are known.
+//! A server's dealings with the coordinator that are nobody's policy: its own entry is there, others' addresses are known, and which enrolments were
+//! revoked.
 //!
 //! A server that comes up under another address than before tells so here. Questions are repeated until they are answered; their
 //! numbers lack the top bit, which those of the machine beside have.
@@ -8,17 +9,19 @@ use crate::post::Post;
 use bearing_proto::Message;
 use bearing_proto::client::ServerEntry;
 use bearing_proto::coordinator::{
-    Ask, AskCall, Register, SERVER_PREFIX, TellBody, Told, decode_register, encode_register, server_key,
+    Ask, AskCall, ENROLMENT_PREFIX, EnrolmentRecord, Register, SERVER_PREFIX, TellBody, Told,
+    decode_register, encode_register, enrolment_of_key, server_key,
 };
 use bearing_types::Mono;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The machine's questions have this bit, ours do not.
 const MACHINE: u64 = 1 << 63;
 /// An unanswered question is asked again after so long.
 const REPEAT: Duration = Duration::from_millis(200);
-/// How often others' addresses are asked for.
-const POLL: Duration = Duration::from_secs(2);
+/// How often others' addresses and the revoked enrolments are asked for, in turn: what is revoked is refused within a second.
+const POLL: Duration = Duration::from_millis(300);
 /// How long the coordinator may be silent before it is worth a line in the log.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -31,6 +34,8 @@ enum Step {
     WriteEntry(Option<u64>),
     /// Others' addresses.
     ListServers,
+    /// Which enrolments were revoked.
+    ListEnrolments,
 }
 
 /// See the module.
@@ -39,7 +44,8 @@ pub struct Contacts {
     entry: ServerEntry,
     step: Step,
     number: u64,
-    seen: Option<u64>,
+    servers_seen: Option<u64>,
+    enrolments_seen: Option<u64>,
     due: Mono,
     answered: bool,
     registered: bool,
@@ -55,7 +61,8 @@ impl Contacts {
             entry: ServerEntry { server: me.name.server(), kind: me.name.kind, address: me.address },
             step: Step::ReadEntry,
             number: 0,
-            seen: None,
+            servers_seen: None,
+            enrolments_seen: None,
             due: Mono::ZERO,
             answered: false,
             registered: false,
@@ -98,11 +105,15 @@ impl Contacts {
             Step::WriteEntry(expected) => {
                 AskCall::Swap { key, expected, value: Some(encode_register(&self.entry)) }
             }
-            Step::ListServers => AskCall::List { prefix: SERVER_PREFIX.to_owned(), since: self.seen },
+            Step::ListServers => AskCall::List { prefix: SERVER_PREFIX.to_owned(), since: self.servers_seen },
+            Step::ListEnrolments => {
+                AskCall::List { prefix: ENROLMENT_PREFIX.to_owned(), since: self.enrolments_seen }
+            }
         };
         post.to_server(COORDINATOR, &Message::Ask(Ask { id: self.number, call }), &[]);
         // The answer to a listing sets no earlier time: the next one is due after the poll.
-        self.due = now.after(if self.step == Step::ListServers { POLL } else { REPEAT });
+        let is_listing = matches!(self.step, Step::ListServers | Step::ListEnrolments);
+        self.due = now.after(if is_listing { POLL } else { REPEAT });
     }
 
     /// Says once that the coordinator is awaited.
@@ -137,14 +148,22 @@ impl Contacts {
                 self.compare(register.as_ref());
             }
             (_, TellBody::Swapped(_)) => self.registered(),
+            (Step::ListEnrolments, TellBody::Registers(version, registers)) => {
+                self.enrolments_seen = Some(*version);
+                self.step = Step::ListServers;
+                if let Some(registers) = registers {
+                    self.learn_enrolments(registers, post);
+                }
+            }
             (_, TellBody::Registers(version, registers)) => {
-                self.seen = Some(*version);
+                self.servers_seen = Some(*version);
+                self.step = Step::ListEnrolments;
                 for register in registers.iter().flatten() {
                     self.learn(register, post);
                 }
             }
-            (Step::WriteEntry(_) | Step::ListServers, TellBody::Register(_)) | (_, TellBody::Sessions(_)) => {
-            }
+            (Step::WriteEntry(_) | Step::ListServers | Step::ListEnrolments, TellBody::Register(_))
+            | (_, TellBody::Sessions(_)) => {}
         }
     }
 
@@ -160,6 +179,22 @@ impl Contacts {
         self.registered = true;
         self.step = Step::ListServers;
         self.due = Mono::ZERO;
+    }
+
+    fn learn_enrolments(&mut self, registers: &[Register], post: &mut Post) {
+        let mut revoked = BTreeSet::new();
+        for register in registers {
+            match decode_register::<EnrolmentRecord>(&register.value) {
+                Ok(record) if record.revoked.is_some() => {
+                    revoked.extend(enrolment_of_key(&register.key));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.refused = Some(format!("the coordinator's register {} {error}", register.key));
+                }
+            }
+        }
+        post.set_revoked(revoked);
     }
 
     fn learn(&mut self, register: &Register, post: &mut Post) {
@@ -207,7 +242,7 @@ mod tests {
     #[test]
     fn a_new_address_is_written_over_the_old_entry_and_others_are_learnt() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
-        let mut post = Post::new(me().name.server(), keys(), [coordinator]);
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me());
         contacts.turn(Mono::ZERO, &mut post);
         let read = asked(&mut post);
@@ -236,7 +271,7 @@ mod tests {
     #[test]
     fn a_newer_entry_of_another_server_stops_this_one_naming_both_versions() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
-        let mut post = Post::new(me().name.server(), keys(), [coordinator]);
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me());
         contacts.turn(Mono::ZERO, &mut post);
         let read = asked(&mut post);
@@ -258,7 +293,7 @@ mod tests {
     #[test]
     fn an_unanswered_question_is_repeated_and_foreign_answers_are_left() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
-        let mut post = Post::new(me().name.server(), keys(), [coordinator]);
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me());
         contacts.turn(Mono::ZERO, &mut post);
         let first = asked(&mut post);

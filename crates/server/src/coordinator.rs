@@ -9,7 +9,7 @@ use bearing_engines_local::RedbCoordinator;
 use bearing_proto::coordinator::{Ask, AskCall, Register, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Coordinator, EngineError, EngineResult, Entry, Swap};
-use bearing_types::{Mono, Now};
+use bearing_types::{Mono, Now, Squash};
 
 /// Runs the coordinator until it is told to stop.
 pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
@@ -26,7 +26,7 @@ struct Registrar<C> {
 }
 
 impl<C: Coordinator> Driver for Registrar<C> {
-    fn take(&mut self, sender: Sender, messages: Vec<Message>, _attachment: Vec<u8>) {
+    fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         // Only servers may see or change registers.
         if !matches!(sender, Sender::Server(_)) {
             return;
@@ -124,7 +124,12 @@ mod tests {
     fn clients_are_not_answered() {
         let mut registrar = registrar();
         let ask = Ask { id: 1, call: swap(None, b"a") };
-        registrar.take(Sender::Client(bearing_types::SessionId(1)), vec![Message::Ask(ask)], Vec::new());
+        registrar.take(
+            Sender::Client(bearing_types::SessionId(1)),
+            Squash::None,
+            vec![Message::Ask(ask)],
+            Vec::new(),
+        );
         assert!(registrar.questions.is_empty());
     }
 }

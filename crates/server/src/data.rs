@@ -10,7 +10,7 @@ use bearing_engines_local::FileChunkLog;
 use bearing_env::random_u64;
 use bearing_proto::{Message, Sender};
 use bearing_seams::ChunkLog;
-use bearing_types::{Mono, Now};
+use bearing_types::{Mono, Now, Squash};
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -63,7 +63,7 @@ struct ChunkKeeper<L> {
 }
 
 impl<L: ChunkLog> Driver for ChunkKeeper<L> {
-    fn take(&mut self, sender: Sender, messages: Vec<Message>, attachment: Vec<u8>) {
+    fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, attachment: Vec<u8>) {
         let mut attachment = Some(attachment);
         for message in messages {
             let event = match message {

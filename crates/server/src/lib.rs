@@ -16,6 +16,7 @@ pub mod init;
 mod metadata;
 pub mod post;
 mod routes;
+mod sessions;
 mod shell;
 mod space;
 pub mod state;

@@ -97,14 +97,14 @@ struct TabletKeeper<L> {
 }
 
 impl<L: TabletLog> Driver for TabletKeeper<L> {
-    fn take(&mut self, sender: Sender, messages: Vec<Message>, _attachment: Vec<u8>) {
+    fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         for message in messages {
             match (sender, message) {
                 // The command line signs as a server does: with the cluster's key.
                 (Sender::Server(_), Message::Ask(Ask { id, call: AskCall::Sessions })) => {
                     self.operators.push((sender, id));
                 }
-                (sender, message) => self.events.extend(event_of(sender, message)),
+                (sender, message) => self.events.extend(event_of(sender, squash, message)),
             }
         }
     }
@@ -281,10 +281,10 @@ impl<L: TabletLog> TabletKeeper<L> {
 }
 
 /// What a message means to the machine; `None` for what this server does not take from such a sender.
-fn event_of(sender: Sender, message: Message) -> Option<Event> {
+fn event_of(sender: Sender, squash: Squash, message: Message) -> Option<Event> {
     match (sender, message) {
         (Sender::Client(session), Message::Request(request)) => {
-            Some(Event::Request(session, Squash::None, request))
+            Some(Event::Request(session, squash, request))
         }
         (Sender::Client(session), Message::Recalled(recalled)) => Some(Event::Recalled(session, recalled)),
         (Sender::Client(session), Message::Surveyed(surveyed)) => Some(Event::Surveyed(session, surveyed)),

@@ -4,15 +4,25 @@
 //! datagram. An answer to a request goes back the way the request came; an answer to a datagram that does not fit one becomes
 //! `TooLarge`, and the client asks again by stream. Every table here is bounded, and only senders that proved a key get into one.
 //!
-//! This module must not know any machine, and it does no I/O: it takes bytes and leaves bytes.
+//! Nothing is taken twice, and nothing that does not name this server's present start (`bearing_proto::freshness`); sessions are known by their
+//! tickets. This module must not know any machine, and it does no I/O: it takes bytes and leaves bytes.
 
 use crate::routes::{Origin, Routes};
-use bearing_env::{Destination, Incoming, Transport};
+use crate::sessions::Sessions;
+use bearing_env::handshake::{Heard, Responder};
+use bearing_env::{Destination, Incoming, Transport, random_u64};
 use bearing_proto::client::{Answer, Reply};
-use bearing_proto::envelope::{self, PACKET_BYTES_MAX, Packing, Refusal, VERSION};
+use bearing_proto::enrolment::EnrolmentName;
+use bearing_proto::envelope::{
+    self, Header, PACKET_BYTES_MAX, Packing, Refusal, Stamp, Start, VERSION, Versions,
+};
+use bearing_proto::freshness::{BetweenServers, Held, HeldPackets, Next, Sending, Welcomed};
+use bearing_proto::hello::{self, HelloRefusal};
 use bearing_proto::keys::{Key, ServerKeys};
-use bearing_proto::{Message, PacketError, Sender};
-use bearing_types::{Mono, ServerId, SessionId};
+use bearing_proto::ticket::{Ticket, TicketMessage};
+use bearing_proto::window::Freshness;
+use bearing_proto::{Message, Packet, PacketError, Sender};
+use bearing_types::{Mono, Now, ServerId, SessionId, Squash, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,6 +35,10 @@ const STREAM_PACKED_MAX: usize = 256 * 1024;
 const DATAGRAM_BULK_MAX: usize = 60_000;
 /// Refusals sent per second, over all peers: strangers shall not make us send much.
 const REFUSALS_PER_SECOND: u32 = 50;
+/// Unsigned words sent per second to sessions that are not known here: as many clients may come back after a restart.
+const NEED_TICKETS_PER_SECOND: u32 = 5000;
+/// A ticket is good for so long.
+const TICKET_LIFE: Duration = Duration::from_secs(3600);
 /// Peers of which it is remembered that a complaint about them was logged.
 const COMPLAINTS_MAX: usize = 1024;
 
@@ -35,6 +49,8 @@ pub enum Opened {
     Messages {
         /// The sender.
         sender: Sender,
+        /// What is made of the user ids in them.
+        squash: Squash,
         /// Its messages.
         messages: Vec<Message>,
         /// Bulk bytes.
@@ -46,6 +62,15 @@ pub enum Opened {
         peer: SocketAddr,
         /// Why.
         refusal: Refusal,
+    },
+    /// Nothing for anybody else: part of a handshake, a hint, or seen before.
+    Nothing,
+    /// A client got no session; to be logged.
+    NoSession {
+        /// Who.
+        peer: SocketAddr,
+        /// Why.
+        reason: HelloRefusal,
     },
     /// The packet was not taken; to be logged when `first`.
     NotTaken {
@@ -82,13 +107,24 @@ pub struct Undeliverable {
 pub struct Post {
     me: ServerId,
     keys: ServerKeys,
+    /// The number of this life.
+    start: Start,
+    responder: Responder,
+    /// Which enrolments were revoked; `None`: not known yet.
+    revoked: Option<BTreeSet<EnrolmentName>>,
     servers: BTreeMap<ServerId, SocketAddr>,
+    sessions: Sessions,
+    between: BetweenServers,
+    sending: Sending<ServerId>,
+    held: HeldPackets<ServerId, Origin>,
     routes: Routes,
     pending: BTreeMap<Lane, Packing>,
     sealed: Vec<Sealed>,
     complaints: BTreeSet<SocketAddr>,
     refusals: RateLimit,
+    need_tickets: RateLimit,
     undeliverable: Undeliverable,
+    replayed: u64,
 }
 
 /// One receiver over one way: what may share a packet.
@@ -107,20 +143,48 @@ impl Post {
     ) -> Post {
         Post {
             me,
+            start: draw_start(),
+            responder: Responder::new(me, Versions::SPOKEN, keys.clone(), TICKET_LIFE),
             keys,
+            revoked: None,
             servers: servers.into_iter().collect(),
+            sessions: Sessions::default(),
+            between: BetweenServers::default(),
+            sending: Sending::default(),
+            held: HeldPackets::default(),
             routes: Routes::default(),
             pending: BTreeMap::new(),
             sealed: Vec::new(),
             complaints: BTreeSet::new(),
             refusals: RateLimit::new(REFUSALS_PER_SECOND),
+            need_tickets: RateLimit::new(NEED_TICKETS_PER_SECOND),
             undeliverable: Undeliverable::default(),
+            replayed: 0,
         }
     }
 
     /// Takes the present address of a server.
     pub fn learn_server(&mut self, server: ServerId, address: SocketAddr) {
         self.servers.insert(server, address);
+    }
+
+    /// Takes the names of the enrolments that were revoked, instead of those known before. Until then no named one is let in.
+    pub fn set_revoked(&mut self, revoked: BTreeSet<EnrolmentName>) {
+        self.revoked = Some(revoked);
+    }
+
+    /// As if all servers had been greeted and answered.
+    #[cfg(test)]
+    pub(crate) fn with_known_starts(mut self) -> Post {
+        for server in self.servers.keys() {
+            self.sending.learn(*server, Start(9), VERSION);
+        }
+        self
+    }
+
+    /// Packets that were signed well, but seen before.
+    pub fn replayed(&self) -> u64 {
+        self.replayed
     }
 
     /// All servers whose addresses are known, but this one.
@@ -139,40 +203,189 @@ impl Post {
     }
 
     /// Opens a packet and remembers the way back.
-    pub fn open(&mut self, now: Mono, incoming: &Incoming) -> Opened {
-        let (peer, origin) = (incoming.peer, Origin::of(incoming));
-        match self.open_packet(&incoming.bytes) {
-            Ok(packet) => {
-                if let [Message::Refused(refusal)] = packet.messages[..] {
-                    return Opened::Refused { peer, refusal };
-                }
-                self.routes.note(packet.sender, origin, &packet.messages, || match packet.sender {
-                    Sender::Client(session) => self.keys.session(session),
-                    Sender::Server(_) | Sender::Nobody => self.keys.packets().clone(),
-                });
-                Opened::Messages {
-                    sender: packet.sender,
-                    messages: packet.messages,
-                    attachment: packet.attachment,
-                }
+    pub fn open(&mut self, now: Now, incoming: &Incoming) -> Opened {
+        let peer = incoming.peer;
+        if hello::is_handshake(&incoming.bytes) {
+            return self.shake_hands(now, incoming);
+        }
+        let opened = envelope::header(&incoming.bytes).and_then(|header| match header.sender {
+            Sender::Nobody => match envelope::open(&incoming.bytes, None)?.messages[..] {
+                [Message::Refused(refusal)] => Ok(Opened::Refused { peer, refusal }),
+                _ => Ok(Opened::Nothing),
+            },
+            Sender::Server(server) => self.take_from_server(incoming, header, server),
+            Sender::Client(session) => self.take_from_client(now, incoming, header, session),
+        });
+        opened.unwrap_or_else(|error| {
+            self.refuse(now.mono, incoming, error);
+            let first = self.complaints.len() < COMPLAINTS_MAX && self.complaints.insert(peer);
+            Opened::NotTaken { peer, error, first }
+        })
+    }
+
+    fn shake_hands(&mut self, now: Now, incoming: &Incoming) -> Opened {
+        let revoked = &self.revoked;
+        let is_revoked = |hello: &hello::Hello| is_revoked(revoked.as_ref(), &hello.name);
+        let heard = self.responder.take(now, incoming.peer, self.start, &incoming.bytes, is_revoked);
+        let (answer, reason) = match heard {
+            Heard::Nothing => return Opened::Nothing,
+            Heard::Answer(answer) => (answer, None),
+            Heard::Refusal(_, _) if !self.refusals.take(now.mono) => return Opened::Nothing,
+            Heard::Refusal(reason, answer) => (answer, Some(reason)),
+        };
+        self.push_sealed(Origin::of(incoming), answer);
+        reason.map_or(Opened::Nothing, |reason| Opened::NoSession { peer: incoming.peer, reason })
+    }
+
+    fn take_from_server(
+        &mut self,
+        incoming: &Incoming,
+        header: Header,
+        server: ServerId,
+    ) -> Result<Opened, PacketError> {
+        let packet = envelope::open(&incoming.bytes, Some(self.keys.packets()))?;
+        if header.counter == 0 {
+            return self.take_hint(server, &packet);
+        }
+        let key = self.keys.packets().clone();
+        if Start(header.to) != self.start {
+            self.hint(incoming, header, &key, WELCOME);
+            return Ok(Opened::Nothing);
+        }
+        let Some(freshness) = self.between.take(server, header.from, header.counter) else {
+            self.start = draw_start();
+            self.hint(incoming, header, &key, WELCOME);
+            return Ok(Opened::Nothing);
+        };
+        // Whoever sends from a new life says so himself.
+        if freshness == Freshness::Newest && self.sending.start_of(server) != Some(header.from) {
+            self.sending.learn(server, header.from, header.version);
+            self.release(server);
+        }
+        self.admitted(incoming, packet, freshness, Squash::None)
+    }
+
+    /// What a packet that was signed well says, unless it was seen before.
+    fn admitted(
+        &mut self,
+        incoming: &Incoming,
+        packet: Packet,
+        freshness: Freshness,
+        squash: Squash,
+    ) -> Result<Opened, PacketError> {
+        if freshness == Freshness::Replayed {
+            self.replayed += 1;
+            return Ok(Opened::Nothing);
+        }
+        let Packet { sender, messages, attachment, .. } = packet;
+        self.routes.note(sender, Origin::of(incoming), &messages);
+        Ok(Opened::Messages { sender, squash, messages, attachment })
+    }
+
+    fn take_hint(&mut self, server: ServerId, packet: &Packet) -> Result<Opened, PacketError> {
+        let [Message::Welcome { versions }] = packet.messages[..] else { return Ok(Opened::Nothing) };
+        match self.sending.welcomed(server, packet.header.to, packet.header.from, versions) {
+            Welcomed::Known(server) | Welcomed::Restarted(server) => self.release(server),
+            Welcomed::NoVersion(versions) => return Err(PacketError::Version(versions.highest)),
+            Welcomed::Nothing => {}
+        }
+        Ok(Opened::Nothing)
+    }
+
+    fn take_from_client(
+        &mut self,
+        now: Now,
+        incoming: &Incoming,
+        header: Header,
+        session: SessionId,
+    ) -> Result<Opened, PacketError> {
+        let bytes = &incoming.bytes;
+        let known = self.sessions.get(session).map(|known| &known.ticket);
+        let mut shown = None;
+        let ticket = match known.filter(|ticket| now.wall < ticket.expires) {
+            Some(ticket) => ticket,
+            None if envelope::ticket(bytes, &header).is_empty() => {
+                self.ask_for_ticket(now.mono, incoming);
+                return Ok(Opened::Nothing);
             }
-            Err(error) => {
-                self.refuse(now, incoming, error);
-                let first = self.complaints.len() < COMPLAINTS_MAX && self.complaints.insert(peer);
-                Opened::NotTaken { peer, error, first }
+            None => {
+                let opened = self.responder.open_ticket(envelope::ticket(bytes, &header));
+                let ticket = opened.filter(|ticket| ticket.session == session);
+                &*shown.insert(ticket.ok_or(PacketError::Unauthenticated)?)
             }
+        };
+        let packet = envelope::open(bytes, Some(&ticket.secret))?;
+        if header.version != ticket.version {
+            return Err(PacketError::Malformed);
+        }
+        let (squash, key) = (ticket.squash, ticket.secret.clone());
+        match self.verdict(now.wall, header, ticket) {
+            Verdict::Take => {}
+            Verdict::Wait => return Ok(Opened::Nothing),
+            Verdict::Welcome => {
+                self.hint(incoming, header, &key, WELCOME);
+                return Ok(Opened::Nothing);
+            }
+            Verdict::Refuse(refusal) => {
+                self.hint(incoming, header, &key, Message::Refused(refusal));
+                return Ok(Opened::Nothing);
+            }
+        }
+        if shown.is_some_and(|ticket| self.sessions.admit(ticket)) {
+            self.start = draw_start();
+            self.hint(incoming, header, &key, WELCOME);
+            return Ok(Opened::Nothing);
+        }
+        let freshness = self.sessions.take(session, header.counter, Origin::of(incoming));
+        if freshness != Freshness::Replayed && packet.messages.iter().any(|message| *message == RENEW) {
+            self.renew_ticket(now, session);
+        }
+        self.admitted(incoming, packet, freshness, squash)
+    }
+
+    /// What is to be done with a packet that is signed with the secret of a ticket.
+    fn verdict(&self, now: Wall, header: Header, ticket: &Ticket) -> Verdict {
+        match is_revoked(self.revoked.as_ref(), &ticket.enrolment) {
+            None => Verdict::Wait,
+            Some(true) => Verdict::Refuse(Refusal::Revoked),
+            Some(false) if now >= ticket.expires => Verdict::Refuse(Refusal::Expired),
+            Some(false) if Start(header.to) != self.start => Verdict::Welcome,
+            Some(false) => Verdict::Take,
         }
     }
 
-    fn open_packet(&self, bytes: &[u8]) -> Result<envelope::Packet, PacketError> {
-        match envelope::sender(bytes)? {
-            Sender::Client(session) => match self.routes.session_key(session) {
-                Some(key) => envelope::open(bytes, Some(key)),
-                None => envelope::open(bytes, Some(&self.keys.session(session))),
-            },
-            Sender::Server(_) => envelope::open(bytes, Some(self.keys.packets())),
-            Sender::Nobody => envelope::open(bytes, None),
+    fn renew_ticket(&mut self, now: Now, session: SessionId) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let (ticket, ticket_seconds) = self.responder.renew(now, &known.ticket);
+        known.ticket.expires = now.wall.after(TICKET_LIFE);
+        self.to_session(session, &Message::Ticket(TicketMessage::Renewed { ticket, ticket_seconds }), &[]);
+    }
+
+    /// Tells a client, unsigned, that its session is not known here.
+    fn ask_for_ticket(&mut self, now: Mono, incoming: &Incoming) {
+        if self.need_tickets.take(now) {
+            let refusal = Message::Refused(Refusal::NeedTicket);
+            let packet = envelope::seal(&Stamp::NOBODY, None, Some(&refusal), &[]);
+            self.push_sealed(Origin::of(incoming), packet);
         }
+    }
+
+    /// Answers a packet that was signed with a key, but is not taken. The answer has no content, and is shorter than the packet with its ticket.
+    fn hint(&mut self, incoming: &Incoming, header: Header, key: &Key, message: Message) {
+        let stamp = Stamp {
+            version: header.version,
+            sender: Sender::Server(self.me),
+            counter: 0,
+            from: self.start,
+            to: header.counter,
+            ticket: &[],
+        };
+        self.push_sealed(Origin::of(incoming), envelope::seal(&stamp, Some(key), Some(&message), &[]));
+    }
+
+    fn push_sealed(&mut self, origin: Origin, packet: Vec<u8>) {
+        let (to, transport) = origin.way();
+        self.sealed.push(Sealed { to, transport, packet });
     }
 
     /// Tells a stranger why, unsigned and not too often. What is not even a packet gets no answer.
@@ -182,13 +395,10 @@ impl Post {
             PacketError::Version(_) => Refusal::Version { speaks: VERSION },
             PacketError::Unauthenticated => Refusal::Unauthenticated,
         };
-        if !self.refusals.take(now) {
-            return;
+        if self.refusals.take(now) {
+            let packet = envelope::seal(&Stamp::NOBODY, None, Some(&Message::Refused(refusal)), &[]);
+            self.push_sealed(Origin::of(incoming), packet);
         }
-        let mut packing = Packing::new();
-        packing.push(&Message::Refused(refusal), DATAGRAM_PACKED_MAX);
-        let packet = packing.seal(Sender::Nobody, None, &[]);
-        self.sealed.push(Sealed { to: incoming.from, transport: incoming.transport, packet });
     }
 
     /// Sends to another server, by datagram if it fits one.
@@ -207,7 +417,8 @@ impl Post {
     /// Sends to a client: an answer the way its request came, anything else to where the client was last heard of.
     pub fn to_session(&mut self, session: SessionId, message: &Message, attachment: &[u8]) {
         let receiver = Sender::Client(session);
-        let origin = self.routes.take(receiver, message).or_else(|| self.routes.session_origin(session));
+        let last = || self.sessions.get(session)?.origin();
+        let origin = self.routes.take(receiver, message).or_else(last);
         let Some(origin) = origin else { return self.undeliverable.no_address += 1 };
         self.queue(Lane { receiver, origin }, message, attachment);
     }
@@ -288,20 +499,80 @@ impl Post {
         if packing.is_empty() {
             return;
         }
-        let me = Sender::Server(self.me);
-        let packet = match lane.receiver {
-            Sender::Client(session) => match self.routes.session_key(session) {
-                Some(key) => packing.seal(me, Some(key), attachment),
-                None => packing.seal(me, Some(&self.keys.session(session)), attachment),
-            },
-            Sender::Server(_) | Sender::Nobody => packing.seal(me, Some(self.packet_key()), attachment),
-        };
-        let (to, transport) = lane.origin.way();
-        self.sealed.push(Sealed { to, transport, packet });
+        match lane.receiver {
+            Sender::Client(session) => self.seal_to_session(session, lane.origin, packing, attachment),
+            Sender::Server(server) => {
+                let held = Held { packing, attachment: attachment.to_vec(), way: lane.origin };
+                self.seal_to_server(server, held);
+            }
+            Sender::Nobody => {}
+        }
     }
 
-    fn packet_key(&self) -> &Key {
-        self.keys.packets()
+    fn seal_to_session(&mut self, session: SessionId, origin: Origin, packing: Packing, attachment: &[u8]) {
+        let Some(known) = self.sessions.get_mut(session) else { return self.undeliverable.no_address += 1 };
+        let stamp = Stamp {
+            version: known.ticket.version,
+            sender: Sender::Server(self.me),
+            counter: known.next_counter(),
+            from: self.start,
+            to: 0,
+            ticket: &[],
+        };
+        let packet = packing.seal(&stamp, Some(&known.ticket.secret), attachment);
+        self.push_sealed(origin, packet);
+    }
+
+    /// Seals a packet to a server whose start is known; else the packet waits, and the server is greeted.
+    fn seal_to_server(&mut self, server: ServerId, held: Held<Origin>) {
+        match self.sending.next(server) {
+            Some(next) => {
+                let stamp = self.stamp(next);
+                let packet = held.packing.seal(&stamp, Some(self.keys.packets()), &held.attachment);
+                self.push_sealed(held.way, packet);
+            }
+            None => {
+                let origin = held.way;
+                self.held.push(server, held);
+                self.greet(server, origin);
+            }
+        }
+    }
+
+    fn stamp(&self, next: Next) -> Stamp<'static> {
+        let sender = Sender::Server(self.me);
+        Stamp {
+            version: next.version,
+            sender,
+            counter: next.counter,
+            from: self.start,
+            to: next.to.0,
+            ticket: &[],
+        }
+    }
+
+    fn greet(&mut self, server: ServerId, origin: Origin) {
+        let next = self.sending.greet(server);
+        let packet = envelope::seal(&self.stamp(next), Some(self.keys.packets()), None, &[]);
+        self.push_sealed(origin, packet);
+    }
+
+    /// The packet with which a stream to an address begins, if a server is there: until a packet was taken, its peer reads only short ones.
+    pub fn greeting(&mut self, address: SocketAddr) -> Option<Vec<u8>> {
+        let server = self.server_at(address)?;
+        let next = self.sending.greet(server);
+        Some(envelope::seal(&self.stamp(next), Some(self.keys.packets()), None, &[]))
+    }
+
+    /// The start of a server is known: what waited for it goes.
+    fn release(&mut self, server: ServerId) {
+        let mut has_greeted = false;
+        for held in self.held.take(server) {
+            if matches!(held.way, Origin::Outgoing(_)) && !std::mem::replace(&mut has_greeted, true) {
+                self.greet(server, held.way);
+            }
+            self.seal_to_server(server, held);
+        }
     }
 
     /// Seals all that waits and gives everything to be sent, in order for each receiver.
@@ -311,6 +582,30 @@ impl Post {
         }
         std::mem::take(&mut self.sealed)
     }
+}
+
+/// What is to be done with a packet that is signed.
+enum Verdict {
+    Take,
+    /// Nothing: it is not known yet whether its enrolment was revoked.
+    Wait,
+    /// The start is to be told.
+    Welcome,
+    /// To be refused.
+    Refuse(Refusal),
+}
+
+const WELCOME: Message = Message::Welcome { versions: Versions::SPOKEN };
+const RENEW: Message = Message::Ticket(TicketMessage::Renew);
+
+/// Whether an enrolment was revoked. The default one cannot be: its secret is exchanged instead.
+fn is_revoked(revoked: Option<&BTreeSet<EnrolmentName>>, name: &EnrolmentName) -> Option<bool> {
+    if name.is_default() { Some(false) } else { revoked.map(|revoked| revoked.contains(name)) }
+}
+
+/// Never zero, which stands for an unknown one.
+fn draw_start() -> Start {
+    Start(random_u64() | 1)
 }
 
 /// At most so many per second.

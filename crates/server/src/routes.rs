@@ -1,15 +1,10 @@
-//! Ways back: where each session was last heard of, and which way the requests under way came.
+//! Ways back: which way the requests under way came.
 
 use bearing_env::{ConnectionId, Destination, Incoming, Transport};
-use bearing_proto::keys::Key;
 use bearing_proto::{Message, Sender};
-use bearing_types::SessionId;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-/// Sessions whose address and key are kept; of more, those that were silent longest are forgotten (they are learnt anew from their
-/// next packet).
-const SESSIONS_MAX: usize = 1 << 16;
 /// Requests under way whose way back is kept; of more, the oldest are forgotten, and their clients ask again.
 const ROUTES_MAX: usize = 1 << 16;
 
@@ -52,38 +47,17 @@ enum Question {
     Ask(u64),
 }
 
-struct Session {
-    key: Key,
-    origin: Origin,
-    heard: u64,
-}
-
 /// See the module.
 #[derive(Default)]
 pub struct Routes {
-    sessions: BTreeMap<SessionId, Session>,
-    heard: u64,
     ways: BTreeMap<(Sender, Question), (Origin, u64)>,
     order: VecDeque<(u64, (Sender, Question))>,
     noted: u64,
 }
 
 impl Routes {
-    /// The key of a session that was heard of.
-    pub fn session_key(&self, session: SessionId) -> Option<&Key> {
-        self.sessions.get(&session).map(|known| &known.key)
-    }
-
-    /// Where a session was last heard of.
-    pub fn session_origin(&self, session: SessionId) -> Option<Origin> {
-        self.sessions.get(&session).map(|known| known.origin)
-    }
-
     /// Remembers the way back to the sender of messages that were authenticated.
-    pub fn note(&mut self, sender: Sender, origin: Origin, messages: &[Message], key: impl FnOnce() -> Key) {
-        if let Sender::Client(session) = sender {
-            self.note_session(session, origin, key);
-        }
+    pub fn note(&mut self, sender: Sender, origin: Origin, messages: &[Message]) {
         for message in messages {
             // Answers to a client's datagram go to where it was last heard of: nothing to remember on the hot path.
             let question = match (message, origin) {
@@ -95,28 +69,6 @@ impl Routes {
             };
             self.note_way((sender, question), origin);
         }
-    }
-
-    fn note_session(&mut self, session: SessionId, origin: Origin, key: impl FnOnce() -> Key) {
-        self.heard += 1;
-        let heard = self.heard;
-        let known = self.sessions.entry(session).or_insert_with(|| Session { key: key(), origin, heard });
-        known.heard = heard;
-        // A recall reaches a client best by datagram: a stream may be gone by then.
-        if matches!(origin, Origin::Datagram(_)) || !matches!(known.origin, Origin::Datagram(_)) {
-            known.origin = origin;
-        }
-        if self.sessions.len() > SESSIONS_MAX {
-            self.forget_silent_sessions();
-        }
-    }
-
-    /// Forgets the half that was silent longest, so that the cost is spread over many new sessions.
-    fn forget_silent_sessions(&mut self) {
-        let mut heard: Vec<u64> = self.sessions.values().map(|session| session.heard).collect();
-        let (_, median, _) = heard.select_nth_unstable(SESSIONS_MAX / 2);
-        let median = *median;
-        self.sessions.retain(|_, session| session.heard > median);
     }
 
     fn note_way(&mut self, way: (Sender, Question), origin: Origin) {

@@ -10,12 +10,15 @@ use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
 use crate::post::{Opened, Post};
 use crate::state::{ChunkReport, Occupied, Phase};
-use bearing_env::{Clock, Endpoint, EndpointError, Incoming, Secret, Waker, random_u64};
+use bearing_env::{
+    Clock, Destination, Endpoint, EndpointError, Incoming, Secret, Transport, Waker, random_u64,
+};
 use bearing_proto::client::ServerKind;
 use bearing_proto::envelope::{Refusal, VERSION};
+use bearing_proto::hello::HelloRefusal;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::{Message, Sender};
-use bearing_types::{Mono, Now};
+use bearing_types::{Mono, Now, Squash};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
@@ -41,8 +44,8 @@ fn skew_max() -> Duration {
 
 /// What a daemon does with messages: the part that differs between kinds.
 pub trait Driver {
-    /// Takes the messages of one packet. Nothing needs to be carried out yet.
-    fn take(&mut self, sender: Sender, messages: Vec<Message>, attachment: Vec<u8>);
+    /// Takes the messages of one packet, whose user ids are to be squashed like this. Nothing needs to be carried out yet.
+    fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, attachment: Vec<u8>);
 
     /// Works until nothing is left to do now but to sync, and hands what is to be sent to the post.
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError>;
@@ -237,7 +240,12 @@ impl Shell<'_> {
         driver: &mut impl Driver,
     ) -> Result<(), StartError> {
         for packet in incoming.drain(..) {
-            let opened = self.post.open(now.mono, &packet);
+            let opened = self.post.open(now, &packet);
+            if let (Opened::Messages { sender, .. }, Destination::Connection(connection)) =
+                (&opened, packet.from)
+            {
+                self.endpoint.vouch(connection, number_of(*sender));
+            }
             self.endpoint.recycle(packet.bytes);
             self.handle(now, opened, driver)?;
         }
@@ -246,6 +254,13 @@ impl Shell<'_> {
 
     fn send(&mut self) {
         for sealed in self.post.take_sealed() {
+            if let (Destination::Address(address), Transport::Stream) = (sealed.to, sealed.transport)
+                && !self.endpoint.has_stream(address)
+                && let Some(greeting) = self.post.greeting(address)
+            {
+                // If this fails the packet does too, and is reported.
+                let _ = self.endpoint.send(sealed.to, sealed.transport, &greeting);
+            }
             if let Err(error) = self.endpoint.send(sealed.to, sealed.transport, &sealed.packet) {
                 tracing::debug!("a packet to {:?} was dropped: {error}", sealed.to);
             }
@@ -312,17 +327,27 @@ impl Shell<'_> {
 
     fn handle(&mut self, now: Now, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {
         match opened {
-            Opened::Messages { sender, mut messages, attachment } => {
+            Opened::Messages { sender, squash, mut messages, attachment } => {
                 if let Some(contacts) = &mut self.contacts
                     && sender == Sender::Server(COORDINATOR)
                 {
                     messages.retain(|message| !contacts.take(message, &mut self.post));
                 }
                 messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
-                driver.take(sender, messages, attachment);
+                driver.take(sender, squash, messages, attachment);
                 Ok(())
             }
             Opened::Refused { peer, refusal } => self.refused(peer, refusal),
+            Opened::Nothing => Ok(()),
+            Opened::NoSession { peer, reason } => {
+                let why = match reason {
+                    HelloRefusal::Version => "it speaks none of the protocol versions that this release does",
+                    HelloRefusal::Secret => "its enrolment secret is not one of this cluster",
+                    HelloRefusal::Revoked => "its enrolment was revoked",
+                };
+                tracing::warn!("a client at {peer} got no session: {why}");
+                Ok(())
+            }
             Opened::NotTaken { peer, error, first } => {
                 if first {
                     tracing::warn!("a packet from {} was not taken: {error}", self.name_of(peer));
@@ -342,6 +367,8 @@ impl Shell<'_> {
             Refusal::Version { speaks } => {
                 StartError::OtherRelease { who, address: peer, speaks, ours: VERSION }
             }
+            // For clients.
+            Refusal::NeedTicket | Refusal::Expired | Refusal::Revoked => return Ok(()),
         };
         let is_coordinator = peer == self.config.cluster.coordinator;
         if is_coordinator && self.contacts.as_ref().is_some_and(|contacts| !contacts.was_answered()) {
@@ -365,6 +392,15 @@ impl Shell<'_> {
             server: self.config.daemon.name.server(),
             reason: format!("the network of {} failed: {error}", self.config.daemon.address),
         }
+    }
+}
+
+/// Tells peers apart whose streams count together.
+fn number_of(sender: Sender) -> u64 {
+    match sender {
+        Sender::Client(session) => session.0,
+        Sender::Server(server) => u64::from(server.0),
+        Sender::Nobody => 0,
     }
 }
 

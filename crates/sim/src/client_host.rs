@@ -19,7 +19,7 @@ use bearing_proto::client::Handle;
 use bearing_proto::{Message, Sender};
 use bearing_types::{Code, FilesystemId, Mono, NodeId, SessionId};
 use bearing_workload::{Generator, GeneratorOptions, Query, Seeded, Weights};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Workers of one client.
@@ -86,6 +86,10 @@ pub struct ClientHost {
     pub last_found: Option<Found>,
     /// Finished operations of the simulator's own.
     finished: VecDeque<(Ticket, Result<Answer, Code>)>,
+    /// Servers have ended the session, and there is no other one yet.
+    session_lost: bool,
+    /// Operations of that time whose end means nothing any more.
+    abandoned: BTreeSet<Ticket>,
     /// The session is over, or something else makes a new start necessary.
     pub restart_wanted: bool,
     has_begun: bool,
@@ -123,6 +127,8 @@ impl ClientHost {
             write_outs: BTreeMap::new(),
             last_found: None,
             finished: VecDeque::new(),
+            session_lost: false,
+            abandoned: BTreeSet::new(),
             restart_wanted: false,
             has_begun: false,
             crash_points: CrashPoints::default(),
@@ -136,7 +142,7 @@ impl ClientHost {
         self.session = SessionId(self.rng.next());
         world.learn_session(self.session, self.host);
         self.post = Post::new(self.host, Sender::Client(self.session));
-        let mut config = ClientConfig::standard(self.session, FilesystemId(1));
+        let mut config = ClientConfig::standard(FilesystemId(1));
         config.list_page = 8;
         config.chunk_bytes_max = 64 << 10;
         config.unsynced_chunks_max = 2;
@@ -173,6 +179,8 @@ impl ClientHost {
         self.asked.clear();
         self.wake_at = None;
         self.invalidating.clear();
+        self.session_lost = false;
+        self.abandoned.clear();
         self.restart_wanted = false;
         self.dying = None;
         self.written.clear();
@@ -422,6 +430,9 @@ impl ClientHost {
         result: Result<Answer, Code>,
     ) {
         world.tell(|| format!("{:?} {ticket:?} -> {result:?}", self.host));
+        if self.abandoned.remove(&ticket) {
+            return;
+        }
         match &result {
             Ok(Answer::Bytes(bytes)) => world.digest.bytes(bytes),
             other => world.digest.bytes(format!("{other:?}").as_bytes()),
@@ -554,8 +565,12 @@ impl ClientHost {
                 world.counts.add("client: changes decided in delegated directories");
                 recorder.decided(world, self.host, self.session, &step);
             }
+            Command::Enrol => {
+                self.enrol(world);
+                events.push_back(Event::Enrolled(self.session));
+            }
             Command::Servers(_) => {}
-            Command::Note(note) => self.note(world, note),
+            Command::Note(note) => self.note(world, recorder, note),
         }
     }
 
@@ -586,9 +601,42 @@ impl ClientHost {
         }
     }
 
-    fn note(&mut self, world: &mut World, note: Note) {
+    /// The handshake, which is no part of the simulation: a session, or another one if servers ended the last.
+    fn enrol(&mut self, world: &mut World) {
+        if std::mem::take(&mut self.session_lost) {
+            world.counts.add("client: went on with another session");
+            self.session = SessionId(self.rng.next());
+            world.learn_session(self.session, self.host);
+            self.post = Post::new(self.host, Sender::Client(self.session));
+        }
+    }
+
+    /// Servers have ended the session. For the history it is as if the client had died: what was under way is answered by nothing but EIO. Its kernel lives on.
+    fn lose_session(&mut self, world: &mut World, recorder: &mut Recorder) {
+        world.counts.add("client: session lost");
+        self.session_lost = true;
+        self.written.clear();
+        self.write_outs.clear();
+        recorder.client_died(world, self.host);
+        let asked = std::mem::take(&mut self.asked);
+        for (ticket, asked) in asked {
+            if asked.worker.is_none() {
+                self.asked.insert(ticket, asked);
+            } else {
+                self.kernel.unlock(&asked.locks);
+                self.abandoned.insert(ticket);
+            }
+        }
+        for worker in 0..WORKERS {
+            self.workers[worker] = Worker { program: Program::Idle, parked: false, busy: false };
+            self.think(world, worker);
+        }
+    }
+
+    fn note(&mut self, world: &mut World, recorder: &mut Recorder, note: Note) {
         world.tell(|| format!("{:?} {note:?}", self.host));
         match note {
+            Note::SessionLost => self.lose_session(world, recorder),
             Note::SessionOver(code) => {
                 world.counts.add(&format!("client: session over ({code:?})"));
                 self.restart_wanted = true;

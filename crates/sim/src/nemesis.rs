@@ -153,7 +153,7 @@ impl Nemesis {
             13 => Act::PowerCut(downtime),
             14 => self.fill(spell),
             15 => Act::Unmount(self.one_of(hosts.clients())),
-            16 => Act::CutOff(self.rng.next(), self.rng.between(4_000, 15_000) * MILLISECOND),
+            16 => self.cut_off(),
             17 => Act::Lose(self.one_of(hosts.data())),
             18 => Act::Rot(self.one_of(hosts.data()), self.rng.next()),
             _ => self.crowd(spell),
@@ -176,6 +176,13 @@ impl Nemesis {
         // Now and then longer than a delegation lives that can send nothing.
         let spell = if self.rng.chance(1, 5) { self.rng.between(9_000, 14_000) * MILLISECOND } else { spell };
         Act::Crowd(self.one_of(self.hosts.metadata()), crowded, spell)
+    }
+
+    /// Mostly longer than any lease, sometimes longer than a session lives.
+    fn cut_off(&mut self) -> Act {
+        let outlives = self.rng.chance(1, 5);
+        let (least, most) = if outlives { (33_000, 50_000) } else { (4_000, 15_000) };
+        Act::CutOff(self.rng.next(), self.rng.between(least, most) * MILLISECOND)
     }
 
     fn cut_pair(&mut self, both_ways: bool, spell: u64) -> Act {

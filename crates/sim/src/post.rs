@@ -1,11 +1,12 @@
-//! How hosts' messages become packets and back: sealed and opened with real keys, packed as the daemons pack them.
+//! How hosts' messages become packets and back: sealed and opened with real keys, packed as the daemons pack them. Without windows: what the network
+//! brings twice the machines take twice here, which is harsher than what the daemons let through.
 //!
 //! An answer goes back the way its request came; an answer to a datagram that does not fit one becomes `TooLarge`.
 
 use crate::network::{HostId, Way};
 use crate::world::World;
 use bearing_proto::client::{Answer, Reply};
-use bearing_proto::envelope::{self, Packing};
+use bearing_proto::envelope::{self, Packing, Stamp, Start, VERSION};
 use bearing_proto::keys::Key;
 use bearing_proto::{Message, Packet, PacketError, Sender};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +78,7 @@ impl Post {
     }
 
     fn try_open(&self, world: &mut World, bytes: &[u8]) -> Result<Packet, PacketError> {
-        let key = match (self.me, envelope::sender(bytes)?) {
+        let key = match (self.me, envelope::header(bytes)?.sender) {
             (Sender::Client(session), _) | (_, Sender::Client(session)) => world.session_key(session),
             (_, Sender::Server(_) | Sender::Nobody) => world.keys.packets().clone(),
         };
@@ -151,7 +152,9 @@ impl Post {
     fn seal(&mut self, world: &mut World, to: HostId, way: Way, bulk: &[u8]) -> bool {
         let Some((packing, receiver)) = self.pending.remove(&(to, way)) else { return true };
         let key = self.key(world, receiver.0);
-        let packet = packing.seal(self.me, Some(&key), bulk);
+        let stamp =
+            Stamp { version: VERSION, sender: self.me, counter: 0, from: Start::NONE, to: 0, ticket: &[] };
+        let packet = packing.seal(&stamp, Some(&key), bulk);
         world.send(self.host, to, way, packet, bulk.len())
     }
 

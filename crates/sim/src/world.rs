@@ -63,7 +63,6 @@ pub struct World {
     pub digest: Digest,
     /// What servers know.
     pub keys: ServerKeys,
-    enrolment: Key,
     session_keys: BTreeMap<SessionId, Key>,
     session_hosts: BTreeMap<SessionId, HostId>,
     /// Happenings so far.
@@ -94,8 +93,7 @@ impl World {
             lives: vec![0; hosts],
             counts: Counts::default(),
             digest: Digest::default(),
-            keys: ServerKeys::new(&cluster, enrolment.clone()),
-            enrolment,
+            keys: ServerKeys::new(&cluster, enrolment),
             session_keys: BTreeMap::new(),
             session_hosts: BTreeMap::new(),
             rng,
@@ -193,18 +191,16 @@ impl World {
         way == Way::Datagram || !delays.is_empty()
     }
 
-    /// The secret of a session.
-    pub fn session_key(&mut self, session: SessionId) -> Key {
-        let enrolment = &self.enrolment;
-        let key = self
-            .session_keys
-            .entry(session)
-            .or_insert_with(|| bearing_proto::keys::session_secret(enrolment, session));
-        key.clone()
+    /// The secret of a session. Nobody's, before it was agreed on.
+    pub fn session_key(&self, session: SessionId) -> Key {
+        self.session_keys.get(&session).cloned().unwrap_or_else(|| Key::new([0; 32]))
     }
 
-    /// A client's host has this session.
+    /// A client's host and the servers have agreed on this session: by the handshake, which is no part of the simulation.
     pub fn learn_session(&mut self, session: SessionId, host: HostId) {
+        let mut secret = [0; 32];
+        secret.iter_mut().for_each(|byte| *byte = self.rng.next() as u8);
+        self.session_keys.insert(session, Key::new(secret));
         self.session_hosts.insert(session, host);
     }
 

@@ -83,7 +83,17 @@ pub const TABLE: &[Room] = &[
     world(
         "env",
         &["types", "seams", "proto"],
-        &["libc", "socket2", "getrandom", "thiserror", "crc32c", "blake3", "signal-hook"],
+        &[
+            "libc",
+            "socket2",
+            "getrandom",
+            "thiserror",
+            "crc32c",
+            "blake3",
+            "signal-hook",
+            "snow",
+            "chacha20poly1305",
+        ],
     ),
     world(
         "engines-local",

@@ -10,8 +10,8 @@ use bearing_server::config::DaemonConfig;
 use bearing_server::post::Post;
 use bearing_server::{Driver, StartError, run_driver};
 use bearing_types::{
-    Attributes, Block, Epoch, FileType, Gid, Mode, Mono, NodeId, Now, Position, Sequence, SessionId, Uid,
-    Version, Wall,
+    Attributes, Block, Epoch, FileType, Gid, Mode, Mono, NodeId, Now, Position, Sequence, SessionId, Squash,
+    Uid, Version, Wall,
 };
 
 /// Tablets of a new cluster: their blocks have so many prefix bits.
@@ -30,7 +30,7 @@ struct Canned {
 }
 
 impl Driver for Canned {
-    fn take(&mut self, sender: Sender, messages: Vec<Message>, _attachment: Vec<u8>) {
+    fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         let Sender::Client(session) = sender else { return };
         for message in messages {
             if let Message::Request(request) = message {

@@ -1,12 +1,17 @@
 //! A client's end of the wire: session, sequence numbers, packets, and the map of tablets.
 
 use super::cluster::Cluster;
-use anyhow::{Context, Result};
-use bearing_env::{Destination, Endpoint, Incoming, Transport, random_u64};
+use anyhow::{Context, Result, bail};
+use bearing_env::handshake::{Initiator, Outcome};
+use bearing_env::{Destination, Endpoint, Incoming, Transport};
 use bearing_lookup::ClientMap;
 use bearing_proto::client::{Call, Reply, Request, Survey, Surveyed};
-use bearing_proto::envelope::{self, Packing};
-use bearing_proto::keys::{Key, session_secret};
+use bearing_proto::enrolment::Enrolment;
+use bearing_proto::envelope::{self, Packing, Stamp, Start, Versions};
+use bearing_proto::freshness::{FromServers, Sending};
+use bearing_proto::keys::Key;
+use bearing_proto::ticket::Agreed;
+use bearing_proto::window::Freshness;
 use bearing_proto::{Message, Sender};
 use bearing_types::{Epoch, Position, Sequence, SessionId};
 use std::net::SocketAddr;
@@ -14,6 +19,10 @@ use std::time::Duration;
 
 /// The largest datagram that is sent; 32 operations fit.
 const DATAGRAM_BYTES_MAX: usize = 16 * 1024;
+
+/// How often a session is asked for, and how long each answer is waited for.
+const HELLOS: usize = 20;
+const HELLO_WAIT: Duration = Duration::from_millis(500);
 
 /// One request to send.
 pub struct Outgoing {
@@ -29,30 +38,31 @@ pub struct Outgoing {
 pub struct Link {
     endpoint: Endpoint,
     server: SocketAddr,
+    agreed: Agreed,
     key: Key,
-    session: SessionId,
+    sending: Sending<SocketAddr>,
+    from: FromServers,
     map: ClientMap,
     incoming: Vec<Incoming>,
     finished_below: Sequence,
 }
 
 impl Link {
-    /// A link to a cluster's server under a new session, which is not opened yet.
+    /// A link to a cluster's server under a new session, which is agreed on, but not opened yet.
     pub fn new(cluster: &Cluster) -> Result<Link> {
-        let session = SessionId(random_u64());
-        Link::as_session(cluster, session)
-    }
-
-    /// A link under the session of another link, as if this server belonged to the same cluster.
-    pub fn as_session(cluster: &Cluster, session: SessionId) -> Result<Link> {
         let server = cluster.address();
-        let endpoint = Endpoint::client_at(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-        let key = session_secret(&cluster.enrolment_key()?, session);
+        let mut endpoint = Endpoint::client_at(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let agreed = enrol(&mut endpoint, server, &cluster.enrolment_key()?.into())?;
+        let (mut sending, mut from) = (Sending::default(), FromServers::default());
+        sending.learn(server, agreed.start, agreed.version);
+        from.learn(agreed.server, agreed.start);
         Ok(Link {
             endpoint,
             server,
-            key,
-            session,
+            key: Key::new(agreed.secret),
+            agreed,
+            sending,
+            from,
             map: ClientMap::new(),
             incoming: Vec::new(),
             finished_below: Sequence(0),
@@ -61,7 +71,7 @@ impl Link {
 
     /// Its session.
     pub fn session(&self) -> SessionId {
-        self.session
+        self.agreed.session
     }
 
     /// The map of tablets.
@@ -92,7 +102,17 @@ impl Link {
     }
 
     fn seal(&mut self, packing: Packing) -> Result<()> {
-        let packet = packing.seal(Sender::Client(self.session), Some(&self.key), &[]);
+        let next =
+            self.sending.next(self.server).context("the server's start is known from the handshake")?;
+        let stamp = Stamp {
+            version: next.version,
+            sender: Sender::Client(self.agreed.session),
+            counter: next.counter,
+            from: Start::NONE,
+            to: next.to.0,
+            ticket: if next.with_ticket { &self.agreed.ticket } else { &[] },
+        };
+        let packet = packing.seal(&stamp, Some(&self.key), &[]);
         self.endpoint
             .send(Destination::Address(self.server), Transport::Datagram, &packet)
             .context("send to the server")
@@ -111,6 +131,11 @@ impl Link {
             let opened =
                 envelope::open(&packet.bytes, Some(&self.key)).context("open the server's packet")?;
             self.endpoint.recycle(packet.bytes);
+            if let Sender::Server(server) = opened.sender {
+                let freshness = self.from.take(server, opened.header.from, opened.header.counter);
+                anyhow::ensure!(freshness != Freshness::Replayed, "a packet of the server came twice");
+                self.sending.heard(self.server);
+            }
             datagrams += 1;
             for message in opened.messages {
                 match message {
@@ -131,4 +156,22 @@ impl Link {
         }
         Ok(datagrams)
     }
+}
+
+/// Agrees on a session with a server.
+fn enrol(endpoint: &mut Endpoint, server: SocketAddr, enrolment: &Enrolment) -> Result<Agreed> {
+    let mut incoming = Vec::new();
+    for _ in 0..HELLOS {
+        let mut initiator = Initiator::new(enrolment, Versions::SPOKEN, None);
+        endpoint.send(Destination::Address(server), Transport::Datagram, initiator.hello())?;
+        endpoint.receive(Some(HELLO_WAIT), &mut incoming)?;
+        for packet in incoming.drain(..) {
+            match initiator.take(&packet.bytes) {
+                Outcome::Agreed(agreed) => return Ok(*agreed),
+                Outcome::Refused(reason, _) => bail!("the server gives no session: {reason:?}"),
+                Outcome::Cookie(_) | Outcome::Nothing => {}
+            }
+        }
+    }
+    bail!("the server at {server} gives no session: it does not answer")
 }

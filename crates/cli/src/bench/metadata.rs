@@ -105,7 +105,7 @@ impl Bench {
         );
         results.note("filled", made);
         beside.start(Kind::Canned)?;
-        let mut canned = Link::as_session(&beside, link.session())?;
+        let mut canned = Link::new(&beside)?;
         canned.take_map(link.map().clone());
         let canned = Side { cluster: beside, link: canned, requests: Loop::new(Sequence(1)) };
         Ok(Bench { server: Side { cluster, link, requests }, canned, tree, templates, bare })

@@ -123,6 +123,22 @@ impl Delegations {
         }
     }
 
+    /// Tablets of which something is lent to us.
+    pub fn tablets(&self) -> impl Iterator<Item = Block> + '_ {
+        self.tablets.keys().copied()
+    }
+
+    /// Takes over what people are yet to be told of the session before.
+    pub fn follow(&mut self, before: &Delegations) {
+        (self.losses, self.losses_told) = (before.losses, before.losses_told);
+        self.incarnations = before.incarnations;
+    }
+
+    /// The session to which everything is lent from now on. Nothing is yet.
+    pub fn set_session(&mut self, session: SessionId) {
+        self.ours = OurNodes::new(session);
+    }
+
     /// Whether a node is decided of here.
     pub fn is_our_node(&self, node: NodeId) -> bool {
         self.ours.contains(node)

@@ -154,7 +154,7 @@ impl State {
     }
 
     /// The lease of a tablet is over, or its owner refused steps: what was not done is lost, and nothing of it is served.
-    pub(super) fn lose_tablet(&mut self, tablet: Block) {
+    pub(crate) fn lose_tablet(&mut self, tablet: Block) {
         let Some(lent) = self.delegations.tablets.remove(&tablet) else { return };
         for (_, promise) in lent.waiting {
             promise.keep(Err(Code::Io));

@@ -7,6 +7,7 @@
 //! What is buffered of a file has its places, or is to be appended, never both: the one is written out before the other begins. Where
 //! appended bytes will lie only the file's home knows, when it commits them: until then nobody reads them here, they are only counted.
 
+mod again;
 pub(crate) mod chunk;
 mod copy;
 pub(crate) mod data_request;
@@ -20,13 +21,14 @@ mod renew;
 mod rights;
 mod write;
 
+use crate::again::Left;
 use crate::bounded::Bounded;
 use crate::config::ClientConfig;
 use crate::operation::OpenFile;
 use crate::task::{Gate, Promise};
 use bearing_proto::client::{Extent, Handle};
 use bearing_proto::grant::{OpenToken, ReadRights};
-use bearing_types::{Attributes, Block, ChunkId, Code, Mono, NodeId, Version, Wall};
+use bearing_types::{Attributes, Block, ChunkId, Code, Credentials, Mono, NodeId, Version, Wall};
 use dirty::Runs;
 use extents::{ExtentMap, ReadRight, Stored};
 use renew::Renewals;
@@ -142,6 +144,12 @@ pub(crate) struct Files {
     /// Nodes that are being opened: they count as open, because the server may have opened them already.
     opening: BTreeMap<NodeId, Opening>,
     opens: BTreeMap<OpenFile, Open>,
+    /// As whom they are opened again if the session is lost.
+    openers: BTreeMap<OpenFile, Credentials>,
+    /// Files that were open in a session before this one, and were not used since.
+    left: BTreeMap<OpenFile, Left>,
+    /// Files that lost something with a session before this one, which nobody was told of.
+    lost: BTreeSet<NodeId>,
     renewals: Renewals,
     files: BTreeMap<NodeId, File>,
     extents: Bounded<NodeId, ExtentMap>,
@@ -208,6 +216,9 @@ impl Files {
         Files {
             opening: BTreeMap::new(),
             opens: BTreeMap::new(),
+            openers: BTreeMap::new(),
+            left: BTreeMap::new(),
+            lost: BTreeSet::new(),
             renewals: Renewals::default(),
             files: BTreeMap::new(),
             extents: Bounded::new(config.extent_files_max),

@@ -110,6 +110,9 @@ impl Hub {
     }
 
     pub(crate) async fn close(&self, file: OpenFile) -> Result<Answer, Code> {
+        if let Some(left) = self.with(|state| state.files.close_left(file)) {
+            return left.map(|()| Answer::Done);
+        }
         let open = self.with(|state| state.files.opens.get(&file).copied()).ok_or(Code::InvalidArgument)?;
         let last = self.with(|state| state.files.files.get(&open.node).is_some_and(|file| file.opens == 1));
         let stored = if last { self.flush_if_dirty(open.node).await } else { Ok(()) };
@@ -167,7 +170,7 @@ impl State {
         let number = OpenFile(self.files.next_open);
         self.files.next_open += 1;
         let unsynced = self.files.left_unsynced.remove(&handle.node);
-        let file = self.files.files.entry(handle.node).or_insert_with(|| File {
+        self.files.files.entry(handle.node).or_insert_with(|| File {
             handle,
             opens: 0,
             open_for: Default::default(),
@@ -185,6 +188,8 @@ impl State {
             writeout_planned: false,
             release_due: false,
         });
+        self.files.note_lost(handle.node);
+        let file = self.files.files.get_mut(&handle.node).expect("it was just put there");
         let (node, told) = (handle.node, file.losses.known());
         let open = Open { node, read: wish.read, write: wish.write, told_by_sync: told, told_by_flush: told };
         self.files.opens.insert(number, open);
@@ -205,6 +210,7 @@ impl State {
     /// Takes an open file away. Gives an error nobody was told of, and the node that the server need not keep any more.
     fn end_open(&mut self, file: OpenFile) -> (Option<Code>, Option<Handle>) {
         let Some(open) = self.files.opens.remove(&file) else { return (None, None) };
+        self.files.openers.remove(&file);
         let Some(file) = self.files.files.get_mut(&open.node) else { return (None, None) };
         file.opens -= 1;
         let error = file.losses.tell(file.losses.known()).err();

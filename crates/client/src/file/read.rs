@@ -337,7 +337,7 @@ impl State {
     /// The servers of a chunk, from one that differs from client to client, those that failed lately last.
     pub(super) fn replicas_in_order(&self, view: &ChunkView) -> Vec<ServerId> {
         let count = view.servers.len().max(1);
-        let first = (view.chunk.chunk.0.wrapping_add(self.config.session.0) % count as u64) as usize;
+        let first = (view.chunk.chunk.0.wrapping_add(self.session.id().0) % count as u64) as usize;
         let mut servers = view.servers.clone();
         servers.rotate_left(first.min(view.servers.len()));
         servers.sort_by_key(|server| self.chunks.is_avoided(*server, self.now.mono));

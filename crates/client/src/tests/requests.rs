@@ -68,18 +68,6 @@ fn a_session_is_renewed_after_a_third_of_its_time() {
 }
 
 #[test]
-fn an_ended_session_fails_everything_under_way_and_after() {
-    let mut world = World::open();
-    let (a, b) = (world.start(statfs()), world.start(attributes_of(1)));
-    let request = world.sent.remove(0).request().clone();
-    world.reply_done(&request, Err(Code::SessionEnded));
-    assert_eq!(world.result(a), Err(Code::SessionEnded));
-    assert_eq!(world.result(b), Err(Code::SessionEnded));
-    let c = world.start(statfs());
-    assert_eq!(world.result(c), Err(Code::SessionEnded));
-}
-
-#[test]
 fn a_request_without_an_answer_is_sent_again_under_its_number_with_growing_pauses() {
     let mut world = World::open();
     world.start(statfs());

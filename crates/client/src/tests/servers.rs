@@ -95,6 +95,11 @@ impl Servers {
         }
     }
 
+    /// Numbers of requests begin anew.
+    pub fn begin_session(&mut self) {
+        self.replies.clear();
+    }
+
     fn chance(&mut self) -> bool {
         let faults = self.faults;
         self.random.next() % 1000 < faults

@@ -75,9 +75,11 @@ impl World {
 
     pub fn step(&mut self, event: Event) {
         let mut out = Vec::new();
+        let mut enrols = false;
         self.client.step(self.now, event, &mut out);
         for command in out {
             match command {
+                Command::Enrol => enrols = true,
                 Command::Send { to, transport, message, attachment } => {
                     self.sent.push(Sent { to, transport, message, attachment });
                 }
@@ -88,6 +90,9 @@ impl World {
                 Command::Servers(_) | Command::Decided(_) => {}
                 Command::Note(note) => self.notes.push(note),
             }
+        }
+        if enrols {
+            self.step(Event::Enrolled(SESSION));
         }
     }
 
@@ -166,7 +171,7 @@ impl World {
 }
 
 pub fn config() -> ClientConfig {
-    ClientConfig::standard(SESSION, FilesystemId(1))
+    ClientConfig::standard(FilesystemId(1))
 }
 
 pub fn map() -> ClusterMap {

@@ -15,6 +15,11 @@ const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The sent part of the queue is dropped once it is this long.
 const COMPACT_BYTES: usize = 1024 * 1024;
 
+/// Bytes of a packet on a stream on which nobody has proved himself: enough for a handshake, and for a greeting with its ticket.
+const UNPROVEN_PACKET_MAX: usize = 2048;
+/// Packets that such a stream may hand in.
+const UNPROVEN_PACKETS_MAX: usize = 8;
+
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -22,6 +27,15 @@ pub enum Stage {
     Connecting,
     /// Established.
     Open,
+}
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// Ours: we made it.
+    Ourselves,
+    /// Of whoever has this number, in the caller's terms.
+    Peer(u64),
 }
 
 /// Whether anything more can be written now.
@@ -40,8 +54,10 @@ pub enum Closed {
     ByPeer,
     /// It failed, or could not be made.
     Failed,
-    /// The other side announced a packet beyond the limit: it does not speak our protocol.
+    /// The other side announced a packet beyond the limit: it does not speak our protocol, or did not prove itself first.
     TooLarge,
+    /// The other side did not prove itself in time, or it holds too much.
+    OverLimit,
 }
 
 impl From<io::Error> for Closed {
@@ -62,10 +78,16 @@ pub struct Connection {
     pub stage: Stage,
     /// The turn in which something last came in.
     pub used_turn: u64,
+    /// The other side has proved a key, or we made the connection: it may send large packets. Whose it is.
+    pub owner: Option<Owner>,
+    /// What of its buffers was added to the sums.
+    pub counted: usize,
     /// We wait for room to write.
     pub wants_room: bool,
     queue: Vec<u8>,
     queue_sent: usize,
+    /// Packets handed in while nobody had proved himself.
+    unproven_packets: usize,
     prefix: [u8; PREFIX_BYTES],
     prefix_bytes: usize,
     /// The packet that is coming in, once its prefix is complete.
@@ -81,6 +103,9 @@ impl Connection {
             outbound,
             stage,
             used_turn: 0,
+            owner: outbound.then_some(Owner::Ourselves),
+            counted: 0,
+            unproven_packets: 0,
             wants_room: false,
             queue: Vec::new(),
             queue_sent: 0,
@@ -88,6 +113,16 @@ impl Connection {
             prefix_bytes: 0,
             packet: None,
         }
+    }
+
+    /// Bytes that it holds: what waits to be sent, and what came of a packet.
+    pub fn buffered(&self) -> usize {
+        self.queue.len() - self.queue_sent + self.packet.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Memory that these take.
+    pub fn capacity(&self) -> usize {
+        self.queue.capacity() + self.packet.as_ref().map_or(0, Vec::capacity)
     }
 
     /// Queues a packet for the next flush.
@@ -158,6 +193,9 @@ impl Connection {
         pool: &mut Pool,
         deliver: &mut impl FnMut(Vec<u8>),
     ) -> Result<(), Closed> {
+        if self.owner.is_none() {
+            return self.receive_unproven(scratch, pool, deliver);
+        }
         let mut turn_bytes = 0;
         while turn_bytes < TURN_BYTES_MAX {
             let missing = self.missing();
@@ -185,6 +223,29 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Reads one short packet and no byte more: what follows stays with the system until somebody has proved himself by it.
+    fn receive_unproven(
+        &mut self,
+        scratch: &mut [u8],
+        pool: &mut Pool,
+        deliver: &mut impl FnMut(Vec<u8>),
+    ) -> Result<(), Closed> {
+        let packets = self.unproven_packets;
+        while self.unproven_packets == packets {
+            let wanted =
+                if self.packet.is_some() { self.missing() } else { PREFIX_BYTES - self.prefix_bytes };
+            let count = match (&self.socket).read(&mut scratch[..wanted]) {
+                Ok(0) => return Err(Closed::ByPeer),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            self.split(&scratch[..count], pool, deliver)?;
+        }
+        if self.unproven_packets > UNPROVEN_PACKETS_MAX { Err(Closed::OverLimit) } else { Ok(()) }
     }
 
     /// Bytes that the packet coming in still lacks.
@@ -218,10 +279,13 @@ impl Connection {
                 if self.prefix_bytes < PREFIX_BYTES {
                     return Ok(());
                 }
-                if u32::from_le_bytes(self.prefix) as usize > PACKET_BYTES_MAX {
+                let announced = u32::from_le_bytes(self.prefix) as usize;
+                let is_proven = self.owner.is_some();
+                if announced > if is_proven { PACKET_BYTES_MAX } else { UNPROVEN_PACKET_MAX } {
                     return Err(Closed::TooLarge);
                 }
-                self.packet = Some(pool.take());
+                // A buffer for reuse may have grown large.
+                self.packet = Some(if is_proven { pool.take() } else { Vec::with_capacity(announced) });
             }
             let count = bytes.len().min(self.missing());
             if let Some(packet) = &mut self.packet {
@@ -239,6 +303,7 @@ impl Connection {
         }
         if let Some(packet) = self.packet.take() {
             self.prefix_bytes = 0;
+            self.unproven_packets += usize::from(self.owner.is_none());
             deliver(packet);
         }
     }

@@ -1,7 +1,7 @@
 //! The network of one process: datagrams and streams on one port, driven by one thread.
 //!
 //! Invariants: no call but [`Endpoint::receive`] waits; every queue is bounded, and what does not fit is dropped and reported; a peer cannot make
-//! us hold more memory than it sent. The endpoint must not know what a packet means, nor whether it will be answered: retries are the
+//! us hold more memory than it sent, and before it is vouched for hardly any. The endpoint must not know what a packet means, nor whether it will be answered: retries are the
 //! machines' business.
 //!
 //! One socket answers from one address so far. To serve a whole prefix (a request goes to prefix :: position, the answer must come from
@@ -17,6 +17,7 @@ mod streams;
 pub use datagrams::{DATAGRAM_BYTES_MAX, DatagramSender};
 pub use poll::Waker;
 
+use crate::Clock;
 use datagrams::Datagrams;
 use poll::{Interest, Poll, Ready};
 use pool::Pool;
@@ -144,7 +145,7 @@ pub struct Counters {
     pub connections_accepted: u64,
     /// Streams that ended, whoever made them.
     pub connections_closed: u64,
-    /// Of these, cut off for announcing a packet beyond the limit.
+    /// Of these, cut off for a packet beyond the limit, for not proving themselves in time, or for holding too much.
     pub connections_refused: u64,
 }
 
@@ -240,6 +241,22 @@ impl Endpoint {
         self.counters
     }
 
+    /// Whether there is a stream to an address, or one is being made.
+    pub fn has_stream(&self, address: SocketAddr) -> bool {
+        self.streams.is_connected(address)
+    }
+
+    /// A packet that came by a connection was signed, and not seen before: its peer may send large ones from now on. Connections with the same number
+    /// are one peer's, and share what he may make us hold. Until then a connection hands in a few short packets, for 5 s at most.
+    pub fn vouch(&mut self, connection: ConnectionId, number: u64) {
+        self.streams.vouch(connection, number, &mut self.counters);
+    }
+
+    /// Memory of the buffers of all streams, in bytes.
+    pub fn stream_bytes(&self) -> usize {
+        self.streams.capacity()
+    }
+
     /// Queues a packet; [`Endpoint::flush`] or [`Endpoint::receive`] sends it. To a [`Destination::Connection`] it always goes by stream. An
     /// error means that it was dropped.
     pub fn send(&mut self, to: Destination, transport: Transport, packet: &[u8]) -> Result<(), SendError> {
@@ -275,9 +292,13 @@ impl Endpoint {
         } else {
             timeout
         };
+        let due = self.streams.begin_turn(Clock.mono(), &mut self.counters);
+        let timeout = match due {
+            Some(due) => Some(timeout.unwrap_or(Duration::MAX).min(due.since(Clock.mono()))),
+            None => timeout,
+        };
         let mut ready = std::mem::take(&mut self.ready);
         let waited = self.poll.wait(timeout, &mut ready);
-        self.streams.begin_turn();
         let handled = waited.and_then(|()| ready.iter().try_for_each(|ready| self.handle(*ready, incoming)));
         self.failures_announced = self.streams.failures.len();
         self.ready = ready;

@@ -1,18 +1,29 @@
 //! The TCP side of an endpoint: the listener, and all connections by their ids.
 
 use super::address::plain;
-use super::connection::{Closed, Connection, Stage, Written};
+use super::connection::{Closed, Connection, Owner, Stage, Written};
 use super::poll::{Interest, Poll, Ready};
 use super::pool::Pool;
 use super::{ConnectionId, Counters, Destination, Incoming, SendError, Transport};
+use bearing_types::Mono;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 /// Accepted connections at most; beyond, the one that was silent for longest is closed.
 const ACCEPTED_MAX: usize = 4096;
+/// Of these, so many on which nobody has proved himself yet; beyond, the oldest is closed. One holds 2 KiB at most.
+const UNPROVEN_MAX: usize = 256;
+/// Somebody has to prove himself on a connection within this time.
+const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections of one owner; beyond, the one that was silent for longest is closed.
+const OWNER_CONNECTIONS_MAX: usize = 16;
+/// Bytes that all connections of one owner hold: a few of the largest packets each way.
+const OWNER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes that all connections hold.
+const BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Accepted per turn, at most; the rest comes with the next.
 const ACCEPT_TURN_MAX: usize = 64;
 /// Bytes that may wait for one connection. Enough for a few of the largest packets.
@@ -25,12 +36,25 @@ const FAILURES_MAX: usize = 256;
 const SCRATCH_BYTES: usize = 64 * 1024;
 const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
+/// What one owner has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    connections: usize,
+    bytes: usize,
+}
+
 /// All streams of an endpoint.
 pub struct Streams {
     listener: Option<TcpListener>,
     connections: HashMap<ConnectionId, Connection>,
     by_address: HashMap<SocketAddr, ConnectionId>,
     accepted_count: usize,
+    /// Connections on which nobody had proved himself when they were accepted, in that order, and when they are given up.
+    unproven: VecDeque<(Mono, ConnectionId)>,
+    /// Bytes that are held, of each owner and in all.
+    owners: HashMap<Owner, Sum>,
+    bytes: usize,
+    now: Mono,
     next_id: ConnectionId,
     dirty: Vec<ConnectionId>,
     scratch: Box<[u8]>,
@@ -47,6 +71,10 @@ impl Streams {
             connections: HashMap::new(),
             by_address: HashMap::new(),
             accepted_count: 0,
+            unproven: VecDeque::new(),
+            owners: HashMap::new(),
+            bytes: 0,
+            now: Mono::ZERO,
             next_id: ConnectionId(first_id),
             dirty: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
@@ -65,9 +93,71 @@ impl Streams {
             },
         };
         let connection = self.connections.get_mut(&id).ok_or(SendError::Gone)?;
+        let owned = connection.owner.and_then(|owner| self.owners.get(&owner)).map_or(0, |sum| sum.bytes);
+        let is_peers = matches!(connection.owner, Some(Owner::Peer(_)));
+        if self.bytes + packet.len() > BYTES_MAX || is_peers && owned + packet.len() > OWNER_BYTES_MAX {
+            return Err(SendError::QueueFull);
+        }
         connection.queue(packet, QUEUE_BYTES_MAX)?;
+        self.count(id);
         self.dirty.push(id);
         Ok(())
+    }
+
+    /// Whether there is a stream to an address, or one is being made.
+    pub fn is_connected(&self, address: SocketAddr) -> bool {
+        self.by_address.contains_key(&address)
+    }
+
+    /// Memory of all buffers of connections.
+    pub fn capacity(&self) -> usize {
+        self.connections.values().map(Connection::capacity).sum()
+    }
+
+    /// Adds to the sums what a connection holds now.
+    fn count(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (was, is) = (connection.counted, connection.buffered());
+        connection.counted = is;
+        self.bytes = self.bytes - was + is;
+        if let Some(owner) = connection.owner {
+            let sum = self.owners.entry(owner).or_default();
+            sum.bytes = sum.bytes - was + is;
+        }
+    }
+
+    /// Whoever is at the other end of a connection has proved a key. Everything of one owner counts together.
+    pub fn vouch(&mut self, id: ConnectionId, number: u64, counters: &mut Counters) {
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.owner.is_none())
+        else {
+            return;
+        };
+        let owner = Owner::Peer(number);
+        connection.owner = Some(owner);
+        let sum = self.owners.entry(owner).or_default();
+        sum.bytes += connection.counted;
+        sum.connections += 1;
+        if sum.connections > OWNER_CONNECTIONS_MAX {
+            self.close_most_silent(counters, |connection| connection.owner == Some(owner));
+        }
+    }
+
+    /// Closes what nobody proved himself on in time. Gives when the next is due.
+    fn give_up_unproven(&mut self, counters: &mut Counters) -> Option<Mono> {
+        let is_unproven = |connections: &HashMap<ConnectionId, Connection>, id| {
+            connections.get(&id).is_some_and(|connection| connection.owner.is_none())
+        };
+        while let Some((due, id)) = self.unproven.front().copied() {
+            let waits = is_unproven(&self.connections, id);
+            if waits && due > self.now && self.unproven.len() <= UNPROVEN_MAX {
+                return Some(due);
+            }
+            self.unproven.pop_front();
+            if waits {
+                self.close(id, Closed::OverLimit, counters);
+            }
+        }
+        None
     }
 
     fn connect(&mut self, poll: &Poll, address: SocketAddr) -> Result<ConnectionId, SendError> {
@@ -124,6 +214,7 @@ impl Streams {
             }
             Ok(())
         });
+        self.count(id);
         if let Err(closed) = result {
             self.close(id, closed, counters);
         }
@@ -138,17 +229,18 @@ impl Streams {
                     let socket = Socket::from(stream);
                     let prepared = prepare(&socket);
                     let connection = Connection::new(socket, plain(peer), false, Stage::Open);
-                    if prepared.and_then(|()| self.add(poll, connection, Interest::Read)).is_ok() {
+                    if let Ok(id) = prepared.and_then(|()| self.add(poll, connection, Interest::Read)) {
                         self.accepted_count += 1;
                         counters.connections_accepted += 1;
+                        self.begin_unproven(id, counters);
                     }
                     if self.accepted_count > ACCEPTED_MAX {
-                        self.close_most_silent(counters);
+                        self.close_most_silent(counters, |connection| !connection.outbound);
                     }
                 }
                 // Out of descriptors: without this the listener would stay ready and the loop spin.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    return self.close_most_silent(counters);
+                    return self.close_most_silent(counters, |connection| !connection.outbound);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The connection that waited is gone again.
@@ -157,18 +249,31 @@ impl Streams {
         }
     }
 
-    fn close_most_silent(&mut self, counters: &mut Counters) {
-        let accepted = self.connections.iter().filter(|(_, connection)| !connection.outbound);
+    fn begin_unproven(&mut self, id: ConnectionId, counters: &mut Counters) {
+        // Those that were proven or closed meanwhile are not counted.
+        if self.unproven.len() >= UNPROVEN_MAX {
+            let connections = &self.connections;
+            self.unproven
+                .retain(|(_, id)| connections.get(id).is_some_and(|connection| connection.owner.is_none()));
+        }
+        self.unproven.push_back((self.now.after(UNPROVEN_TIMEOUT), id));
+        self.give_up_unproven(counters);
+    }
+
+    fn close_most_silent(&mut self, counters: &mut Counters, which: impl Fn(&Connection) -> bool) {
+        let candidates = self.connections.iter().filter(|(_, connection)| which(connection));
         if let Some(id) =
-            accepted.min_by_key(|(id, connection)| (connection.used_turn, id.0)).map(|(id, _)| *id)
+            candidates.min_by_key(|(id, connection)| (connection.used_turn, id.0)).map(|(id, _)| *id)
         {
             self.close(id, Closed::Failed, counters);
         }
     }
 
-    /// Begins a turn: connections used in it count as used later than those of earlier turns.
-    pub fn begin_turn(&mut self) {
+    /// Begins a turn: connections used in it count as used later than those of earlier turns. Gives when something is to be done though nothing comes in.
+    pub fn begin_turn(&mut self, now: Mono, counters: &mut Counters) -> Option<Mono> {
         self.turn += 1;
+        self.now = now;
+        self.give_up_unproven(counters)
     }
 
     /// Reads from and writes to a connection that is ready.
@@ -194,11 +299,25 @@ impl Streams {
             };
             result = connection.receive(&mut self.scratch, pool, &mut deliver);
         }
+        self.count(id);
+        if result.is_ok() && self.holds_too_much(id) {
+            result = Err(Closed::OverLimit);
+        }
         match result {
             Err(closed) => self.close(id, closed, counters),
             Ok(()) if ready.write => self.write(poll, id, counters),
             Ok(()) => {}
         }
+    }
+
+    /// Whether a connection, with all others, holds more than it may.
+    fn holds_too_much(&self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let owned = match connection.owner {
+            Some(owner @ Owner::Peer(_)) => self.owners.get(&owner).map_or(0, |sum| sum.bytes),
+            Some(Owner::Ourselves) | None => 0,
+        };
+        connection.counted > 0 && (self.bytes > BYTES_MAX || owned > OWNER_BYTES_MAX)
     }
 
     fn note_failure(&mut self, peer: SocketAddr) {
@@ -210,8 +329,17 @@ impl Streams {
     fn close(&mut self, id: ConnectionId, closed: Closed, counters: &mut Counters) {
         let Some(connection) = self.connections.remove(&id) else { return };
         counters.connections_closed += 1;
-        if matches!(closed, Closed::TooLarge) {
+        if matches!(closed, Closed::TooLarge | Closed::OverLimit) {
             counters.connections_refused += 1;
+        }
+        self.bytes -= connection.counted;
+        if let Some(owner) = connection.owner {
+            let sum = self.owners.entry(owner).or_default();
+            sum.bytes -= connection.counted;
+            sum.connections -= usize::from(!connection.outbound);
+            if sum.connections == 0 && sum.bytes == 0 {
+                self.owners.remove(&owner);
+            }
         }
         if connection.outbound {
             self.by_address.remove(&connection.peer);

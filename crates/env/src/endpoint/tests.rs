@@ -15,6 +15,15 @@ fn server() -> Endpoint {
     Endpoint::server(loopbacks()[0]).unwrap()
 }
 
+/// As if every packet were signed.
+fn vouch_for_all(endpoint: &mut Endpoint, incoming: &[Incoming]) {
+    for packet in incoming {
+        if let Destination::Connection(connection) = packet.from {
+            endpoint.vouch(connection, 7);
+        }
+    }
+}
+
 /// Drives endpoints in turn until a condition holds.
 fn drive(endpoints: &mut [(&mut Endpoint, &mut Vec<Incoming>)], mut done: impl FnMut(&[usize]) -> bool) {
     let started = Instant::now();
@@ -26,6 +35,7 @@ fn drive(endpoints: &mut [(&mut Endpoint, &mut Vec<Incoming>)], mut done: impl F
         assert!(started.elapsed() < DEADLINE, "still waiting with {counts:?} packets");
         for (endpoint, incoming) in endpoints.iter_mut() {
             endpoint.receive(Some(Duration::from_millis(1)), incoming).unwrap();
+            vouch_for_all(endpoint, incoming);
         }
     }
 }
@@ -208,6 +218,91 @@ fn a_peer_that_announces_too_much_is_cut_off() {
         server.receive(Some(Duration::from_millis(1)), &mut Vec::new()).unwrap();
     }
     assert_eq!(stranger.read(&mut [0; 8]).unwrap_or(0), 0, "the connection is closed");
+}
+
+#[test]
+fn strangers_with_half_a_packet_hold_little_and_honest_clients_go_on() {
+    let mut server = server();
+    let mut client = Endpoint::client().unwrap();
+    let to = Destination::Address(server.local_address());
+    client.send(to, Transport::Stream, b"who I am").unwrap();
+    let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
+    drive(&mut [(&mut client, &mut at_client), (&mut server, &mut at_server)], |counts| counts[1] == 1);
+    let mut strangers = Vec::new();
+    for announced in [PACKET_BYTES_MAX as u32, 2048] {
+        for _ in 0..250 {
+            let mut stranger = TcpStream::connect(server.local_address()).unwrap();
+            stranger.set_nonblocking(true).unwrap();
+            stranger.write_all(&announced.to_le_bytes()).unwrap();
+            // It may be closed already, or its buffer be full: all the better.
+            let _ = stranger.write(&vec![1; announced as usize / 2]);
+            strangers.push(stranger);
+            server.receive(Some(Duration::ZERO), &mut at_server).unwrap();
+        }
+    }
+    drive(&mut [(&mut server, &mut at_server)], |_| true);
+    assert!(server.stream_bytes() < 2 << 20, "{} bytes", server.stream_bytes());
+    // The client that was there before goes on with the largest packets, and so does one that comes now.
+    let mut newcomer = Endpoint::client().unwrap();
+    at_server.clear();
+    for client in [&mut client, &mut newcomer] {
+        client.send(to, Transport::Stream, b"who I am").unwrap();
+        client.send(to, Transport::Stream, &vec![5; PACKET_BYTES_MAX]).unwrap();
+    }
+    let mut at_newcomer = Vec::new();
+    let mut all =
+        [(&mut client, &mut at_client), (&mut newcomer, &mut at_newcomer), (&mut server, &mut at_server)];
+    drive(&mut all, |counts| counts[2] == 4);
+    assert_eq!(at_server.iter().filter(|packet| packet.bytes.len() == PACKET_BYTES_MAX).count(), 2);
+}
+
+#[test]
+fn who_does_not_prove_himself_is_read_no_further_and_closed_after_a_few_packets() {
+    let mut server = server();
+    let mut stranger = TcpStream::connect(server.local_address()).unwrap();
+    let packet = [4, 0, 0, 0, 1, 2, 3, 4];
+    stranger.write_all(&packet.repeat(20)).unwrap();
+    let (mut incoming, started) = (Vec::new(), Instant::now());
+    while server.counters().connections_refused == 0 {
+        assert!(started.elapsed() < DEADLINE);
+        let before = incoming.len();
+        server.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
+        assert!(incoming.len() <= before + 1, "one packet a turn, so that the caller may judge it");
+    }
+    assert!(incoming.len() <= 9, "{} packets", incoming.len());
+}
+
+#[test]
+fn one_peer_holds_no_more_with_many_connections_than_with_a_few() {
+    let mut server = server();
+    let mut peers = Vec::new();
+    let mut incoming = Vec::new();
+    for _ in 0..20 {
+        let mut peer = TcpStream::connect(server.local_address()).unwrap();
+        peer.write_all(&[1, 0, 0, 0, 9]).unwrap();
+        let from = peer.local_addr().unwrap();
+        incoming.push(packet_of(&mut server, from));
+        peers.push(peer);
+    }
+    assert_eq!(server.counters().connections_closed, 4, "all twenty are one peer's");
+    let half = vec![1; PACKET_BYTES_MAX - 1];
+    let started = Instant::now();
+    for mut peer in peers.drain(4..) {
+        std::thread::spawn({
+            let half = half.clone();
+            move || {
+                let _ = peer.write_all(&(PACKET_BYTES_MAX as u32).to_le_bytes());
+                let _ = peer.write_all(&half);
+                // Open until the server closes it, or the test is over.
+                let _ = peer.read(&mut [0; 8]);
+            }
+        });
+    }
+    while server.counters().connections_refused < 8 {
+        assert!(started.elapsed() < DEADLINE, "{:?}", server.counters());
+        server.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
+    }
+    assert!(server.stream_bytes() <= 2 * (64 << 20), "{} bytes", server.stream_bytes());
 }
 
 #[test]

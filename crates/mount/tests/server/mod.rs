@@ -1,19 +1,22 @@
 //! A server in a thread, for tests of the mount: one tablet, one root directory, and as many files as are asked for. What it does wrong is
 //! up to the test.
 
-use bearing_env::{Destination, Endpoint, Incoming, Transport, Waker};
+use bearing_env::handshake::{Heard, Responder};
+use bearing_env::{Clock, Destination, Endpoint, Incoming, Transport, Waker};
 use bearing_placement::{Assignment, Scheme, Seat};
 use bearing_proto::client::{
     Answer, Body, Call, ClusterMap, DirectoryView, EntryView, Handle, LeaseMs, NodeView, Reply, Request,
     ServerEntry, ServerKind, StatfsView,
 };
-use bearing_proto::envelope::{self, Message, Refusal, Sender};
+use bearing_proto::envelope::{self, Message, Sender, Stamp, Start, Versions};
 use bearing_proto::grant::{Grant, GrantBody};
-use bearing_proto::keys::{Key, session_secret};
+use bearing_proto::hello;
+use bearing_proto::keys::{Key, ServerKeys};
 use bearing_types::{
     AclHash, Attributes, Block, Epoch, FileType, FilesystemId, Gid, MapVersion, Mode, Name, NameKey, NodeId,
     Position, ServerId, SessionId, Uid, Version, Wall,
 };
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -27,6 +30,12 @@ pub const SERVER: ServerId = ServerId(1);
 pub fn secret() -> Key {
     Key::new([7; 32])
 }
+
+fn keys() -> ServerKeys {
+    ServerKeys::new(&Key::new([8; 32]), secret())
+}
+
+const START: Start = Start(5);
 
 /// How the server misbehaves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,7 +92,18 @@ impl Server {
             outbox: Mutex::default(),
             is_over: Mutex::new(false),
         });
-        let run = Run { shared: shared.clone(), endpoint, address, manners, lookups: 0, held: Vec::new() };
+        let speaks = manners.speaks.map_or(Versions::SPOKEN, |only| Versions { lowest: only, highest: only });
+        let run = Run {
+            shared: shared.clone(),
+            endpoint,
+            address,
+            manners,
+            lookups: 0,
+            held: Vec::new(),
+            responder: Responder::new(SERVER, speaks, keys(), Duration::from_secs(3600)),
+            counter: 0,
+            sessions: BTreeMap::new(),
+        };
         let thread = Some(std::thread::spawn(move || run.run()));
         Server { shared, address, waker, thread }
     }
@@ -136,6 +156,9 @@ struct Run {
     manners: Manners,
     lookups: u64,
     held: Vec<(SessionId, Incoming, Message)>,
+    responder: Responder,
+    counter: u64,
+    sessions: BTreeMap<SessionId, Key>,
 }
 
 impl Run {
@@ -156,13 +179,25 @@ impl Run {
     }
 
     fn take(&mut self, packet: Incoming) {
-        let Ok(Sender::Client(session)) = envelope::sender(&packet.bytes) else { return };
-        if let Some(speaks) = self.manners.speaks {
-            return self.refuse(&packet, Refusal::Version { speaks });
+        if hello::is_handshake(&packet.bytes) {
+            let heard = self.responder.take(Clock.now(), packet.peer, START, &packet.bytes, |_| Some(false));
+            if let Heard::Answer(answer) | Heard::Refusal(_, answer) = heard {
+                self.endpoint.send(packet.from, packet.transport, &answer).unwrap();
+            }
+            return;
         }
-        let Ok(opened) = envelope::open(&packet.bytes, Some(&session_secret(&secret(), session))) else {
-            return self.refuse(&packet, Refusal::Unauthenticated);
-        };
+        let header = envelope::header(&packet.bytes).unwrap();
+        let Sender::Client(session) = header.sender else { return };
+        if let Some(ticket) = self.responder.open_ticket(envelope::ticket(&packet.bytes, &header)) {
+            self.sessions.insert(session, ticket.secret);
+        }
+        let opened = envelope::open(&packet.bytes, self.sessions.get(&session)).unwrap();
+        if let Destination::Connection(connection) = packet.from {
+            self.endpoint.vouch(connection, session.0);
+        }
+        if opened.messages.is_empty() {
+            return;
+        }
         let (mut replies, mut requests) = (Vec::new(), 0);
         for message in opened.messages {
             let mut seen = self.shared.seen.lock().unwrap();
@@ -188,16 +223,19 @@ impl Run {
         }
     }
 
-    fn refuse(&mut self, packet: &Incoming, refusal: Refusal) {
-        let mut bytes = Vec::new();
-        envelope::seal(Sender::Nobody, None, &[Message::Refused(refusal)], &[], &mut bytes);
-        self.endpoint.send(packet.from, packet.transport, &bytes).unwrap();
-    }
-
     fn send(&mut self, session: SessionId, to: Destination, transport: Transport, messages: &[Message]) {
-        let mut bytes = Vec::new();
-        let key = session_secret(&secret(), session);
-        envelope::seal(Sender::Server(SERVER), Some(&key), messages, &[], &mut bytes);
+        let mut packing = envelope::Packing::new();
+        messages.iter().for_each(|message| assert!(packing.push(message, envelope::PACKET_BYTES_MAX)));
+        self.counter += 1;
+        let stamp = Stamp {
+            version: envelope::VERSION,
+            sender: Sender::Server(SERVER),
+            counter: self.counter,
+            from: START,
+            to: 0,
+            ticket: &[],
+        };
+        let bytes = packing.seal(&stamp, self.sessions.get(&session), &[]);
         self.endpoint.send(to, transport, &bytes).unwrap();
     }
 

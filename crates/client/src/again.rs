@@ -1,0 +1,117 @@
+//! A session that the servers ended is followed by another one.
+//!
+//! The machine begins anew: all that was leased, lent, cached, locked or on its way belonged to the old session and is gone, and the kernel forgets
+//! it too. Operations under way end with EIO. What stays are the open files, by their handles: each is opened again, as whoever opened it, when it is next used;
+//! what cannot be (it has no name any more, or may not be opened now) answers EIO. What was written or decided and is not known to be stable is lost, and
+//! the next sync says so.
+
+use crate::event::{Command, Invalidation, Note};
+use crate::file::open::Wish;
+use crate::hub::{Hub, State};
+use crate::operation::{Answer, OpenFile, Operation};
+use crate::session::Phase;
+use bearing_types::{Block, Code, Credentials};
+
+impl State {
+    /// Whether the session is to be followed by another one.
+    pub fn is_session_lost(&self) -> bool {
+        self.session.phase() == Phase::Lost
+    }
+
+    /// What begins where this one ends.
+    pub fn begin_anew(&mut self) -> State {
+        self.out.push(Command::Note(Note::SessionLost));
+        let tickets = std::mem::take(&mut self.running);
+        self.out.extend(tickets.into_iter().map(|ticket| Command::Finish(ticket, Err(Code::Io))));
+        self.forget_everything();
+        let mut next = State::new(self.config.clone(), self.random.next());
+        next.now = self.now;
+        next.counters = self.counters;
+        next.counters.sessions_lost += 1;
+        next.recalls.follow(&mut self.recalls);
+        next.delegations.follow(&self.delegations);
+        next.files.follow(&mut self.files);
+        next.out = std::mem::take(&mut self.out);
+        next
+    }
+
+    /// The kernel forgets what it may have learnt under the session.
+    fn forget_everything(&mut self) {
+        let tablets: Vec<Block> = self.delegations.tablets().collect();
+        for tablet in tablets {
+            self.lose_tablet(tablet);
+        }
+        let mut kernel = Vec::new();
+        self.cache.recall_block(Block::RING, self.now.mono, &mut kernel);
+        kernel.extend(self.files.in_use().map(|node| Invalidation::Node { node }));
+        self.recall_names_in(Block::RING, &mut kernel);
+        if !kernel.is_empty() {
+            self.invalidate(kernel);
+        }
+    }
+
+    /// Who opened a file: as whom it is opened again.
+    fn opened_by(&mut self, file: OpenFile, who: &Credentials) {
+        self.files.set_opener(file, who);
+    }
+}
+
+/// A file that was open in the session before.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    pub node: bearing_proto::client::Handle,
+    pub wish: Wish,
+    pub who: Credentials,
+    /// Something of it was not known to be stable.
+    pub lost: bool,
+}
+
+impl Hub {
+    /// Opens the files of an operation again that were open in an earlier session.
+    pub(crate) async fn open_again(&self, operation: &Operation) -> Result<(), Code> {
+        for file in files_of(operation) {
+            let Some(left) = self.with(|state| state.files.left(file)) else { continue };
+            let opened = self.open_file(left.node, &left.who, left.wish).await;
+            let Ok(Answer::Opened(new, _)) = opened else { return Err(Code::Io) };
+            let surplus = self.with(|state| {
+                state.opened_by(new, &left.who);
+                state.files.take_place(new, file)
+            });
+            if let Some(surplus) = surplus {
+                // Two operations opened it at the same time.
+                let _ = self.close(surplus).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers who opened a file.
+    pub(crate) fn note_opener(&self, who: Option<Credentials>, result: &Result<Answer, Code>) {
+        if let (Some(who), Ok(Answer::Opened(file, _))) = (who, result) {
+            self.with(|state| state.opened_by(*file, &who));
+        }
+    }
+}
+
+/// The files that an operation uses, but to close them.
+fn files_of(operation: &Operation) -> Vec<OpenFile> {
+    match operation {
+        Operation::SetAttributes { file, .. } => file.iter().copied().collect(),
+        Operation::Read { file, .. }
+        | Operation::Write { file, .. }
+        | Operation::MakeHole { file, .. }
+        | Operation::Seek { file, .. }
+        | Operation::Flush { file }
+        | Operation::Sync { file } => vec![*file],
+        Operation::Copy { source, target, .. } => vec![*source, *target],
+        _ => Vec::new(),
+    }
+}
+
+/// Who opens a file by an operation.
+pub(crate) fn opener_of(operation: &Operation) -> Option<Credentials> {
+    match operation {
+        Operation::Open { who, .. } | Operation::Create { who, .. } => Some(who.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,88 @@
+//! Open files, when a session is followed by another one.
+
+use super::{Files, Losses};
+use crate::again::Left;
+use crate::file::open::Wish;
+use crate::operation::OpenFile;
+use bearing_types::{Code, Credentials, NodeId};
+use std::collections::BTreeSet;
+
+/// Files that lost something and are closed, of which that is remembered; of more, every file that is opened is said to have lost something.
+const LOST_MAX: usize = 64 << 10;
+
+impl Files {
+    /// Takes over what stays of the files of the session before.
+    pub fn follow(&mut self, before: &mut Files) {
+        self.next_open = before.next_open;
+        self.left = std::mem::take(&mut before.left);
+        self.lost = std::mem::take(&mut before.lost);
+        let unstable =
+            |file: &super::File| file.is_dirty() || file.written_end.is_some() || !file.unsynced.is_empty();
+        let files = before.files.iter();
+        self.lost.extend(files.filter(|(_, file)| unstable(file)).map(|(node, _)| *node));
+        self.lost.extend(before.left_unsynced.iter().map(|(node, _)| *node));
+        while self.lost.len() > LOST_MAX {
+            self.lost.pop_first();
+        }
+        for (number, open) in &before.opens {
+            let Some(file) = before.files.get(&open.node) else { continue };
+            let untold = file.losses.count > open.told_by_sync;
+            let wish = Wish { read: open.read, write: open.write, truncate: false };
+            let who = before.openers.get(number).cloned().unwrap_or(Credentials::ROOT);
+            let left = Left { node: file.handle, wish, who, lost: unstable(file) || untold };
+            self.left.insert(*number, left);
+        }
+    }
+
+    /// Nodes that are open, or of which something is buffered.
+    pub fn in_use(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let left = self.left.values().map(|left| left.node.node);
+        self.files.keys().copied().chain(left).collect::<BTreeSet<_>>().into_iter()
+    }
+
+    /// Who opened a file.
+    pub fn set_opener(&mut self, file: OpenFile, who: &Credentials) {
+        if self.opens.contains_key(&file) {
+            self.openers.insert(file, who.clone());
+        }
+    }
+
+    /// A file that was open in a session before this one, and was not used since.
+    pub fn left(&self, file: OpenFile) -> Option<Left> {
+        self.left.get(&file).cloned()
+    }
+
+    /// A file was opened again: from now on it has its old number. Gives the new one back if somebody else did that meanwhile.
+    pub fn take_place(&mut self, new: OpenFile, old: OpenFile) -> Option<OpenFile> {
+        let Some(left) = self.left.remove(&old) else { return Some(new) };
+        let Some(mut open) = self.opens.remove(&new) else { return None };
+        let opener = self.openers.remove(&new);
+        self.openers.extend(opener.map(|who| (old, who)));
+        if let Some(file) = self.files.get_mut(&open.node) {
+            if left.lost && file.losses.count == 0 {
+                file.losses.note(Code::Io);
+            }
+            if left.lost {
+                (open.told_by_sync, open.told_by_flush) = (file.losses.count - 1, file.losses.count - 1);
+            }
+        }
+        self.opens.insert(old, open);
+        None
+    }
+
+    /// A file is closed that was not used since a session before this one. Whether anybody was to be told that it lost something.
+    pub fn close_left(&mut self, file: OpenFile) -> Option<Result<(), Code>> {
+        let left = self.left.remove(&file)?;
+        Some(if left.lost { Err(Code::Io) } else { Ok(()) })
+    }
+
+    /// A file is opened: whether it lost something that nobody was told of.
+    pub fn note_lost(&mut self, node: NodeId) {
+        if self.lost.remove(&node)
+            && let Some(file) = self.files.get_mut(&node)
+        {
+            file.losses = Losses::default();
+            file.losses.note(Code::Io);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A session that servers end is followed by another one.
+
+use super::files::*;
+use super::world::*;
+use crate::*;
+use bearing_proto::client::{Body, Call};
+use bearing_proto::envelope::Refusal;
+use bearing_types::*;
+
+/// The servers end the session, and agree on another one.
+fn lose_session(world: &mut World) {
+    world.step(Event::Refused(Refusal::Expired));
+    let is_of_the_session = |sent: &Sent| match &sent.message {
+        bearing_proto::Message::Request(request) => matches!(request.call, Call::Map { .. }),
+        _ => false,
+    };
+    // What was sent under the old one is answered by nobody.
+    world.sent.retain(is_of_the_session);
+    world.answer_one(Body::Map(Some(Box::new(map()))));
+    world.answer_one(Body::Session { renew_within_ms: 30_000 });
+}
+
+#[test]
+fn a_session_that_servers_end_is_followed_by_another_one() {
+    let mut world = with_root_cached();
+    let (a, b) = (world.start(Operation::Statfs), world.start(lookup("x")));
+    let request = world.sent.remove(0).request().clone();
+    world.sent.clear();
+    world.reply_done(&request, Err(Code::SessionEnded));
+    assert_eq!((world.result(a), world.result(b)), (Err(Code::Io), Err(Code::Io)));
+    assert!(world.notes.contains(&Note::SessionLost));
+    let (_, forgotten) = world.invalidations.last().expect("the kernel forgets what it was told");
+    assert!(forgotten.contains(&Invalidation::Node { node: NodeId::ROOT }), "{forgotten:?}");
+    let waiting = world.start(Operation::Root);
+    world.answer_one(Body::Map(Some(Box::new(map()))));
+    world.answer_one(Body::Session { renew_within_ms: 30_000 });
+    // What was leased is asked for again.
+    world.answer_one(Body::Directory(Box::new(root_view(20_000))));
+    world.found(waiting);
+    assert_eq!(world.client.counters().sessions_lost, 1);
+}
+
+#[test]
+fn a_revoked_client_gets_no_other_session() {
+    let mut world = World::open();
+    let waiting = world.start(Operation::Statfs);
+    world.step(Event::Refused(Refusal::Revoked));
+    assert_eq!(world.result(waiting), Err(Code::Unauthenticated));
+    let later = world.start(Operation::Statfs);
+    assert_eq!(world.result(later), Err(Code::Unauthenticated));
+}
+
+#[test]
+fn a_file_that_was_open_is_opened_again_and_its_loss_is_told_once() {
+    let (mut world, mut servers) = stage();
+    let (file, node) = create_open(&mut world, &mut servers, "a");
+    let (clean, _) = create_open(&mut world, &mut servers, "b");
+    done(&mut world, &mut servers, write(file, 0, b"stable"));
+    done(&mut world, &mut servers, Operation::Sync { file });
+    done(&mut world, &mut servers, write(file, 6, b" and not"));
+    lose_session(&mut world);
+    servers.begin_session();
+    servers.log.clear();
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Err(Code::Io));
+    assert_eq!(servers.log, ["open"], "by its handle");
+    done(&mut world, &mut servers, Operation::Sync { file });
+    assert_eq!(read(&mut world, &mut servers, file, 0, 100), b"stable");
+    done(&mut world, &mut servers, write(file, 0, b"STABLE"));
+    done(&mut world, &mut servers, Operation::Sync { file });
+    done(&mut world, &mut servers, Operation::Sync { file: clean });
+    done(&mut world, &mut servers, Operation::Close { file });
+    let again = opened(servers.perform(&mut world, open(node, false)));
+    assert_eq!(read(&mut world, &mut servers, again, 0, 100), b"STABLE");
+}
+
+#[test]
+fn who_opens_a_closed_file_that_lost_something_is_told_at_its_sync() {
+    let (mut world, mut servers) = stage();
+    let (file, node) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, b"visible, not stable"));
+    done(&mut world, &mut servers, Operation::Flush { file });
+    done(&mut world, &mut servers, Operation::Close { file });
+    lose_session(&mut world);
+    servers.begin_session();
+    let again = opened(servers.perform(&mut world, open(node, true)));
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file: again }), Err(Code::Io));
+    done(&mut world, &mut servers, Operation::Sync { file: again });
+}
+
+#[test]
+fn a_file_that_is_gone_answers_eio_and_closes() {
+    let (mut world, mut servers) = stage();
+    let (file, node) = create_open(&mut world, &mut servers, "a");
+    lose_session(&mut world);
+    servers.begin_session();
+    servers.files.remove(&node.node);
+    let ticket = world.start(Operation::Read { file, offset: 0, length: 10 });
+    assert_eq!(servers.run(&mut world, ticket), Err(Code::Io));
+    done(&mut world, &mut servers, Operation::Close { file });
+}
+
+#[test]
+fn an_end_that_finds_the_session_over_is_an_end() {
+    let mut world = World::open();
+    let end = world.start(Operation::End);
+    while let Some(sent) = world.sent.pop() {
+        let request = sent.request().clone();
+        let over = matches!(request.call, Call::CloseSession);
+        world.reply_done(&request, if over { Err(Code::SessionEnded) } else { Ok(Body::Done) });
+    }
+    assert_eq!(world.result(end), Ok(Answer::Done));
+    let later = world.start(Operation::Statfs);
+    assert_eq!(world.result(later), Err(Code::SessionEnded));
+}
