@@ -11,6 +11,7 @@ pub mod coordinator;
 pub mod data;
 pub mod delegation;
 pub mod enrolment;
+pub mod disk;
 pub mod envelope;
 pub mod frame;
 pub mod freshness;

@@ -48,6 +48,23 @@ id!(/// A node's change counter: it grows with every change of attributes or con
 id!(/// The hash of a directory's access control list. 0 when it has none.
     AclHash(u64), "a");
 
+/// A disk: what a server keeps its data on, named at random when it is first used. It lies in the directories that it speaks for and
+/// in the coordinator, so that a server notices when it is given another disk than before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DiskId(pub u128);
+
+impl fmt::Debug for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 impl NodeId {
     /// The root directory of the first filesystem.
     pub const ROOT: NodeId = NodeId(1);

@@ -20,8 +20,8 @@ pub use acl::{Acl, Acls, Named, Rights};
 pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, Uid};
 pub use code::{Code, Outcome};
 pub use id::{
-    AclHash, ChunkId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange, Sequence,
-    ServerId, SessionId, TransactionId, Version,
+    AclHash, ChunkId, DiskId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange,
+    Sequence, ServerId, SessionId, TransactionId, Version,
 };
 pub use id_hasher::{IdHasher, IdMap};
 pub use lock::{FileLocks, HeldLock, LOCKS_PER_FILE_MAX, Lock, LockMode, LockOwner, LockRange, LockSpace};
