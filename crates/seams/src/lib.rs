@@ -6,6 +6,7 @@
 mod chunk_log;
 pub mod conformance;
 mod coordinator;
+mod disk_label;
 mod error;
 mod mem;
 mod store;
@@ -13,6 +14,7 @@ mod tablet_log;
 
 pub use chunk_log::{ChunkEntry, ChunkLog, End};
 pub use coordinator::{Coordinator, Entry, Swap};
+pub use disk_label::DiskLabel;
 pub use error::{EngineError, EngineResult};
 pub use mem::{CrashFault, MemChunkLog, MemCoordinator, MemStore, MemTabletLog};
 pub use store::{Change, KeyRange, Pair, Store};

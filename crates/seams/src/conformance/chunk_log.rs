@@ -15,6 +15,8 @@ pub fn chunk_log<L: ChunkLog>(mut make: impl FnMut() -> Subject<L>) {
     appends_must_come_at_the_length(&mut make());
     reads_end_at_the_length(&mut make());
     synced_bytes_survive_a_crash(&mut make());
+    what_is_synced_again_after_a_failed_sync_survives_a_power_cut(&mut make());
+    a_seal_that_failed_is_not_found_by_a_restart_and_lost_by_a_power_cut(&mut make());
     a_cut_is_stable_and_appending_goes_on(&mut make());
     a_sealed_chunk_takes_no_appends_over_restarts(&mut make());
     what_an_end_is_and_what_it_may_lack_is_kept_over_restarts(&mut make());
@@ -119,6 +121,43 @@ fn synced_bytes_survive_a_crash(subject: &mut Subject<impl ChunkLog>) {
         subject.restart(Stop::Crash).read(CHUNK, 8_999, 10).unwrap(),
         [&content[8_999..], b"next"].concat()
     );
+}
+
+fn what_is_synced_again_after_a_failed_sync_survives_a_power_cut(subject: &mut Subject<impl ChunkLog>) {
+    for ends_with_a_set in [false, true] {
+        if !ends_with_a_set {
+            filled(subject, &bytes(9_000, 1));
+        }
+        let from = entry(subject.engine(), CHUNK).length;
+        subject.engine().append(CHUNK, from, &bytes(5_000, 2)).unwrap();
+        if !subject.fail_next_sync() {
+            return;
+        }
+        assert!(subject.engine().sync(CHUNK).is_err());
+        let log = subject.restart(Stop::Crash);
+        let found = entry(log, CHUNK);
+        let content = log.read(CHUNK, 0, u32::MAX).unwrap();
+        match ends_with_a_set {
+            false => log.sync(CHUNK).unwrap(),
+            true => log.set(CHUNK, Epoch(9), found.length, SEALED).unwrap(),
+        }
+        let log = subject.restart(Stop::PowerCut);
+        assert_eq!(entry(log, CHUNK).length, found.length, "a set: {ends_with_a_set}");
+        assert!(log.read(CHUNK, 0, u32::MAX).unwrap() == content, "a set: {ends_with_a_set}");
+    }
+}
+
+fn a_seal_that_failed_is_not_found_by_a_restart_and_lost_by_a_power_cut(
+    subject: &mut Subject<impl ChunkLog>,
+) {
+    filled(subject, &bytes(9_000, 1));
+    if !subject.fail_next_sync() {
+        return;
+    }
+    assert!(subject.engine().set(CHUNK, Epoch(9), 9_000, SEALED).is_err());
+    let found = entry(subject.restart(Stop::Crash), CHUNK);
+    let left = entry(subject.restart(Stop::PowerCut), CHUNK);
+    assert!(found.sealed.is_none() || left.sealed.is_some(), "{found:?}, then {left:?}");
 }
 
 fn a_cut_is_stable_and_appending_goes_on(subject: &mut Subject<impl ChunkLog>) {

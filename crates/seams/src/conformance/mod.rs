@@ -5,11 +5,13 @@
 
 mod chunk_log;
 mod coordinator;
+mod disk_label;
 mod store;
 mod tablet_log;
 
 pub use chunk_log::chunk_log;
 pub use coordinator::coordinator;
+pub use disk_label::disk_label;
 pub use store::store;
 pub use tablet_log::tablet_log;
 
@@ -20,18 +22,34 @@ pub enum Stop {
     Clean,
     /// Dropped without closing. Only what was made stable must be there afterwards.
     Crash,
+    /// The same, and the machine loses its power: what the system showed and the disk does not have is gone.
+    PowerCut,
 }
 
 /// A fresh engine under test, and the way to stop it and open it again on the same storage.
 pub struct Subject<E> {
     engine: Option<E>,
     reopen: Box<dyn FnMut(E, Stop) -> E>,
+    fail_next_sync: Option<fn(&mut E)>,
 }
 
 impl<E> Subject<E> {
     /// An engine on empty storage. `reopen` stops it as told and opens it again; after [`Stop::Crash`] it may lose what was not stable.
     pub fn new(engine: E, reopen: impl FnMut(E, Stop) -> E + 'static) -> Subject<E> {
-        Subject { engine: Some(engine), reopen: Box::new(reopen) }
+        Subject { engine: Some(engine), reopen: Box::new(reopen), fail_next_sync: None }
+    }
+
+    /// The same, whose next sync can be made to fail. What was to be synced may then be shown by the system although the disk does not have it;
+    /// [`Stop::PowerCut`] ends that.
+    pub fn with_failing_syncs(self, fail_next_sync: fn(&mut E)) -> Subject<E> {
+        Subject { fail_next_sync: Some(fail_next_sync), ..self }
+    }
+
+    /// Has the next sync fail, if that can be done.
+    fn fail_next_sync(&mut self) -> bool {
+        let Some(fail) = self.fail_next_sync else { return false };
+        fail(self.engine());
+        true
     }
 
     fn engine(&mut self) -> &mut E {
@@ -54,6 +72,7 @@ mod tests {
         match stop {
             Stop::Clean => CrashFault::keeping_all(),
             Stop::Crash => CrashFault::new(*seed),
+            Stop::PowerCut => CrashFault::losing_all(),
         }
     }
 
@@ -77,8 +96,25 @@ mod tests {
                     engine.crash(&mut fault(stop, &mut seed));
                     engine
                 })
+                .with_failing_syncs(MemTabletLog::fail_next_sync)
             });
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "what was read after a failed sync survives a power cut")]
+    fn a_log_that_believes_the_page_cache_after_a_failed_sync_does_not_conform() {
+        tablet_log(|| {
+            Subject::new(MemTabletLog::believing_the_page_cache(), move |mut engine, stop| {
+                let mut fault = match stop {
+                    Stop::Clean | Stop::Crash => CrashFault::keeping_all(),
+                    Stop::PowerCut => CrashFault::losing_all(),
+                };
+                engine.crash(&mut fault);
+                engine
+            })
+            .with_failing_syncs(MemTabletLog::fail_next_sync)
+        });
     }
 
     #[test]
@@ -89,8 +125,31 @@ mod tests {
                     engine.crash(&mut fault(stop, &mut seed));
                     engine
                 })
+                .with_failing_syncs(MemChunkLog::fail_next_sync)
             });
         }
+    }
+
+    #[test]
+    fn disk_ids_in_memory_conform() {
+        disk_label(|| {
+            Subject::new(MemStore::new(), |mut engine, _| {
+                engine.crash(&mut CrashFault::losing_all());
+                engine
+            })
+        });
+        disk_label(|| {
+            Subject::new(MemTabletLog::new(), |mut engine, _| {
+                engine.crash(&mut CrashFault::losing_all());
+                engine
+            })
+        });
+        disk_label(|| {
+            Subject::new(MemChunkLog::new(), |mut engine, _| {
+                engine.crash(&mut CrashFault::losing_all());
+                engine
+            })
+        });
     }
 
     #[test]

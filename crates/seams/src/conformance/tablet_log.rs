@@ -11,6 +11,7 @@ pub fn tablet_log<L: TabletLog>(mut make: impl FnMut() -> Subject<L>) {
     reading_goes_on_from_any_mark(&mut make());
     synced_records_survive_a_crash_and_the_rest_is_a_prefix(&mut make());
     what_a_crash_left_survives_the_next(&mut make());
+    what_is_found_after_a_failed_sync_survives_a_power_cut(&mut make());
     a_cut_keeps_everything_from_its_mark_on(&mut make());
     marks_grow_on_over_cuts_and_restarts(&mut make());
 }
@@ -99,6 +100,24 @@ fn what_a_crash_left_survives_the_next(subject: &mut Subject<impl TabletLog>) {
     subject.engine().append(&records(0..20)).unwrap();
     let found = read_all(subject.restart(Stop::Crash));
     assert_eq!(read_all(subject.restart(Stop::Crash)), found, "a reader may already have acted on it");
+}
+
+fn what_is_found_after_a_failed_sync_survives_a_power_cut(subject: &mut Subject<impl TabletLog>) {
+    let log = subject.engine();
+    log.append(&records(0..20)).unwrap();
+    log.sync().unwrap();
+    log.append(&records(20..40)).unwrap();
+    if !subject.fail_next_sync() {
+        return;
+    }
+    assert!(subject.engine().sync().is_err());
+    let found = read_all(subject.restart(Stop::Crash));
+    assert!(found.len() >= 20);
+    assert_eq!(
+        read_all(subject.restart(Stop::PowerCut)),
+        found,
+        "what was read after a failed sync survives a power cut"
+    );
 }
 
 fn a_cut_keeps_everything_from_its_mark_on(subject: &mut Subject<impl TabletLog>) {

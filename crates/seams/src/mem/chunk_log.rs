@@ -1,8 +1,8 @@
 //! The chunk logs in memory.
 
 use super::{CrashFault, Switches, refused};
-use crate::{ChunkEntry, ChunkLog, End, EngineError, EngineResult};
-use bearing_types::{ChunkId, Epoch};
+use crate::{ChunkEntry, ChunkLog, DiskLabel, End, EngineError, EngineResult};
+use bearing_types::{ChunkId, DiskId, Epoch};
 use std::collections::BTreeMap;
 
 /// The unit in which a disk writes or loses unsynced bytes.
@@ -46,6 +46,18 @@ impl Chunk {
 pub struct MemChunkLog {
     chunks: BTreeMap<ChunkId, Chunk>,
     switches: Switches,
+    disk: Option<DiskId>,
+}
+
+impl DiskLabel for MemChunkLog {
+    fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+        Ok(self.disk)
+    }
+
+    fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+        self.disk = Some(disk);
+        Ok(())
+    }
 }
 
 impl MemChunkLog {

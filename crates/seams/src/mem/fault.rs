@@ -31,6 +31,11 @@ impl CrashFault {
         CrashFault { state: 0, mood: Mood::LoseAll }
     }
 
+    /// Whether nothing that the system holds is lost: the machine runs on.
+    pub fn keeps_all(&self) -> bool {
+        self.mood == Mood::KeepAll
+    }
+
     /// SplitMix64 (Steele, Lea, Flood, 2014): small, and good enough to pick faults.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);

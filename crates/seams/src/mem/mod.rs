@@ -19,7 +19,7 @@ pub use tablet_log::MemTabletLog;
 use crate::{EngineError, EngineResult};
 
 /// The fault switches that all engines with a sync share.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Switches {
     fail_next_sync: bool,
     full: bool,

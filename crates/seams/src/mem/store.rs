@@ -1,19 +1,19 @@
 //! The entry store in memory.
 
 use super::{CrashFault, Switches, refused};
-use crate::{Change, EngineResult, KeyRange, Pair, Store};
-use bearing_types::{Block, LogIndex};
+use crate::{Change, DiskLabel, EngineResult, KeyRange, Pair, Store};
+use bearing_types::{Block, DiskId, LogIndex};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// What takes one unflushed batch back: the applied index before it and the values that it replaced, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Undo {
     applied: LogIndex,
     replaced: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Keyspace {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     applied: LogIndex,
@@ -54,10 +54,22 @@ impl Keyspace {
 }
 
 /// [`Store`] in memory. It keeps what it needs to take unflushed batches back, so a flush now and then keeps it small.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MemStore {
     keyspaces: BTreeMap<Block, Keyspace>,
     switches: Switches,
+    disk: Option<DiskId>,
+}
+
+impl DiskLabel for MemStore {
+    fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+        Ok(self.disk)
+    }
+
+    fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+        self.disk = Some(disk);
+        Ok(())
+    }
 }
 
 impl MemStore {

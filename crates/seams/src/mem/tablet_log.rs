@@ -1,19 +1,36 @@
 //! The tablet log in memory.
 
 use super::{CrashFault, Switches};
-use crate::{EngineResult, LogMark, LoggedRecord, TabletLog};
+use crate::{DiskLabel, EngineResult, LogMark, LoggedRecord, TabletLog};
+use bearing_types::DiskId;
 use std::collections::VecDeque;
 
 /// What a frame takes beside its bytes; only [`TabletLog::bytes_used`] and the marks show it.
 const FRAME_BYTES: u64 = 40;
 
 /// [`TabletLog`] in memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MemTabletLog {
     records: VecDeque<(LogMark, LoggedRecord)>,
     unsynced_count: usize,
     end: u64,
     switches: Switches,
+    disk: Option<DiskId>,
+    /// The planted fault: what is found after a failed sync is believed as it is, and not written again.
+    believes_the_page_cache: bool,
+    /// From here on the disk has nothing, though it is read.
+    absent_from: Option<LogMark>,
+}
+
+impl DiskLabel for MemTabletLog {
+    fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+        Ok(self.disk)
+    }
+
+    fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+        self.disk = Some(disk);
+        Ok(())
+    }
 }
 
 impl MemTabletLog {
@@ -22,10 +39,30 @@ impl MemTabletLog {
         MemTabletLog::default()
     }
 
+    /// An empty log that takes what it reads after a failed sync for stable, to show that a suite notices.
+    pub fn believing_the_page_cache() -> MemTabletLog {
+        MemTabletLog { believes_the_page_cache: true, ..MemTabletLog::default() }
+    }
+
+    /// What the disk does not have is gone with the machine's memory, and is taken for stable as long as that lasts.
+    fn show_what_is_absent(&mut self, fault: &CrashFault) {
+        if !fault.keeps_all() {
+            if let Some(from) = self.absent_from.take() {
+                let kept = self.records.partition_point(|(mark, _)| *mark < from);
+                self.unsynced_count = self.unsynced_count.min(self.records.len() - kept);
+                self.records.truncate(kept);
+            }
+        } else if self.believes_the_page_cache && self.switches.broken {
+            let first = self.records.len() - self.unsynced_count;
+            self.absent_from = self.absent_from.or(self.records.get(first).map(|(mark, _)| *mark));
+        }
+    }
+
     /// Stops without closing and opens again. A disk may write the unsynced blocks in any order and tear one, but opening cuts the
     /// log at the first record that is not whole, so what is left is always a prefix: of the records that happened to reach the
-    /// disk, those before the first hole. What is left is stable, since opening syncs it.
+    /// disk, those before the first hole. What is left is stable, since opening writes it again and syncs it.
     pub fn crash(&mut self, fault: &mut CrashFault) {
+        self.show_what_is_absent(fault);
         let reached = fault.survivors(self.unsynced_count);
         let whole = if fault.damages() { fault.survivors(reached) } else { reached };
         let kept = self.records.len() - self.unsynced_count + whole;
