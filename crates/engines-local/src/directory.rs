@@ -1,6 +1,7 @@
 //! What all engines do with directories and files: lock, check the format's version, sync names, and translate errors.
 
 use bearing_seams::{EngineError, EngineResult};
+use bearing_types::DiskId;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -8,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
+const DISK_FILE: &str = "DISK";
+/// How the line of a disk file begins; its id follows, as 32 hexadecimal digits.
+const DISK_LINE: &str = "bearing-disk 1 ";
 /// A format file is one short line.
 const FORMAT_BYTES_MAX: u64 = 200;
 
@@ -111,6 +115,30 @@ impl Directory {
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The disk id that lies here.
+    pub fn disk(&self) -> EngineResult<Option<DiskId>> {
+        let path = self.path.join(DISK_FILE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("read", &path, &error)),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let digits = text.strip_prefix(DISK_LINE).and_then(|rest| rest.strip_suffix('\n'));
+        let disk = digits
+            .filter(|digits| digits.len() == 32)
+            .and_then(|digits| u128::from_str_radix(digits, 16).ok());
+        let damaged = || EngineError::Corrupt {
+            what: format!("{} holds {text:?} instead of `{DISK_LINE}` and an id", path.display()),
+        };
+        disk.map(DiskId).map(Some).ok_or_else(damaged)
+    }
+
+    /// Keeps a disk id here.
+    pub fn set_disk(&self, disk: DiskId) -> EngineResult<()> {
+        write_whole(&self.path.join(DISK_FILE), format!("{DISK_LINE}{disk}\n").as_bytes())
     }
 
     fn check_formats(&self, formats: &[Format]) -> EngineResult<()> {
@@ -261,6 +289,21 @@ mod tests {
         fs::write(temporary.path().join("thesis.txt"), "precious").unwrap();
         let error = open(temporary.path()).unwrap_err();
         assert!(error.to_string().contains("thesis.txt"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_file_that_makes_no_sense_is_damage_and_not_a_disk_without_an_id() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = open(temporary.path()).unwrap();
+        directory.set_disk(DiskId(7)).unwrap();
+        let whole = fs::read_to_string(temporary.path().join("DISK")).unwrap();
+        assert_eq!(whole, "bearing-disk 1 00000000000000000000000000000007\n");
+        for damaged in
+            ["", &whole[..20], "bearing-disk 1 x", &whole.replace("disk 1", "disk 2"), &format!("{whole}0")]
+        {
+            fs::write(temporary.path().join("DISK"), damaged).unwrap();
+            assert!(matches!(directory.disk(), Err(EngineError::Corrupt { .. })), "{damaged:?}");
+        }
     }
 
     #[test]

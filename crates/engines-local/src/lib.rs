@@ -6,6 +6,7 @@
 
 mod chunk_log;
 mod coordinator;
+mod device;
 mod directory;
 #[cfg(test)]
 mod small_disk;

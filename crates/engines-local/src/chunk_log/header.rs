@@ -84,6 +84,35 @@ pub fn slot_offset(generation: u64) -> u64 {
     generation % 2 * SLOT_BYTES as u64
 }
 
+const MARK_MAGIC: &[u8; 8] = b"BRG-SYNC";
+/// Where a mark lies in its slot: in a sector of its own, so that a torn one leaves the header whole.
+const MARK_OFFSET: usize = 512;
+const MARK_BYTES: usize = 32;
+
+/// Where the mark of a generation lies.
+pub fn mark_offset(generation: u64) -> u64 {
+    slot_offset(generation) + MARK_OFFSET as u64
+}
+
+/// The bytes of a mark: all below this length is synced. It counts as long as the header of its generation does.
+pub fn encode_mark(generation: u64, synced: u64) -> [u8; MARK_BYTES] {
+    let mut bytes = [0; MARK_BYTES];
+    bytes[..8].copy_from_slice(MARK_MAGIC);
+    bytes[8..16].copy_from_slice(&generation.to_le_bytes());
+    bytes[16..24].copy_from_slice(&synced.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// What the mark of a generation says; 0 without one. `bytes` is the beginning of the file, up to [`DATA_OFFSET`].
+pub fn decode_mark(bytes: &[u8], generation: u64) -> u64 {
+    let start = mark_offset(generation) as usize;
+    let Some(bytes) = bytes.get(start..start + MARK_BYTES) else { return 0 };
+    let whole = bytes[..8] == MARK_MAGIC[..] && crc32c::crc32c(&bytes[..28]) == u32_at(bytes, 28);
+    if whole && u64_at(bytes, 8) == generation { u64_at(bytes, 16) } else { 0 }
+}
+
 /// Reads both slots; `bytes` is the beginning of the file, up to [`DATA_OFFSET`].
 pub fn decode(bytes: &[u8]) -> Slots {
     let slots = [decode_slot(bytes, 0), decode_slot(bytes, SLOT_BYTES)];
@@ -158,6 +187,18 @@ mod tests {
             bytes[torn] ^= 0x40;
             assert_eq!(decode(&bytes), Slots::Valid(header(1)), "the slot of generation 2, byte {torn}");
         }
+    }
+
+    #[test]
+    fn a_mark_counts_for_its_own_generation_and_only_whole() {
+        let mut bytes = vec![0; DATA_OFFSET as usize];
+        assert_eq!(decode_mark(&bytes, 3), 0);
+        let at = mark_offset(3) as usize;
+        bytes[at..at + MARK_BYTES].copy_from_slice(&encode_mark(3, 77));
+        assert_eq!((decode_mark(&bytes, 3), decode_mark(&bytes, 5), decode_mark(&bytes, 4)), (77, 0, 0));
+        bytes[at + 16] ^= 1;
+        assert_eq!(decode_mark(&bytes, 3), 0);
+        assert_eq!(decode_mark(&[], 3), 0);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 mod files;
 mod header;
 
+use crate::device;
 use crate::directory::{Directory, Format, allocate, failed, refused, sync_directory};
-use bearing_seams::{ChunkEntry, ChunkLog, End, EngineError, EngineResult};
-use bearing_types::{ChunkId, Epoch};
+use bearing_seams::{ChunkEntry, ChunkLog, DiskLabel, End, EngineError, EngineResult};
+use bearing_types::{ChunkId, DiskId, Epoch};
 use files::Files;
 use header::{DATA_OFFSET, Header, Slots, slot_offset};
 use std::collections::BTreeMap;
@@ -20,14 +21,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const FORMAT: Format = Format { name: "bearing-chunk-log", version: header::VERSION };
+/// Since version 2 a directory has a disk id, and chunks have marks of what is synced. Headers are as they were.
+const FORMAT: Format = Format { name: "bearing-chunk-log", version: 2 };
 const CHUNKS: &str = "chunks";
+/// A chunk's file says anew up to where it is synced after so many bytes.
+const MARK_EVERY_BYTES: u64 = 4 << 20;
 
 /// What is known of a chunk without opening its file.
 #[derive(Debug)]
 struct Chunk {
     header: Header,
     length: u64,
+    /// Bytes below this are known to be stable.
+    synced: u64,
+    /// What its file says of that. It may say less, never more.
+    marked: u64,
+    /// It was found at opening, and what is not known to be stable may be in the system's memory only.
+    suspect: bool,
     /// The name in the directory is stable.
     named: bool,
     /// A sync failed: no more writing.
@@ -64,6 +74,12 @@ impl FileChunkLog {
                 log.load(file)?;
             }
         }
+        let fenced: Vec<ChunkId> =
+            log.chunks.iter().filter(|(_, chunk)| chunk.header.end.is_fenced()).map(|(id, _)| *id).collect();
+        for chunk in fenced {
+            // A fence is relied on without another sync. If it fails, the chunk takes nothing more, which is what a fence is for.
+            let _ = log.sync(chunk);
+        }
         Ok(log)
     }
 
@@ -75,7 +91,10 @@ impl FileChunkLog {
         match header::decode(&bytes) {
             Slots::Valid(header) if header.chunk == chunk => {
                 let length = file_bytes.saturating_sub(DATA_OFFSET);
-                self.chunks.insert(chunk, Chunk { header, length, named: false, broken: false });
+                let synced = header::decode_mark(&bytes, header.generation).max(header.length).min(length);
+                let (marked, suspect) = (synced, !header.end.is_sealed());
+                let found = Chunk { header, length, synced, marked, suspect, named: false, broken: false };
+                self.chunks.insert(chunk, found);
             }
             // Its creation was never synced, so nobody was promised any of it.
             Slots::Blank => fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?,
@@ -145,6 +164,35 @@ impl FileChunkLog {
         result
     }
 
+    /// Writes again what was found at opening and is not known to be stable, header and bytes, so that the next sync brings it to the disk.
+    fn write_again(&mut self, id: ChunkId) -> EngineResult<()> {
+        let chunk = self.chunk(id, "sync")?;
+        if !std::mem::take(&mut chunk.suspect) {
+            return Ok(());
+        }
+        let (slot, start, end) = (slot_offset(chunk.header.generation), chunk.synced, chunk.length);
+        self.with_file_stably(id, "write again", |file| {
+            device::write_again(file, slot, slot + header::HEADER_BYTES as u64)?;
+            device::write_again(file, DATA_OFFSET + start, DATA_OFFSET + end)
+        })
+    }
+
+    /// All bytes of a chunk are stable now. Its file says so now and then, so that little has to be written again after a restart; that goes
+    /// to the disk with the next sync.
+    fn note_synced(&mut self, id: ChunkId) -> EngineResult<()> {
+        let chunk = self.chunk(id, "sync")?;
+        chunk.synced = chunk.length;
+        if chunk.synced - chunk.marked.min(chunk.synced) < MARK_EVERY_BYTES {
+            return Ok(());
+        }
+        chunk.marked = chunk.synced;
+        let (generation, mark) =
+            (chunk.header.generation, header::encode_mark(chunk.header.generation, chunk.synced));
+        self.with_file_stably(id, "mark", |file| {
+            device::write_at(file, &mark, header::mark_offset(generation))
+        })
+    }
+
     /// Makes a chunk's name stable, once.
     fn name(&mut self, id: ChunkId) -> EngineResult<()> {
         if self.chunk(id, "sync")?.named {
@@ -177,6 +225,16 @@ fn read_header(path: &Path) -> io::Result<(Vec<u8>, u64)> {
     let mut bytes = Vec::with_capacity(DATA_OFFSET as usize);
     file.take(DATA_OFFSET).read_to_end(&mut bytes)?;
     Ok((bytes, file_bytes))
+}
+
+impl DiskLabel for FileChunkLog {
+    fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+        self.directory.disk()
+    }
+
+    fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+        self.directory.set_disk(disk)
+    }
 }
 
 impl ChunkLog for FileChunkLog {
@@ -215,7 +273,7 @@ impl ChunkLog for FileChunkLog {
         let header = Header { chunk, generation: 1, epoch, end: End::Open, length: 0 };
         let make = || {
             let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path)?;
-            file.write_all_at(&header::encode(header), slot_offset(header.generation))?;
+            device::write_at(&file, &header::encode(header), slot_offset(header.generation))?;
             file.set_len(DATA_OFFSET)?;
             // Both slots: a chunk must be fenced and sealed on a full disk, too.
             allocate(&file, 0, DATA_OFFSET)?;
@@ -230,7 +288,9 @@ impl ChunkLog for FileChunkLog {
             }
         }
         self.files.set_unsynced(chunk, true);
-        self.chunks.insert(chunk, Chunk { header, length: 0, named: false, broken: false });
+        let (length, synced, marked, suspect) = (0, 0, 0, false);
+        self.chunks
+            .insert(chunk, Chunk { header, length, synced, marked, suspect, named: false, broken: false });
         Ok(())
     }
 
@@ -248,7 +308,7 @@ impl ChunkLog for FileChunkLog {
         let end = DATA_OFFSET + length;
         let written = self.with_file(chunk, "append to", |file| {
             // A part may have been written before the disk was full.
-            file.write_all_at(bytes, end).or_else(|error| file.set_len(end).and(Err(error)))
+            device::write_at(file, bytes, end).or_else(|error| file.set_len(end).and(Err(error)))
         });
         self.files.set_unsynced(chunk, true);
         written?;
@@ -258,10 +318,11 @@ impl ChunkLog for FileChunkLog {
 
     fn sync(&mut self, chunk: ChunkId) -> EngineResult<()> {
         self.writable(chunk, "sync")?;
-        self.with_file_stably(chunk, "sync", File::sync_data)?;
+        self.write_again(chunk)?;
+        self.with_file_stably(chunk, "sync", device::sync_data)?;
         self.name(chunk)?;
         self.files.set_unsynced(chunk, false);
-        Ok(())
+        self.note_synced(chunk)
     }
 
     fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
@@ -280,6 +341,8 @@ impl ChunkLog for FileChunkLog {
         if length > present {
             return refused(format!("cut chunk {chunk} at {length}, beyond its length of {present}"));
         }
+        self.write_again(chunk)?;
+        let entry = self.writable(chunk, "set")?;
         let generation = entry.header.generation + 1;
         let told = if end == End::Open { 0 } else { length };
         let header = Header { chunk, generation, epoch, end, length: told };
@@ -288,15 +351,19 @@ impl ChunkLog for FileChunkLog {
         self.with_file(chunk, "set", |file| allocate(file, slot, header::SLOT_BYTES as u64))?;
         self.with_file_stably(chunk, "set", |file| {
             file.set_len(DATA_OFFSET + length)?;
-            file.sync_all()?;
-            file.write_all_at(&header::encode(header), slot)?;
-            file.sync_data()
+            device::sync_all(file)?;
+            device::write_at(file, &header::encode(header), slot)?;
+            device::sync_data(file).or_else(|error| {
+                // A restart must not find a header that the disk does not have. If this reaches the disk, the one before counts, as if nothing
+                // had been set.
+                device::write_at(file, &[0; header::HEADER_BYTES], slot).and(Err(error))
+            })
         })?;
         self.name(chunk)?;
         self.files.set_unsynced(chunk, false);
         let entry = self.chunk(chunk, "set")?;
         entry.header = header;
-        entry.length = length;
+        (entry.length, entry.synced, entry.marked) = (length, length, told);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 use super::*;
+use crate::device::lying;
 use crate::small_disk::SmallDisk;
-use bearing_seams::conformance::{self, Subject};
+use bearing_seams::conformance::{self, Stop, Subject};
 use header::HEADER_BYTES;
 
 const CHUNK: ChunkId = ChunkId(0xabcd);
@@ -26,6 +27,22 @@ fn spoil(path: &Path, offset: u64, bytes: &[u8]) {
 #[test]
 fn the_chunk_logs_in_files_conform() {
     conformance::chunk_log(|| {
+        lying::forget_all();
+        let temporary = tempfile::tempdir().unwrap();
+        Subject::new(open(temporary.path()), move |log, stop| {
+            drop(log);
+            if stop == Stop::PowerCut {
+                lying::cut_power(temporary.path());
+            }
+            open(temporary.path())
+        })
+        .with_failing_syncs(|_| lying::fail_next_sync())
+    });
+}
+
+#[test]
+fn the_disk_id_of_the_chunk_logs_conforms() {
+    conformance::disk_label(|| {
         let temporary = tempfile::tempdir().unwrap();
         Subject::new(open(temporary.path()), move |log, _| {
             drop(log);

@@ -8,8 +8,8 @@
 mod sequence;
 
 use crate::directory::{Directory, Format, allocate, failed, is_full, refused, sync_directory};
-use bearing_seams::{Change, EngineError, EngineResult, KeyRange, Pair, Store};
-use bearing_types::{Block, LogIndex, Position};
+use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Store};
+use bearing_types::{Block, DiskId, LogIndex, Position};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use sequence::SequenceGuard;
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const FORMAT: Format = Format { name: "bearing-store", version: 1 };
+/// Since version 2 a directory has a disk id.
+const FORMAT: Format = Format { name: "bearing-store", version: 2 };
 /// fjall's directory within ours.
 const DATABASE: &str = "fjall";
 /// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of entries of its own.
@@ -244,6 +245,16 @@ fn row_key(key: &[u8]) -> EngineResult<Vec<u8>> {
 /// The last change of each key: fjall gives one sequence number to a whole batch, so it could not tell which of two is later.
 fn last_changes(changes: &[Change]) -> BTreeMap<&[u8], Option<&[u8]>> {
     changes.iter().map(|change| (change.key.as_slice(), change.value.as_deref())).collect()
+}
+
+impl DiskLabel for FjallStore {
+    fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+        self.directory.disk()
+    }
+
+    fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+        self.directory.set_disk(disk)
+    }
 }
 
 impl Store for FjallStore {

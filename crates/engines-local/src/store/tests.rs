@@ -54,6 +54,17 @@ fn listing(path: &Path) -> Option<BTreeMap<PathBuf, (u64, SystemTime)>> {
     Some(files)
 }
 
+#[test]
+fn the_disk_id_of_the_store_conforms() {
+    conformance::disk_label(|| {
+        let temporary = tempfile::tempdir().unwrap();
+        Subject::new(open(temporary.path()), move |store, _| {
+            drop(store);
+            open(temporary.path())
+        })
+    });
+}
+
 fn content(store: &mut FjallStore, tablet: Block) -> Vec<Pair> {
     store.range(tablet, &KeyRange { start: Vec::new(), end: None }, usize::MAX).unwrap()
 }
@@ -65,7 +76,7 @@ fn the_store_in_fjall_conforms() {
         Subject::new(open(temporary.path()), move |store, stop| {
             match stop {
                 Stop::Clean => store.close().unwrap(),
-                Stop::Crash => drop(store),
+                Stop::Crash | Stop::PowerCut => drop(store),
             }
             open(temporary.path())
         })
@@ -169,9 +180,9 @@ fn a_second_process_is_told_that_the_store_is_in_use() {
 fn newer_and_garbage_formats_are_refused() {
     let temporary = tempfile::tempdir().unwrap();
     open(temporary.path()).close().unwrap();
-    fs::write(temporary.path().join("FORMAT"), "bearing-store 2\n").unwrap();
+    fs::write(temporary.path().join("FORMAT"), "bearing-store 3\n").unwrap();
     let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
-    assert!(matches!(error, EngineError::NewerVersion { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, EngineError::NewerVersion { found: 3, known: 2, .. }), "{error}");
     fs::write(temporary.path().join("FORMAT"), "who knows").unwrap();
     let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");

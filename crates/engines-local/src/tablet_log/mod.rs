@@ -1,16 +1,18 @@
 //! The tablet log in segment files.
 //!
 //! Invariants: marks count bytes of frames from the first segment that ever was, without gaps over segments; only the last segment can have
-//! a torn tail, since it was synced and cut to its length before the next was made; behind the end of the log there are zeros or nothing.
+//! a torn tail, since it was synced and cut to its length before the next was made; behind the end of the log there are zeros or nothing. What lies
+//! behind the last mark of which a record says that it was synced is written again when the log is opened (`device`).
 
 mod frame;
 mod segment;
 
+use crate::device;
 use crate::directory::{Directory, Format, failed, refused, sync_directory};
-use bearing_seams::{EngineError, EngineResult, LogMark, LoggedRecord, TabletLog};
+use bearing_seams::{DiskLabel, EngineError, EngineResult, LogMark, LoggedRecord, TabletLog};
+use bearing_types::DiskId;
 use frame::{PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, encode_frame, frame_bytes};
 use segment::{Reader, Segment, Unfinished};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const FORMAT: Format = Format { name: "bearing-tablet-log", version: frame::VERSION };
@@ -48,7 +50,8 @@ impl FileTabletLog {
         }
         let end = match segments.last() {
             Some(last) => {
-                let end = last.find_end()?;
+                let (end, synced) = last.find_end()?;
+                last.write_again(synced, end)?;
                 // Zeros behind the end: a whole record of the cut tail must not turn up again behind the records to come. And what is left
                 // must be stable, since its reader acts on it.
                 last.truncate(end, segment_bytes)?;
@@ -95,7 +98,7 @@ impl FileTabletLog {
 
     fn write_buffer(&mut self) -> EngineResult<()> {
         let last = self.last();
-        let written = last.file.write_all_at(&self.buffer, last.offset(self.end));
+        let written = device::write_at(&last.file, &self.buffer, last.offset(self.end));
         written.map_err(|error| failed("append to", &last.path, &error))?;
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
@@ -183,6 +186,16 @@ fn check_whole(segment: &Segment, next_first: u64) -> EngineResult<()> {
     Ok(())
 }
 
+impl DiskLabel for FileTabletLog {
+    fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+        self.directory.disk()
+    }
+
+    fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+        self.directory.set_disk(disk)
+    }
+}
+
 impl TabletLog for FileTabletLog {
     fn append(&mut self, records: &[LoggedRecord]) -> EngineResult<LogMark> {
         self.check("append to the tablet log")?;
@@ -202,7 +215,7 @@ impl TabletLog for FileTabletLog {
             return Ok(());
         }
         let last = self.last();
-        if let Err(error) = last.file.sync_data() {
+        if let Err(error) = device::sync_data(&last.file) {
             let error = failed("sync", &last.path, &error);
             self.broken = true;
             return Err(error);

@@ -4,6 +4,7 @@ use super::frame::{
     ALIGNMENT, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, decode_frame,
     decode_segment_header, encode_segment_header, frame_bytes, payload_bytes,
 };
+use crate::device;
 use crate::directory::{failed, is_full, sync_directory};
 use bearing_seams::{EngineError, EngineResult, LoggedRecord};
 use std::fs::{self, File, OpenOptions};
@@ -43,8 +44,8 @@ impl Unfinished {
             let file =
                 OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&unfinished)?;
             reserve(&file, reserve_bytes)?;
-            file.write_all_at(&encode_segment_header(first), 0)?;
-            file.sync_all()?;
+            device::write_at(&file, &encode_segment_header(first), 0)?;
+            device::sync_all(&file)?;
             Ok(file)
         };
         let file = make().map_err(|error: std::io::Error| {
@@ -136,7 +137,7 @@ impl Segment {
                 Err(error) if is_full(&error) => {}
                 reserved => reserved?,
             }
-            self.file.sync_all()
+            device::sync_all(&self.file)
         };
         cut().map_err(|error| failed("cut", &self.path, &error))
     }
@@ -152,20 +153,30 @@ impl Segment {
                 // Room that was never written reads as zeros; writing there could need more of it.
                 if window[..held].iter().any(|byte| *byte != 0) {
                     window.fill(0);
-                    self.file.write_all_at(&window[..held], offset)?;
+                    device::write_at(&self.file, &window[..held], offset)?;
                 }
                 offset += if held < length { end - offset } else { held as u64 };
             }
-            self.file.sync_all()
+            device::sync_all(&self.file)
         };
         erase().map_err(|error: std::io::Error| failed("erase the end of", &self.path, &error))
     }
 
-    /// The mark behind the last whole record, and whether the rest of the file must be cut off. A record that is broken although a later
-    /// one says that it had been synced is damage.
-    pub fn find_end(&self) -> EngineResult<u64> {
+    /// Writes what lies between two marks over itself: it may be in the system's memory only, and look written.
+    pub fn write_again(&self, start: u64, end: u64) -> EngineResult<()> {
+        let written = device::write_again(&self.file, self.offset(start), self.offset(end));
+        written.map_err(|error| failed("write the end again of", &self.path, &error))
+    }
+
+    /// The mark behind the last whole record, behind which the rest of the file must be cut off; and the mark before which all was synced, as the
+    /// records say. A record that is broken although a later one says that it had been synced is damage.
+    pub fn find_end(&self) -> EngineResult<(u64, u64)> {
         let mut reader = Reader::new(self, self.first);
-        while reader.next()?.is_some() {}
+        // What is before this segment was stable before it was made.
+        let mut known = self.first;
+        while let Some((_, synced)) = reader.next_with_synced()? {
+            known = known.max(synced);
+        }
         let end = reader.mark();
         match self.synced_according_to_later(end)? {
             Some(synced) if synced > end => {
@@ -176,7 +187,7 @@ impl Segment {
                 );
                 Err(EngineError::Corrupt { what })
             }
-            _ => Ok(end),
+            _ => Ok((end, known.min(end))),
         }
     }
 

@@ -1,8 +1,10 @@
 use super::*;
+use crate::device::lying;
 use crate::small_disk::SmallDisk;
-use bearing_seams::conformance::{self, Subject};
+use bearing_seams::conformance::{self, Stop, Subject};
 use bearing_types::{Block, Epoch, LogIndex, Position};
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 fn record(number: u64) -> LoggedRecord {
@@ -37,14 +39,31 @@ fn spoil(path: &Path, offset: u64, bytes: &[u8]) {
 fn the_log_in_files_conforms_with_large_and_with_tiny_segments() {
     for segment_bytes in [300, 1000, 4096, SEGMENT_BYTES] {
         conformance::tablet_log(|| {
+            lying::forget_all();
             let temporary = tempfile::tempdir().unwrap();
             let log = FileTabletLog::open_with_segments(temporary.path(), &[], segment_bytes).unwrap();
-            Subject::new(log, move |log, _| {
+            Subject::new(log, move |log, stop| {
                 drop(log);
+                if stop == Stop::PowerCut {
+                    lying::cut_power(temporary.path());
+                }
                 FileTabletLog::open_with_segments(temporary.path(), &[], segment_bytes).unwrap()
             })
+            .with_failing_syncs(|_| lying::fail_next_sync())
         });
     }
+}
+
+#[test]
+fn the_disk_id_of_the_log_conforms() {
+    conformance::disk_label(|| {
+        let temporary = tempfile::tempdir().unwrap();
+        let log = FileTabletLog::open(temporary.path(), &[]).unwrap();
+        Subject::new(log, move |log, _| {
+            drop(log);
+            FileTabletLog::open(temporary.path(), &[]).unwrap()
+        })
+    });
 }
 
 /// A log of 20 synced and 20 unsynced records in one segment, and the marks at which records begin.

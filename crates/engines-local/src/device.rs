@@ -1,0 +1,144 @@
+//! Writing and syncing files of logs.
+//!
+//! After a sync that failed, Linux counts the pages as written: they read as before, another sync succeeds, and only a power cut shows that the disk
+//! never had them. So what a log finds behind the last byte that it knows to be synced it writes again, over itself, before it relies on it. Tests
+//! have such a disk: all writes and syncs of logs go through here.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// So much is written again at a time.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Writes bytes at an offset.
+pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)?;
+    #[cfg(test)]
+    lying::written(file, offset, bytes.len());
+    Ok(())
+}
+
+/// Makes a file's bytes stable.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    lying::sync(file)?;
+    file.sync_data()
+}
+
+/// Makes a file's bytes and its length stable.
+pub fn sync_all(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    lying::sync(file)?;
+    file.sync_all()
+}
+
+/// Writes a range of a file over itself, so that the next sync has to bring it to the disk.
+pub fn write_again(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut window = vec![0; WINDOW_BYTES.min(end.saturating_sub(start)) as usize];
+    let mut offset = start;
+    while offset < end {
+        let count = WINDOW_BYTES.min(end - offset) as usize;
+        // The file may end before: zeros that fill up the last record may be missing.
+        let count = file.read_at(&mut window[..count], offset)?;
+        if count == 0 {
+            break;
+        }
+        write_at(file, &window[..count], offset)?;
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// A disk whose failed syncs leave pages that look written, until the power is cut.
+#[cfg(test)]
+pub mod lying {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeMap;
+    use std::fs::{File, Metadata};
+    use std::io;
+    use std::ops::Range;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    /// What the disk has of a file, and which of its pages would be written by a sync.
+    #[derive(Default)]
+    struct Held {
+        stable: Vec<u8>,
+        dirty: Vec<Range<u64>>,
+    }
+
+    /// Which file: numbers of nodes are used again.
+    type Identity = (u64, u64, Option<SystemTime>);
+
+    fn identity(about: &Metadata) -> Identity {
+        (about.dev(), about.ino(), about.created().ok())
+    }
+
+    thread_local! {
+        static FILES: RefCell<BTreeMap<Identity, Held>> = const { RefCell::new(BTreeMap::new()) };
+        static FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// The next sync of any file in this thread fails.
+    pub fn fail_next_sync() {
+        FAILS.set(true);
+    }
+
+    /// Begins with an empty disk.
+    pub fn forget_all() {
+        FILES.with_borrow_mut(BTreeMap::clear);
+        FAILS.set(false);
+    }
+
+    fn with<T>(file: &File, act: impl FnOnce(&mut Held) -> T) -> io::Result<T> {
+        let about = file.metadata()?;
+        Ok(FILES.with_borrow_mut(|files| act(files.entry(identity(&about)).or_default())))
+    }
+
+    pub(super) fn written(file: &File, offset: u64, count: usize) {
+        with(file, |held| held.dirty.push(offset..offset + count as u64)).expect("an open file");
+    }
+
+    pub(super) fn sync(file: &File) -> io::Result<()> {
+        let length = file.metadata()?.len();
+        let fails = FAILS.take();
+        let dirty = with(file, |held| std::mem::take(&mut held.dirty))?;
+        if fails {
+            return Err(io::Error::other("a sync that was to fail"));
+        }
+        let mut bytes = Vec::new();
+        for range in dirty {
+            let end = range.end.min(length);
+            if end <= range.start {
+                continue;
+            }
+            let mut piece = vec![0; (end - range.start) as usize];
+            file.read_exact_at(&mut piece, range.start)?;
+            bytes.push((range.start as usize, piece));
+        }
+        with(file, |held| {
+            held.stable.resize(length as usize, 0);
+            for (start, piece) in bytes {
+                held.stable[start..start + piece.len()].copy_from_slice(&piece);
+            }
+        })
+    }
+
+    /// The power is cut: every file below a directory that was written through this module holds what the disk has of it.
+    pub fn cut_power(directory: &Path) {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            if entry.path().is_dir() {
+                cut_power(&entry.path());
+                continue;
+            }
+            let about = entry.metadata().unwrap();
+            let stable =
+                FILES.with_borrow(|files| files.get(&identity(&about)).map(|held| held.stable.clone()));
+            if let Some(stable) = stable {
+                std::fs::write(entry.path(), stable).unwrap();
+            }
+        }
+    }
+}
