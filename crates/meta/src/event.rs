@@ -1,5 +1,6 @@
 //! What goes into the machine and what comes out.
 
+use crate::recover::Recovered;
 use crate::space::{DiskSpace, Headroom};
 use bearing_placement::Assignment;
 use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
@@ -7,7 +8,7 @@ use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
-use bearing_types::{Block, LogIndex, MapVersion, ServerId, SessionId, Squash};
+use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash};
 
 /// Identifies a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +50,7 @@ impl LoadResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The server starts, with what [`crate::recover()`] found: it asks the coordinator for its tablets.
-    Start(Vec<(Block, LogIndex)>),
+    Start(Recovered),
     /// From a client, with what its enrolment makes of the user ids in it.
     Request(SessionId, Squash, Request),
     /// From a client.
@@ -114,6 +115,8 @@ pub enum Command {
     },
     /// Apply committed changes to a tablet's store.
     Apply(Block, LogIndex, Vec<Change>),
+    /// Give the store and the log this disk id.
+    SetDisk(DiskId),
     /// Make an empty store for a tablet if it has none.
     CreateTablet(Block),
     /// Drop a tablet's store.
@@ -135,6 +138,9 @@ pub enum Note {
     Failed(String),
     /// The coordinator holds what this program cannot read: nothing is accepted any more, and starting again would not help.
     Unreadable(String),
+    /// The disk is not the one that this server was registered with, or an older state of it: nothing is served, and starting again would not
+    /// help.
+    WrongDisk(String),
     /// Stored records make no sense.
     Damaged(String),
     /// There is more or less room for changes than before.

@@ -31,7 +31,7 @@ pub(crate) fn overlapping(
     let mut from = start.saturating_sub(u64::from(PAYLOAD_BYTES_MAX));
     let overlaps = |(offset, extent): &(u64, ExtentRecord)| offset + u64::from(extent.length) > start;
     if let Some(pairs) = view.extents_held(node, (start, end), count_max)? {
-        return Ok(pairs.into_iter().map(extent).filter(overlaps).take(count_max).collect());
+        return Ok(pairs.into_iter().filter_map(extent).filter(overlaps).take(count_max).collect());
     }
     let mut found = BTreeMap::new();
     loop {
@@ -39,7 +39,7 @@ pub(crate) fn overlapping(
         let page = count_max.min(PAGE_MAX);
         let pairs = view.range(keys.clone(), page)?;
         let (full, last) = (view.range_was_full(&keys, page), pairs.last().map(|(key, _)| *key));
-        found.extend(pairs.into_iter().map(extent).filter(overlaps));
+        found.extend(pairs.into_iter().filter_map(extent).filter(overlaps));
         // A page may hold extents that end before `start` and nothing else: then what is asked for lies on the next.
         match last {
             Some(Key::Extent(_, offset)) if full && found.len() < count_max && offset < end - 1 => {
@@ -84,10 +84,10 @@ pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
-fn extent((key, record): (Key, Record)) -> (u64, ExtentRecord) {
+fn extent((key, record): (Key, Record)) -> Option<(u64, ExtentRecord)> {
     match (key, record) {
-        (Key::Extent(_, offset), Record::Extent(extent)) => (offset, extent),
-        (key, record) => unreachable!("{key:?} holds {record:?}"),
+        (Key::Extent(_, offset), Record::Extent(extent)) => Some((offset, extent)),
+        _ => None,
     }
 }
 

@@ -62,7 +62,7 @@ impl MetaServer {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         for (key, value) in wanted.into_iter().zip(loaded.values) {
-            match value.as_deref().map(Record::decode).transpose() {
+            match value.as_deref().map(|value| Record::decode_at(&key, value)).transpose() {
                 Ok(record) => tablet.cache.loaded(key, record),
                 Err(error) => return self.damaged(id, format!("{key:?}: {error}"), out),
             }

@@ -2,8 +2,9 @@
 //! the source if the target does not come round to it.
 
 use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
+use crate::key::KEYS_END;
 use crate::machine::MetaServer;
-use crate::record::{LogEntry, LoggedChange};
+use crate::record::{LogEntry, LoggedChange, decode_pairs};
 use crate::space::Headroom;
 use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet;
@@ -96,7 +97,7 @@ impl MetaServer {
         }
         leaving.loading = Some(ticket);
         self.next_load += 1;
-        let range = (KeyRange { start: from, end: None }, count_max);
+        let range = (KeyRange { start: from, end: Some(KEYS_END.to_vec()) }, count_max);
         out.push(Command::Load { ticket, tablet: block, keys: Vec::new(), ranges: vec![range] });
     }
 
@@ -210,6 +211,13 @@ impl MetaServer {
                 unstable: Vec::new(),
             };
             self.arriving.insert(start, arriving);
+        }
+        if let Err(what) = decode_pairs(part.pairs.clone()) {
+            // Its source goes on with it.
+            self.arriving.remove(&start);
+            out.push(Command::RemoveTablet(part.block));
+            return out
+                .push(Command::Note(Note::Damaged(format!("tablet {} as it arrives: {what}", part.block))));
         }
         let number = self.next_append_number();
         let Some(arriving) = self.arriving.get_mut(&start) else { return };

@@ -59,6 +59,8 @@ pub enum Key {
     Quota(NodeId),
     /// What is used of a quota in this tablet.
     Usage(NodeId),
+    /// The newest epoch under which this server has intended to serve the tablet: of its disk, not of the tablet.
+    Intent,
 }
 
 macro_rules! tags {
@@ -70,7 +72,7 @@ macro_rules! tags {
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
     REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
-    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25,
+    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25, INTENT = 255,
 }
 
 impl Key {
@@ -115,6 +117,7 @@ impl Key {
             Key::Joined(chunk) => put(&mut bytes, JOINED, &[chunk.0]),
             Key::Quota(directory) => put(&mut bytes, QUOTA, &[directory.0]),
             Key::Usage(directory) => put(&mut bytes, USAGE, &[directory.0]),
+            Key::Intent => bytes.push(INTENT),
         }
         bytes
     }
@@ -122,6 +125,21 @@ impl Key {
     /// Whether a key is put once and deleted once and then never used again.
     pub fn is_written_once(&self) -> bool {
         matches!(self, Key::Reply(..) | Key::Outbox(_))
+    }
+
+    /// Whether the key says all, but for the time at which its record was made.
+    pub fn is_mark(&self) -> bool {
+        matches!(
+            self,
+            Key::Dead(_)
+                | Key::Orphan(..)
+                | Key::Session(_)
+                | Key::Ended(_)
+                | Key::Holder(_)
+                | Key::Closed(_)
+                | Key::Joined(_)
+                | Key::MoveToken
+        )
     }
 
     /// A key from its bytes; `None` if they are not a key.
@@ -157,11 +175,15 @@ impl Key {
             CLOSED => Key::Closed(ChunkId(fields.u64()?)),
             QUOTA => Key::Quota(NodeId(fields.u64()?)),
             USAGE => Key::Usage(NodeId(fields.u64()?)),
+            INTENT => Key::Intent,
             _ => return None,
         };
         fields.0.is_empty().then_some(key)
     }
 }
+
+/// Where keys begin whose records are of the server's disk and not of the tablet: they stay when the tablet goes elsewhere.
+pub(crate) const KEYS_END: [u8; 1] = [INTENT];
 
 /// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and deliveries.
 pub(crate) const RESIDENT_TAGS: [u8; 12] =
@@ -234,6 +256,7 @@ mod tests {
             any::<u64>().prop_map(|node| Key::Quota(NodeId(node))),
             any::<u64>().prop_map(|node| Key::Usage(NodeId(node))),
             Just(Key::NextId),
+            Just(Key::Intent),
         ]
     }
 

@@ -13,6 +13,7 @@ mod collect;
 mod config;
 mod context;
 mod delegations;
+mod disk;
 mod event;
 mod extents;
 mod fetch;
@@ -58,6 +59,6 @@ pub use record::{
     LoggedChange, Looked, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
     RECORD_VERSION, Record, RecordError, ReplyRecord,
 };
-pub use recover::{RecoverError, recover};
+pub use recover::{RecoverError, Recovered, RecoveredTablet, recover};
 pub use space::{DiskSpace, Headroom, reserve_bytes};
 pub use tend::ChunkTally;

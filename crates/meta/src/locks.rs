@@ -254,11 +254,7 @@ impl MetaServer {
 
 /// What is held of a file.
 pub(crate) fn held(view: &mut View, node: NodeId) -> Decide<FileLocks> {
-    match view.get(Key::Locks(node))? {
-        Some(Record::Locks(locks)) => Ok(locks),
-        Some(other) => unreachable!("locks of {node:?} hold {other:?}"),
-        None => Ok(FileLocks::default()),
-    }
+    Ok(view.get_as(Key::Locks(node), Record::into_locks)?.unwrap_or_default())
 }
 
 /// A file's locks are so now.

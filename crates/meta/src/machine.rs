@@ -1,6 +1,7 @@
 //! The metadata server: which event goes where. What each kind of event means is told in the neighbouring files.
 
 use crate::config::Config;
+use crate::disk::DiskState;
 use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
 use crate::job::{Job, JobId};
 use crate::key::Key;
@@ -67,6 +68,7 @@ pub struct MetaServer {
     pub(crate) assignment: Option<Assignment>,
     pub(crate) servers: Vec<ServerEntry>,
     pub(crate) startup: Startup,
+    pub(crate) disk: DiskState,
     pub(crate) filesystem: Option<FilesystemRecord>,
     pub(crate) ids: NodeIdRange,
     pub(crate) ids_asked: bool,
@@ -106,6 +108,7 @@ impl MetaServer {
             assignment: None,
             servers: Vec::new(),
             startup: Startup::new(),
+            disk: DiskState::unknown(),
             filesystem: None,
             ids: NodeIdRange::EMPTY,
             ids_asked: false,
@@ -302,6 +305,7 @@ impl MetaServer {
             }
         }
         self.parts_stable(number, out);
+        self.intents_stable(now, number, out);
     }
 
     pub(crate) fn apply_all(&mut self, out: &mut Vec<Command>) {

@@ -24,11 +24,13 @@ pub enum Mutant {
     ForgottenOpener,
     /// A lock is given although somebody else holds one that conflicts.
     LockTwice,
+    /// A server takes any disk for its own, also an empty one, another server's or one from long ago.
+    AnyDisk,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 9] = [
+    pub const ALL: [(&'static str, Mutant); 10] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -38,5 +40,6 @@ impl Mutant {
         ("recall-while-holding", Mutant::RecallWhileHolding),
         ("forgotten-opener", Mutant::ForgottenOpener),
         ("lock-twice", Mutant::LockTwice),
+        ("any-disk", Mutant::AnyDisk),
     ];
 }

@@ -76,11 +76,7 @@ fn list_fragment(view: &mut View, directory: Handle, block: Block) -> Decide<Tol
 }
 
 fn take_ids(view: &mut View, count: u32) -> Decide<Told> {
-    let first = match view.get(Key::NextId)? {
-        Some(Record::NextId(next)) => next,
-        Some(other) => unreachable!("the counter holds {other:?}"),
-        None => FIRST_ID,
-    };
+    let first = view.get_as(Key::NextId, Record::into_next_id)?.unwrap_or(FIRST_ID);
     view.put(Key::NextId, Record::NextId(NodeId(first.0 + u64::from(count))));
     Ok(Told::Ids { first, count })
 }

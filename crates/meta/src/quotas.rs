@@ -263,11 +263,7 @@ fn share_of(limit: Amount) -> Amount {
 
 fn load(view: &mut View, quota: Handle) -> Decide<QuotaRecord> {
     view.require(quota.home)?;
-    match view.get(Key::Quota(quota.node))? {
-        Some(Record::Quota(record)) => Ok(*record),
-        Some(other) => unreachable!("the quota of {quota:?} holds {other:?}"),
-        None => Err(Stop::Refuse(Code::Stale)),
-    }
+    view.get_as(Key::Quota(quota.node), Record::into_quota)?.ok_or(Stop::Refuse(Code::Stale))
 }
 
 /// At the home: the limit, and what is used as far as tablets have told.

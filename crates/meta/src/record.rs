@@ -18,8 +18,10 @@ use std::fmt;
 
 /// The version of stored records.
 pub const RECORD_VERSION: u8 = 3;
-/// The version of log records.
-pub const LOG_VERSION: u8 = 1;
+/// The version of log records. Since version 2 there are records of intents: they have the index 0 and change [`Key::Intent`] alone. The others
+/// are as they were.
+pub const LOG_VERSION: u8 = 2;
+const LOG_VERSION_BEFORE_INTENTS: u8 = 1;
 /// Room for most records, so that few of them grow while they are encoded.
 const RECORD_BYTES: usize = 192;
 
@@ -343,6 +345,8 @@ pub enum Record {
     Quota(Box<QuotaRecord>),
     /// For [`Key::Usage`].
     Usage(UsageRecord),
+    /// For [`Key::Intent`].
+    Intent(Epoch),
 }
 
 /// One absolute change in a log record: encoded key, encoded record (`None` deletes).
@@ -361,6 +365,8 @@ pub enum RecordError {
     Version(u8),
     /// Not a record.
     Malformed,
+    /// A record, but not one of the kind that its key stands for.
+    Misplaced,
 }
 
 impl fmt::Display for RecordError {
@@ -374,6 +380,9 @@ impl fmt::Display for RecordError {
             }
             RecordError::Malformed => {
                 write!(f, "record that makes no sense; restore this server from its replicas")
+            }
+            RecordError::Misplaced => {
+                write!(f, "record of another kind than its key; restore this server from its replicas")
             }
         }
     }
@@ -396,6 +405,71 @@ impl Record {
             _ => decode_versioned(bytes, RECORD_VERSION),
         }
     }
+
+    /// The record of a key from its bytes. Every stored pair of key and record comes through here once, from the store, the log or
+    /// a peer: what follows relies on it that they fit each other.
+    pub fn decode_at(key: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
+        let record = Record::decode(bytes)?;
+        if !record.fits(key) {
+            return Err(RecordError::Misplaced);
+        }
+        // Found when it is promised again, not when it is to be done.
+        if let Record::Prepare(prepared) = &record {
+            prepared.changes.iter().try_for_each(|change| change.decode().map(drop))?;
+        }
+        Ok(record)
+    }
+
+    /// Whether this is the kind of record that a key stands for.
+    fn fits(&self, key: &Key) -> bool {
+        match self {
+            Record::Name(_) => matches!(key, Key::Name(..)),
+            Record::Node(_) => matches!(key, Key::Node(_)),
+            Record::Fragment(_) => matches!(key, Key::Fragment(_)),
+            Record::Extent(extent) => {
+                matches!(key, Key::Extent(_, from) if from.checked_add(u64::from(extent.length)).is_some())
+            }
+            Record::Chunk(_) => matches!(key, Key::Chunk(_)),
+            Record::Prepare(_) => matches!(key, Key::Prepare(..)),
+            Record::Decision(_) => matches!(key, Key::Decision(_)),
+            Record::Outbox(_) => matches!(key, Key::Outbox(_)),
+            Record::Inbox(_) => matches!(key, Key::Inbox(_)),
+            Record::Reply(_) => matches!(key, Key::Reply(..)),
+            Record::NextId(_) => matches!(key, Key::NextId),
+            Record::Mark(_) => key.is_mark(),
+            Record::Delegation(_) => matches!(key, Key::Delegation(_)),
+            Record::XattrNames(_) => matches!(key, Key::Xattr(_, 0)),
+            Record::Xattr(_) => matches!(key, Key::Xattr(_, 1..)),
+            Record::Locks(_) => matches!(key, Key::Locks(_)),
+            Record::Quota(_) => matches!(key, Key::Quota(_)),
+            Record::Usage(_) => matches!(key, Key::Usage(_)),
+            Record::Intent(_) => matches!(key, Key::Intent),
+        }
+    }
+}
+
+/// What a record of each kind holds, as [`crate::view::View::get_as`] takes it.
+macro_rules! taken_as {
+    ($($name:ident, $variant:ident($held:ident) -> $kind:ty = $taken:expr;)*) => {
+        impl Record {
+            $(pub(crate) fn $name(self) -> Option<$kind> {
+                if let Record::$variant($held) = self { Some($taken) } else { None }
+            })*
+        }
+    };
+}
+
+taken_as! {
+    into_name, Name(name) -> NameRecord = name;
+    into_node, Node(node) -> NodeRecord = *node;
+    into_fragment, Fragment(fragment) -> FragmentRecord = fragment;
+    into_chunk, Chunk(chunk) -> ChunkRecord = *chunk;
+    into_next_id, NextId(next) -> NodeId = next;
+    into_xattr_names, XattrNames(names) -> Vec<(XattrName, u16)> = names;
+    into_xattr, Xattr(value) -> Vec<u8> = value;
+    into_locks, Locks(locks) -> FileLocks = locks;
+    into_quota, Quota(quota) -> QuotaRecord = *quota;
+    into_intent, Intent(epoch) -> Epoch = epoch;
 }
 
 /// What one log record does to its tablet.
@@ -416,7 +490,29 @@ impl LogEntry {
 
     /// An entry from its bytes.
     pub fn decode(bytes: &[u8]) -> Result<LogEntry, RecordError> {
-        decode_versioned(bytes, LOG_VERSION)
+        match bytes.split_first() {
+            Some((&LOG_VERSION_BEFORE_INTENTS, body)) => {
+                postcard::from_bytes(body).map_err(|_| RecordError::Malformed)
+            }
+            _ => decode_versioned(bytes, LOG_VERSION),
+        }
+    }
+
+    /// That this server intends to serve the tablet under an epoch.
+    pub fn of_intent(epoch: Epoch) -> LogEntry {
+        let change = LoggedChange::new(&Key::Intent, Some(&Record::Intent(epoch)));
+        LogEntry { reset: false, changes: vec![change] }
+    }
+
+    /// The epoch of [`LogEntry::of_intent`].
+    pub(crate) fn intent(&self) -> Result<Epoch, RecordError> {
+        match &self.changes[..] {
+            [change] => match change.decode()? {
+                (Key::Intent, Some(Record::Intent(epoch))) => Ok(epoch),
+                _ => Err(RecordError::Misplaced),
+            },
+            _ => Err(RecordError::Misplaced),
+        }
     }
 }
 
@@ -440,7 +536,7 @@ fn decode_versioned<'a, T: Deserialize<'a>>(bytes: &'a [u8], known: u8) -> Resul
 pub(crate) fn decode_pairs(pairs: Vec<bearing_seams::Pair>) -> Result<Vec<(Key, Record)>, String> {
     let decode = |(key, value): bearing_seams::Pair| {
         let decoded = Key::decode(&key).ok_or_else(|| format!("key {key:02x?} makes no sense"))?;
-        let record = Record::decode(&value).map_err(|error| format!("{decoded:?}: {error}"))?;
+        let record = Record::decode_at(&decoded, &value).map_err(|error| format!("{decoded:?}: {error}"))?;
         Ok((decoded, record))
     };
     pairs.into_iter().map(decode).collect()
@@ -455,7 +551,7 @@ impl LoggedChange {
     /// The parts of a change.
     pub fn decode(&self) -> Result<(Key, Option<Record>), RecordError> {
         let key = Key::decode(&self.key).ok_or(RecordError::Malformed)?;
-        let record = self.value.as_deref().map(Record::decode).transpose()?;
+        let record = self.value.as_deref().map(|value| Record::decode_at(&key, value)).transpose()?;
         Ok((key, record))
     }
 }

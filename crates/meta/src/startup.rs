@@ -1,11 +1,13 @@
 //! From the coordinator's registers to tablets that serve: each is taken under epoch + 1 before it serves, also by the server that had it before.
 
 use crate::config::Config;
+use crate::disk::DiskState;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::key::{Key, RESIDENT_TAGS};
 use crate::machine::MetaServer;
 use crate::namespace::{REAPER, empty_fragment};
 use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
+use crate::recover::Recovered;
 use crate::tablet::{Answered, DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
@@ -14,6 +16,7 @@ use bearing_proto::coordinator::{
     Ask, AskCall, FILESYSTEM_KEY, Register, RegisterError, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told,
     decode_register, encode_register, tablet_key,
 };
+use bearing_proto::disk::{DiskRecord, disk_key};
 use bearing_seams::KeyRange;
 use bearing_types::{
     Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Mono, Now, Position, ServerId,
@@ -30,6 +33,7 @@ const ROOT_MODE: u32 = 0o755;
 enum AskKind {
     List,
     Take(Block, Epoch),
+    Disk,
 }
 
 #[derive(Debug)]
@@ -74,6 +78,15 @@ impl Startup {
         self.wanted = true;
     }
 
+    /// The tablets that are registered as a server's.
+    pub fn registered_to(&self, server: ServerId) -> impl Iterator<Item = Assigned> + '_ {
+        self.registers
+            .values()
+            .map(|(_, tablet)| tablet)
+            .filter(move |tablet| tablet.owner == server)
+            .cloned()
+    }
+
     fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) {
         let id = self.next_ask;
         self.next_ask += 1;
@@ -83,9 +96,11 @@ impl Startup {
 }
 
 impl MetaServer {
-    pub(crate) fn start(&mut self, now: Now, recovered: Vec<(Block, LogIndex)>, out: &mut Vec<Command>) {
+    pub(crate) fn start(&mut self, now: Now, recovered: Recovered, out: &mut Vec<Command>) {
         self.number_from(now);
-        self.startup.recovered = recovered.into_iter().collect();
+        self.disk = DiskState::new(&recovered);
+        self.startup.recovered =
+            recovered.tablets.iter().map(|(block, found)| (*block, found.last)).collect();
         self.poll_map(now, out);
     }
 
@@ -138,6 +153,8 @@ impl MetaServer {
                 self.startup.pending.remove(&block.start());
                 self.startup.want_map();
             }
+            // The listing judges: it may be another's disk that is registered.
+            (AskKind::Disk, _) => self.startup.want_map(),
             (AskKind::List, Ok(_)) => {}
             (AskKind::List, Err(_)) => self.startup.want_map(),
         }
@@ -147,13 +164,16 @@ impl MetaServer {
         if self.startup.version.is_some_and(|known| known > version) {
             return;
         }
-        let (mut tablets, mut servers) = (BTreeMap::new(), Vec::new());
+        let (mut tablets, mut servers, mut disk) = (BTreeMap::new(), Vec::new(), None);
+        let own_disk = disk_key(self.id);
         for register in registers {
             let taken = if register.key.starts_with(TABLET_PREFIX) {
                 decode_register::<Assigned>(&register.value)
                     .map(|tablet| drop(tablets.insert(tablet.block.start(), (register.version, tablet))))
             } else if register.key.starts_with(SERVER_PREFIX) {
                 decode_register(&register.value).map(|entry| servers.push(entry))
+            } else if register.key == own_disk {
+                decode_register::<DiskRecord>(&register.value).map(|record| disk = Some(record.disk))
             } else if register.key == FILESYSTEM_KEY {
                 decode_register(&register.value).map(|filesystem| self.filesystem = Some(filesystem))
             } else {
@@ -173,7 +193,9 @@ impl MetaServer {
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, servers));
-        self.match_registers(now, out);
+        if self.check_disk(now, disk, out) {
+            self.match_registers(now, out);
+        }
     }
 
     // A map with a part left out is a wrong map, and a tablet may be somebody else's by what cannot be read: nothing is served any more.
@@ -200,6 +222,9 @@ impl MetaServer {
             }
             let busy = self.startup.pending.contains(&start) || self.arriving.contains_key(&start);
             if mine && !busy {
+                if !self.disk_has(&assigned, out) {
+                    return;
+                }
                 self.take_tablet(now, &assigned, version, out);
             }
         }
@@ -213,12 +238,46 @@ impl MetaServer {
         version: u64,
         out: &mut Vec<Command>,
     ) {
-        let epoch = assigned.epoch.next();
-        let mine = Assigned { block: assigned.block, epoch, owner: self.id, replicas: vec![self.id] };
-        let value = Some(encode_register(&mine));
-        let call = AskCall::Swap { key: tablet_key(assigned.block), expected: Some(version), value };
+        // What arrives while it is not known whose disk this is waits.
+        if !self.disk.is_ours() {
+            return;
+        }
         self.startup.pending.insert(assigned.block.start());
-        self.startup.ask(now, AskKind::Take(assigned.block, epoch), call, out);
+        self.intend(now, assigned.block, assigned.epoch.next(), version, out);
+    }
+
+    /// Swaps a tablet's register, which has this version: to take it under an epoch is intended, stably.
+    pub(crate) fn ask_to_take(
+        &mut self,
+        now: Now,
+        block: Block,
+        epoch: Epoch,
+        version: u64,
+        out: &mut Vec<Command>,
+    ) {
+        let mine = Assigned { block, epoch, owner: self.id, replicas: vec![self.id] };
+        let value = Some(encode_register(&mine));
+        let call = AskCall::Swap { key: tablet_key(block), expected: Some(version), value };
+        self.startup.ask(now, AskKind::Take(block, epoch), call, out);
+    }
+
+    /// Writes the register of the disk, when that is due and not under way.
+    pub(crate) fn register_disk(&mut self, now: Now, out: &mut Vec<Command>) {
+        let Some(disk) = self.disk.registering() else { return };
+        if self.startup.asks.values().any(|(kind, _)| matches!(kind, AskKind::Disk)) {
+            return;
+        }
+        let value = Some(encode_register(&DiskRecord { disk }));
+        let call = AskCall::Swap { key: disk_key(self.id), expected: None, value };
+        self.startup.ask(now, AskKind::Disk, call, out);
+    }
+
+    /// The last record of a tablet that is in this server's store, or on its way there.
+    pub(crate) fn last_here(&self, block: Block) -> LogIndex {
+        match self.arriving.get(&block.start()) {
+            Some(arriving) => LogIndex(arriving.next_index().0 - 1),
+            None => self.startup.recovered.get(&block).copied().unwrap_or(LogIndex::ZERO),
+        }
     }
 
     /// The register is ours: load what has to be in memory.
@@ -228,10 +287,8 @@ impl MetaServer {
         self.startup.registers.insert(start, (version, mine));
         self.map.learn(Located { block, epoch, owner: self.id });
         self.startup.want_map();
-        let next_index = match self.arriving.remove(&start) {
-            Some(arriving) => arriving.next_index(),
-            None => self.startup.recovered.get(&block).copied().unwrap_or(LogIndex::ZERO).next(),
-        };
+        let next_index = self.last_here(block).next();
+        self.arriving.remove(&start);
         let ticket = LoadTicket(self.next_load);
         self.next_load += 1;
         out.push(Command::Note(Note::Step("epoch taken")));

@@ -223,6 +223,15 @@ impl<'a> View<'a> {
         }
     }
 
+    /// As [`View::get`], of the kind that the key stands for. Decoding has refused any other, so that one is a bug of this program: the
+    /// operation fails, not the server.
+    pub fn get_as<T>(&mut self, key: Key, take: fn(Record) -> Option<T>) -> Decide<Option<T>> {
+        match self.get(key)? {
+            Some(record) => take(record).map(Some).ok_or(Stop::Refuse(Code::Io)),
+            None => Ok(None),
+        }
+    }
+
     fn locked_by_others(&self, key: &Key) -> bool {
         let own = self.context.transaction.map(LockedBy::Transaction);
         self.locked.get(key).is_some_and(|by| Some(*by) != own)
@@ -367,10 +376,7 @@ impl<'a> View<'a> {
     }
 
     pub fn node(&mut self, node: NodeId) -> Decide<Option<NodeRecord>> {
-        Ok(self.get(Key::Node(node))?.map(|record| match record {
-            Record::Node(node) => *node,
-            other => unreachable!("{node:?} holds {other:?}"),
-        }))
+        self.get_as(Key::Node(node), Record::into_node)
     }
 
     /// A node at home here; `Stale` if it is gone, `Elsewhere` if its home is another tablet.
@@ -388,26 +394,16 @@ impl<'a> View<'a> {
 
     pub fn fragment(&mut self, directory: NodeId) -> Decide<Option<FragmentRecord>> {
         self.look_into(directory)?;
-        Ok(self.get(Key::Fragment(directory))?.map(|record| match record {
-            Record::Fragment(fragment) => fragment,
-            other => unreachable!("fragment of {directory:?} holds {other:?}"),
-        }))
+        self.get_as(Key::Fragment(directory), Record::into_fragment)
     }
 
     pub fn name_slot(&mut self, key: Key) -> Decide<Option<NameRecord>> {
-        Ok(self.get(key)?.map(|record| match record {
-            Record::Name(name) => name,
-            other => unreachable!("{key:?} holds {other:?}"),
-        }))
+        self.get_as(key, Record::into_name)
     }
 
     pub fn chunk(&mut self, chunk: ChunkRef) -> Decide<ChunkRecord> {
         self.require(chunk.position)?;
-        match self.get(Key::Chunk(chunk.chunk))? {
-            Some(Record::Chunk(record)) => Ok(*record),
-            Some(other) => unreachable!("{chunk:?} holds {other:?}"),
-            None => Err(Stop::Refuse(Code::Stale)),
-        }
+        self.get_as(Key::Chunk(chunk.chunk), Record::into_chunk)?.ok_or(Stop::Refuse(Code::Stale))
     }
 
     /// An id for a new node or chunk. Runs of the same operation get the same ids.

@@ -14,22 +14,14 @@ pub(crate) fn names(view: &mut View, node: NodeId, record: &NodeRecord) -> Decid
     if !record.xattrs {
         return Ok(Vec::new());
     }
-    match view.get(Key::Xattr(node, 0))? {
-        Some(Record::XattrNames(names)) => Ok(names),
-        Some(other) => unreachable!("the names of attributes of {node:?} are {other:?}"),
-        None => Err(Stop::Refuse(Code::Io)),
-    }
+    view.get_as(Key::Xattr(node, 0), Record::into_xattr_names)?.ok_or(Stop::Refuse(Code::Io))
 }
 
 /// The value of one, or `NoData`.
 pub(crate) fn value(view: &mut View, node: NodeId, record: &NodeRecord, name: &XattrName) -> Decide<Vec<u8>> {
     let names = names(view, node, record)?;
     let number = number_of(&names, name).ok_or(Stop::Refuse(Code::NoData))?;
-    match view.get(Key::Xattr(node, number))? {
-        Some(Record::Xattr(value)) => Ok(value),
-        Some(other) => unreachable!("attribute {name:?} of {node:?} is {other:?}"),
-        None => Err(Stop::Refuse(Code::Io)),
-    }
+    view.get_as(Key::Xattr(node, number), Record::into_xattr)?.ok_or(Stop::Refuse(Code::Io))
 }
 
 /// Sets or removes one. The caller writes the node's record.

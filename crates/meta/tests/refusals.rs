@@ -3,12 +3,12 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::{Event, Key, Note};
+use bearing_meta::{Event, Key, Note, Record};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Answer, AttributeChange, Call, Handle, NewNode, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
-use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, Sequence, Squash, Wall};
+use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, NodeId, Sequence, Squash, Wall};
 use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
 use std::time::Duration;
 
@@ -141,6 +141,46 @@ fn a_damaged_record_is_an_error_never_an_answer() {
         assert!(cluster.lookup(ALICE, &root, "g").is_ok(), "{what}");
         assert!(cluster.complaints.iter().any(|note| matches!(note, Note::Damaged(_))), "{what}");
     }
+}
+
+fn of_another_kind(value: &mut Vec<u8>) {
+    *value = Record::NextId(NodeId(5)).encode();
+}
+
+#[test]
+fn a_record_of_another_kind_than_its_key_is_damage_wherever_it_is_read_and_never_a_panic() {
+    let mut cluster = cluster();
+    let root = cluster.root(ALICE).grant;
+    let made = cluster.mkdir(ALICE, &root, "d").unwrap();
+    let (node, name) = (root.body.seat.node, NameHash::of(NAME_KEY, &name("d")));
+    let at_root = root.body.seat.home;
+    let keys = [
+        (Key::Name(node, name, 1), position(&root, "d")),
+        (Key::Fragment(node), at_root),
+        (Key::Node(made.node), made.home),
+    ];
+    for (key, at) in keys {
+        let (owner, tablet, _) = cluster.owner(at);
+        let mut before = Vec::new();
+        cluster.damage(owner, tablet, &key.encode(), |value| {
+            before = value.clone();
+            of_another_kind(value);
+        });
+        cluster.may_complain = true;
+        let looked = cluster.lookup(ALICE, &root, "d").and_then(|_| cluster.directory(ALICE, made).map(drop));
+        let created = cluster.create(ALICE, &root, "beside").map(drop);
+        assert!(looked == Err(Code::Io) || created == Err(Code::Io), "{key:?}: {looked:?}, {created:?}");
+        let told = format!("{:?}", cluster.complaints);
+        assert!(told.contains("of another kind than its key"), "{key:?}: {told}");
+        cluster.complaints.clear();
+        cluster.damage(owner, tablet, &key.encode(), |value| *value = before);
+    }
+    // What has to be in memory from the start: the tablet is not served.
+    let session = Key::Session(ALICE);
+    let (owner, tablet, _) = cluster.owner(position_of_session(ALICE));
+    cluster.damage(owner, tablet, &session.encode(), of_another_kind);
+    assert!(!cluster.hosts[&owner].machine.serving().any(|(served, _)| served == tablet));
+    assert!(format!("{:?}", cluster.complaints).contains("of another kind than its key"));
 }
 
 fn cut(value: &mut Vec<u8>) {

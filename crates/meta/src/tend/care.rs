@@ -214,11 +214,7 @@ fn holders(record: &ChunkRecord) -> Vec<ServerId> {
 
 /// Does what the chunk needs next.
 pub(crate) fn tend(view: &mut View, id: ChunkId) -> Decide<Tended> {
-    let record = match view.get(Key::Chunk(id))? {
-        Some(Record::Chunk(record)) => *record,
-        Some(other) => unreachable!("{id:?} holds {other:?}"),
-        None => return Ok(Tended::Nothing),
-    };
+    let Some(record) = view.get_as(Key::Chunk(id), Record::into_chunk)? else { return Ok(Tended::Nothing) };
     let around = view.surroundings();
     match around.wanted(id, &record) {
         None => Ok(Tended::Nothing),

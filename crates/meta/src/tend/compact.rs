@@ -109,11 +109,7 @@ pub(super) fn make(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
 
 /// The record of the chunk that is compacted.
 fn source(view: &mut View, from: ChunkId) -> Decide<Option<ChunkRecord>> {
-    match view.get(Key::Chunk(from))? {
-        Some(Record::Chunk(record)) => Ok(Some(*record)),
-        Some(other) => unreachable!("{from:?} holds {other:?}"),
-        None => Ok(None),
-    }
+    view.get_as(Key::Chunk(from), Record::into_chunk)
 }
 
 /// The servers that have all of a chunk, sealed: nothing is taken of an open one.

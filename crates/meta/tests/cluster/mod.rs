@@ -15,10 +15,11 @@ use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
-    Coordinator, EngineError, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap, TabletLog,
+    Coordinator, DiskLabel, EngineError, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap,
+    TabletLog,
 };
 use bearing_types::{
-    Block, ChunkId, Code, Credentials, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey,
+    Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey,
     NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -160,7 +161,7 @@ impl Cluster {
     }
 
     fn start(&mut self, id: ServerId, mut store: MemStore, mut log: MemTabletLog) {
-        let recovered = recover(&mut store, &mut log).unwrap();
+        let recovered = recover(&mut store, &mut log, DiskId(u128::from(id.0))).unwrap();
         let machine = MetaServer::new(id, self.config.clone(), keys());
         self.hosts.insert(id, Host { machine, store, log });
         self.events.push_back((id, Event::Start(recovered)));
@@ -202,10 +203,25 @@ impl Cluster {
 
     /// Kills a server and starts it again from what it has logged.
     pub fn restart(&mut self, id: ServerId) {
-        let Host { store: _, log, .. } = self.hosts.remove(&id).unwrap();
+        let Host { store: _, mut log, .. } = self.hosts.remove(&id).unwrap();
         self.events.retain(|(to, _)| *to != id);
-        self.start(id, MemStore::new(), log);
+        let mut store = MemStore::new();
+        log.disk().unwrap().into_iter().for_each(|disk| store.set_disk(disk).unwrap());
+        self.start(id, store, log);
         self.pass(Duration::from_millis(200));
+    }
+
+    /// Kills a server and starts it again on another disk.
+    pub fn replace_disk(&mut self, id: ServerId, store: MemStore, log: MemTabletLog) {
+        self.hosts.remove(&id);
+        self.events.retain(|(to, _)| *to != id);
+        self.start(id, store, log);
+    }
+
+    /// Removes a register behind the servers' backs.
+    pub fn remove_register(&mut self, key: &str) {
+        let entry = self.coordinator.read(key).unwrap().expect("the register is there");
+        self.coordinator.swap(key, Some(entry.version), None).unwrap();
     }
 
     /// Lets time pass, in steps small enough for every timer.
@@ -312,11 +328,18 @@ impl Cluster {
                     host.store.apply(tablet, index, &changes).unwrap();
                     self.events.push_back((id, Event::Applied(tablet, index, Ok(()))));
                 }
+                Command::SetDisk(disk) => {
+                    host.store.set_disk(disk).unwrap();
+                    host.log.set_disk(disk).unwrap();
+                }
                 Command::CreateTablet(tablet) => host.store.create_tablet(tablet).unwrap(),
                 Command::RemoveTablet(tablet) => host.store.remove_tablet(tablet).unwrap(),
                 Command::Map(..) => {}
                 Command::Note(note) => {
-                    if matches!(note, Note::Failed(_) | Note::Unreadable(_) | Note::Damaged(_)) {
+                    if matches!(
+                        note,
+                        Note::Failed(_) | Note::Unreadable(_) | Note::Damaged(_) | Note::WrongDisk(_)
+                    ) {
                         assert!(self.may_complain, "{note:?}");
                         self.complaints.push(note);
                     }
