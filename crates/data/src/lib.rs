@@ -14,6 +14,7 @@
 mod append;
 mod check;
 mod chunk;
+mod claim;
 mod config;
 mod context;
 mod copy;
@@ -33,6 +34,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+pub use claim::{Claim, Claimed};
 pub use config::Config;
 pub use counters::Counters;
 pub use event::{Command, Event, LogCommand, Note, Payload, Ticket};
