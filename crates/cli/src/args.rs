@@ -51,6 +51,9 @@ pub enum Command {
     /// Make, list or revoke secrets by which clients may take part
     #[command(after_help = ENROL_EXAMPLES)]
     Enrol(Enrol),
+    /// Say that a server's disk is lost for good
+    #[command(subcommand)]
+    Disk(DiskCommand),
     /// Measure this program on this machine
     #[command(subcommand)]
     Bench(crate::bench::Bench),
@@ -625,6 +628,41 @@ pub struct DaemonFile {
     /// Its configuration
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+}
+
+const DISK_REPLACE_HELP: &str = "\
+A server serves from the disk that it was first started on, and from no other: what
+lies in its directory has an id, and so has the coordinator. When a data server's disk
+is lost, put another one in its place, run this command, and start the server again.
+Chunks that have a copy on another server are copied again from there; chunks that were
+on the lost disk alone are lost.
+
+A metadata server has the only copy of its part of the metadata. Its disk cannot be
+replaced by another one, only by a copy that was made after the server last stopped.
+
+Examples:
+  bearing disk replace data-1              says what is lost, and changes nothing
+  bearing disk replace data-1 --yes";
+
+/// `disk`.
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// Have another disk take the place of a data server's that is lost for good
+    #[command(after_help = DISK_REPLACE_HELP)]
+    Replace(DiskReplace),
+}
+
+/// `disk replace`.
+#[derive(Args, Clone, Debug)]
+pub struct DiskReplace {
+    /// The server, such as data-1
+    pub server: String,
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+    /// Do it; without this, only what is lost is said
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `daemon guard`.

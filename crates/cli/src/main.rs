@@ -10,6 +10,7 @@ mod check;
 mod completions;
 mod connect;
 mod daemon;
+mod disk;
 mod down;
 mod enrol;
 mod failure;
@@ -59,6 +60,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Fs(flags) => fs::run(flags),
         Command::Check(flags) => check::run(flags),
         Command::Enrol(flags) => enrol::enrol(flags),
+        Command::Disk(command) => disk::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Completions { shell } => completions::print(*shell),
         Command::Man { directory } => completions::write_pages(directory),

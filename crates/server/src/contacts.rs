@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The machine's questions have this bit, ours do not.
-const MACHINE: u64 = 1 << 63;
+pub const MACHINE_ASKS: u64 = 1 << 63;
 /// An unanswered question is asked again after so long.
 const REPEAT: Duration = Duration::from_millis(200);
 /// How often others' addresses and the revoked enrolments are asked for, in turn: what is revoked is refused within a second.
@@ -128,7 +128,7 @@ impl Contacts {
     /// Takes an answer; says whether it was one to these questions.
     pub fn take(&mut self, message: &Message, post: &mut Post) -> bool {
         let Message::Told(Told { id, result }) = message else { return false };
-        if id & MACHINE != 0 {
+        if id & MACHINE_ASKS != 0 {
             return false;
         }
         // An older answer says nothing that the newest will not say.
@@ -301,7 +301,7 @@ mod tests {
         assert!(post.take_sealed().is_empty());
         contacts.turn(Mono::ZERO.after(REPEAT), &mut post);
         assert_ne!(asked(&mut post).id, first.id);
-        let foreign = Message::Told(Told { id: MACHINE | 7, result: Ok(TellBody::Swapped(1)) });
+        let foreign = Message::Told(Told { id: MACHINE_ASKS | 7, result: Ok(TellBody::Swapped(1)) });
         assert!(!contacts.take(&foreign, &mut post));
     }
 }

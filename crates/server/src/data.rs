@@ -1,16 +1,19 @@
 //! The data server's daemon: the chunk logs around the data machine.
 
 use crate::StartError;
+use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
+use crate::contacts::MACHINE_ASKS;
 use crate::formats::CHUNK_CONTENTS;
 use crate::post::Post;
 use crate::shell::{self, Driver};
-use bearing_data::{Command, Config, DataServer, Event, Note, Start};
+use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, Note, Start};
 use bearing_engines_local::FileChunkLog;
 use bearing_env::random_u64;
+use bearing_proto::coordinator::Told;
 use bearing_proto::{Message, Sender};
-use bearing_seams::ChunkLog;
-use bearing_types::{Mono, Now, Squash};
+use bearing_seams::{ChunkLog, DiskLabel};
+use bearing_types::{DiskId, Mono, Now, Squash};
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,9 +40,22 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
             filesystem: filesystem_of(&config.directory),
             ..Config::standard()
         };
+        let server = start.server;
+        let disk = log.disk().map_err(StartError::engine("read the disk id of the chunks"))?;
         let machine = DataServer::new(start, limits, keys.grants().clone(), chunks);
+        let claim = Claim::new(server, disk, random_disk_id(), MACHINE_ASKS | random_u64() >> 2);
         let (events, commands) = (VecDeque::new(), Vec::new());
-        Ok(ChunkKeeper { machine, log, events, commands, disk_failure: None, full: None })
+        Ok(ChunkKeeper {
+            machine,
+            log,
+            claim: Some(claim),
+            told: Vec::new(),
+            name: config.daemon.name,
+            events,
+            commands,
+            disk_failure: None,
+            full: None,
+        })
     })
 }
 
@@ -52,9 +68,19 @@ fn filesystem_of(directory: &Path) -> Option<u64> {
     Some(u64::from_str_radix(&boot, 16).ok()? ^ device.rotate_left(32))
 }
 
+/// An id that no disk has.
+pub fn random_disk_id() -> DiskId {
+    DiskId(u128::from(random_u64()) << 64 | u128::from(random_u64()))
+}
+
 struct ChunkKeeper<L> {
     machine: DataServer,
     log: L,
+    /// As long as it is not known whether this is the right disk: nobody gets an answer.
+    claim: Option<Claim>,
+    /// What the coordinator said meanwhile.
+    told: Vec<Told>,
+    name: DaemonName,
     events: VecDeque<Event>,
     commands: Vec<Command>,
     disk_failure: Option<String>,
@@ -62,8 +88,15 @@ struct ChunkKeeper<L> {
     full: Option<Mono>,
 }
 
-impl<L: ChunkLog> Driver for ChunkKeeper<L> {
+impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
     fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, attachment: Vec<u8>) {
+        if self.claim.is_some() {
+            let told = messages.into_iter().filter_map(|message| match message {
+                Message::Told(told) if sender == Sender::Server(COORDINATOR) => Some(told),
+                _ => None,
+            });
+            return self.told.extend(told);
+        }
         let mut attachment = Some(attachment);
         for message in messages {
             let event = match message {
@@ -86,6 +119,9 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
     }
 
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        if self.claim.is_some() {
+            return self.claim_disk(now.mono, post);
+        }
         if self.machine.next_wake().is_some_and(|wake| wake <= now.mono) {
             self.events.push_back(Event::Tick);
         }
@@ -100,11 +136,11 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
     }
 
     fn next_wake(&self) -> Option<Mono> {
-        self.machine.next_wake()
+        self.claim.as_ref().map_or_else(|| self.machine.next_wake(), |claim| Some(claim.next_wake()))
     }
 
     fn is_serving(&self) -> bool {
-        true
+        self.claim.is_none()
     }
 
     fn disk_failure(&self) -> Option<&str> {
@@ -126,7 +162,35 @@ impl<L: ChunkLog> Driver for ChunkKeeper<L> {
     }
 }
 
-impl<L: ChunkLog> ChunkKeeper<L> {
+impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
+    /// Finds out whether this is the right disk.
+    fn claim_disk(&mut self, now: Mono, post: &mut Post) -> Result<(), StartError> {
+        for told in std::mem::take(&mut self.told) {
+            let Some(claim) = &mut self.claim else { break };
+            match claim.take(&told) {
+                Claimed::Nothing => {}
+                Claimed::SetDisk(disk) => {
+                    self.log.set_disk(disk).map_err(StartError::engine("give the chunks a disk id"))?;
+                    claim.is_labelled(disk);
+                }
+                Claimed::Ours => self.claim = None,
+                Claimed::Refused(reason) => return Err(self.wrong_disk(&reason)),
+            }
+        }
+        if let Some(ask) = self.claim.as_mut().and_then(|claim| claim.ask(now)) {
+            post.to_server(COORDINATOR, &Message::Ask(ask), &[]);
+        }
+        Ok(())
+    }
+
+    fn wrong_disk(&self, reason: &str) -> StartError {
+        StartError::Refused(format!(
+            "{reason}; put that disk back. If it is lost for good, `bearing disk replace {}` says what is lost with it and has this one \
+             take its place",
+            self.name
+        ))
+    }
+
     /// A disk that was full is so until there is a little more than nothing.
     fn look_for_space(&mut self, now: Mono) {
         if self.full.is_none_or(|looked| now.since(looked) < LOOK_EVERY) {

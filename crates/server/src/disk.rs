@@ -11,8 +11,10 @@
 use crate::StartError;
 use crate::store_thread::{Done, StoreThread, Work};
 use bearing_meta::{AppendNumber, Event, LoadTicket};
-use bearing_seams::{Change, EngineError, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog};
-use bearing_types::{Block, LogIndex, Mono};
+use bearing_seams::{
+    Change, DiskLabel, EngineError, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog,
+};
+use bearing_types::{Block, DiskId, LogIndex, Mono};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,7 +63,7 @@ enum Flush {
     Done,
 }
 
-impl<L: TabletLog> Disk<L> {
+impl<L: TabletLog + DiskLabel> Disk<L> {
     /// A disk whose log is replayed: all that is in it is in the store.
     pub fn new(store: StoreThread, log: L, log_bytes_max: u64) -> Disk<L> {
         Disk {
@@ -134,7 +136,11 @@ impl<L: TabletLog> Disk<L> {
     }
 
     fn written(&mut self, mark: LogMark) -> EngineResult<()> {
-        self.unapplied.extend(self.gathered.iter().map(|record| (record.tablet, record.index)));
+        for record in &self.gathered {
+            // An intent has no index, but must reach the store like the rest.
+            let last = self.unapplied.entry(record.tablet).or_insert(record.index);
+            *last = record.index.max(*last);
+        }
         self.log.sync()?;
         match self.flush {
             Flush::UnderWay(None) => self.flush = Flush::UnderWay(Some(mark)),
@@ -220,6 +226,13 @@ impl<L: TabletLog> Disk<L> {
                 Some(Done::Tablet(_)) => {}
             }
         }
+    }
+
+    /// Gives the store and the log a disk id.
+    pub fn set_disk(&mut self, disk: DiskId) -> Result<(), StartError> {
+        let doing = "give the disk an id";
+        self.log.set_disk(disk).map_err(StartError::engine(doing))?;
+        self.change_tablets(Work::SetDisk(disk), doing)
     }
 
     /// Makes a tablet's keyspace.

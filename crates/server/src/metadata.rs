@@ -5,6 +5,7 @@
 
 use crate::StartError;
 use crate::config::DaemonConfig;
+use crate::data::random_disk_id;
 use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use crate::post::Post;
@@ -16,7 +17,7 @@ use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
-use bearing_seams::TabletLog;
+use bearing_seams::{DiskLabel, TabletLog};
 use bearing_types::{Block, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -41,8 +42,8 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             segment_bytes(log_bytes_max),
         )
         .map_err(StartError::engine("open the tablet log"))?;
-        let tablets = bearing_meta::recover(&mut store, &mut log)?;
-        tracing::info!("the tablet log is replayed; records of {} tablets are here", tablets.len());
+        let recovered = bearing_meta::recover(&mut store, &mut log, random_disk_id())?;
+        tracing::info!("the tablet log is replayed; records of {} tablets are here", recovered.tablets.len());
         let id = config.daemon.name.server();
         let limits = Config {
             cache_entries_max: config.metadata.cache_entries_max,
@@ -59,7 +60,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         })?;
         let reserve_asked = config.metadata.reserve_bytes;
         let disk = Disk::new(store, log, log_bytes_max);
-        let events = VecDeque::from([Event::Start(tablets)]);
+        let events = VecDeque::from([Event::Start(recovered)]);
         Ok(TabletKeeper {
             id,
             machine,
@@ -96,7 +97,7 @@ struct TabletKeeper<L> {
     reserve_asked: u64,
 }
 
-impl<L: TabletLog> Driver for TabletKeeper<L> {
+impl<L: TabletLog + DiskLabel> Driver for TabletKeeper<L> {
     fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         for message in messages {
             match (sender, message) {
@@ -192,7 +193,7 @@ impl<L: TabletLog> Driver for TabletKeeper<L> {
     }
 }
 
-impl<L: TabletLog> TabletKeeper<L> {
+impl<L: TabletLog + DiskLabel> TabletKeeper<L> {
     /// Until nothing is left to do but to sync.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
         loop {
@@ -247,6 +248,7 @@ impl<L: TabletLog> TabletKeeper<L> {
             Command::Append(number, record) => self.disk.append(number, record),
             Command::Load { ticket, tablet, keys, ranges } => self.disk.load(ticket, tablet, keys, ranges),
             Command::Apply(tablet, index, changes) => self.disk.apply(tablet, index, changes),
+            Command::SetDisk(disk) => self.disk.set_disk(disk)?,
             Command::CreateTablet(tablet) => self.disk.create_tablet(tablet)?,
             Command::RemoveTablet(tablet) => self.disk.remove_tablet(tablet)?,
             Command::Map(_, assignment, servers) => {
@@ -266,7 +268,9 @@ impl<L: TabletLog> TabletKeeper<L> {
             Note::Failed(reason) => {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
             }
-            Note::Unreadable(reason) => self.failed = Some(StartError::Refused(reason)),
+            Note::Unreadable(reason) | Note::WrongDisk(reason) => {
+                self.failed = Some(StartError::Refused(reason))
+            }
             Note::Headroom(room) => {
                 self.disk.set_pressed(room != Headroom::Enough);
                 match self.disk_full() {

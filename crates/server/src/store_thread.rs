@@ -3,8 +3,8 @@
 //! Invariant: work is done in the order given, and its results come back in that order.
 
 use bearing_meta::{LoadResult, LoadTicket};
-use bearing_seams::{Change, EngineError, EngineResult, KeyRange, Store};
-use bearing_types::{Block, LogIndex};
+use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Store};
+use bearing_types::{Block, DiskId, LogIndex};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,6 +17,8 @@ pub enum Work {
     Load(LoadTicket, Block, Vec<Vec<u8>>, Vec<(KeyRange, usize)>),
     /// Apply committed changes.
     Apply(Block, LogIndex, Vec<Change>),
+    /// Keep a disk id.
+    SetDisk(DiskId),
     /// Make a tablet's keyspace.
     Create(Block),
     /// Drop a tablet's keyspace.
@@ -32,7 +34,7 @@ pub enum Done {
     Loaded(LoadTicket, EngineResult<LoadResult>),
     /// [`Work::Apply`].
     Applied(Block, LogIndex, EngineResult<()>),
-    /// [`Work::Create`] or [`Work::Remove`].
+    /// [`Work::SetDisk`], [`Work::Create`] or [`Work::Remove`].
     Tablet(EngineResult<()>),
     /// [`Work::Flush`].
     Flushed(EngineResult<()>),
@@ -52,7 +54,7 @@ pub struct StoreThread {
 
 impl StoreThread {
     /// Gives a store a thread; `wake` is called there whenever results are ready.
-    pub fn start<S: Store + Send + 'static>(
+    pub fn start<S: Store + DiskLabel + Send + 'static>(
         store: S,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<StoreThread> {
@@ -127,7 +129,7 @@ fn died() -> EngineError {
     EngineError::Failed { doing: "work in the store (its thread died)".to_owned() }
 }
 
-fn carry_out(store: &mut impl Store, work: Work) -> Done {
+fn carry_out(store: &mut (impl Store + DiskLabel), work: Work) -> Done {
     match work {
         Work::Load(ticket, tablet, keys, ranges) => {
             Done::Loaded(ticket, LoadResult::read(store, tablet, &keys, &ranges))
@@ -135,6 +137,7 @@ fn carry_out(store: &mut impl Store, work: Work) -> Done {
         Work::Apply(tablet, index, changes) => {
             Done::Applied(tablet, index, store.apply(tablet, index, &changes))
         }
+        Work::SetDisk(disk) => Done::Tablet(store.set_disk(disk)),
         Work::Create(tablet) => Done::Tablet(store.create_tablet(tablet)),
         Work::Remove(tablet) => Done::Tablet(store.remove_tablet(tablet)),
         Work::Flush => Done::Flushed(store.flush()),

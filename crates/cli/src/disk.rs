@@ -1,0 +1,119 @@
+//! `disk`: which disk a server is registered with, and how a data server goes on with another one.
+
+use crate::args::{DiskCommand, DiskReplace};
+use crate::ask;
+use crate::failure::Usage;
+use anyhow::{Context, Result, anyhow, bail};
+use bearing_engines_local::RedbCoordinator;
+use bearing_proto::client::ServerKind;
+use bearing_proto::coordinator::{AskCall, Register, TellBody, decode_register};
+use bearing_proto::disk::{DiskRecord, disk_key};
+use bearing_seams::{Coordinator, Swap};
+use bearing_server::cluster::{Cluster, DaemonName, Layout};
+use bearing_server::init::registers_file;
+use bearing_server::state::DaemonState;
+use std::time::Duration;
+
+/// The coordinator answers within this time or not at all.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs `disk`.
+pub fn run(command: &DiskCommand) -> Result<()> {
+    match command {
+        DiskCommand::Replace(flags) => replace(flags),
+    }
+}
+
+fn replace(flags: &DiskReplace) -> Result<()> {
+    let layout =
+        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let cluster = Cluster::read(&layout.cluster_file())?;
+    let name = find(&cluster, &flags.server)?;
+    if name.kind != ServerKind::Data {
+        bail!(Usage(format!(
+            "{name} keeps the only copy of its part of the metadata: no other disk can take its place. Put the disk back that it ran on, or a \
+             copy of it that was made after {name} last stopped"
+        )));
+    }
+    if DaemonState::read(&layout.daemon(name)).is_some_and(|state| state.is_alive()) {
+        bail!("{name} runs; stop it first: as long as it runs on its disk, that is not lost");
+    }
+    let registers = Registers::of(&layout, &cluster)?;
+    let Some(register) = registers.read(name)? else {
+        println!("no disk is registered for {name}; it takes what lies in its directory when it is started");
+        return Ok(());
+    };
+    let record: DiskRecord =
+        decode_register(&register.value).map_err(|error| anyhow!("{} {error}", register.key))?;
+    if !flags.yes {
+        bail!(
+            "{name} is registered with disk {}. When it is replaced, all that only that disk holds is lost for good: bytes of files whose \
+             other copies are missing or damaged, and with one copy of data all bytes there. What has a copy on another server is copied \
+             again from there. Add --yes to have it replaced",
+            record.disk
+        );
+    }
+    registers.remove(name, register.version)?;
+    println!("disk {} is forgotten; {name} takes what lies in its directory when it is started", record.disk);
+    Ok(())
+}
+
+fn find(cluster: &Cluster, wanted: &str) -> Result<DaemonName> {
+    let names: Vec<DaemonName> = cluster.daemons().into_iter().map(|daemon| daemon.name).collect();
+    let found = names.iter().find(|name| name.to_string() == wanted).copied();
+    found.ok_or_else(|| {
+        let names: Vec<String> = names.iter().map(DaemonName::to_string).collect();
+        Usage(format!("there is no server {wanted:?}; there are {}", names.join(", "))).into()
+    })
+}
+
+/// The coordinator's registers: through the coordinator where it runs, else in its file. (A cluster of which a server refuses its disk may not
+/// come up, and then its coordinator does not run.)
+enum Registers<'a> {
+    Running(&'a Layout, &'a Cluster),
+    File(std::cell::RefCell<RedbCoordinator>),
+}
+
+impl Registers<'_> {
+    fn of<'a>(layout: &'a Layout, cluster: &'a Cluster) -> Result<Registers<'a>> {
+        let directory = layout.daemon(DaemonName::COORDINATOR);
+        let file = registers_file(&directory);
+        let runs = DaemonState::read(&directory).is_some_and(|state| state.is_alive());
+        if runs || !file.exists() {
+            return Ok(Registers::Running(layout, cluster));
+        }
+        Ok(Registers::File(RedbCoordinator::open(&file).context("open the coordinator's registers")?.into()))
+    }
+
+    fn read(&self, name: DaemonName) -> Result<Option<Register>> {
+        let key = disk_key(name.server());
+        match self {
+            Registers::Running(layout, cluster) => {
+                match ask::ask(layout, cluster.coordinator, AskCall::Read { key }, PATIENCE)? {
+                    TellBody::Register(register) => Ok(register),
+                    other => bail!("the coordinator answered {other:?} to a question for a register"),
+                }
+            }
+            Registers::File(file) => {
+                let entry = file.borrow_mut().read(&key)?;
+                Ok(entry.map(|entry| Register { key: entry.key, version: entry.version, value: entry.value }))
+            }
+        }
+    }
+
+    fn remove(&self, name: DaemonName, version: u64) -> Result<()> {
+        let (key, expected) = (disk_key(name.server()), Some(version));
+        let removed = match self {
+            Registers::Running(layout, cluster) => {
+                let call = AskCall::Swap { key, expected, value: None };
+                matches!(ask::ask(layout, cluster.coordinator, call, PATIENCE)?, TellBody::Swapped(_))
+            }
+            Registers::File(file) => matches!(file.borrow_mut().swap(&key, expected, None)?, Swap::Done(_)),
+        };
+        if removed {
+            Ok(())
+        } else {
+            bail!("somebody else changed the register of {name} just now; try again")
+        }
+    }
+}
