@@ -38,6 +38,8 @@ pub enum Promise {
     Settled,
     /// A server's store holds what is stable, and nothing else.
     StoreHolds,
+    /// A server serves from its own disk as it is now, and from no other.
+    RightDisk,
     /// Nobody waits for ever.
     NoEndlessWait,
     /// When nothing is wrong any more, everything works.

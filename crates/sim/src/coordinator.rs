@@ -4,9 +4,11 @@ use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts};
 use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::World;
-use bearing_proto::coordinator::{Ask, AskCall, Register, TellBody, Told};
+use bearing_placement::Tablet;
+use bearing_proto::coordinator::{Ask, AskCall, Register, TABLET_PREFIX, TellBody, Told, decode_register};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Coordinator, EngineResult, Entry, MemCoordinator, Swap};
+use bearing_types::{Block, Epoch, ServerId};
 
 /// See the module.
 pub struct CoordinatorHost {
@@ -40,6 +42,13 @@ impl CoordinatorHost {
             self.post.send(world, to, packet.sender, Way::Datagram, &told, &[]);
         }
         self.post.flush(world);
+    }
+
+    /// The tablets that are registered as a server's, and under which epochs.
+    pub fn tablets_of(&mut self, server: ServerId) -> Vec<(Block, Epoch)> {
+        let (_, entries) = self.registers.list(TABLET_PREFIX).expect("registers in memory are listed");
+        let tablets = entries.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
+        tablets.filter(|tablet| tablet.owner == server).map(|tablet| (tablet.block, tablet.epoch)).collect()
     }
 
     fn answer(&mut self, call: AskCall) -> EngineResult<TellBody> {

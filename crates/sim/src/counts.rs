@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What has to happen in a run of a few hundred seeds.
-const EXPECTED: [&str; 124] = [
+const EXPECTED: &[&str] = &[
     "fault: packet dropped",
     "fault: packet doubled",
     "fault: packet late",
@@ -38,6 +38,17 @@ const EXPECTED: [&str; 124] = [
     "fault: a metadata disk has little space",
     "fault: a metadata disk has hardly any space",
     "fault: a metadata disk is full",
+    "fault: a metadata disk is emptied",
+    "fault: a store is gone",
+    "fault: a data disk is emptied",
+    "data: refused a disk that is not the right one",
+    "fault: a tablet log is gone",
+    "fault: a metadata disk is another one",
+    "fault: a metadata disk is an older state",
+    "fault: a metadata disk is an older state under another id",
+    "meta: refused a disk that is not the right one",
+    "step: intent stable",
+    "log records of intents",
     "step: prepared",
     "step: decided",
     "step: part committed",

@@ -2,16 +2,17 @@
 //! reads and chunks go beside each other. A crash loses what was not synced.
 
 use crate::clock::MILLISECOND;
-use crate::cluster::{Hosts, Role};
+use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
 use crate::crash_point::CrashPoints;
 use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
-use bearing_data::{Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket};
+use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket};
+use bearing_proto::coordinator::Told;
 use bearing_proto::frame::FrameHeader;
 use bearing_proto::{Message, Sender};
-use bearing_seams::{ChunkLog, MemChunkLog};
-use bearing_types::{ChunkId, ServerId};
+use bearing_seams::{ChunkLog, DiskLabel, MemChunkLog};
+use bearing_types::{ChunkId, DiskId, ServerId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -23,6 +24,10 @@ pub struct DataHost {
     server: ServerId,
     hosts: Hosts,
     machine: Option<DataServer>,
+    /// Until it is known that the disk is the right one.
+    claim: Option<Claim>,
+    /// The right disk, while an emptied one is in its place.
+    right: Option<MemChunkLog>,
     log: MemChunkLog,
     post: Post,
     rng: Seeded,
@@ -52,6 +57,8 @@ impl DataHost {
             server,
             hosts,
             machine: None,
+            claim: None,
+            right: None,
             log: MemChunkLog::new(),
             post: Post::new(host, Sender::Server(server)),
             rng,
@@ -81,7 +88,10 @@ impl DataHost {
         config.copy_bytes_per_second = 64 << 10;
         config.scan_bytes = 64 << 10;
         self.machine = Some(DataServer::new(start, config, world.keys.grants().clone(), chunks));
-        self.set_wake(world);
+        let fresh = DiskId(u128::from(self.rng.next()));
+        let disk = self.log.disk().expect("a log in memory has an id or none");
+        self.claim = Some(Claim::new(self.server, disk, fresh, self.rng.next() >> 1));
+        self.finish_step(world);
     }
 
     /// The host dies. Unsynced bytes are lost, torn or kept as the fault says.
@@ -89,6 +99,7 @@ impl DataHost {
         world.toggle(self.host);
         self.machine = None;
         self.post = Post::new(self.host, Sender::Server(self.server));
+        self.claim = None;
         self.lanes.clear();
         self.jobs.clear();
         self.wake_at = None;
@@ -108,16 +119,21 @@ impl DataHost {
         self.log.set_full(full);
     }
 
+    /// What it holds on its own disk, also while another one is in its place.
+    fn own_log(&mut self) -> &mut MemChunkLog {
+        self.right.as_mut().unwrap_or(&mut self.log)
+    }
+
     /// How much of a chunk is here, and whether it is sealed.
     pub fn held(&mut self, chunk: ChunkId) -> Option<(u64, bool)> {
-        let entries = self.log.chunks().unwrap_or_default();
+        let entries = self.own_log().chunks().unwrap_or_default();
         let entry = entries.iter().find(|entry| entry.chunk == chunk)?;
         Some((entry.length, entry.sealed.is_some()))
     }
 
     /// All chunks that are here, and whether they are sealed; without graves, of which nothing is left but the name.
     pub fn chunks(&mut self) -> Vec<(ChunkId, bool)> {
-        let entries = self.log.chunks().unwrap_or_default();
+        let entries = self.own_log().chunks().unwrap_or_default();
         entries
             .iter()
             .filter(|entry| entry.sealed != Some(0))
@@ -128,7 +144,7 @@ impl DataHost {
     /// The first bytes of a chunk, if it is sealed and has so many. What is kept between frames means nothing: a crash may leave anything there.
     pub fn sealed_bytes(&mut self, chunk: ChunkId, length: u64) -> Option<Vec<u8>> {
         self.held(chunk).filter(|(held, sealed)| *sealed && *held >= length)?;
-        let mut bytes = self.log.read(chunk, 0, length as u32).ok()?;
+        let mut bytes = self.own_log().read(chunk, 0, length as u32).ok()?;
         for Range { start, end } in gaps_in(&bytes) {
             bytes[start..end].fill(0);
         }
@@ -137,14 +153,22 @@ impl DataHost {
 
     /// A bit flips on the disk, near this place: not between frames.
     pub fn flip(&mut self, chunk: ChunkId, at: u64) {
-        let bytes = self.log.read(chunk, 0, u32::MAX).unwrap_or_default();
+        let bytes = self.own_log().read(chunk, 0, u32::MAX).unwrap_or_default();
         let gap = gaps_in(&bytes).into_iter().find(|gap| gap.contains(&(at as usize)));
-        self.log.flip_bit(chunk, gap.map_or(at as usize, |gap| gap.start - 1));
+        self.own_log().flip_bit(chunk, gap.map_or(at as usize, |gap| gap.start - 1));
     }
 
     /// A packet arrived.
     pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
         let Some(packet) = self.post.open(world, way, bytes) else { return };
+        if self.claim.is_some() {
+            let told = packet.messages.iter().filter_map(|message| match message {
+                Message::Told(told) => Some(told),
+                _ => None,
+            });
+            told.for_each(|told| self.take_claim(world, told));
+            return self.finish_step(world);
+        }
         let mut attachment = Some(packet.attachment);
         for message in packet.messages {
             let event = match message {
@@ -171,8 +195,53 @@ impl DataHost {
             return;
         }
         self.wake_at = None;
-        self.step(world, Event::Tick);
+        if self.claim.is_none() {
+            self.step(world, Event::Tick);
+        }
         self.finish_step(world);
+    }
+
+    fn take_claim(&mut self, world: &mut World, told: &Told) {
+        let Some(claim) = &mut self.claim else { return };
+        match claim.take(told) {
+            Claimed::Nothing => {}
+            Claimed::SetDisk(disk) => {
+                self.log.set_disk(disk).expect("a log in memory keeps an id");
+                claim.is_labelled(disk);
+            }
+            Claimed::Ours => {
+                assert!(self.right.is_none(), "{} serves from an emptied disk", self.server);
+                self.claim = None;
+            }
+            Claimed::Refused(_) => {
+                assert!(self.right.is_some(), "{} refuses its own disk", self.server);
+                world.counts.add("data: refused a disk that is not the right one");
+                (self.claim, self.machine) = (None, None);
+            }
+        }
+    }
+
+    /// The host, which is down, is started on an empty disk next time. Whether it had one of its own to be emptied.
+    pub fn empty_disk(&mut self, world: &mut World) -> bool {
+        let registered = self.log.disk().is_ok_and(|disk| disk.is_some());
+        if self.right.is_some() || !registered {
+            return false;
+        }
+        world.counts.add("fault: a data disk is emptied");
+        self.right = Some(std::mem::take(&mut self.log));
+        true
+    }
+
+    /// The right disk is put back, if an empty one was in its place. The host is down.
+    pub fn put_disk_back(&mut self) {
+        if let Some(right) = self.right.take() {
+            self.log = right;
+        }
+    }
+
+    /// Whether an empty disk is in the place of the right one.
+    pub fn has_wrong_disk(&self) -> bool {
+        self.right.is_some()
     }
 
     /// A command to the log is done now.
@@ -210,6 +279,11 @@ impl DataHost {
     }
 
     fn finish_step(&mut self, world: &mut World) {
+        let now = world.clock_of(self.host).mono;
+        if let Some(ask) = self.claim.as_mut().and_then(|claim| claim.ask(now)) {
+            let (to, message) = (Sender::Server(COORDINATOR), Message::Ask(ask));
+            self.post.send(world, COORDINATOR_HOST, to, Way::Datagram, &message, &[]);
+        }
         self.post.flush(world);
         self.set_wake(world);
     }
@@ -300,7 +374,11 @@ impl DataHost {
     }
 
     fn set_wake(&mut self, world: &mut World) {
-        let Some(due) = self.machine.as_ref().and_then(DataServer::next_wake) else { return };
+        let due = match &self.claim {
+            Some(claim) => Some(claim.next_wake()),
+            None => self.machine.as_ref().and_then(DataServer::next_wake),
+        };
+        let Some(due) = due else { return };
         let at = world.when(self.host, due);
         if self.wake_at.is_none_or(|set| at < set) {
             self.wake_at = Some(at);

@@ -124,6 +124,10 @@ impl Ledger {
             }
         };
         world.counts.add("log records");
+        // Of its server's disk, not of the tablet.
+        if record.index == LogIndex::ZERO {
+            return world.counts.add("log records of intents");
+        }
         let line = self.lines.entry(record.tablet).or_default();
         if line.owners.get(&record.epoch) != Some(&host) {
             let copy = line.copies.entry(host).or_default();

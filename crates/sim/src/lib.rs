@@ -15,6 +15,7 @@ mod counts;
 mod crash_point;
 mod data_host;
 mod digest;
+mod disks;
 mod hunt;
 mod kernel;
 mod ledger;

@@ -8,6 +8,7 @@ use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
 use crate::complaint::Promise;
 use crate::crash_point::CrashPoints;
+use crate::disks::{Disks, WrongDisk};
 use crate::ledger::Ledger;
 use crate::nemesis::Crowded;
 use crate::network::{HostId, Way};
@@ -16,8 +17,10 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{AppendNumber, Command, Config, DiskSpace, Event, Headroom, LoadResult, MetaServer, Note};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
-use bearing_types::{Block, LogIndex, ServerId, SessionId, Squash};
+use bearing_seams::{
+    DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog,
+};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, ServerId, SessionId, Squash};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,6 +49,7 @@ pub struct MetaHost {
     log: MemTabletLog,
     post: Post,
     rng: Seeded,
+    disks: Disks,
     /// What a crash loses.
     faults: Option<Seeded>,
     planted: Planted,
@@ -108,6 +112,7 @@ impl MetaHost {
             post: Post::new(host, Sender::Server(server)),
             limits: Limits::draw(&mut rng),
             rng,
+            disks: Disks::default(),
             faults: None,
             planted,
             heard: BTreeSet::new(),
@@ -132,7 +137,8 @@ impl MetaHost {
     /// Recovers and starts the machine.
     pub fn start(&mut self, world: &mut World, ledger: &mut Ledger) {
         world.toggle(self.host);
-        let recovered = bearing_meta::recover(&mut self.store, &mut self.log);
+        let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
+        let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh);
         let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
         let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
@@ -199,6 +205,37 @@ impl MetaHost {
         for (_, record) in kept {
             ledger.commit(world, self.host, &record);
         }
+    }
+
+    /// A copy of the disk is made, as a machine that runs can be copied.
+    pub fn copy_disk(&mut self) {
+        self.disks.copy(&self.store, &self.log);
+    }
+
+    /// The host, which is down, is given another disk; whether there was one of that kind.
+    pub fn give_wrong_disk(
+        &mut self,
+        world: &mut World,
+        kind: WrongDisk,
+        registered_tablets: &[(Block, Epoch)],
+    ) -> bool {
+        let here = (&self.store, &self.log);
+        let taken = self.disks.take_out(world, &mut self.rng, kind, here, registered_tablets);
+        let Some((store, log)) = taken else { return false };
+        (self.store, self.log) = (store, log);
+        true
+    }
+
+    /// The right disk is put back, if another one was in its place. The host is down.
+    pub fn put_disk_back(&mut self) {
+        if let Some((store, log)) = self.disks.put_back() {
+            (self.store, self.log) = (store, log);
+        }
+    }
+
+    /// Whether another disk is in the place of the right one.
+    pub fn has_wrong_disk(&self) -> bool {
+        self.disks.wrong().is_some()
     }
 
     /// What its crash loses is drawn from here from now on.
@@ -354,6 +391,10 @@ impl MetaHost {
                 }
                 self.report(world, Event::Applied(tablet, index, result));
             }
+            Command::SetDisk(disk) => {
+                self.log.set_disk(disk).expect("a log in memory keeps an id");
+                self.store.set_disk(disk).expect("a store in memory keeps an id");
+            }
             Command::CreateTablet(tablet) => {
                 self.store.create_tablet(tablet).expect("a store in memory makes keyspaces");
             }
@@ -384,12 +425,25 @@ impl MetaHost {
         match note {
             Note::Serving(tablet, epoch) => {
                 world.counts.add("meta: tablets taken");
+                if let Some(wrong) = self.disks.wrong() {
+                    let what = format!("{} serves {tablet} from {wrong}", self.server);
+                    ledger.blame(world, Promise::RightDisk, what);
+                }
                 ledger.serving(world, self.host, tablet, epoch);
             }
             Note::Left(_) => world.counts.add("meta: tablets left"),
             Note::Failed(reason) | Note::Unreadable(reason) => {
                 world.counts.add("meta: stopped after a failure");
                 self.dying = Some(format!("it failed: {reason}"));
+            }
+            Note::WrongDisk(reason) => {
+                world.counts.add("meta: refused a disk that is not the right one");
+                if self.disks.wrong().is_none() {
+                    let what = format!("{} refuses its own disk: {reason}", self.server);
+                    ledger.blame(world, Promise::RightDisk, what);
+                }
+                // A person has to do something first.
+                self.machine = None;
             }
             Note::Headroom(_) => {}
             Note::Damaged(what) => {
@@ -408,7 +462,8 @@ impl MetaHost {
 
     fn append(&mut self, world: &mut World, number: AppendNumber, record: LoggedRecord) {
         world.digest.bytes(&record.bytes);
-        self.unapplied.insert(record.tablet, record.index);
+        let last = self.unapplied.entry(record.tablet).or_insert(record.index);
+        *last = record.index.max(*last);
         self.gathered.push((number, record));
     }
 
@@ -522,7 +577,6 @@ impl MetaHost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::Epoch;
 
     fn record(index: u64) -> LoggedRecord {
         LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes: vec![7; 8 << 10] }

@@ -2,6 +2,7 @@
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts};
+use crate::disks::WrongDisk;
 use crate::network::{HostId, Weather};
 use crate::world::World;
 use bearing_seams::CrashFault;
@@ -54,6 +55,12 @@ pub enum Act {
     Rot(HostId, u64),
     /// A client ends its session, as an unmount does, and begins another.
     Unmount(HostId),
+    /// A copy of a metadata server's disk is made.
+    CopyDisk(HostId),
+    /// A metadata server dies and is started on another disk, for so many nanoseconds.
+    WrongDisk(HostId, WrongDisk, u64),
+    /// It dies again, and its own disk is put back.
+    RightDisk(HostId),
 }
 
 /// How little space a metadata server's disk has.
@@ -135,7 +142,9 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self.rng.weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20])
+        match self
+            .rng
+            .weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18])
         {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
@@ -156,7 +165,9 @@ impl Nemesis {
             16 => self.cut_off(),
             17 => Act::Lose(self.one_of(hosts.data())),
             18 => Act::Rot(self.one_of(hosts.data()), self.rng.next()),
-            _ => self.crowd(spell),
+            19 => self.crowd(spell),
+            20 => Act::CopyDisk(self.one_of(hosts.metadata())),
+            _ => self.wrong_disk(spell),
         }
     }
 
@@ -169,6 +180,16 @@ impl Nemesis {
         };
         let first = self.rng.below(disks.len() as u64) as usize;
         Act::Fill(disks.into_iter().cycle().skip(first).take(count).collect(), spell)
+    }
+
+    fn wrong_disk(&mut self, spell: u64) -> Act {
+        let kind = *self.rng.pick(&WrongDisk::ALL).expect("some kinds");
+        // Of a data server it is always an empty one.
+        let host = match self.rng.chance(1, 4) {
+            true => self.one_of(self.hosts.data()),
+            false => self.one_of(self.hosts.metadata()),
+        };
+        Act::WrongDisk(host, kind, spell)
     }
 
     fn crowd(&mut self, spell: u64) -> Act {

@@ -9,6 +9,7 @@ use crate::complaint::{Complaint, Promise};
 use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_host::DataHost;
+use crate::disks::WrongDisk;
 use crate::ledger::{ChunkNews, Ledger, NameNews};
 use crate::meta_host::MetaHost;
 use crate::nemesis::{Act, Crowded, Nemesis};
@@ -211,6 +212,9 @@ impl Sim {
         self.data.iter_mut().for_each(|host| host.set_full(false));
         for host in self.hosts.metadata() {
             self.crowd(host, None);
+        }
+        for host in self.hosts.metadata().chain(self.hosts.data()) {
+            self.put_disk_back(host);
         }
         for host in self.hosts.all() {
             self.world.clocks[usize::from(host.0)].wall_offset %= 100 * MILLISECOND as i64;
@@ -493,7 +497,7 @@ impl Sim {
     // --- faults ---
 
     fn act(&mut self, act: Act) {
-        if !self.faults_on && !matches!(act, Act::Start(_)) {
+        if !self.faults_on && !matches!(act, Act::Start(_) | Act::RightDisk(_)) {
             return;
         }
         self.world.tell(|| format!("{act:?}"));
@@ -517,6 +521,9 @@ impl Sim {
                 }
             }
             Act::Start(host) => self.start(host),
+            Act::CopyDisk(host) => self.metadata[index_of(host, 1)].copy_disk(),
+            Act::WrongDisk(host, kind, spell) => self.give_wrong_disk(host, kind, spell),
+            Act::RightDisk(host) => self.put_disk_back(host),
             Act::Cut(ways, spell) => {
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, true));
                 self.world.after(spell, Happening::Act(Act::Mend(ways)));
@@ -578,6 +585,38 @@ impl Sim {
                 }
             }
         }
+    }
+
+    /// A metadata server dies, and somebody starts it on another disk.
+    fn give_wrong_disk(&mut self, host: HostId, kind: WrongDisk, spell: u64) {
+        self.crash(host);
+        let given = match self.hosts.role(host) {
+            Role::Metadata(server) => {
+                let tablets = self.coordinator.tablets_of(server);
+                self.metadata[index_of(host, 1)].give_wrong_disk(&mut self.world, kind, &tablets)
+            }
+            _ => self.data[index_of(host, 1 + crate::cluster::METADATA)].empty_disk(&mut self.world),
+        };
+        self.start(host);
+        if given {
+            self.world.after(spell, Happening::Act(Act::RightDisk(host)));
+        }
+    }
+
+    fn put_disk_back(&mut self, host: HostId) {
+        if matches!(self.hosts.role(host), Role::Metadata(_)) {
+            if self.metadata[index_of(host, 1)].has_wrong_disk() {
+                self.crash(host);
+                self.metadata[index_of(host, 1)].put_disk_back();
+            }
+        } else {
+            let index = index_of(host, 1 + crate::cluster::METADATA);
+            if self.data[index].has_wrong_disk() {
+                self.crash(host);
+                self.data[index].put_disk_back();
+            }
+        }
+        self.start(host);
     }
 
     fn set_full(&mut self, disks: &[HostId], full: bool) {
@@ -659,7 +698,9 @@ impl Sim {
         for tablet in tablets {
             let Some(owner) = self.ledger.owner_of(tablet) else { continue };
             let store = self.metadata[index_of(owner, 1)].store();
-            let all = bearing_seams::KeyRange { start: Vec::new(), end: None };
+            // What is of the server's disk and not of the tablet comes last.
+            let end = Some(bearing_meta::Key::Intent.encode());
+            let all = bearing_seams::KeyRange { start: Vec::new(), end };
             let held = bearing_seams::Store::range(store, tablet, &all, usize::MAX).unwrap_or_default();
             let expected = self.ledger.model.stored(tablet);
             if held.iter().map(|(key, value)| (key, value)).eq(expected.iter()) {
@@ -713,6 +754,8 @@ fn name_of(act: &Act) -> &'static str {
         Act::FailSync(_) => "a sync will fail",
         Act::HandOver(..) => "a tablet is handed over",
         Act::Lose(_) => "a data server shall be lost",
+        Act::CopyDisk(_) => "a metadata disk is copied",
+        Act::WrongDisk(..) => "a metadata server shall get another disk",
         Act::Rot(..) => "a bit shall flip",
         Act::Unmount(_) => "a client ends its session",
         Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
@@ -721,6 +764,6 @@ fn name_of(act: &Act) -> &'static str {
         Act::Crowd(_, Crowded::Short, _) => "a metadata disk has hardly any space",
         Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
         Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
-        Act::Room(_) | Act::Uncrowd(_) => "an end",
+        Act::Room(_) | Act::Uncrowd(_) | Act::RightDisk(_) => "an end",
     }
 }

@@ -1,0 +1,118 @@
+//! Other disks for a metadata server than the right one: empty, another server's, half of the right one, or an older state of it. A server must never
+//! serve from one of these; afterwards the right one is put back, and nothing is lost.
+
+use crate::world::World;
+use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
+use bearing_types::{Block, DiskId, Epoch};
+use bearing_workload::Seeded;
+
+/// What is wrong with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongDisk {
+    /// The disk is empty: store and log.
+    Empty,
+    /// The store is gone.
+    NoStore,
+    /// The tablet log is gone.
+    NoLog,
+    /// What is there is empty, under an id that is not the registered one.
+    Other,
+    /// An older state of store and log, from before the server's last start.
+    Older,
+    /// The same, under another id.
+    OlderOther,
+}
+
+impl WrongDisk {
+    /// All of them.
+    pub const ALL: [WrongDisk; 6] = [
+        WrongDisk::Empty,
+        WrongDisk::NoStore,
+        WrongDisk::NoLog,
+        WrongDisk::Other,
+        WrongDisk::Older,
+        WrongDisk::OlderOther,
+    ];
+
+    fn count(self) -> &'static str {
+        match self {
+            WrongDisk::Empty => "fault: a metadata disk is emptied",
+            WrongDisk::NoStore => "fault: a store is gone",
+            WrongDisk::NoLog => "fault: a tablet log is gone",
+            WrongDisk::Other => "fault: a metadata disk is another one",
+            WrongDisk::Older => "fault: a metadata disk is an older state",
+            WrongDisk::OlderOther => "fault: a metadata disk is an older state under another id",
+        }
+    }
+}
+
+type Disk = (MemStore, MemTabletLog);
+
+/// Whether all tablets of the server were taken anew since the copy was made: a copy from within the same epochs looks like the right disk.
+fn is_seen_to_be_old((store, log): &Disk, registered_tablets: &[(Block, Epoch)]) -> bool {
+    let recovered = bearing_meta::recover(&mut store.clone(), &mut log.clone(), DiskId(0));
+    let tablets = recovered.map(|recovered| recovered.tablets).unwrap_or_default();
+    let intent = |block: &Block| tablets.get(block).and_then(|found| found.intent);
+    let newer = |(block, epoch): &(Block, Epoch)| intent(block) < Some(*epoch);
+    !registered_tablets.is_empty() && registered_tablets.iter().all(newer)
+}
+
+/// A server's disks but for the one that it runs on.
+#[derive(Default)]
+pub struct Disks {
+    /// A copy of the right one.
+    copy: Option<Disk>,
+    /// The right one, while a wrong one is in its place.
+    right: Option<(Disk, WrongDisk)>,
+}
+
+impl Disks {
+    /// A copy is made while the server runs: it is what a crash right then would leave.
+    pub fn copy(&mut self, store: &MemStore, log: &MemTabletLog) {
+        if self.right.is_none() {
+            self.copy = Some((store.clone(), log.clone()));
+        }
+    }
+
+    /// What is wrong with the disk that the server has.
+    pub fn wrong(&self) -> Option<String> {
+        self.right.as_ref().map(|(_, wrong)| format!("a wrong disk ({wrong:?})"))
+    }
+
+    /// Another disk for the one that is there, which is set aside.
+    pub fn take_out(
+        &mut self,
+        world: &mut World,
+        rng: &mut Seeded,
+        kind: WrongDisk,
+        (store, log): (&MemStore, &MemTabletLog),
+        registered_tablets: &[(Block, Epoch)],
+    ) -> Option<Disk> {
+        let registered = store.clone().disk().ok().flatten().is_some();
+        if self.right.is_some() || !registered {
+            return None;
+        }
+        let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, registered_tablets));
+        let mut wrong = match kind {
+            WrongDisk::Empty | WrongDisk::Other => (MemStore::new(), MemTabletLog::new()),
+            WrongDisk::NoStore => (MemStore::new(), log.clone()),
+            WrongDisk::NoLog => (store.clone(), MemTabletLog::new()),
+            WrongDisk::Older | WrongDisk::OlderOther => older()?,
+        };
+        let mut fault = CrashFault::new(rng.next());
+        wrong.0.crash(&mut fault);
+        wrong.1.crash(&mut fault);
+        if matches!(kind, WrongDisk::Other | WrongDisk::OlderOther) {
+            let id = DiskId(u128::from(rng.next()));
+            wrong.0.set_disk(id).and(wrong.1.set_disk(id)).expect("engines in memory keep an id");
+        }
+        world.counts.add(kind.count());
+        self.right = Some(((store.clone(), log.clone()), kind));
+        Some(wrong)
+    }
+
+    /// The right disk, if another one is in its place.
+    pub fn put_back(&mut self) -> Option<Disk> {
+        self.right.take().map(|(disk, _)| disk)
+    }
+}
