@@ -25,7 +25,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A child that ran for so long has no failures in a row any more.
-const SOUND_AFTER: Duration = Duration::from_secs(30);
+const SOUND_AFTER: Duration = Duration::from_secs(5);
 /// While the cluster comes up, a child that fails so often in a row makes the start fail.
 const START_FAILURES_MAX: u32 = 3;
 /// How long the cluster may take to come up. A long log is replayed within this.

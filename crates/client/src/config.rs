@@ -13,11 +13,13 @@ pub struct ClientConfig {
     pub filesystem: FilesystemId,
     /// A request is given up after this time: long enough for a server to be restarted.
     pub request_deadline: Duration,
+    /// What stores what a program was told is written is tried for so long: longer than servers are away.
+    pub write_deadline: Duration,
     /// How long the end of the session is told before the client goes without: a session that is not renewed ends by itself.
     pub close_patience: Duration,
     /// How long the owners of chunks are told at that end that nothing more comes in them: without that they find it out later.
     pub finish_patience: Duration,
-    /// The first pause before a request without an answer is sent again; later ones double.
+    /// The first pauses before a request without an answer is sent again; later ones double.
     pub resend_pause: Duration,
     /// The longest such pause.
     pub resend_pause_max: Duration,
@@ -121,6 +123,7 @@ impl ClientConfig {
             squash: Squash::None,
             filesystem,
             request_deadline: Duration::from_secs(60),
+            write_deadline: Duration::from_secs(600),
             close_patience: Duration::from_secs(2),
             finish_patience: Duration::from_millis(500),
             resend_pause: Duration::from_millis(100),

@@ -186,6 +186,7 @@ impl Hub {
     }
 
     async fn carry_out(&self, ticket: Ticket, operation: Operation) -> Result<Answer, Code> {
+        self.past_lapse_of(&operation).await;
         match operation {
             Operation::Root => self.root().await,
             Operation::Lookup { directory, name, who } => self.lookup(directory, &name, &who).await,
@@ -273,6 +274,7 @@ impl Hub {
 
     async fn end(&self) -> Result<Answer, Code> {
         let told = self.losses_told();
+        self.with(State::begin_end);
         let synced = self.sync_all().await;
         // Whoever asks while the session is being closed has not been told by an answer that is yet to come.
         self.with(|state| state.tell_losses_again(told));

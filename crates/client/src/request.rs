@@ -26,6 +26,8 @@ const REFERRALS_AT_ONCE: u32 = 4;
 const RESENDS_BEFORE_MAP: u32 = 2;
 /// Pauses after "retry" stay short for so many times.
 const RETRIES_SOON: u32 = 10;
+/// So many times a request without an answer is sent again after the first pause; then pauses double.
+const RESENDS_SOON: u32 = 9;
 
 /// What came back, and when it was asked.
 #[derive(Debug)]
@@ -108,13 +110,14 @@ impl Requests {
 impl Hub {
     /// Asks the owner of a position.
     pub async fn call(&self, position: Position, call: Call) -> Result<Answered, Code> {
+        self.past_lapse(position).await;
         self.past_fence(position).await;
         self.call_past_fence(position, call).await
     }
 
     /// The same for what ends the waiting of all others.
     pub async fn call_past_fence(&self, position: Position, call: Call) -> Result<Answered, Code> {
-        let patience = self.with(|state| state.config.request_deadline);
+        let patience = self.with(|state| state.patience_for(&call));
         self.ask(Whom::Owner, position, call, patience).await
     }
 
@@ -168,11 +171,12 @@ impl Hub {
             state.cache.forget(&keys);
             state.leases.begin_change(&keys);
         });
+        let patience = self.with(|state| state.patience_for(&call));
         let answered = self.call(position, call).await;
         if matches!(answered, Err(Code::Unreachable)) {
             self.with(State::drop_all_leased);
             let hub = self.clone();
-            self.with(|state| state.spawn(hub.end_doubtful_change(keys)));
+            self.with(|state| state.spawn(hub.end_doubtful_change(keys, patience)));
             return Err(Code::Unreachable);
         }
         self.with(|state| {
@@ -186,9 +190,8 @@ impl Hub {
     }
 
     /// Ends a change of which it was never heard whether it happened: when it is as old again as when it was given up.
-    async fn end_doubtful_change(self, keys: Vec<LeaseKey>) {
-        let pause = self.with(|state| state.config.request_deadline);
-        self.sleep(pause).await;
+    async fn end_doubtful_change(self, keys: Vec<LeaseKey>, patience: Duration) {
+        self.sleep(patience).await;
         self.with(|state| state.changed(&keys));
     }
 
@@ -211,6 +214,36 @@ impl Hub {
 }
 
 impl State {
+    /// How long a call is tried. What stores bytes and names that a program was told are written is tried for
+    /// longer than a server is away, except when the session is being ended.
+    fn patience_for(&self, call: &Call) -> Duration {
+        let stores = match call {
+            Call::Commit { .. } | Call::OpenChunk { .. } | Call::SealChunk { .. } => true,
+            Call::Delegated { over, .. } => !over,
+            _ => false,
+        };
+        if stores && !self.session.is_ending() {
+            self.config.write_deadline
+        } else {
+            self.config.request_deadline
+        }
+    }
+
+    /// From now on nothing is tried for longer than any other request.
+    pub fn begin_end(&mut self) {
+        self.session.begin_end();
+        let latest = self.now.mono.after(self.config.request_deadline);
+        let late = self.requests.outstanding.iter_mut().filter(|(_, request)| request.deadline > latest);
+        for (sequence, request) in late {
+            request.deadline = latest;
+            if request.due > latest {
+                self.timers.cancel(request.due, Timer::Request(*sequence));
+                request.due = latest;
+                self.timers.set(latest, Timer::Request(*sequence));
+            }
+        }
+    }
+
     fn changed(&mut self, keys: &[LeaseKey]) {
         self.leases.end_change(keys);
         self.prune_leases();
@@ -312,10 +345,17 @@ impl State {
             call if call.mutates() => Some("change sent"),
             _ => None,
         };
-        let pause = self.random.backed_off(self.config.resend_pause, self.config.resend_pause_max, tries);
+        let pause = self.resend_pause(tries);
         self.pause_request(sequence, pause);
         self.out.push(Command::Send { to, transport, message, attachment: Vec::new() });
         step.into_iter().for_each(|name| self.step(name));
+    }
+
+    /// The pause before a request without an answer is sent again. A server that is started again is back
+    /// within a second: that long the pauses stay short.
+    fn resend_pause(&mut self, sends: u32) -> Duration {
+        let (first, max) = (self.config.resend_pause, self.config.resend_pause_max);
+        self.random.backed_off(first, max, sends.saturating_sub(RESENDS_SOON))
     }
 
     fn wait_for_map(&mut self, sequence: Sequence) {
@@ -391,11 +431,7 @@ impl State {
             self.want_map(false);
         }
         for (sequence, sends) in concerned {
-            let pause = self.random.backed_off(
-                self.config.resend_pause,
-                self.config.resend_pause_max,
-                sends.saturating_sub(1),
-            );
+            let pause = self.resend_pause(sends.saturating_sub(1));
             let due = self.requests.outstanding.get(&sequence).map(|request| request.due);
             if due.is_some_and(|due| due > self.now.mono.after(pause)) {
                 self.pause_request(sequence, pause);

@@ -71,6 +71,15 @@ impl Session {
     pub fn id(&self) -> SessionId {
         self.id
     }
+
+    /// Its end was asked for.
+    pub fn begin_end(&mut self) {
+        self.closing = true;
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.closing
+    }
 }
 
 impl State {
@@ -198,7 +207,8 @@ impl Hub {
         loop {
             self.describe(position).await;
             self.sleep(renew_within / 3).await;
-            match self.call(position, Call::RenewSession).await {
+            // Whatever else waits for that server: a session that is not renewed is over.
+            match self.call_past_fence(position, Call::RenewSession).await {
                 Ok(answered) => {
                     if let Body::Session { renew_within_ms } = answered.body {
                         renew_within = Duration::from_millis(u64::from(renew_within_ms));
@@ -214,7 +224,7 @@ impl Hub {
     /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that forgot it hears it again.
     async fn describe(&self, position: Position) {
         if let Some(description) = self.with(|state| state.config.description.clone()) {
-            let _ = self.call(position, Call::Describe(description)).await;
+            let _ = self.call_past_fence(position, Call::Describe(description)).await;
         }
     }
 

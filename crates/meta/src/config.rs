@@ -55,14 +55,30 @@ pub struct Config {
     pub recall_quiet: Duration,
     /// How long a message to another server is waited for before it is sent again.
     pub resend: Duration,
+    /// The longest such pause: they double.
+    pub resend_max: Duration,
+    /// The first pause before an unanswered question to the coordinator is sent again.
+    pub coordinator_resend: Duration,
+    /// The longest such pause.
+    pub coordinator_resend_max: Duration,
+    /// A server that did nothing for so long was stopped: nobody was silent meanwhile, it did not listen.
+    pub stopped_after: Duration,
     /// How long a data server may take to answer a fence.
     pub fence_wait: Duration,
     /// How often the coordinator is asked for a newer map.
     pub map_poll: Duration,
-    /// Node ids taken from the common counter at a time.
+    /// Node ids taken from the common counter at a time; more are taken when half of them are used.
     pub id_range: u32,
-    /// Operations under way at the same time; more are told to retry.
+    /// Operations of clients and other servers under way at the same time. Nobody gets more than a share of
+    /// what is free; more are told to retry.
     pub jobs_max: usize,
+    /// Operations under way because sessions are silent.
+    pub sweeps_max: usize,
+    /// Replies to one session that are kept by one tablet because their client has not said that it has them.
+    /// With more, its changes are told to retry.
+    pub replies_kept_max: usize,
+    /// Queued items of one tablet that are sent again at a time.
+    pub items_resent_max: usize,
     /// Entries in one answer to a listing.
     pub list_entries_max: u32,
     /// Extents in one answer.
@@ -71,7 +87,8 @@ pub struct Config {
     pub copy_pairs_max: usize,
     /// A prepared participant asks the coordinator after so long.
     pub inquire_after: Duration,
-    /// A request that could not be decided for so long is told to ask again, so that no decision rests on older answers.
+    /// What could not be decided for so long is given up and whoever asked is told to ask again, so that no
+    /// decision rests on older answers.
     pub job_life: Duration,
     /// The mark of a removed directory is kept for so long: longer than `job_life`, and than a grant lives.
     pub dead_kept: Duration,
@@ -142,10 +159,17 @@ impl Config {
             opens_per_session_max: 64 << 10,
             recall_quiet: Duration::from_secs(1),
             resend: Duration::from_millis(50),
+            resend_max: Duration::from_millis(400),
+            coordinator_resend: Duration::from_millis(200),
+            coordinator_resend_max: Duration::from_millis(800),
+            stopped_after: Duration::from_secs(1),
             fence_wait: Duration::from_millis(1500),
             map_poll: Duration::from_millis(500),
-            id_range: 4096,
+            id_range: 1 << 20,
             jobs_max: 8192,
+            sweeps_max: 64,
+            replies_kept_max: 64 << 10,
+            items_resent_max: 256,
             list_entries_max: 1024,
             extents_max: 512,
             copy_pairs_max: 256,
@@ -178,6 +202,31 @@ impl Config {
     pub(crate) fn takes_old_grants(&self) -> bool {
         #[cfg(feature = "mutants")]
         return self.mutant == Some(crate::mutant::Mutant::GrantAfterChmod);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether copies of a request are jobs of their own, without shares or ends: a planted bug, never
+    /// otherwise.
+    pub(crate) fn copies_are_jobs(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::EveryCopyAJob);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether late answers of the coordinator are forgotten: a planted bug, never otherwise.
+    pub(crate) fn forgets_late_answers(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::LateAnswerForgotten);
+        #[cfg(not(feature = "mutants"))]
+        return false;
+    }
+
+    /// Whether every holder of the log is waited for: a planted bug, never otherwise.
+    pub(crate) fn waits_for_everybody(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(crate::mutant::Mutant::WaitForEverybody);
         #[cfg(not(feature = "mutants"))]
         return false;
     }

@@ -1,6 +1,6 @@
 //! What a job lacks, fetched: records and ranges of the store, parts and answers of other tablets, answers of data servers, free locks.
 
-use crate::context::PartVote;
+use crate::context::{Asking, PartVote, QuestionSlot};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::job::{Job, JobId, JobWork};
 use crate::key::Key;
@@ -10,7 +10,8 @@ use crate::tablet::Held;
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::PeerBody;
 use bearing_seams::KeyRange;
-use bearing_types::{Code, LogIndex, Now, TransactionId};
+use bearing_types::{Code, LogIndex, Mono, Now, TransactionId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A job asks at most 2^16 questions: more than the ancestors that a rename looks at.
 pub(crate) const QUESTION_BITS: u32 = 16;
@@ -38,10 +39,10 @@ impl MetaServer {
         if reload || !wanted.is_empty() {
             self.load(&job, wanted, reload, out);
         }
-        self.send_parts(&mut job, out);
-        self.send_questions(&mut job, out);
+        self.send_parts(now, &mut job, out);
+        self.send_questions(now, &mut job, out);
         self.send_data(now, &mut job, read_index, out);
-        self.jobs.insert(id, job);
+        self.jobs.insert(job);
     }
 
     fn load(&mut self, job: &Job, wanted: &[Key], reload: bool, out: &mut Vec<Command>) {
@@ -59,7 +60,7 @@ impl MetaServer {
     /// What a job asked of the store is there.
     pub(crate) fn take_job_load(&mut self, ticket: LoadTicket, loaded: LoadResult, out: &mut Vec<Command>) {
         let Some((id, wanted)) = self.loads.remove(&ticket) else { return };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         for (key, value) in wanted.into_iter().zip(loaded.values) {
             match value.as_deref().map(|value| Record::decode_at(&key, value)).transpose() {
@@ -94,7 +95,7 @@ impl MetaServer {
     // Damaged records are never served; the operation that met them says so.
     fn damaged(&mut self, id: JobId, what: String, out: &mut Vec<Command>) {
         out.push(Command::Note(Note::Damaged(what)));
-        if let Some(job) = self.jobs.remove(&id) {
+        if let Some(job) = self.jobs.remove(id) {
             self.refuse(job, Code::Io, LogIndex::ZERO, out);
         }
     }
@@ -111,7 +112,7 @@ impl MetaServer {
         self.transactions.insert(transaction, job.id);
     }
 
-    pub(crate) fn send_parts(&mut self, job: &mut Job, out: &mut Vec<Command>) {
+    pub(crate) fn send_parts(&mut self, now: Now, job: &mut Job, out: &mut Vec<Command>) {
         let wanted = |vote: &PartVote| matches!(vote, PartVote::Wanted);
         if !job.context.parts.iter().any(|slot| wanted(&slot.vote)) {
             return;
@@ -124,6 +125,7 @@ impl MetaServer {
         for (number, slot) in job.context.parts.iter_mut().enumerate().filter(|(_, slot)| wanted(&slot.vote))
         {
             slot.vote = PartVote::Sent;
+            Asking::again(&mut slot.asked, now.mono);
             let part = Box::new(slot.part.clone());
             let part_number = number as u8;
             let body = PeerBody::Prepare { transaction, part_number, session, over_below, part };
@@ -131,12 +133,47 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn send_questions(&mut self, job: &mut Job, out: &mut Vec<Command>) {
-        for (number, slot) in job.context.questions.iter_mut().enumerate().filter(|(_, slot)| !slot.sent) {
-            slot.sent = true;
-            let id = job.id.0 << QUESTION_BITS | number as u64;
-            let body = PeerBody::Ask { id, question: slot.question.clone() };
+    fn send_questions(&mut self, now: Now, job: &mut Job, out: &mut Vec<Command>) {
+        let unsent = |slot: &&mut QuestionSlot| slot.asked.is_none();
+        let numbered = job.context.questions.iter_mut().enumerate();
+        for (number, slot) in numbered.filter(|(_, slot)| unsent(&slot)) {
+            slot.asked = Some(Asking::new(now.mono));
+            let body = PeerBody::Ask { id: question_id(job.id, number), question: slot.question.clone() };
             self.send_peer(job.tablet, slot.position, body, out);
+        }
+    }
+
+    /// Asks again what was not answered. Of jobs that ask the same, the one that asked last does it for all:
+    /// its answer is good for them too.
+    pub(crate) fn send_questions_again(&mut self, now: Now, out: &mut Vec<Command>) {
+        let pause = (self.config.resend, self.config.resend_max);
+        let mut open: BTreeMap<Vec<u8>, (Mono, JobId, usize)> = BTreeMap::new();
+        let (mut due, mut shared) = (Vec::new(), false);
+        for job in self.jobs.values() {
+            let open_slots = job.context.questions.iter().enumerate().filter(|(_, slot)| slot.told.is_none());
+            for (number, slot) in open_slots {
+                let Some(asked) = slot.asked else { continue };
+                if asked.is_due(now.mono, pause.0, pause.1) {
+                    due.push((job.id, number));
+                }
+                let last = (asked.first, job.id, number);
+                let known = open.entry(same_question(slot)).or_insert(last);
+                shared |= *known != last;
+                *known = (*known).max(last);
+            }
+        }
+        self.asks_for_others = shared;
+        let asks: BTreeSet<(JobId, usize)> = open.into_values().map(|(_, id, number)| (id, number)).collect();
+        for (id, number) in due {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            let tablet = job.tablet;
+            let Some(slot) = job.context.questions.get_mut(number) else { continue };
+            Asking::again(&mut slot.asked, now.mono);
+            if asks.contains(&(id, number)) {
+                let (position, question) = (slot.position, slot.question.clone());
+                let body = PeerBody::Ask { id: question_id(id, number), question };
+                self.send_peer(tablet, position, body, out);
+            }
         }
     }
 
@@ -166,8 +203,17 @@ impl MetaServer {
         let id = job.id;
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         tablet.waiting.entry(key).or_default().push(id);
-        self.jobs.insert(id, job);
+        self.jobs.insert(job);
     }
+}
+
+fn question_id(job: JobId, number: usize) -> u64 {
+    job.0 << QUESTION_BITS | number as u64
+}
+
+/// The same for questions that are the same.
+fn same_question(slot: &QuestionSlot) -> Vec<u8> {
+    postcard::to_extend(&(slot.position, &slot.question), Vec::new()).expect("plain values always encode")
 }
 
 fn key_range(keys: &std::ops::RangeInclusive<Key>) -> KeyRange {

@@ -58,9 +58,8 @@ impl MetaServer {
         if !here || to == self.id {
             return;
         }
-        let jobs: Vec<_> = self.jobs.values().filter(|job| job.tablet == start).map(|job| job.id).collect();
-        for id in jobs {
-            if let Some(job) = self.jobs.remove(&id) {
+        for id in self.jobs.of_tablet(start) {
+            if let Some(job) = self.jobs.remove(id) {
                 self.postpone(job, out);
             }
         }

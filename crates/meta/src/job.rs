@@ -1,7 +1,7 @@
 //! A job: one operation on one tablet, from its arrival to its decision.
 
 use crate::collect::Ripe;
-use crate::context::Context;
+use crate::context::{Context, QuestionSlot};
 use crate::key::Key;
 use bearing_proto::client::{Handle, Request};
 use bearing_proto::peer::{ItemId, Part, Question, Work};
@@ -61,6 +61,13 @@ pub(crate) enum JobWork {
 }
 
 impl Job {
+    /// Whether it can go on with the answers that it has. Who asks many questions at once needs all the
+    /// answers.
+    pub fn has_answers(&self) -> bool {
+        let open = |slot: &QuestionSlot| slot.asked.is_some() && slot.told.is_none();
+        !matches!(self.work, JobWork::Tend(_)) || !self.context.questions.iter().any(open)
+    }
+
     /// The session that asks, if a client does.
     pub fn session(&self) -> Option<SessionId> {
         match &self.work {

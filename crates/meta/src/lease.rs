@@ -3,10 +3,12 @@
 //!
 //! Invariants: while a recall of a key runs, and a quiet moment after, no new lease on it is given; at most a bounded number of holders is tracked per
 //! key, and who comes above that gets a short lease that is not tracked and cannot be recalled, only waited for; nobody on the server waits
-//! for a client. After a take-over, what sessions of the former owner may hold is unknown: changes that would need a recall wait until these
-//! sessions have dropped everything, or the longest lease has passed.
+//! for a client. After a take-over, what sessions of the former owner may hold is what the horizon says
+//! (`horizon.rs`): changes of that wait until these sessions have dropped everything, or the longest of their
+//! leases has passed.
 
 use crate::config::Config;
+use crate::horizon::Reach;
 use bearing_proto::client::{LeaseKey, LeaseMs};
 use bearing_types::{IdMap, Mono, NodeId, SessionId};
 use smallvec::SmallVec;
@@ -36,8 +38,8 @@ pub(crate) struct LeaseTable {
     next_recall: u64,
     /// Delegated directories that were called back, and since when.
     called_back: BTreeMap<NodeId, Mono>,
-    /// Sessions that may hold leases of the former owner, and until when.
-    inherited: BTreeMap<SessionId, Mono>,
+    /// Sessions that may hold leases of the former owner, on what, and until when.
+    inherited: BTreeMap<SessionId, (Reach, Mono)>,
     /// Sessions that are over, until none of their leases could last: these count no more.
     over: BTreeMap<SessionId, Mono>,
 }
@@ -115,12 +117,21 @@ impl LeaseEntry {
 }
 
 impl LeaseTable {
-    /// After a take-over: these sessions may hold anything until `until`.
-    pub fn inherit(&mut self, sessions: impl IntoIterator<Item = SessionId>, until: Mono) -> Vec<RecallWish> {
+    /// After a take-over: these sessions may hold what their horizon says, until its longest lease is over.
+    /// All are asked to drop everything, and so to say which files they have open.
+    pub fn inherit(
+        &mut self,
+        sessions: impl IntoIterator<Item = (SessionId, Reach)>,
+        now: Mono,
+        config: &Config,
+    ) -> Vec<RecallWish> {
         let mut wishes = Vec::new();
-        for session in sessions {
-            self.inherited.insert(session, until);
-            wishes.push(self.begin(session, Vec::new(), until));
+        let expires = now.after(config.lease_max);
+        for (session, reach) in sessions {
+            if reach != Reach::NONE {
+                self.inherited.insert(session, (reach, now.after(reach.longest())));
+            }
+            wishes.push(self.begin(session, Vec::new(), expires));
         }
         wishes
     }
@@ -236,8 +247,9 @@ impl LeaseTable {
                 }
             }
         }
-        for (session, until) in &self.inherited {
-            if Some(*session) != requester && *until > now && !keys.is_empty() {
+        for (session, (reach, until)) in &self.inherited {
+            let may_hold = *until > now && keys.iter().any(|key| reach.may_hold(key));
+            if Some(*session) != requester && may_hold {
                 holders.entry(*session).or_default();
             }
         }
@@ -405,7 +417,7 @@ impl LeaseTable {
             let number = *number;
             self.end(number);
         }
-        self.inherited.retain(|_, until| *until > now);
+        self.inherited.retain(|_, (_, until)| *until > now);
         self.over.retain(|_, until| *until > now);
         while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= now) {
             let (due, keys) = bucket.remove_entry();
@@ -506,12 +518,13 @@ mod tests {
     #[test]
     fn inherited_sessions_block_changes_until_they_answer_or_time_passes() {
         let (mut table, config) = table();
-        let wishes = table.inherit([A], Mono(100));
+        let reach = Reach { places: u64::MAX, longest_ms: 100 };
+        let wishes = table.inherit([(A, reach)], Mono(0), &config);
         assert_eq!(table.holders(&[KEY], Some(B), Mono(1)).len(), 1);
         assert!(table.recalled(A, wishes[0].number, Mono(2), &config).is_some());
         assert!(table.holders(&[KEY], Some(B), Mono(2)).is_empty());
-        table.inherit([A], Mono(100));
-        assert!(table.holders(&[KEY], Some(B), Mono(100)).is_empty());
+        table.inherit([(A, reach)], Mono(0), &config);
+        assert!(table.holders(&[KEY], Some(B), Mono(100_000_000)).is_empty());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What the machine does with leases (`lease.rs`) and open files (`opens.rs`): gives them with replies, asks for them back before a change, takes the
 //! answers.
 //!
-//! Invariants: that a session is a holder is stable before a lease or file leaves; a change that has to wait for others keeps nothing while it
+//! Invariants: the horizon (`horizon.rs`) covers a lease and is stable before the lease leaves, and names a
+//! session before it is given a file; a change that has to wait for others keeps nothing while it
 //! waits.
 
 use crate::event::{Command, Note};
+use crate::horizon::Cover;
 use crate::job::{Job, JobWork};
 use crate::key::Key;
 use crate::lease::RecallWish;
@@ -13,6 +15,8 @@ use crate::namespace::REAPER;
 use crate::opens::{SurveyWish, Word};
 use crate::record::Record;
 use crate::run::Effects;
+use crate::space::Headroom;
+use crate::tablet::Phase;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
 use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
@@ -65,7 +69,8 @@ impl MetaServer {
         asked
     }
 
-    /// Notes what goes out with the reply. Gives the session if it is a holder with the record that the reply writes.
+    /// Notes what goes out with the reply. Gives the session if the horizon grows with the record that the
+    /// reply writes.
     pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) -> Option<SessionId> {
         let (JobWork::Request(session, request), Some(tablet)) =
             (&job.work, self.tablets.get_mut(&job.tablet))
@@ -91,14 +96,15 @@ impl MetaServer {
             let lease_end = end.map_or(now.mono, |(_, end)| *end);
             tablet.opens.give(session, *node, request.sequence, lease_end, &self.config);
         }
-        // Stable before any lease leaves, so that a later owner knows whom to ask. Another request of the session may have logged it a moment ago.
-        match tablet.holders.get(&session) {
-            Some(logged) => {
-                effects.read_index = effects.read_index.max(*logged);
+        // Stable before any lease leaves, so that a later owner knows whom to wait for. Another request of
+        // the session may have logged it a moment ago.
+        match tablet.horizon.cover(session, &effects.given, &self.config) {
+            Cover::Logged(index) => {
+                effects.read_index = effects.read_index.max(index);
                 None
             }
-            None => {
-                effects.batch.insert(Key::Holder(session), Some(Record::Mark(now.wall)));
+            Cover::Wanted(reach) => {
+                effects.batch.insert(Key::Holder(session), Some(Record::Holder(reach)));
                 Some(session)
             }
         }
@@ -127,6 +133,27 @@ impl MetaServer {
                 _ => {}
             }
         }
+    }
+
+    /// Logs the lease horizon again where it says more than can be leased.
+    pub(crate) fn shrink_horizon(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        if self.space.headroom() == Headroom::None {
+            return;
+        }
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        if !matches!(tablet.phase, Phase::Serving) {
+            return;
+        }
+        let shrunk = tablet.horizon.shrunk(now.mono, &self.config);
+        if shrunk.is_empty() {
+            return;
+        }
+        let record = |(session, reach)| (Key::Holder(session), Some(Record::Holder(reach)));
+        let batch: BTreeMap<_, _> = shrunk.iter().copied().map(record).collect();
+        let number = self.next_append_number();
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let index = tablet.write(batch, number, out);
+        shrunk.into_iter().for_each(|(session, _)| tablet.horizon.logged_at(session, index));
     }
 
     // --- asking ---

@@ -8,6 +8,7 @@
 compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");
 
 mod apply;
+mod bounds;
 mod cache;
 mod collect;
 mod config;
@@ -19,7 +20,10 @@ mod extents;
 mod fetch;
 mod file_extents;
 mod handover;
+mod horizon;
+mod ids;
 mod job;
+mod jobs;
 mod key;
 mod lease;
 mod leasing;
@@ -48,8 +52,10 @@ mod view;
 mod works;
 mod xattrs;
 
+pub use bounds::Bound;
 pub use config::Config;
 pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
+pub use horizon::Reach;
 pub use key::Key;
 pub use machine::{Counters, MetaServer};
 #[cfg(feature = "mutants")]

@@ -3,7 +3,9 @@
 use crate::config::Config;
 use crate::disk::DiskState;
 use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
-use crate::job::{Job, JobId};
+use crate::ids::Ids;
+use crate::job::JobId;
+use crate::jobs::Jobs;
 use crate::key::Key;
 use crate::space::Space;
 use crate::startup::Startup;
@@ -16,7 +18,7 @@ use bearing_proto::data::DataCall;
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::EngineError;
-use bearing_types::{Mono, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId};
+use bearing_types::{Mono, Now, Position, ServerId, SessionId, TransactionId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Counts of what the server did. Shells publish them.
@@ -52,7 +54,7 @@ pub struct MetaServer {
     pub(crate) config: Config,
     pub(crate) keys: ServerKeys,
     pub(crate) tablets: BTreeMap<Position, Tablet>,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: Jobs,
     pub(crate) ready: VecDeque<JobId>,
     pub(crate) next_job: u64,
     pub(crate) next_append: u64,
@@ -70,7 +72,7 @@ pub struct MetaServer {
     pub(crate) startup: Startup,
     pub(crate) disk: DiskState,
     pub(crate) filesystem: Option<FilesystemRecord>,
-    pub(crate) ids: NodeIdRange,
+    pub(crate) ids: Ids,
     pub(crate) ids_asked: bool,
     pub(crate) health: Health,
     /// Messages of this server's tablets to each other.
@@ -80,6 +82,10 @@ pub struct MetaServer {
     pub(crate) clock_off: bool,
     pub(crate) space: Space,
     pub(crate) next_upkeep: Mono,
+    /// When it did anything last.
+    pub(crate) awake: Mono,
+    /// Questions of several jobs are asked by one of them.
+    pub(crate) asks_for_others: bool,
     pub(crate) next_resend: Mono,
     pub(crate) arriving: BTreeMap<Position, crate::handover::Arriving>,
     pub(crate) counters: Counters,
@@ -95,7 +101,7 @@ impl MetaServer {
             config,
             keys,
             tablets: BTreeMap::new(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             ready: VecDeque::new(),
             next_job: 0,
             next_append: 0,
@@ -110,7 +116,7 @@ impl MetaServer {
             startup: Startup::new(),
             disk: DiskState::unknown(),
             filesystem: None,
-            ids: NodeIdRange::EMPTY,
+            ids: Ids::EMPTY,
             ids_asked: false,
             health: Health::default(),
             inward: VecDeque::new(),
@@ -118,6 +124,8 @@ impl MetaServer {
             clock_off: false,
             space: Space::default(),
             next_upkeep: Mono::ZERO,
+            awake: Mono::ZERO,
+            asks_for_others: false,
             next_resend: Mono::ZERO,
             arriving: BTreeMap::new(),
             counters: Counters::default(),
@@ -131,6 +139,7 @@ impl MetaServer {
         if self.failed {
             return self.step_failed(event, out);
         }
+        self.notice_stop(now);
         match event {
             Event::Start(recovered) => self.start(now, recovered, out),
             Event::Request(session, squash, mut request) => {

@@ -26,11 +26,18 @@ pub enum Mutant {
     LockTwice,
     /// A server takes any disk for its own, also an empty one, another server's or one from long ago.
     AnyDisk,
+    /// A request that comes again is one more job, jobs end only when they are run, and whoever comes first
+    /// takes all of them.
+    EveryCopyAJob,
+    /// An answer of the coordinator that is late is forgotten, and the question asked anew.
+    LateAnswerForgotten,
+    /// After a take-over a change waits for every session that ever held a lease.
+    WaitForEverybody,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 10] = [
+    pub const ALL: [(&'static str, Mutant); 13] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -41,5 +48,8 @@ impl Mutant {
         ("forgotten-opener", Mutant::ForgottenOpener),
         ("lock-twice", Mutant::LockTwice),
         ("any-disk", Mutant::AnyDisk),
+        ("every-copy-a-job", Mutant::EveryCopyAJob),
+        ("late-answer-forgotten", Mutant::LateAnswerForgotten),
+        ("wait-for-everybody", Mutant::WaitForEverybody),
     ];
 }

@@ -16,7 +16,8 @@ use serde::Deserialize;
 
 /// The version byte.
 pub const V1: u8 = 1;
-/// That of the next. Replies held rights that named no session; of these too only the place is read.
+/// That of the next. Replies held rights that named no session; of these too only the place is read. There was no
+/// [`Record::Holder`].
 pub const V2: u8 = 2;
 
 #[derive(Deserialize)]

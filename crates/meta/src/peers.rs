@@ -1,10 +1,11 @@
 //! Messages between tablets: parts of transactions, queued items, questions.
 
-use crate::context::PartVote;
+use crate::context::{Asking, PartVote};
 use crate::event::{Command, Note};
 use crate::fetch::QUESTION_BITS;
 use crate::handover::CopiedPart;
 use crate::job::{JobId, JobWork};
+use crate::jobs::Party;
 use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::quotas;
@@ -121,7 +122,7 @@ impl MetaServer {
             return self.hold_peer(start, index, asked.from, body, out);
         }
         let same = |work: &JobWork| matches!(work, JobWork::Prepare { transaction: other, part_number: number, .. } if *other == transaction && *number == part_number);
-        if self.jobs.values().any(|job| same(&job.work)) {
+        if self.jobs.values().any(|job| same(&job.work)) || !self.admits(asked.from) {
             return;
         }
         self.new_job(
@@ -189,7 +190,7 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let job = self.transactions.get(&transaction).copied();
-        let Some(job) = job.and_then(|id| self.jobs.get_mut(&id)) else {
+        let Some(job) = job.and_then(|id| self.jobs.get_mut(id)) else {
             // Over, one way or the other: let the participant know, in case it does not.
             return self.take_inquiry(start, from, transaction, out);
         };
@@ -262,7 +263,8 @@ impl MetaServer {
             return self.hold_peer(start, index, from, PeerBody::Delivered { item }, out);
         }
         let same = |other: &JobWork| matches!(other, JobWork::Deliver { from: source, item: known, .. } if *source == from && *known == item);
-        if !self.jobs.values().any(|job| job.tablet == start && same(&job.work)) {
+        let under_way = self.jobs.values().any(|job| job.tablet == start && same(&job.work));
+        if !under_way && self.admits(from) {
             self.new_job(start, JobWork::Deliver { from, item, done_below, work }, now);
         }
     }
@@ -303,7 +305,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Some(done_below) = tablet.outbox.keys().next().copied() else { return };
         let Some(state) = tablet.outbox.get_mut(&item).filter(|state| state.committed) else { return };
-        state.sent = Some(now.mono);
+        Asking::again(&mut state.asked, now.mono);
         let (to, work) = (state.record.to, state.record.work.clone());
         self.send_peer(start, to, PeerBody::Deliver { item, done_below, work }, out);
     }
@@ -312,21 +314,50 @@ impl MetaServer {
 
     fn take_question(&mut self, now: Now, start: Position, from: Position, id: u64, question: Question) {
         let same = |work: &JobWork| matches!(work, JobWork::Ask { from: Some(source), id: known, .. } if *source == from && *known == id);
-        if !self.jobs.values().any(|job| same(&job.work)) {
+        if !self.jobs.values().any(|job| same(&job.work)) && self.admits(from) {
             self.new_job(start, JobWork::Ask { from: Some(from), id, question }, now);
         }
     }
 
+    /// Whether another tablet may have one more job here. If not, its message is as good as lost: it repeats
+    /// it.
+    fn admits(&self, from: Position) -> bool {
+        self.jobs.admits(Party::Tablet(from), self.config.jobs_max)
+    }
+
     fn take_answer(&mut self, id: u64, told: Told) {
         let (job, slot) = (JobId(id >> QUESTION_BITS), (id & ((1 << QUESTION_BITS) - 1)) as usize);
-        let Some(job) = self.jobs.get_mut(&job) else { return };
+        let Some(job) = self.jobs.get_mut(job) else { return };
         let Some(slot) = job.context.questions.get_mut(slot) else { return };
-        if slot.told.is_none() {
-            slot.told = Some(told);
-            // Who asks many at once needs all the answers to go on.
-            let waits = matches!(job.work, JobWork::Tend(_))
-                && job.context.questions.iter().any(|slot| slot.sent && slot.told.is_none());
-            if !waits {
+        if slot.told.is_some() {
+            return;
+        }
+        let answered = (slot.position, slot.question.clone(), slot.asked);
+        slot.told = Some(told.clone());
+        if job.has_answers() {
+            self.ready.push_back(job.id);
+        }
+        if let (position, question, Some(asked)) = answered
+            && self.asks_for_others
+            && !matches!(question, Question::Ids { .. })
+        {
+            self.answer_others(position, &question, asked, &told);
+        }
+    }
+
+    /// Others who asked the same before this was asked first are answered by it too: it was decided after
+    /// they asked.
+    fn answer_others(&mut self, position: Position, question: &Question, asked: Asking, told: &Told) {
+        for job in self.jobs.values_mut() {
+            let mut answered = false;
+            for slot in job.context.questions.iter_mut().filter(|slot| slot.told.is_none()) {
+                let before = slot.asked.is_some_and(|other| other.first <= asked.first);
+                if before && slot.position == position && slot.question == *question {
+                    slot.told = Some(told.clone());
+                    answered = true;
+                }
+            }
+            if answered && job.has_answers() {
                 self.ready.push_back(job.id);
             }
         }
@@ -339,7 +370,7 @@ impl MetaServer {
         let Some((job, slot, _)) = self.data_requests.remove(&reply.id) else {
             return self.take_pong(now, server, &reply);
         };
-        let Some(job) = self.jobs.get_mut(&job) else { return };
+        let Some(job) = self.jobs.get_mut(job) else { return };
         if let Some(slot) = job.context.data.get_mut(slot) {
             slot.result = Some(Some(reply.result));
             self.ready.push_back(job.id);

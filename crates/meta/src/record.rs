@@ -3,6 +3,7 @@
 //! A stored value is one version byte, then the record in postcard's encoding. Adding a field makes a new version with a migration in [`Record::decode`]; a
 //! version that this program does not know is refused, never guessed at.
 
+use crate::horizon::Reach;
 use crate::key::Key;
 use crate::older;
 use bearing_placement::Seat;
@@ -331,7 +332,7 @@ pub enum Record {
     Reply(Box<ReplyRecord>),
     /// For [`Key::NextId`].
     NextId(NodeId),
-    /// For marks that say all with their key and the time they were made: dead, orphan, session, ended, holder.
+    /// For marks that say all with their key and the time they were made: dead, orphan, session, ended.
     Mark(Wall),
     /// For [`Key::Delegation`].
     Delegation(Box<Delegated>),
@@ -347,6 +348,9 @@ pub enum Record {
     Usage(UsageRecord),
     /// For [`Key::Intent`].
     Intent(Epoch),
+    /// For [`Key::Holder`]: a session's part of the lease horizon. Until version 2 there was a mark, which
+    /// stands for leases on anything.
+    Holder(Reach),
 }
 
 /// One absolute change in a log record: encoded key, encoded record (`None` deletes).

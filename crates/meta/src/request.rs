@@ -2,6 +2,7 @@
 
 use crate::event::Command;
 use crate::job::JobWork;
+use crate::jobs::Party;
 use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::tablet::{Phase, Tablet};
@@ -12,6 +13,9 @@ use std::collections::BTreeMap;
 
 /// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
 const LEAVING_RETRY_US: u32 = 5_000;
+
+/// The same when its session has as many operations under way as it may.
+const BUSY_RETRY_US: u32 = 50_000;
 
 /// The same while this server's clock is off.
 const CLOCK_RETRY_US: u32 = 200_000;
@@ -41,11 +45,21 @@ impl MetaServer {
             let answer = Answer::Retry { after_us: CLOCK_RETRY_US };
             return self.reply(session, Reply { sequence, answer }, out);
         }
-        let busy = self.jobs.len() >= self.config.jobs_max || self.filesystem.is_none();
+        let unknown = self.filesystem.is_none();
+        // Who has its share under way already must be able to say that it lives.
+        let copies = self.config.copies_are_jobs();
+        let full = match copies {
+            true => self.jobs.asked_for() >= self.config.jobs_max,
+            false => !self.jobs.admits(Party::Session(session), self.config.jobs_max),
+        };
+        let busy = !timeless && full;
+        let under_way = self.jobs.has_request(session, sequence) && (!copies || request.call.mutates());
+        let kept_max = self.config.replies_kept_max;
+        let twice = self.executes_twice();
         let Some(tablet) = self.tablet_at(request.position) else {
             return self.refer(session, sequence, request.position, out);
         };
-        if busy || matches!(tablet.phase, Phase::Leaving(_)) {
+        if unknown || matches!(tablet.phase, Phase::Leaving(_)) {
             let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
             return self.reply(session, Reply { sequence, answer }, out);
         }
@@ -58,19 +72,26 @@ impl MetaServer {
             return self.reply(session, reply, out);
         }
         hear(tablet, now, session, request.finished_below);
+        // A stray copy of something under way, or answered as soon as a record is stable: that answer is for
+        // it too.
+        if under_way || tablet.is_parked(session, sequence) {
+            return;
+        }
+        let state = tablet.sessions.entry(session).or_default();
         if request.call.mutates() {
-            let state = tablet.sessions.entry(session).or_default();
-            // A stray copy of something long finished, or of something under way: the answer was or will be sent.
-            if state.finished_below.is_some_and(|below| sequence < below) || state.running.contains(&sequence)
-            {
+            // A stray copy of something long finished.
+            if state.finished_below.is_some_and(|below| sequence < below) {
                 return;
             }
-            if state.answered.contains_key(&sequence) && !self.executes_twice() {
+            if state.answered.contains_key(&sequence) && !twice {
                 out.push(Command::Note(crate::event::Note::Step("duplicate")));
                 return self.reply_if_complete(start, session, sequence, out);
             }
-            let tablet = self.tablets.get_mut(&start).expect("seen just now");
-            tablet.sessions.entry(session).or_default().running.insert(sequence);
+        }
+        let too_many = request.call.mutates() && state.answered.len() >= kept_max;
+        if busy || too_many || tablet.parked() >= kept_max {
+            let answer = Answer::Retry { after_us: BUSY_RETRY_US };
+            return self.reply(session, Reply { sequence, answer }, out);
         }
         self.new_job(start, JobWork::Request(session, Box::new(request)), now);
     }

@@ -1,7 +1,7 @@
 //! Running jobs: decide, fetch what is missing, decide again; then write, lock, recall and reply.
 
 use crate::collect::{self, Collected};
-use crate::context::Context;
+use crate::context::{Asking, Context};
 use crate::delegations;
 use crate::event::{Command, Note};
 use crate::job::{Job, JobId, JobWork};
@@ -75,14 +75,14 @@ impl MetaServer {
         if let JobWork::Prepare { transaction, .. } = &work {
             context.transaction = Some(*transaction);
         }
-        self.jobs.insert(id, Job { id, tablet, work, context, runs: 0 });
+        self.jobs.insert(Job { id, tablet, work, context, runs: 0 });
         self.ready.push_back(id);
         id
     }
 
     /// Runs a job once.
     pub(crate) fn run(&mut self, now: Now, id: JobId, out: &mut Vec<Command>) {
-        let (Some(mut job), Some(filesystem)) = (self.jobs.remove(&id), self.filesystem) else { return };
+        let (Some(mut job), Some(filesystem)) = (self.jobs.remove(id), self.filesystem) else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         if matches!(tablet.phase, Phase::Leaving(_)) {
             // What is being copied must not change any more.
@@ -99,8 +99,9 @@ impl MetaServer {
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let given_up =
             job.session().and_then(|session| tablet.sessions.get(&session)).and_then(|state| state.given_up);
-        let is_holder = job.session().is_some_and(|session| tablet.holders.contains_key(&session));
-        let nothing_logged = self.space.headroom() == Headroom::None && !is_holder;
+        let full = self.space.headroom() == Headroom::None;
+        let leases_within = job.session().filter(|_| full);
+        let leases_within = leases_within.map(|session| tablet.horizon.stable(session, tablet.committed));
         let mut view = View::new(
             now,
             &self.config,
@@ -119,7 +120,7 @@ impl MetaServer {
         }
         view.known = known;
         view.given_up = given_up;
-        view.nothing_logged = nothing_logged;
+        view.leases_within = leases_within;
         let decided = decide(&mut view, &job.work);
         let met = view.known && !known;
         let effects = Effects {
@@ -218,7 +219,7 @@ impl MetaServer {
             }
         }
         // After the old leases are gone: a change may come with a lease on its own result.
-        let new_holder = self.give_leases(now, &job, &mut effects);
+        let covered = self.give_leases(now, &job, &mut effects);
         if commit {
             self.add_protocol_records(&job, &decided, &mut effects);
         }
@@ -242,7 +243,9 @@ impl MetaServer {
             let number = self.next_append_number();
             let tablet = self.tablets.get_mut(&start).expect("seen just now");
             let index = tablet.write(std::mem::take(&mut effects.batch), number, out);
-            tablet.holders.extend(new_holder.map(|session| (session, index)));
+            if let Some(session) = covered {
+                tablet.horizon.logged_at(session, index);
+            }
             index.max(effects.read_index)
         };
         let awaited = self.start_items(&job, first_item, &effects.drafts);
@@ -308,7 +311,7 @@ impl MetaServer {
                 awaited.insert(item);
             }
             let record = outbox_record(draft, waiter(job));
-            tablet.outbox.insert(item, OutboxState { record, sent: None, committed: false });
+            tablet.outbox.insert(item, OutboxState { record, asked: None, committed: false });
         }
         awaited
     }
@@ -324,8 +327,8 @@ impl MetaServer {
         let participants: BTreeSet<Position> = job.context.parts.iter().map(|slot| slot.position).collect();
         if commit && !participants.is_empty() {
             out.push(Command::Note(Note::Step("decided")));
-            let state =
-                DecisionState { waiting: participants.clone(), index, sent: job.context.started.mono };
+            let asked = Some(Asking::new(job.context.started.mono));
+            let state = DecisionState { waiting: participants.clone(), index, asked };
             tablet.decisions.insert(transaction, state);
             for position in participants {
                 let body = PeerBody::Decided { transaction, commit: true };
@@ -358,7 +361,6 @@ impl MetaServer {
                 if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
                     let state = tablet.sessions.entry(session).or_default();
-                    state.running.remove(&request.sequence);
                     state.answered.insert(request.sequence, Answered { result: Ok(body), index, awaited });
                     return self.hold(start, index, Held::Mutation(session, request.sequence), out);
                 }
@@ -460,9 +462,8 @@ impl MetaServer {
             unreachable!("the prepare record was written just now")
         };
         debug_assert_eq!(record.promise, *promise);
-        tablet
-            .prepared
-            .insert((transaction, part_number), PreparedState { record: *record, index, asked: now.mono });
+        let asked = Some(Asking::new(now.mono));
+        tablet.prepared.insert((transaction, part_number), PreparedState { record: *record, index, asked });
     }
 
     // --- no decision ---
@@ -585,12 +586,6 @@ impl MetaServer {
     }
 
     pub(crate) fn drop_job(&mut self, job: Job) {
-        if let (JobWork::Request(session, request), Some(tablet)) =
-            (&job.work, self.tablets.get_mut(&job.tablet))
-            && let Some(state) = tablet.sessions.get_mut(session)
-        {
-            state.running.remove(&request.sequence);
-        }
         if let (Some(transaction), false) = (job.context.transaction, job.context.holds.is_empty()) {
             self.unlock(job.tablet, LockedBy::Transaction(transaction));
         }
@@ -616,7 +611,7 @@ impl MetaServer {
             tablet.locked.extend(keys.map(|key| (key, LockedBy::Transaction(transaction))));
         }
         self.waiting_for_recall.push(job.id);
-        self.jobs.insert(job.id, job);
+        self.jobs.insert(job);
     }
 }
 

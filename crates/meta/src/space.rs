@@ -187,11 +187,14 @@ impl MetaServer {
             _ => false,
         };
         let holder = !effects.given.is_empty() || !effects.handed.is_empty();
-        let new_holder = || {
+        let grows = || {
             let tablet = self.tablets.get(&job.tablet);
-            job.session().zip(tablet).is_some_and(|(session, tablet)| !tablet.holders.contains_key(&session))
+            let lacks = |tablet: &crate::tablet::Tablet, session| {
+                tablet.horizon.lacks(session, &effects.given, &self.config)
+            };
+            job.session().zip(tablet).is_some_and(|(session, tablet)| lacks(tablet, session))
         };
-        mutation || !effects.batch.is_empty() || effects.queues() || (holder && new_holder())
+        mutation || !effects.batch.is_empty() || effects.queues() || (holder && grows())
     }
 }
 

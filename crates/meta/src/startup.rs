@@ -2,7 +2,9 @@
 
 use crate::config::Config;
 use crate::disk::DiskState;
+use crate::context::Asking;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
+use crate::horizon::Reach;
 use crate::key::{Key, RESIDENT_TAGS};
 use crate::machine::MetaServer;
 use crate::namespace::{REAPER, empty_fragment};
@@ -36,6 +38,15 @@ enum AskKind {
     Disk,
 }
 
+/// A question that is not answered yet. It is sent again under its number, and any answer to it counts,
+/// however late it comes.
+#[derive(Debug)]
+struct Open {
+    kind: AskKind,
+    call: AskCall,
+    asked: Option<Asking>,
+}
+
 #[derive(Debug)]
 pub(crate) struct StartLoad {
     block: Block,
@@ -46,7 +57,7 @@ pub(crate) struct StartLoad {
 /// What is known of the registers, and what is on its way.
 #[derive(Debug)]
 pub(crate) struct Startup {
-    asks: BTreeMap<u64, (AskKind, Mono)>,
+    asks: BTreeMap<u64, Open>,
     next_ask: u64,
     version: Option<u64>,
     wanted: bool,
@@ -90,8 +101,39 @@ impl Startup {
     fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) {
         let id = self.next_ask;
         self.next_ask += 1;
-        self.asks.insert(id, (kind, now.mono));
+        let asked = Some(Asking::new(now.mono));
+        self.asks.insert(id, Open { kind, call: call.clone(), asked });
         out.push(Command::Ask(Ask { id, call }));
+    }
+
+    /// How many questions are not answered.
+    pub fn open(&self) -> usize {
+        self.asks.len()
+    }
+
+    /// The planted bug.
+    fn forget_late(&mut self, now: Now, config: &Config) {
+        let late = |open: &Open| {
+            open.asked.is_some_and(|asked| now.mono.since(asked.first) >= config.coordinator_resend)
+        };
+        for open in self.asks.values().filter(|open| late(open)) {
+            self.wanted = true;
+            if let AskKind::Take(block, _) = open.kind {
+                self.pending.remove(&block.start());
+            }
+        }
+        self.asks.retain(|_, open| !late(open));
+    }
+
+    /// Sends again what is not answered.
+    fn ask_again(&mut self, now: Now, config: &Config, out: &mut Vec<Command>) {
+        let (pause, pause_max) = (config.coordinator_resend, config.coordinator_resend_max);
+        for (id, open) in &mut self.asks {
+            if open.asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max)) {
+                Asking::again(&mut open.asked, now.mono);
+                out.push(Command::Ask(Ask { id: *id, call: open.call.clone() }));
+            }
+        }
     }
 }
 
@@ -113,22 +155,15 @@ impl MetaServer {
         self.startup.next_ask = FIRST_ASK | since >> 2;
     }
 
-    /// Asks for the registers if it is time, and gives up on answers that did not come.
+    /// Asks for the registers if it is time, and again what was not answered.
     pub(crate) fn poll_map(&mut self, now: Now, out: &mut Vec<Command>) {
         let (resend, poll) = (self.config.resend, self.config.map_poll);
         let startup = &mut self.startup;
-        let lost = |since: Mono| now.mono.since(since) >= resend * 4;
-        let lost_asks: Vec<AskKind> =
-            startup.asks.values().filter(|(_, since)| lost(*since)).map(|(kind, _)| *kind).collect();
-        startup.asks.retain(|_, (_, since)| !lost(*since));
-        for kind in lost_asks {
-            // The lost answer may have told something new, and a swap may have taken effect: the registers tell, all of them.
-            startup.wanted = true;
-            if let AskKind::Take(block, _) = kind {
-                startup.pending.remove(&block.start());
-            }
+        if self.config.forgets_late_answers() {
+            startup.forget_late(now, &self.config);
         }
-        let listing = startup.asks.values().any(|(kind, _)| matches!(kind, AskKind::List));
+        startup.ask_again(now, &self.config, out);
+        let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::List));
         let wait = if startup.wanted { resend / 4 } else { poll };
         let due = startup.polled.is_none_or(|polled| now.mono.since(polled) >= wait);
         if !listing && due {
@@ -140,16 +175,24 @@ impl MetaServer {
     }
 
     pub(crate) fn take_told(&mut self, now: Now, told: Told, out: &mut Vec<Command>) {
-        let Some((kind, _)) = self.startup.asks.remove(&told.id) else { return };
+        let Some(Open { kind, .. }) = self.startup.asks.remove(&told.id) else { return };
         match (kind, told.result) {
             (AskKind::List, Ok(TellBody::Registers(version, Some(registers)))) => {
                 self.take_registers(now, version, registers, out)
             }
-            (AskKind::Take(block, epoch), Ok(TellBody::Swapped(version))) => {
+            (AskKind::Take(block, epoch), Ok(TellBody::Swapped(version))) if !self.is_past(block, epoch) => {
                 self.taken(now, block, epoch, version, out)
             }
+            // An earlier copy of the same question took effect: this life of the server has put it there, for
+            // nobody else and no earlier life asks for that epoch after the registers were listed.
+            (AskKind::Take(block, epoch), Ok(TellBody::Conflict(Some(register))))
+                if decode_register(&register.value) == Ok(self.own(block, epoch))
+                    && !self.is_past(block, epoch) =>
+            {
+                self.taken(now, block, epoch, register.version, out)
+            }
             (AskKind::Take(block, _), _) => {
-                // Either somebody else was quicker, or this is a repeat of a swap whose answer was lost: the registers tell.
+                // Somebody else was quicker: the registers tell.
                 self.startup.pending.remove(&block.start());
                 self.startup.want_map();
             }
@@ -255,8 +298,7 @@ impl MetaServer {
         version: u64,
         out: &mut Vec<Command>,
     ) {
-        let mine = Assigned { block, epoch, owner: self.id, replicas: vec![self.id] };
-        let value = Some(encode_register(&mine));
+        let value = Some(encode_register(&self.own(block, epoch)));
         let call = AskCall::Swap { key: tablet_key(block), expected: Some(version), value };
         self.startup.ask(now, AskKind::Take(block, epoch), call, out);
     }
@@ -264,7 +306,7 @@ impl MetaServer {
     /// Writes the register of the disk, when that is due and not under way.
     pub(crate) fn register_disk(&mut self, now: Now, out: &mut Vec<Command>) {
         let Some(disk) = self.disk.registering() else { return };
-        if self.startup.asks.values().any(|(kind, _)| matches!(kind, AskKind::Disk)) {
+        if self.startup.asks.values().any(|open| matches!(open.kind, AskKind::Disk)) {
             return;
         }
         let value = Some(encode_register(&DiskRecord { disk }));
@@ -280,11 +322,21 @@ impl MetaServer {
         }
     }
 
+    /// Whether a tablet is known to have a later epoch already: an answer may come very late.
+    fn is_past(&self, block: Block, epoch: Epoch) -> bool {
+        let known = self.startup.registers.get(&block.start());
+        known.is_some_and(|(_, assigned)| assigned.epoch > epoch)
+    }
+
+    /// What the register of a tablet says when it is ours.
+    fn own(&self, block: Block, epoch: Epoch) -> Assigned {
+        Assigned { block, epoch, owner: self.id, replicas: vec![self.id] }
+    }
+
     /// The register is ours: load what has to be in memory.
     fn taken(&mut self, _now: Now, block: Block, epoch: Epoch, version: u64, out: &mut Vec<Command>) {
         let start = block.start();
-        let mine = Assigned { block, epoch, owner: self.id, replicas: vec![self.id] };
-        self.startup.registers.insert(start, (version, mine));
+        self.startup.registers.insert(start, (version, self.own(block, epoch)));
         self.map.learn(Located { block, epoch, owner: self.id });
         self.startup.want_map();
         let next_index = self.last_here(block).next();
@@ -342,10 +394,10 @@ impl MetaServer {
             }
         }
         link_waiters(&mut tablet);
-        let sessions: BTreeSet<_> = tablet.holders.keys().copied().collect();
+        let sessions: Vec<_> = tablet.horizon.sessions().collect();
         let until = now.mono.after(self.config.lease_max);
-        sessions.iter().for_each(|session| tablet.opens.inherit(*session, until));
-        let recalls = tablet.leases.inherit(sessions, until);
+        sessions.iter().for_each(|(session, _)| tablet.opens.inherit(*session, until));
+        let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
         self.tablets.insert(start, tablet);
         if let (Some((_, seat)), Some(None)) = (self.root_here(load.block), loaded.values.first()) {
@@ -376,7 +428,9 @@ impl MetaServer {
     /// Stops serving a tablet. What clients and peers had under way here is theirs to repeat elsewhere.
     pub(crate) fn leave(&mut self, start: Position, forget: bool, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.remove(&start) else { return };
-        self.jobs.retain(|_, job| job.tablet != start);
+        for id in self.jobs.of_tablet(start) {
+            self.jobs.remove(id);
+        }
         self.transactions.retain(|transaction, _| transaction.coordinator != start);
         out.push(Command::Note(Note::Left(tablet.block)));
         self.startup.recovered.insert(tablet.block, tablet.last_index());
@@ -441,8 +495,12 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         (Key::Ended(session), _) => {
             tablet.ended.insert(session);
         }
-        (Key::Holder(session), _) => {
-            tablet.holders.insert(session, LogIndex::ZERO);
+        (Key::Holder(session), record) => {
+            let reach = match record {
+                Record::Holder(reach) if !config.waits_for_everybody() => reach,
+                _ => Reach::of_anything(config),
+            };
+            tablet.horizon.inherit(session, reach, now.mono);
             // So that it is asked after when it stays silent.
             tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
         }
@@ -468,18 +526,18 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         (Key::Prepare(transaction, part), Record::Prepare(record)) => {
             lock_all(tablet, &record.locks, LockedBy::Transaction(transaction));
             // Asked at once: the coordinator may have decided long ago.
-            let state = PreparedState { record: *record, index: LogIndex::ZERO, asked: Mono::ZERO };
+            let state = PreparedState { record: *record, index: LogIndex::ZERO, asked: None };
             tablet.prepared.insert((transaction, part), state);
         }
         (Key::Decision(transaction), Record::Decision(participants)) => {
             let waiting = participants.into_iter().collect();
             tablet
                 .decisions
-                .insert(transaction, DecisionState { waiting, index: LogIndex::ZERO, sent: Mono::ZERO });
+                .insert(transaction, DecisionState { waiting, index: LogIndex::ZERO, asked: None });
         }
         (Key::Outbox(item), Record::Outbox(record)) => {
             lock_all(tablet, &record.locks, LockedBy::Item(item));
-            tablet.outbox.insert(item, OutboxState { record: *record, sent: None, committed: true });
+            tablet.outbox.insert(item, OutboxState { record: *record, asked: None, committed: true });
         }
         (Key::Inbox(source), Record::Inbox(record)) => {
             tablet.inbox.insert(source, *record);

@@ -4,7 +4,9 @@ use crate::apply::Applies;
 use crate::cache::Cache;
 use crate::collect::Collector;
 use crate::config::Config;
+use crate::context::Asking;
 use crate::event::{AppendNumber, Command};
+use crate::horizon::Horizon;
 use crate::job::JobId;
 use crate::key::Key;
 use crate::lease::LeaseTable;
@@ -60,8 +62,6 @@ pub(crate) struct Answered {
 pub(crate) struct SessionState {
     /// Mutations by number, from `finished_below` on.
     pub answered: BTreeMap<Sequence, Answered>,
-    /// Mutations under way.
-    pub running: BTreeSet<Sequence>,
     /// The client has the replies to all smaller numbers.
     pub finished_below: Option<Sequence>,
     /// The newest incarnation of what was lent to it that it has given up. Not logged: what comes from before a new epoch is refused.
@@ -75,7 +75,7 @@ pub(crate) struct SessionState {
 #[derive(Debug)]
 pub(crate) struct OutboxState {
     pub record: OutboxRecord,
-    pub sent: Option<Mono>,
+    pub asked: Option<Asking>,
     pub committed: bool,
 }
 
@@ -84,14 +84,14 @@ pub(crate) struct DecisionState {
     /// Participants that have not settled.
     pub waiting: BTreeSet<Position>,
     pub index: LogIndex,
-    pub sent: Mono,
+    pub asked: Option<Asking>,
 }
 
 #[derive(Debug)]
 pub(crate) struct PreparedState {
     pub record: PrepareRecord,
     pub index: LogIndex,
-    pub asked: Mono,
+    pub asked: Option<Asking>,
 }
 
 /// Numbers of one coordinator epoch that are over, as far as a participant remembers.
@@ -135,8 +135,8 @@ pub(crate) struct Tablet {
     pub waiting: BTreeMap<Key, Vec<JobId>>,
     pub leases: LeaseTable,
     pub opens: OpenTable,
-    /// Sessions that may hold leases or files, and where that was logged.
-    pub holders: BTreeMap<SessionId, LogIndex>,
+    /// Sessions that may hold leases or files, as the log says.
+    pub horizon: Horizon,
     pub ended: BTreeSet<SessionId>,
     pub sessions: BTreeMap<SessionId, SessionState>,
     /// Sessions whose record lies here, and when they were last renewed.
@@ -174,6 +174,8 @@ pub(crate) struct Tablet {
     applies: Applies,
     apply_gathered_max: usize,
     held: BTreeMap<LogIndex, Vec<Held>>,
+    /// Requests whose replies are held.
+    parked: BTreeSet<(SessionId, Sequence)>,
 }
 
 impl Tablet {
@@ -214,7 +216,7 @@ impl Tablet {
             waiting: BTreeMap::new(),
             leases: LeaseTable::default(),
             opens: OpenTable::default(),
-            holders: BTreeMap::new(),
+            horizon: Horizon::new(now.mono, config),
             ended: BTreeSet::new(),
             sessions: BTreeMap::new(),
             registered: BTreeMap::new(),
@@ -245,13 +247,14 @@ impl Tablet {
             applies: Applies::new(),
             apply_gathered_max: config.apply_gathered_max,
             held: BTreeMap::new(),
+            parked: BTreeSet::new(),
         }
     }
 
     /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes with the session's end here.
     pub fn knows(&self, session: SessionId) -> bool {
         self.registered.contains_key(&session)
-            || self.holders.contains_key(&session)
+            || self.horizon.knows(session)
             || self.sessions.get(&session).is_some_and(|state| state.met)
     }
 
@@ -312,7 +315,13 @@ impl Tablet {
             self.apply_gathered(out);
         }
         let later = self.held.split_off(&self.committed.next());
-        std::mem::replace(&mut self.held, later).into_values().flatten().collect()
+        let held: Vec<Held> = std::mem::replace(&mut self.held, later).into_values().flatten().collect();
+        for held in &held {
+            if let Held::Reply(session, reply) = held {
+                self.parked.remove(&(*session, reply.sequence));
+            }
+        }
+        held
     }
 
     /// Sends what is committed on to the store.
@@ -335,8 +344,34 @@ impl Tablet {
         if index <= self.committed {
             return Some(held);
         }
+        if let Held::Reply(session, reply) = &held {
+            self.parked.insert((*session, reply.sequence));
+        }
         self.held.entry(index).or_default().push(held);
         None
+    }
+
+    /// Whether the reply to a request leaves as soon as a record is committed.
+    pub fn is_parked(&self, session: SessionId, sequence: Sequence) -> bool {
+        self.parked.contains(&(session, sequence))
+    }
+
+    /// How many replies wait for records.
+    pub fn parked(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// How many jobs wait for locks.
+    pub fn waiters(&self) -> usize {
+        self.waiting.values().map(Vec::len).sum()
+    }
+
+    /// A job does not wait for a lock any more.
+    pub fn waits_no_more(&mut self, job: JobId) {
+        self.waiting.retain(|_, jobs| {
+            jobs.retain(|waiting| *waiting != job);
+            !jobs.is_empty()
+        });
     }
 
     /// Whether everything logged is committed and in the store.

@@ -1,8 +1,9 @@
 //! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers watched.
 
-use crate::context::PartVote;
+use crate::context::{Asking, PartVote};
 use crate::event::Command;
-use crate::job::{JobId, JobWork};
+use crate::job::JobWork;
+use crate::jobs::Party;
 use crate::key::Key;
 use crate::locks;
 use crate::machine::MetaServer;
@@ -39,13 +40,16 @@ impl MetaServer {
                 let surveys = tablet.opens.due(now.mono, &self.config);
                 self.send_surveys(*start, surveys, out);
             }
+            self.shrink_horizon(now, *start, out);
             self.watch_sessions(now, *start);
             self.watch_leaving(now, *start, out);
         }
         if now.mono >= self.next_resend {
             self.next_resend = now.mono.after(self.config.resend);
             self.ping_data_servers(now, out);
-            self.resend_jobs(out);
+            self.expire_jobs(now, out);
+            self.resend_jobs(now, out);
+            self.send_questions_again(now, out);
             let ask_back = self.delegations_are_asked_back(now);
             for start in starts {
                 if ask_back {
@@ -63,18 +67,16 @@ impl MetaServer {
 
     // --- repeats ---
 
-    fn resend_jobs(&mut self, out: &mut Vec<Command>) {
-        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
-        for id in ids {
-            let Some(mut job) = self.jobs.remove(&id) else { continue };
-            for slot in job.context.parts.iter_mut().filter(|slot| matches!(slot.vote, PartVote::Sent)) {
+    fn resend_jobs(&mut self, now: Now, out: &mut Vec<Command>) {
+        let (pause, pause_max) = (self.config.resend, self.config.resend_max);
+        let due = |asked: Option<Asking>| asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max));
+        for id in self.jobs.ids() {
+            let Some(mut job) = self.jobs.remove(id) else { continue };
+            let sent = job.context.parts.iter_mut().filter(|slot| matches!(slot.vote, PartVote::Sent));
+            for slot in sent.filter(|slot| due(slot.asked)) {
                 slot.vote = PartVote::Wanted;
             }
-            for slot in job.context.questions.iter_mut().filter(|slot| slot.told.is_none()) {
-                slot.sent = false;
-            }
-            self.send_parts(&mut job, out);
-            self.send_questions(&mut job, out);
+            self.send_parts(now, &mut job, out);
             let committed = self.tablets.get(&job.tablet).map_or(LogIndex::ZERO, |tablet| tablet.committed);
             for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
                 // What did not leave yet is held.
@@ -82,34 +84,37 @@ impl MetaServer {
                 let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
                 out.push(Command::Data(slot.server, request));
             }
-            self.jobs.insert(id, job);
+            self.jobs.insert(job);
         }
     }
 
     fn resend_tablet(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let (resend, inquire_after) = (self.config.resend, self.config.inquire_after);
-        let due = |sent: Mono| now.mono.since(sent) >= resend;
+        let (resend_max, items_max) = (self.config.resend_max, self.config.items_resent_max);
+        let due = |asked: Option<Asking>, pause| {
+            asked.is_none_or(|asked| asked.is_due(now.mono, pause, resend_max))
+        };
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
         let silent = tablet.leases.newly_silent(now.mono, &self.config);
         let items: Vec<ItemId> = tablet
             .outbox
             .iter()
-            .filter(|(_, state)| state.committed && state.sent.is_none_or(due))
+            .filter(|(_, state)| state.committed && due(state.asked, resend))
             .map(|(item, _)| *item)
+            .take(items_max)
             .collect();
         let committed = tablet.committed;
         let mut decided: Vec<(TransactionId, Position)> = Vec::new();
-        for (transaction, state) in
-            tablet.decisions.iter_mut().filter(|(_, state)| state.index <= committed && due(state.sent))
-        {
-            state.sent = now.mono;
+        let open = tablet.decisions.iter_mut().filter(|(_, state)| state.index <= committed);
+        for (transaction, state) in open.filter(|(_, state)| due(state.asked, resend)) {
+            Asking::again(&mut state.asked, now.mono);
             decided.extend(state.waiting.iter().map(|position| (*transaction, *position)));
         }
         let mut in_doubt: BTreeSet<TransactionId> = BTreeSet::new();
         for ((transaction, _), state) in tablet.prepared.iter_mut() {
-            if now.mono.since(state.asked) >= inquire_after {
-                state.asked = now.mono;
+            if due(state.asked, inquire_after) {
+                Asking::again(&mut state.asked, now.mono);
                 in_doubt.insert(*transaction);
             }
         }
@@ -142,11 +147,11 @@ impl MetaServer {
         self.ids_asked = self.ids_asked && self.jobs.values().any(|job| asking(&job.work));
     }
 
-    /// Ids drawn ahead. What is left of the range before is burnt.
+    /// Ids drawn ahead.
     pub(crate) fn take_ids(&mut self, told: Told) {
         self.ids_asked = false;
         if let Told::Ids { first, count } = told {
-            self.ids = NodeIdRange { next: first, end: NodeId(first.0 + u64::from(count)) };
+            self.ids.add(NodeIdRange { next: first, end: NodeId(first.0 + u64::from(count)) });
         }
     }
 
@@ -154,18 +159,20 @@ impl MetaServer {
 
     fn watch_sessions(&mut self, now: Now, start: Position) {
         let life = self.config.session_life;
+        let mut room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let mut lost = Vec::new();
-        for (session, renewed) in
-            tablet.registered.iter_mut().filter(|(_, renewed)| now.mono.since(**renewed) >= life)
-        {
+        let silent = tablet.registered.iter_mut().filter(|(_, renewed)| now.mono.since(**renewed) >= life);
+        for (session, renewed) in silent.take(room) {
             // It stays registered until that is done: it may be put off, for want of space on the disk for instance.
             *renewed = now.mono;
             lost.push(*session);
         }
         let silent = |heard: &Option<Mono>| heard.is_none_or(|heard| now.mono.since(heard) >= life * 2);
         let mut swept = Vec::new();
-        for (session, state) in tablet.sessions.iter_mut().filter(|(_, state)| silent(&state.heard)) {
+        room -= lost.len();
+        let silent = tablet.sessions.iter_mut().filter(|(_, state)| silent(&state.heard));
+        for (session, state) in silent.take(room) {
             // Asked again after another silent while.
             state.heard = Some(now.mono);
             swept.push(*session);
@@ -223,10 +230,28 @@ impl MetaServer {
             tablet.ended.insert(session);
             tablet.sessions.remove(&session);
             tablet.forget_session(session);
-            tablet.holders.remove(&session);
+            tablet.horizon.forget(session);
             tablet.leases.forget_session(session, now.mono, &self.config);
             tablet.opens.forget_session(session);
             tablet.locks.forget_session(session);
+        }
+    }
+
+    /// A server that was stopped for long heard nobody meanwhile: that is no silence of theirs. They get
+    /// their time anew, as after a restart.
+    pub(crate) fn notice_stop(&mut self, now: Now) {
+        let awake = std::mem::replace(&mut self.awake, now.mono);
+        if awake == Mono::ZERO || now.mono.since(awake) < self.config.stopped_after {
+            return;
+        }
+        self.health.stopped(now.mono);
+        for tablet in self.tablets.values_mut() {
+            tablet.registered.values_mut().for_each(|renewed| *renewed = now.mono);
+            let heard = tablet.sessions.values_mut().filter_map(|state| state.heard.as_mut());
+            heard.for_each(|heard| *heard = now.mono);
+            for (directory, holder) in &tablet.delegations {
+                tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
+            }
         }
     }
 
@@ -279,7 +304,7 @@ impl MetaServer {
             .collect();
         for id in lost {
             let Some((job, slot, _)) = self.data_requests.remove(&id) else { continue };
-            let Some(job) = self.jobs.get_mut(&job) else { continue };
+            let Some(job) = self.jobs.get_mut(job) else { continue };
             if let Some(slot) = job.context.data.get_mut(slot) {
                 slot.result = Some(None);
                 self.ready.push_back(job.id);

@@ -5,6 +5,8 @@ use crate::cache::Cache;
 use crate::config::Config;
 use crate::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
 use crate::file_extents::{self, EXTENTS_MAX, Known};
+use crate::horizon::Reach;
+use crate::ids::Ids;
 use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
 use crate::locks::LockTable;
@@ -22,8 +24,8 @@ use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{Part, Promise, Question, Told, Work};
 use bearing_types::{
-    AclHash, Acls, Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, NodeIdRange, Now,
-    Permission, Position, Sequence, ServerId, SessionId, Wall,
+    AclHash, Acls, Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, Now, Permission, Position,
+    Sequence, ServerId, SessionId, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -78,8 +80,8 @@ pub(crate) struct View<'a> {
     pub known: bool,
     /// The newest incarnation of what was lent to the session here that it has given up.
     pub given_up: Option<u64>,
-    /// The session's first lease in this tablet could not be logged, so it gets none.
-    pub nothing_logged: bool,
+    /// Nothing more can be logged: the session gets leases within what the log says already.
+    pub leases_within: Option<Reach>,
     /// The client has taken all replies below this one, if a client asks.
     pub finished_below: Sequence,
     /// The number of its request, if a client asks.
@@ -99,7 +101,7 @@ pub(crate) struct View<'a> {
     pub(crate) lent: &'a BTreeMap<NodeId, NodeId>,
     /// What is used of quotas here, and what may be.
     pub(crate) quotas: &'a mut Quotas,
-    pub(crate) ids: &'a mut NodeIdRange,
+    pub(crate) ids: &'a mut Ids,
     pub(crate) context: &'a mut Context,
     /// Keys to load before the next run.
     pub(crate) wanted: Vec<Key>,
@@ -139,7 +141,7 @@ impl<'a> View<'a> {
         session: Option<SessionId>,
         (health, map): (&'a Health, &'a ClientMap),
         filesystem: &'a FilesystemRecord,
-        ids: &'a mut NodeIdRange,
+        ids: &'a mut Ids,
         context: &'a mut Context,
     ) -> View<'a> {
         for slot in &mut context.parts {
@@ -153,7 +155,7 @@ impl<'a> View<'a> {
             by_client: false,
             session,
             known: false,
-            nothing_logged: false,
+            leases_within: None,
             finished_below: Sequence(0),
             given_up: None,
             sequence: Sequence(0),
@@ -544,7 +546,10 @@ impl<'a> View<'a> {
 
     /// The names of a directory that was delegated to who asks go on to be leased to it.
     pub fn lease_names(&mut self, directory: NodeId, life: LeaseMs) {
-        self.given.push((LeaseKey::Names(directory), Offer::Tracked(life)));
+        let key = LeaseKey::Names(directory);
+        if self.can_be_logged(key, life) {
+            self.given.push((key, Offer::Tracked(life)));
+        }
     }
 
     /// A lease to go out with the reply, if a client asks.
@@ -559,6 +564,9 @@ impl<'a> View<'a> {
             return LeaseMs(0);
         }
         let lease = LeaseMs(self.config.lease_ahead.min(self.config.lease_max).as_millis() as u32);
+        if !self.can_be_logged(key, lease) {
+            return LeaseMs(0);
+        }
         self.given.push((key, Offer::Tracked(lease)));
         lease
     }
@@ -575,7 +583,7 @@ impl<'a> View<'a> {
 
     /// Whom leases may be given to, if anybody.
     fn leases_to(&self) -> Option<SessionId> {
-        self.session.filter(|_| self.by_client && !self.nothing_logged)
+        self.session.filter(|_| self.by_client)
     }
 
     fn offer(&mut self, key: LeaseKey) -> Offer {
@@ -586,10 +594,17 @@ impl<'a> View<'a> {
         } else {
             self.leases.offer(key, session, self.now.mono, self.config)
         };
+        if !self.can_be_logged(key, offer.length()) {
+            return Offer::Nothing;
+        }
         if offer != Offer::Nothing {
             self.given.push((key, offer));
         }
         offer
+    }
+
+    fn can_be_logged(&self, key: LeaseKey, length: LeaseMs) -> bool {
+        self.leases_within.is_none_or(|within| within.covers_lease(&key, length, self.config))
     }
 
     /// The client may have this file open once it has the reply.
@@ -626,7 +641,7 @@ impl<'a> View<'a> {
         }
         let slots = &mut self.context.parts;
         let Some(slot) = slots.iter_mut().find(|slot| slot.position == position && slot.part == part) else {
-            slots.push(PartSlot { position, part, vote: PartVote::Wanted, used: true });
+            slots.push(PartSlot { position, part, vote: PartVote::Wanted, asked: None, used: true });
             return Err(Stop::Need);
         };
         slot.used = true;
@@ -673,7 +688,7 @@ impl<'a> View<'a> {
         let questions = &mut self.context.questions;
         let Some(slot) = questions.iter().find(|slot| slot.position == position && same(&slot.question))
         else {
-            questions.push(QuestionSlot { position, question, sent: false, told: None });
+            questions.push(QuestionSlot { position, question, asked: None, told: None });
             return Err(Stop::Need);
         };
         match &slot.told {

@@ -4,7 +4,7 @@ use crate::clock::SECOND;
 use crate::complaint::Promise;
 use crate::sim::Sim;
 use crate::worker::view_of;
-use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
+use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Ticket};
 use bearing_proto::client::{Handle, NewNode};
 use bearing_types::{Access, Amount, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
 use bearing_workload::{
@@ -70,7 +70,25 @@ impl Audit {
         }
     }
 
-    fn must(&self, sim: &mut Sim, operation: Operation) -> Option<Answer> {
+    /// The root, once it was looked up.
+    pub(crate) fn root_handle(&self) -> Option<Handle> {
+        self.root.as_ref().map(|root| root.node)
+    }
+
+    /// How long something that the first client was asked for takes, in nanoseconds.
+    pub(crate) fn time(&self, sim: &mut Sim, ticket: Ticket, begun: u64) -> u64 {
+        let end = begun + OPERATION_MAX;
+        let done = std::cell::Cell::new(false);
+        sim.run_until(end, |sim| {
+            while let Some((finished, _)) = sim.clients[0].take_finished() {
+                done.set(done.get() || finished == ticket);
+            }
+            done.get()
+        });
+        sim.world.now().0 - begun
+    }
+
+    pub(crate) fn must(&self, sim: &mut Sim, operation: Operation) -> Option<Answer> {
         let told = format!("{operation:?}");
         match self.ask(sim, operation) {
             Ok(answer) => Some(answer),

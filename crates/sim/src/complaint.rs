@@ -56,6 +56,10 @@ pub enum Promise {
     Wire,
     /// No kernel goes by a name that somebody else has changed.
     KernelForgot,
+    /// Whatever servers keep for others stays within its limits.
+    Bounded,
+    /// What needs only servers that are there, or are back, is done within a stated time.
+    InTime,
     /// No machine stops because it does not know what to do.
     NoPanic,
 }

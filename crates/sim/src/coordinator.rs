@@ -3,25 +3,32 @@
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts};
 use crate::network::{HostId, Way};
 use crate::post::Post;
-use crate::world::World;
+use crate::world::{Happening, World};
 use bearing_placement::Tablet;
 use bearing_proto::coordinator::{Ask, AskCall, Register, TABLET_PREFIX, TellBody, Told, decode_register};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Coordinator, EngineResult, Entry, MemCoordinator, Swap};
 use bearing_types::{Block, Epoch, ServerId};
+use std::collections::BTreeMap;
 
 /// See the module.
 pub struct CoordinatorHost {
     registers: MemCoordinator,
     post: Post,
     hosts: Hosts,
+    /// Its answers are late by so much, in nanoseconds; or every other one is lost.
+    pub late: u64,
+    /// See there.
+    pub loses: bool,
+    on_way: BTreeMap<u64, (HostId, Sender, Message)>,
+    answers: u64,
 }
 
 impl CoordinatorHost {
     /// A coordinator that holds these registers.
     pub fn new(hosts: Hosts, registers: MemCoordinator) -> CoordinatorHost {
         let post = Post::new(COORDINATOR_HOST, Sender::Server(COORDINATOR));
-        CoordinatorHost { registers, post, hosts }
+        CoordinatorHost { registers, post, hosts, late: 0, loses: false, on_way: BTreeMap::new(), answers: 0 }
     }
 
     /// A packet arrived.
@@ -39,7 +46,17 @@ impl CoordinatorHost {
                 world.counts.add("coordinator: swaps that met another's");
             }
             let told = Message::Told(Told { id, result });
-            self.post.send(world, to, packet.sender, Way::Datagram, &told, &[]);
+            self.answers += 1;
+            if self.loses && self.answers.is_multiple_of(2) {
+                world.counts.add("fault: an answer of the coordinator is lost");
+            } else if self.late > 0 {
+                world.counts.add("fault: an answer of the coordinator is late");
+                self.on_way.insert(self.answers, (to, packet.sender, told));
+                let life = world.life(COORDINATOR_HOST);
+                world.after(self.late, Happening::Done(COORDINATOR_HOST, life, self.answers));
+            } else {
+                self.post.send(world, to, packet.sender, Way::Datagram, &told, &[]);
+            }
         }
         self.post.flush(world);
     }
@@ -49,6 +66,13 @@ impl CoordinatorHost {
         let (_, entries) = self.registers.list(TABLET_PREFIX).expect("registers in memory are listed");
         let tablets = entries.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
         tablets.filter(|tablet| tablet.owner == server).map(|tablet| (tablet.block, tablet.epoch)).collect()
+    }
+
+    /// An answer that was held back leaves.
+    pub fn done(&mut self, world: &mut World, number: u64) {
+        let Some((to, receiver, told)) = self.on_way.remove(&number) else { return };
+        self.post.send(world, to, receiver, Way::Datagram, &told, &[]);
+        self.post.flush(world);
     }
 
     fn answer(&mut self, call: AskCall) -> EngineResult<TellBody> {

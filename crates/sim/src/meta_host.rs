@@ -15,7 +15,9 @@ use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
-use bearing_meta::{AppendNumber, Command, Config, DiskSpace, Event, Headroom, LoadResult, MetaServer, Note};
+use bearing_meta::{
+    AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, MetaServer, Note,
+};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog,
@@ -27,6 +29,9 @@ use std::time::Duration;
 
 /// The log is cut when it is longer than this; small, so that cutting happens.
 const LOG_BYTES_MAX: u64 = 128 << 10;
+/// It is never longer than this, whatever is wrong: what waits for the store's flush and what comes
+/// meanwhile.
+const LOG_BYTES_LIMIT: usize = 4 << 20;
 
 /// What servers keep free of a disk, in bytes that only serve to be compared.
 const RESERVE_BYTES: u64 = 1000;
@@ -83,13 +88,17 @@ pub struct MetaHost {
 struct Limits {
     lease_holders: usize,
     opens_per_session: usize,
+    id_range: u32,
+    jobs: usize,
 }
 
 impl Limits {
     fn draw(rng: &mut Seeded) -> Limits {
         let lease_holders = if rng.chance(1, 2) { 64 } else { rng.between(1, 2) as usize };
         let opens_per_session = if rng.chance(1, 2) { 1000 } else { rng.between(2, 20) as usize };
-        Limits { lease_holders, opens_per_session }
+        let id_range = rng.between(16, 200) as u32;
+        let jobs = if rng.chance(1, 2) { 8192 } else { rng.between(60, 120) as usize };
+        Limits { lease_holders, opens_per_session, id_range, jobs }
     }
 }
 
@@ -158,7 +167,8 @@ impl MetaHost {
         config.cache_entries_max = 64;
         config.list_entries_max = 16;
         config.copy_pairs_max = 24;
-        config.id_range = 64;
+        config.id_range = self.limits.id_range;
+        config.jobs_max = self.limits.jobs;
         // Short, so that marks are collected, and requests given up, while clients work; but a request may wait for a silent data server twice (fence, then seal).
         config.job_life = config.fence_wait * 2 + Duration::from_millis(500);
         config.dead_kept = config.job_life + Duration::from_millis(500);
@@ -238,6 +248,23 @@ impl MetaHost {
         self.disks.wrong().is_some()
     }
 
+    /// What is kept for others, and how much of it may be.
+    pub fn bounds(&self) -> Vec<Bound> {
+        let mut bounds = self.machine.as_ref().map(MetaServer::bounds).unwrap_or_default();
+        let log = Bound {
+            name: "bytes of the log",
+            count: self.log.bytes_used() as usize,
+            count_max: LOG_BYTES_LIMIT,
+        };
+        bounds.push(log);
+        bounds
+    }
+
+    /// The tablets that it serves, with their epochs.
+    pub fn serving(&self) -> Vec<(Block, Epoch)> {
+        self.machine.iter().flat_map(MetaServer::serving).collect()
+    }
+
     /// What its crash loses is drawn from here from now on.
     pub fn draw_faults_from(&mut self, rng: Seeded) {
         self.faults = Some(rng);
@@ -302,7 +329,8 @@ impl MetaHost {
 
     /// The machine wanted to be woken now.
     pub fn wake(&mut self, world: &mut World, ledger: &mut Ledger) {
-        if self.wake_at != Some(world.now()) {
+        // It may have been stopped when the time came.
+        if self.wake_at.is_none_or(|at| at > world.now()) {
             return;
         }
         self.wake_at = None;

@@ -61,6 +61,17 @@ pub enum Act {
     WrongDisk(HostId, WrongDisk, u64),
     /// It dies again, and its own disk is put back.
     RightDisk(HostId),
+    /// A host is down for so many nanoseconds: perhaps longer than any session, job or lease lives.
+    Outage(HostId, u64),
+    /// A host's process is stopped, or only its disk, for so many nanoseconds; its clocks run on.
+    Freeze(HostId, bool, u64),
+    /// It goes on.
+    Thaw(HostId),
+    /// The coordinator's answers are late by so many nanoseconds, and perhaps half of them lost, for so many
+    /// nanoseconds.
+    Dawdle(u64, bool, u64),
+    /// They come at once again.
+    Hasten,
 }
 
 /// How little space a metadata server's disk has.
@@ -144,7 +155,7 @@ impl Nemesis {
         let spell = self.spell();
         match self
             .rng
-            .weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18])
+            .weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8])
         {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
@@ -167,8 +178,35 @@ impl Nemesis {
             18 => Act::Rot(self.one_of(hosts.data()), self.rng.next()),
             19 => self.crowd(spell),
             20 => Act::CopyDisk(self.one_of(hosts.metadata())),
-            _ => self.wrong_disk(spell),
+            21 => self.wrong_disk(spell),
+            22 => self.outage(),
+            23 => self.freeze(),
+            _ => self.dawdle(),
         }
+    }
+
+    fn outage(&mut self) -> Act {
+        let spell = match self.rng.chance(1, 2) {
+            true => self.rng.between(1_000, 20_000) * MILLISECOND,
+            false => self.rng.between(20, 180) * SECOND,
+        };
+        let host = if self.rng.chance(1, 4) { COORDINATOR_HOST } else { self.one_of(self.hosts.metadata()) };
+        Act::Outage(host, spell)
+    }
+
+    fn freeze(&mut self) -> Act {
+        let spell = match self.rng.below(5) {
+            0 => self.rng.between(20, 90) * SECOND,
+            1 => self.rng.between(5_000, 20_000) * MILLISECOND,
+            _ => self.rng.between(100, 4_000) * MILLISECOND,
+        };
+        let disk_only = self.rng.chance(1, 2);
+        Act::Freeze(self.one_of(self.hosts.metadata()), disk_only, spell)
+    }
+
+    fn dawdle(&mut self) -> Act {
+        let late = self.rng.between(300, 5_000) * MILLISECOND;
+        Act::Dawdle(late, self.rng.chance(1, 3), self.rng.between(3, 20) * SECOND)
     }
 
     fn fill(&mut self, spell: u64) -> Act {

@@ -59,6 +59,8 @@ pub struct Recorder {
     pub complaints: Vec<Complaint>,
     /// Reads that said that bytes are lost, for the simulator to judge: when they began, and of what.
     pub lost_reads: Vec<(Mono, NodeId)>,
+    /// The history was looked at: what is asked for from now on belongs to no operation in it.
+    pub closed: bool,
     /// Whether a data server's disk was full at any time.
     pub disks_were_full: bool,
     /// Changes whose operation is under way, by client.
@@ -91,7 +93,9 @@ pub struct Recorder {
 impl Recorder {
     /// A client did what none of its programs asked for.
     pub fn complain(&mut self, what: String) {
-        self.complaints.push(Complaint { promise: Promise::Wire, what });
+        if !self.closed {
+            self.complaints.push(Complaint { promise: Promise::Wire, what });
+        }
     }
 
     /// A change is asked for.

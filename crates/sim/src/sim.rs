@@ -24,7 +24,7 @@ use bearing_workload::Seeded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How long clients may take for all their operations, in true time.
-const WORK_MAX: u64 = 900 * SECOND;
+const WORK_MAX: u64 = 1_800 * SECOND;
 /// How long it may take until nothing is under way any more, once all faults are over.
 const DRAIN_MAX: u64 = 120 * SECOND;
 /// How often it is looked whether an operation waits for ever.
@@ -57,8 +57,8 @@ pub struct Sim {
     pub recorder: Recorder,
     /// Which hosts there are.
     pub hosts: Hosts,
-    coordinator: CoordinatorHost,
-    metadata: Vec<MetaHost>,
+    pub(crate) coordinator: CoordinatorHost,
+    pub(crate) metadata: Vec<MetaHost>,
     pub(crate) data: Vec<DataHost>,
     /// The clients.
     pub clients: Vec<ClientHost>,
@@ -70,6 +70,11 @@ pub struct Sim {
     faults_on: bool,
     /// When faults ended.
     peace: Instantly,
+    /// Until when nobody can be expected to get through: somebody is down or stopped for long.
+    pub(crate) excused: Instantly,
+    /// Until when hosts stay down whatever happens to them.
+    pub(crate) out_until: std::collections::BTreeMap<HostId, u64>,
+    pub(crate) bounds_looked: u64,
     /// Until when each client was cut off last.
     cut_off_until: std::collections::BTreeMap<HostId, u64>,
     looked: u64,
@@ -86,6 +91,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
         sim.work(options);
         sim.heal();
         audit.finish(&mut sim);
+        audit.drill(&mut sim);
         sim.check_chunks();
     }
     sim.report(seed)
@@ -145,6 +151,9 @@ impl Sim {
             nemesis: Nemesis::new(rng.fork(5), hosts),
             faults_on: false,
             peace: Instantly(0),
+            excused: Instantly(0),
+            out_until: std::collections::BTreeMap::new(),
+            bounds_looked: 0,
             cut_off_until: std::collections::BTreeMap::new(),
             looked: 0,
             about: options.about,
@@ -191,6 +200,7 @@ impl Sim {
     /// All faults end, and what is under way comes to its end.
     pub fn heal(&mut self) {
         self.end_faults();
+        self.expect_service();
         let end = self.world.now().0 + DRAIN_MAX;
         self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
         for client in self.clients.iter().filter(|client| !client.is_idle()) {
@@ -205,6 +215,7 @@ impl Sim {
         self.faults_on = false;
         self.peace = self.world.now();
         self.set_crashes(0);
+        self.end_outages();
         self.world.network.heal();
         self.world.network.weather = Weather::FAIR;
         self.metadata.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
@@ -243,7 +254,10 @@ impl Sim {
     pub fn run_until(&mut self, end: u64, done: impl Fn(&mut Sim) -> bool) {
         while !done(self) && self.world.now().0 < end && self.ledger.complaints.is_empty() {
             let Some(happening) = self.world.next() else { return };
-            self.happen(happening);
+            if let Some(happening) = self.world.unless_frozen(happening) {
+                self.happen(happening);
+            }
+            self.look_at_bounds();
             self.look();
         }
     }
@@ -255,7 +269,8 @@ impl Sim {
         self.looked = self.world.now().0;
         let mut overdue = Vec::new();
         for client in &self.clients {
-            let late = client.overdue(&self.world, &self.recorder, &self.ledger, self.peace);
+            let since = self.peace.max(self.excused);
+            let late = client.overdue(&self.world, &self.recorder, &self.ledger, since);
             overdue.extend(late.into_iter().map(|what| format!("{:?} waits for ever: {what}", client.host)));
         }
         if self.faults_on && !overdue.is_empty() {
@@ -410,9 +425,9 @@ impl Sim {
     }
 
     fn done(&mut self, host: HostId, number: u64) {
-        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
-            Role::Coordinator => {}
+            Role::Coordinator => coordinator.done(world, number),
             Role::Metadata(_) => metadata[index_of(host, 1)].done(world, ledger, number),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].done(world, number),
             Role::Client(client) => clients[client as usize].done(world, recorder, number),
@@ -455,7 +470,7 @@ impl Sim {
     }
 
     /// Starts a host, unless it runs.
-    fn start(&mut self, host: HostId) {
+    pub(crate) fn start(&mut self, host: HostId) {
         if self.world.is_up(host) || self.lost == Some(host) {
             return;
         }
@@ -475,6 +490,7 @@ impl Sim {
             return;
         }
         self.world.tell(|| format!("{host:?} crashes"));
+        self.world.forget_frozen(host);
         let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
             Role::Coordinator => world.toggle(host),
@@ -496,8 +512,9 @@ impl Sim {
 
     // --- faults ---
 
-    fn act(&mut self, act: Act) {
-        if !self.faults_on && !matches!(act, Act::Start(_) | Act::RightDisk(_)) {
+    pub(crate) fn act(&mut self, act: Act) {
+        let ends = matches!(act, Act::Start(_) | Act::RightDisk(_));
+        if !self.faults_on && !ends || self.put_off(&act) {
             return;
         }
         self.world.tell(|| format!("{act:?}"));
@@ -520,10 +537,15 @@ impl Sim {
                     self.world.after(downtime + apart, Happening::Act(Act::Start(host)));
                 }
             }
-            Act::Start(host) => self.start(host),
+            Act::Start(host) => self.start_unless_out(host),
             Act::CopyDisk(host) => self.metadata[index_of(host, 1)].copy_disk(),
             Act::WrongDisk(host, kind, spell) => self.give_wrong_disk(host, kind, spell),
             Act::RightDisk(host) => self.put_disk_back(host),
+            Act::Outage(host, spell) => self.outage(host, spell),
+            Act::Freeze(host, disk_only, spell) => self.freeze(host, disk_only, spell),
+            Act::Thaw(host) => self.world.thaw(host),
+            Act::Dawdle(late, loses, spell) => self.dawdle(late, loses, spell),
+            Act::Hasten => (self.coordinator.late, self.coordinator.loses) = (0, false),
             Act::Cut(ways, spell) => {
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, true));
                 self.world.after(spell, Happening::Act(Act::Mend(ways)));
@@ -668,7 +690,7 @@ impl Sim {
         let tablets: Vec<Block> = self.ledger.tablets().collect();
         let Some(tablet) = Nemesis::tablet(number, &tablets) else { return };
         let Some(owner) = self.ledger.owner_of(tablet) else { return };
-        if self.world.is_up(owner) {
+        if self.world.is_up(owner) && !self.world.is_frozen(owner) {
             let Sim { world, ledger, metadata, .. } = self;
             metadata[index_of(owner, 1)].hand_over(world, ledger, tablet, to);
         }
@@ -736,7 +758,7 @@ impl Sim {
     }
 }
 
-fn index_of(host: HostId, first: u8) -> usize {
+pub(crate) fn index_of(host: HostId, first: u8) -> usize {
     usize::from(host.0 - first)
 }
 
@@ -764,6 +786,11 @@ fn name_of(act: &Act) -> &'static str {
         Act::Crowd(_, Crowded::Short, _) => "a metadata disk has hardly any space",
         Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
         Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
-        Act::Room(_) | Act::Uncrowd(_) | Act::RightDisk(_) => "an end",
+        Act::Room(_) | Act::Uncrowd(_) | Act::RightDisk(_) | Act::Thaw(_) | Act::Hasten => "an end",
+        Act::Outage(COORDINATOR_HOST, _) => "the coordinator is down for long",
+        Act::Outage(..) => "a metadata server is down for long",
+        Act::Freeze(_, true, _) => "a disk does nothing",
+        Act::Freeze(..) => "a process is stopped",
+        Act::Dawdle(..) => "the coordinator is slow",
     }
 }

@@ -11,7 +11,7 @@ use bearing_proto::Sender;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_types::{Mono, Now, SessionId};
 use bearing_workload::Seeded;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Something that will happen.
@@ -71,6 +71,11 @@ pub struct World {
     pub told: bool,
     /// Where disks sync.
     pub boundaries: Boundaries,
+    /// Hosts whose processes are stopped, and those of which only the disk is.
+    frozen: BTreeSet<HostId>,
+    frozen_disks: BTreeSet<HostId>,
+    /// What waits for them, in its order.
+    waiting: Vec<(HostId, Happening)>,
 }
 
 impl World {
@@ -100,6 +105,9 @@ impl World {
             steps: 0,
             told: false,
             boundaries: Boundaries::default(),
+            frozen: BTreeSet::new(),
+            frozen_disks: BTreeSet::new(),
+            waiting: Vec::new(),
         }
     }
 
@@ -164,6 +172,51 @@ impl World {
         self.steps += 1;
         self.digest.number(at.0);
         self.digest.number(number);
+        Some(happening)
+    }
+
+    /// A host does nothing any more, or its disk does not, while its clocks run on. What comes waits.
+    pub fn freeze(&mut self, host: HostId, disk_only: bool) {
+        let frozen = if disk_only { &mut self.frozen_disks } else { &mut self.frozen };
+        frozen.insert(host);
+    }
+
+    /// It goes on, with all that came meanwhile.
+    pub fn thaw(&mut self, host: HostId) {
+        self.frozen.remove(&host);
+        self.frozen_disks.remove(&host);
+        let (its, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(of, _)| *of == host);
+        self.waiting = others;
+        let its: Vec<(HostId, Happening)> = its;
+        its.into_iter().for_each(|(_, happening)| self.after(0, happening));
+    }
+
+    /// A host that is stopped dies: what waited for it is lost.
+    pub fn forget_frozen(&mut self, host: HostId) {
+        self.frozen.remove(&host);
+        self.frozen_disks.remove(&host);
+        self.waiting.retain(|(of, _)| *of != host);
+    }
+
+    /// Whether a host's process is stopped.
+    pub fn is_frozen(&self, host: HostId) -> bool {
+        self.frozen.contains(&host)
+    }
+
+    /// What happens now, unless it waits for a host that is stopped.
+    pub fn unless_frozen(&mut self, happening: Happening) -> Option<Happening> {
+        let (host, of_disk) = match &happening {
+            Happening::Arrive { to, .. } => (*to, false),
+            Happening::Wake(host, _) | Happening::Go(host, ..) | Happening::GiveUp(host, ..) => {
+                (*host, false)
+            }
+            Happening::Done(host, ..) => (*host, true),
+            Happening::Replace(..) | Happening::Act(_) => return Some(happening),
+        };
+        if self.frozen.contains(&host) || (of_disk && self.frozen_disks.contains(&host)) {
+            self.waiting.push((host, happening));
+            return None;
+        }
         Some(happening)
     }
 

@@ -39,6 +39,16 @@ impl Process {
         !self.is_mount() && !self.line.contains(" up ") && !self.line.contains("supervise")
     }
 
+    /// Whether it is a metadata server.
+    pub fn is_metadata(&self) -> bool {
+        self.is_daemon() && self.line.contains(" daemon metadata ")
+    }
+
+    /// Whether it is this very process.
+    pub fn is(&self, other: &Process) -> bool {
+        self.pid == other.pid
+    }
+
     /// Whether it is a mount.
     pub fn is_mount(&self) -> bool {
         self.line.contains(" mount ")

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod kills;
+mod outages;
 mod power_cuts;
 mod writers;
 
@@ -41,6 +42,9 @@ pub struct SoakArgs {
     /// Kills of servers and of the client
     #[arg(long, default_value_t = 50)]
     kills: u64,
+    /// Kills of metadata servers whose outages are timed
+    #[arg(long, default_value_t = 20)]
+    outages: u64,
     /// Where random choices begin
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -69,6 +73,8 @@ enum Soak {
     PowerCuts,
     /// kill -9 of random or all servers and of the client under programs that write
     Kills,
+    /// kill -9 of one metadata server at a time under a client that works: how long that is felt
+    Outages,
 }
 
 impl Soak {
@@ -83,7 +89,7 @@ impl Soak {
             Soak::Cargo => include_str!("cargo.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
-            Soak::PowerCuts | Soak::Kills => return None,
+            Soak::PowerCuts | Soak::Kills | Soak::Outages => return None,
         })
     }
 
@@ -92,7 +98,7 @@ impl Soak {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync | Soak::Pjdfstest => "",
-            Soak::PowerCuts | Soak::Kills => "",
+            Soak::PowerCuts | Soak::Kills | Soak::Outages => "",
         }
     }
 }
@@ -144,6 +150,7 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     let Some(script_text) = soak.script() else {
         return match soak {
             Soak::Kills => kills::run(root, program, args.kills, args.seed),
+            Soak::Outages => outages::run(root, program, args.outages, args.seed),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };
     };

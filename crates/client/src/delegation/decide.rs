@@ -32,6 +32,8 @@ pub(crate) enum Local<T> {
     Outside,
     /// No ids are left for what would be made.
     NeedIds,
+    /// The lease has run out: its owner has to say first whether anything is lent yet.
+    Lapsed,
 }
 
 /// A name that a rename concerns.
@@ -52,9 +54,15 @@ impl Hub {
             self.settled(directory).await;
             let (tablet, local) = self.with(|state| {
                 let tablet = state.delegations.directories.get(&directory)?.tablet;
-                state.still_lent(tablet).then(|| (tablet, decide(state, tablet)))
+                let lasts = state.still_lent(tablet);
+                Some((tablet, if lasts { decide(state, tablet) } else { Local::Lapsed }))
             })?;
             match local {
+                Local::Lapsed => {
+                    let position =
+                        self.with(|state| state.delegations.tablets.get(&tablet).map(|lent| lent.position));
+                    self.past_lapse(position?).await;
+                }
                 Local::Done(result) => {
                     self.hold_back(tablet).await;
                     return Some(result);
@@ -608,8 +616,10 @@ impl State {
         size_min: u64,
         mode: CommitMode,
     ) -> Option<Attributes> {
+        // Also when the lease has run out: nobody has heard of the file but through the steps before this
+        // one.
         let tablet = self.delegations.ours.get(node).filter(|ours| ours.made_here)?.tablet();
-        if !self.still_lent(tablet) {
+        if !self.delegations.tablets.contains_key(&tablet) {
             return None;
         }
         let now = self.lent_now(tablet);
@@ -673,7 +683,7 @@ impl State {
             self.delegations.ours.remove(node);
             self.files.forget(node);
         }
-        if self.still_lent(tablet) {
+        if self.delegations.tablets.contains_key(&tablet) {
             self.queue_step(tablet, Change::Release { node: handle });
         }
         true
@@ -697,6 +707,7 @@ impl<T> Local<T> {
             Local::Done(Ok(_)) => unreachable!("only refusals are passed on"),
             Local::Outside => Local::Outside,
             Local::NeedIds => Local::NeedIds,
+            Local::Lapsed => Local::Lapsed,
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants: a directory is here whole (all its entries) or not at all; a node that is *ours* was made here, or lent with the directory that names it: it is
 //! reached through a delegated directory only; all steps of a tablet are one queue, of which a prefix is stable at its owner; nothing is served past the end of the tablet's lease: what
-//! was not sent by then is lost, and told to whoever asks for stability. A directory is given back only when its steps are done, and while
+//! was not sent by then waits for the owner's word (`lapse.rs`), and what the owner refuses is lost, and told
+//! to whoever asks for stability. A directory is given back only when its steps are done, and while
 //! one is being asked for or given back, operations in it wait for servers, never for this client's kernel. The kernel goes by a name for a fraction of the
 //! lease only, and for that long the names are leased on when their directory is given back (`kept.rs`).
 
@@ -10,6 +11,7 @@ mod attributes;
 mod decide;
 mod image;
 mod kept;
+mod lapse;
 mod ours;
 mod send;
 mod take;
@@ -306,13 +308,9 @@ impl State {
         self.delegations.tablets[&tablet].now(self.now.mono)
     }
 
-    /// Whether a tablet's lease lasts. What is over is dropped.
-    fn still_lent(&mut self, tablet: Block) -> bool {
-        let lasts = self.delegations.tablets.get(&tablet).is_some_and(|lent| self.now.mono < lent.until);
-        if !lasts {
-            self.lose_tablet(tablet);
-        }
-        lasts
+    /// Whether a tablet's lease lasts.
+    fn still_lent(&self, tablet: Block) -> bool {
+        self.delegations.tablets.get(&tablet).is_some_and(|lent| self.now.mono < lent.until)
     }
 }
 

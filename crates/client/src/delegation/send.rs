@@ -12,6 +12,8 @@ use std::time::Duration;
 const BATCH_MAX: usize = 256;
 /// How long the first step of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(2);
+/// A lease that is about to end, or has, is renewed after this time.
+const RENEW_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Ids below which more are wanted.
 const IDS_LOW: u32 = 256;
 
@@ -143,7 +145,7 @@ impl Hub {
     }
 
     async fn send_batch(&self, tablet: Block, batch: Batch) -> bool {
-        let answered = self.call(batch.position, batch.call.clone()).await;
+        let answered = self.call_past_fence(batch.position, batch.call.clone()).await;
         self.with(|state| match answered {
             Ok(answered) => match answered.body {
                 Body::Steps(done) => {
@@ -237,11 +239,10 @@ impl Hub {
         loop {
             let pause = self.with(|state| {
                 let lent = state.delegations.tablets.get(&tablet)?;
-                let left = lent.until.since(state.now.mono);
-                (left > Duration::ZERO).then_some(left / 3)
+                Some((lent.until.since(state.now.mono) / 3).max(RENEW_PAUSE_MIN))
             });
             let Some(pause) = pause else { break };
-            self.sleep(pause.max(Duration::from_millis(1))).await;
+            self.sleep(pause).await;
             let idle = self.with(|state| {
                 let held = state.delegations.any_lent(tablet);
                 let lent = state.delegations.tablets.get_mut(&tablet)?;
@@ -263,8 +264,7 @@ impl Hub {
         self.with(|state| {
             state.renewed_tablets.remove(&tablet);
             let held = state.delegations.any_lent(tablet);
-            let over = state.delegations.tablets.get(&tablet).is_none_or(|lent| state.now.mono >= lent.until);
-            if over || !held {
+            if !held {
                 state.lose_tablet(tablet);
             }
         });
@@ -298,10 +298,6 @@ impl Hub {
 
     /// Waits while a position's owner may still take what was given up.
     pub(crate) async fn past_fence(&self, position: Position) {
-        self.with(|state| {
-            let here = state.delegations.tablets.keys().find(|tablet| tablet.contains(position)).copied();
-            here.map(|tablet| state.still_lent(tablet))
-        });
         loop {
             let waiting = self.with(|state| {
                 let mut fenced = state.delegations.fenced.iter_mut();

@@ -153,7 +153,8 @@ impl State {
         self.drop_leases(&[LeaseKey::File(node)]);
     }
 
-    /// The lease of a tablet is over, or its owner refused steps: what was not done is lost, and nothing of it is served.
+    /// Nothing of a tablet is held any more, or its owner refused steps: what was not done is lost, and
+    /// nothing of it is served.
     pub(crate) fn lose_tablet(&mut self, tablet: Block) {
         let Some(lent) = self.delegations.tablets.remove(&tablet) else { return };
         for (_, promise) in lent.waiting {

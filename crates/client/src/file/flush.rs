@@ -95,6 +95,10 @@ impl State {
         })
     }
 
+    fn waits_for_servers(&self, deadline: Mono) -> bool {
+        self.now.mono < deadline && !self.session.is_ending()
+    }
+
     /// What was being written out is stored, or lost.
     fn end_flush(&mut self, node: NodeId, result: Result<(), Code>) {
         let Some(file) = self.files.files.get_mut(&node) else { return };
@@ -230,15 +234,17 @@ impl Hub {
         };
         let mut places = Places::new();
         let mut tries = 0;
+        let deadline = self.with(|state| state.now.mono.after(state.config.write_deadline));
         loop {
-            self.append_missing(node, job, &mut places).await?;
-            let lost = self.lost(&places, stability).await?;
-            if lost.is_empty() {
-                self.with(|state| state.step("flush appended, not committed"));
-                if stability == Stability::Stable {
-                    self.sync_earlier(node).await?;
-                    self.with(|state| state.step("sync done, not committed"));
+            let lost = match self.append_all(node, job, &mut places, stability).await {
+                // Servers are away. The bytes are kept here until they are back.
+                Err(Code::Unreachable) if self.with(|state| state.waits_for_servers(deadline)) => {
+                    self.sleep(APPEND_PAUSE_MAX).await;
+                    continue;
                 }
+                appended => appended?,
+            };
+            if lost.is_empty() {
                 match self.commit(node, job, &places).await {
                     // It took so long that a chunk was found to be in no use: the bytes go elsewhere.
                     Err(Code::NotFound) => {
@@ -262,6 +268,26 @@ impl Hub {
             self.with(|state| state.note_unsynced(node, &places));
         }
         Ok(())
+    }
+
+    /// Appends what is not yet, and syncs it if that is wanted. Gives what is lost again already.
+    async fn append_all(
+        &self,
+        node: NodeId,
+        job: &Job,
+        places: &mut Places,
+        stability: Stability,
+    ) -> Result<Vec<u64>, Code> {
+        self.append_missing(node, job, places).await?;
+        let lost = self.lost(places, stability).await?;
+        if lost.is_empty() {
+            self.with(|state| state.step("flush appended, not committed"));
+            if stability == Stability::Stable {
+                self.sync_earlier(node).await?;
+                self.with(|state| state.step("sync done, not committed"));
+            }
+        }
+        Ok(lost)
     }
 
     async fn append_missing(&self, node: NodeId, job: &Job, places: &mut Places) -> Result<(), Code> {

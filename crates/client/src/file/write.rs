@@ -4,7 +4,7 @@ use super::{Buffered, File, Open};
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile};
 use crate::task::{Awaited, promise};
-use bearing_types::{Code, NodeId};
+use bearing_types::{Code, NodeId, Position};
 
 /// The largest length of a file.
 pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -137,6 +137,12 @@ impl super::Files {
     /// The node of an open file, if it was opened so that this may be done.
     pub(super) fn opened(&self, file: OpenFile, may: impl Fn(&Open) -> bool) -> Result<NodeId, Code> {
         self.opens.get(&file).filter(|open| may(open)).map(|open| open.node).ok_or(Code::InvalidArgument)
+    }
+
+    /// Where the node of an open file is at home.
+    pub fn home_of(&self, file: OpenFile) -> Option<Position> {
+        let node = self.node_of(file).ok()?;
+        self.files.get(&node).map(|file| file.handle.home)
     }
 
     /// The node of an open file.

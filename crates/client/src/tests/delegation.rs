@@ -282,7 +282,7 @@ fn of_names_that_the_kernel_has_long_asked_for_again_nothing_is_forgotten() {
 }
 
 #[test]
-fn a_batch_that_is_lost_with_the_lease_is_not_sent_again() {
+fn a_batch_that_its_owner_refuses_is_lost_and_not_sent_again() {
     let mut world = with_root();
     world.start(make("c"));
     world.pass(Duration::from_millis(3));
@@ -290,6 +290,7 @@ fn a_batch_that_is_lost_with_the_lease_is_not_sent_again() {
     for _ in 0..110 {
         world.pass(Duration::from_millis(100));
     }
+    world.reply_done(&batch, Err(Code::Stale));
     assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
     world.sent.clear();
     world.pass(Duration::from_secs(3));
@@ -300,14 +301,41 @@ fn a_batch_that_is_lost_with_the_lease_is_not_sent_again() {
 }
 
 #[test]
-fn what_is_not_done_when_the_lease_ends_is_lost_and_told_to_the_next_who_syncs() {
+fn what_was_lent_waits_for_an_owner_that_was_away_longer_than_the_lease_and_goes_on_when_it_is_back() {
     let mut world = with_root();
     world.start(make("c"));
     world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    for _ in 0..1000 {
+        world.pass(Duration::from_millis(100));
+    }
+    let (sync, looked) = (world.start(Operation::SyncNames), world.start(lookup("c")));
+    world.pass(Duration::from_millis(50));
+    let open = [sync, looked].iter().all(|ticket| !world.finished.contains_key(ticket));
+    assert!(open, "nothing is served, and nobody is told that it is stable");
     world.sent.clear();
+    done(&mut world, &batch);
+    assert_eq!(world.result(sync), Ok(Answer::Done));
+    world.pass(Duration::from_millis(50));
+    let renewal = world.take_request();
+    assert!(!world.finished.contains_key(&looked), "the answer was to a question of long ago");
+    done(&mut world, &renewal);
+    world.pass(Duration::from_millis(50));
+    world.found(looked);
+    assert!(!world.notes.iter().any(|note| matches!(note, Note::StepsLost(_))), "{:?}", world.notes);
+}
+
+#[test]
+fn what_is_not_done_when_the_lease_ends_is_lost_if_its_owner_refuses_it_and_told_to_the_next_who_syncs() {
+    let mut world = with_root();
+    world.start(make("c"));
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
     for _ in 0..200 {
         world.pass(Duration::from_millis(100));
     }
+    assert!(!world.notes.iter().any(|note| matches!(note, Note::StepsLost(_))), "{:?}", world.notes);
+    world.reply_done(&batch, Err(Code::Stale));
     assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
     let sync = world.start(Operation::SyncNames);
     assert_eq!(world.result(sync), Err(Code::Io));
@@ -500,7 +528,7 @@ fn of_more_than_may_be_held_what_was_used_longest_ago_is_given_back() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_not_missed_while_a_batch_is_put_off() {
+fn nothing_is_served_past_the_end_of_a_lease_while_a_batch_is_put_off() {
     let mut world = with_root();
     world.pass(Duration::from_millis(3_400));
     let renewal = world.take_request();
@@ -509,7 +537,9 @@ fn the_end_of_a_lease_is_not_missed_while_a_batch_is_put_off() {
     for _ in 0..200 {
         world.pass(Duration::from_millis(100));
     }
-    assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
+    let looked = world.start(lookup("c"));
+    world.pass(Duration::from_millis(50));
+    assert!(!world.finished.contains_key(&looked));
 }
 
 #[test]
@@ -517,10 +547,9 @@ fn what_was_lost_is_told_to_a_sync_too_while_an_end_that_will_tell_it_is_not_ans
     let mut world = with_root();
     world.start(make("c"));
     world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    world.reply_done(&batch, Err(Code::Stale));
     world.sent.clear();
-    for _ in 0..200 {
-        world.pass(Duration::from_millis(100));
-    }
     let end = world.start(Operation::End);
     assert!(!world.finished.contains_key(&end), "the session is being closed");
     let sync = world.start(Operation::SyncNames);

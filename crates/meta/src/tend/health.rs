@@ -127,6 +127,11 @@ impl Health {
         due
     }
 
+    /// This server was stopped: it could hear nobody.
+    pub fn stopped(&mut self, now: Mono) {
+        self.servers.values_mut().for_each(|state| state.heard = now);
+    }
+
     /// A server said something.
     pub fn heard(&mut self, now: Mono, server: ServerId) {
         if let Some(state) = self.servers.get_mut(&server) {

@@ -63,6 +63,11 @@ pub struct Cluster {
     /// Stores answer only after so long.
     pub stores_take: Duration,
     late_loads: VecDeque<(Mono, ServerId, Event)>,
+    /// The coordinator answers only after so long.
+    pub coordinator_takes: Duration,
+    /// So many of its next answers to swaps are lost.
+    pub swaps_unanswered: u32,
+    late_told: VecDeque<(Mono, ServerId, Event)>,
     /// The key of a record that stores say is damaged.
     pub unreadable: Option<Vec<u8>>,
     /// Whether servers have reason to complain.
@@ -147,6 +152,9 @@ impl Cluster {
             hold_syncs: false,
             stores_take: Duration::ZERO,
             late_loads: VecDeque::new(),
+            coordinator_takes: Duration::ZERO,
+            swaps_unanswered: 0,
+            late_told: VecDeque::new(),
             held_syncs: BTreeMap::new(),
             unreadable: None,
             may_complain: false,
@@ -224,6 +232,28 @@ impl Cluster {
         self.coordinator.swap(key, Some(entry.version), None).unwrap();
     }
 
+    /// Kills a server. What it has logged is given back, to start it again with.
+    pub fn kill(&mut self, id: ServerId) -> MemTabletLog {
+        self.events.retain(|(to, _)| *to != id);
+        self.hosts.remove(&id).unwrap().log
+    }
+
+    /// Starts a server again from what it has logged. Other than after [`Cluster::restart`] no time has
+    /// passed then.
+    pub fn revive(&mut self, id: ServerId, log: MemTabletLog) {
+        self.start(id, MemStore::new(), log);
+    }
+
+    /// Time passes in which nobody does anything, as if all processes were stopped.
+    pub fn stop_for(&mut self, duration: Duration) {
+        self.now = Now { mono: self.now.mono.after(duration), wall: self.now.wall.after(duration) };
+    }
+
+    /// How many messages between servers are held.
+    pub fn peers_held(&self) -> usize {
+        self.held_peers.len()
+    }
+
     /// Lets time pass, in steps small enough for every timer.
     pub fn pass(&mut self, duration: Duration) {
         let end = self.now.mono.after(duration);
@@ -232,6 +262,9 @@ impl Cluster {
             self.now = Now { mono: self.now.mono.after(step), wall: self.now.wall.after(step) };
             while self.late_loads.front().is_some_and(|(due, ..)| *due <= self.now.mono) {
                 self.events.extend(self.late_loads.pop_front().map(|(_, id, loaded)| (id, loaded)));
+            }
+            while self.late_told.front().is_some_and(|(due, ..)| *due <= self.now.mono) {
+                self.events.extend(self.late_told.pop_front().map(|(_, id, told)| (id, told)));
             }
             let ids: Vec<ServerId> = self.hosts.keys().copied().collect();
             self.events.extend(ids.into_iter().map(|id| (id, Event::Tick)));
@@ -301,8 +334,16 @@ impl Cluster {
                     }
                 }
                 Command::Ask(ask) => {
-                    let told = self.ask(ask);
-                    self.events.push_back((id, Event::Told(told)));
+                    let swaps = matches!(ask.call, AskCall::Swap { .. });
+                    let told = Event::Told(self.ask(ask));
+                    if swaps && self.swaps_unanswered > 0 {
+                        self.swaps_unanswered -= 1;
+                    } else if self.coordinator_takes == Duration::ZERO {
+                        self.events.push_back((id, told));
+                    } else {
+                        let due = self.now.mono.after(self.coordinator_takes);
+                        self.late_told.push_back((due, id, told));
+                    }
                 }
                 Command::Append(number, record) => {
                     host.log.append(&[record]).unwrap();

@@ -1,0 +1,61 @@
+//! What is lent when the lease on it has run out because its owner was not heard for long.
+//!
+//! Only the owner knows whether anybody else has looked in meanwhile. So nothing is served and nothing
+//! decided from here on, and nothing is given up either: what was decided before is kept and sent until the
+//! owner takes it, which renews the lease, or refuses it, and only then is it lost. A server that was away
+//! for a minute costs its clients that minute, and no byte.
+
+use crate::hub::{Hub, State};
+use crate::operation::Operation;
+use bearing_types::Position;
+use std::time::Duration;
+
+/// How often it is looked whether the owner has answered.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+impl State {
+    /// Whether the lease on what a tablet lends has run out, and its owner has not said yet what that means.
+    fn is_lapsed_at(&self, position: Position) -> bool {
+        let mut lapsed = self.delegations.tablets.iter().filter(|(_, lent)| self.now.mono >= lent.until);
+        lapsed.any(|(tablet, _)| tablet.contains(position))
+    }
+
+    /// Whether an operation concerns something whose lease has run out so. Writes are buffered all the same,
+    /// and whoever wants them stored waits for that.
+    fn meets_lapse(&self, operation: &Operation) -> bool {
+        let lapsed = |position| self.is_lapsed_at(position);
+        match operation {
+            Operation::Lookup { directory, .. }
+            | Operation::Parent { directory }
+            | Operation::Create { directory, .. }
+            | Operation::MakeDirectory { directory, .. }
+            | Operation::Unlink { directory, .. }
+            | Operation::RemoveDirectory { directory, .. }
+            | Operation::List { directory, .. } => lapsed(directory.home),
+            Operation::Rename { source, target, .. } => lapsed(source.home) || lapsed(target.home),
+            Operation::Link { node, directory, .. } => lapsed(node.home) || lapsed(directory.home),
+            Operation::Attributes { node, .. }
+            | Operation::SetAttributes { node, .. }
+            | Operation::ReadLink { node }
+            | Operation::Open { node, .. } => lapsed(node.home),
+            Operation::Read { file, .. } => self.files.home_of(*file).is_some_and(lapsed),
+            _ => false,
+        }
+    }
+}
+
+impl Hub {
+    /// Waits until the owner of a position has said whether what it lent is lent yet.
+    pub(crate) async fn past_lapse(&self, position: Position) {
+        while self.with(|state| state.is_lapsed_at(position)) {
+            self.sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The same for all that an operation concerns.
+    pub(crate) async fn past_lapse_of(&self, operation: &Operation) {
+        while self.with(|state| state.meets_lapse(operation)) {
+            self.sleep(LOOK_EVERY).await;
+        }
+    }
+}

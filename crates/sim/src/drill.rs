@@ -1,0 +1,155 @@
+//! When all has been looked at: servers are killed, kept away, and started behind a slow coordinator, one at
+//! a time and with nothing else wrong, and it is timed how long that is felt. Each limit is one that a
+//! promise states.
+
+use crate::audit::Audit;
+use crate::clock::{MILLISECOND, SECOND};
+use crate::complaint::Promise;
+use crate::network::HostId;
+use crate::sim::{Sim, index_of};
+use bearing_client::{Answer, Operation};
+use bearing_proto::client::{AttributeChange, Handle, NewNode};
+use bearing_types::{Block, Credentials, Epoch, FileType, Mode, Name};
+use std::collections::BTreeMap;
+
+/// Longer than any lease lives and the horizon names it.
+const QUIET: u64 = 10 * SECOND;
+/// A server is down for so long when it is killed and started again.
+const RESTART: u64 = 200 * MILLISECOND;
+/// A change goes through so long after its server is back, when nobody holds a lease.
+const BACK_WITHIN: u64 = 500 * MILLISECOND;
+/// How late the coordinator answers.
+const LATE: u64 = 1_000 * MILLISECOND;
+/// How long a server stays away.
+const AWAY: u64 = 45 * SECOND;
+/// Whoever does not need it is served within this time.
+const UNHINDERED: u64 = SECOND;
+/// Questions of each client that need a server that is away.
+const QUESTIONS: usize = 30;
+/// Files of which some lie with every server.
+const FILES: usize = 24;
+
+impl Audit {
+    /// See the module.
+    pub fn drill(&self, sim: &mut Sim) {
+        if !sim.ledger.complaints.is_empty() {
+            return;
+        }
+        sim.recorder.closed = true;
+        let Some(files) = self.files(sim) else { return };
+        for host in sim.hosts.metadata() {
+            if let Some(file) = file_at(sim, &files, host) {
+                self.kill(sim, host, file);
+            }
+        }
+        self.start_late(sim);
+        self.stay_away(sim, &files);
+        sim.run_for(QUIET);
+    }
+
+    fn files(&self, sim: &mut Sim) -> Option<Vec<Handle>> {
+        let root = self.root_handle()?;
+        let mut files = Vec::new();
+        for number in 0..FILES {
+            let name = Name::new(format!("drill-{number}").as_bytes()).expect("a plain name");
+            let new = NewNode {
+                file_type: FileType::Regular,
+                mode: Mode::new(0o644),
+                device: 0,
+                target: Vec::new(),
+            };
+            let who = Credentials::ROOT;
+            let make = Operation::Create { directory: root, name, who, new, open: false };
+            let Some(Answer::Found(found)) = self.must(sim, make) else { return None };
+            files.push(found.node);
+        }
+        Some(files)
+    }
+
+    /// A server is killed and started again: whoever wants a change there gets it as soon as it is back.
+    fn kill(&self, sim: &mut Sim, host: HostId, file: Handle) {
+        sim.run_for(QUIET);
+        sim.crash(host);
+        let (ticket, begun) = (sim.begin(chmod(file)), sim.world.now().0);
+        sim.run_for(RESTART);
+        sim.start(host);
+        let took = self.time(sim, ticket, begun);
+        sim.world.counts.add("drill: a server is killed and started again");
+        if took > RESTART + BACK_WITHIN {
+            let what = format!(
+                "{host:?} was down for {} ms, and a change there took {} ms",
+                RESTART / MILLISECOND,
+                took / MILLISECOND
+            );
+            sim.ledger.blame(&sim.world, Promise::InTime, what);
+        }
+    }
+
+    /// A server is started while the coordinator is slow: it serves its tablets all the same, under one new
+    /// epoch.
+    fn start_late(&self, sim: &mut Sim) {
+        let Some(host) = sim.hosts.metadata().find(|host| !serving(sim, *host).is_empty()) else { return };
+        let before = serving(sim, host);
+        sim.coordinator.late = LATE;
+        sim.crash(host);
+        sim.start(host);
+        // Two answers, that to the list and that to the swap.
+        sim.run_for(2 * LATE + BACK_WITHIN);
+        let after = serving(sim, host);
+        sim.coordinator.late = 0;
+        sim.world.counts.add("drill: a server is started while the coordinator is slow");
+        let once = before.iter().all(|(block, epoch)| after.get(block) == Some(&epoch.next()));
+        if !once && sim.ledger.complaints.is_empty() {
+            let what =
+                format!("{host:?} served {before:?}; started with a slow coordinator it serves {after:?}");
+            sim.ledger.blame(&sim.world, Promise::InTime, what);
+        }
+        sim.run_for(2 * LATE);
+    }
+
+    /// A server stays away. All others ask for what it is needed for; who does not need it is served as ever.
+    fn stay_away(&self, sim: &mut Sim, files: &[Handle]) {
+        let Some(root) = self.root_handle() else { return };
+        let owner = |sim: &Sim, handle: Handle| {
+            sim.hosts
+                .metadata()
+                .find(|host| serving(sim, *host).keys().any(|block| block.contains(handle.home)))
+        };
+        let Some(asked) = owner(sim, root) else { return };
+        let away = sim.hosts.metadata().filter(|host| *host != asked);
+        let away: Vec<HostId> = away.filter(|host| file_at(sim, files, *host).is_some()).collect();
+        let (Some(away), Some(near)) = (away.first().copied(), file_at(sim, files, asked)) else { return };
+        sim.crash(away);
+        let attributes = Operation::Attributes { node: root, file_type: FileType::Directory };
+        for client in 1..sim.clients.len() {
+            (0..QUESTIONS).for_each(|_| sim.begin_at(client, attributes.clone()));
+        }
+        for _ in 0..3 {
+            sim.run_for(AWAY / 3);
+            let (ticket, begun) = (sim.begin(chmod(near)), sim.world.now().0);
+            let took = self.time(sim, ticket, begun);
+            sim.world.counts.add("drill: a server stays away");
+            if took > UNHINDERED {
+                let what =
+                    format!("{away:?} is away, and a change at {asked:?} takes {} ms", took / MILLISECOND);
+                sim.ledger.blame(&sim.world, Promise::InTime, what);
+            }
+        }
+        sim.start(away);
+    }
+}
+
+fn serving(sim: &Sim, host: HostId) -> BTreeMap<Block, Epoch> {
+    sim.metadata[index_of(host, 1)].serving().into_iter().collect()
+}
+
+fn file_at(sim: &Sim, files: &[Handle], host: HostId) -> Option<Handle> {
+    let blocks = serving(sim, host);
+    files.iter().copied().find(|file| blocks.keys().any(|block| block.contains(file.home)))
+}
+
+fn chmod(node: Handle) -> Operation {
+    let change = AttributeChange { mode: Some(Mode::new(0o600)), ..AttributeChange::default() };
+    let (file_type, who) = (FileType::Regular, Credentials::ROOT);
+    Operation::SetAttributes { node, file_type, who, change, file: None }
+}

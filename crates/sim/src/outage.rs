@@ -1,0 +1,141 @@
+//! Servers that are away for longer than any timer, processes and disks that do nothing, a coordinator that
+//! is slow; what has to hold meanwhile, and how soon all is well again afterwards.
+
+use crate::clock::{Instantly, MILLISECOND, SECOND};
+use crate::cluster::Role;
+use crate::complaint::Promise;
+use crate::nemesis::Act;
+use crate::network::HostId;
+use crate::sim::{Sim, index_of};
+use crate::world::Happening;
+use bearing_client::{Operation, Ticket};
+
+/// A session lives so long unrenewed.
+const SESSION_LIFE: u64 = 30 * SECOND;
+/// Whoever is down or stopped for longer cannot be expected to answer in time.
+const LONG: u64 = 5 * SECOND;
+/// When nothing is wrong any more, every tablet is served within this time.
+const SERVED_WITHIN: u64 = 5 * SECOND;
+/// How often it is looked whether all is within its bounds.
+const LOOK_EVERY: u64 = SECOND;
+/// What cannot be done to a stopped process is tried again after this time.
+const PUT_OFF: u64 = 50 * MILLISECOND;
+
+impl Sim {
+    /// A host is down for so long, whatever else happens to it.
+    pub(crate) fn outage(&mut self, host: HostId, spell: u64) {
+        let now = self.world.now().0;
+        // One at a time is what a cluster without copies of its metadata can be asked to bear, and one very
+        // long one takes long enough.
+        let spell = if self.out_until.is_empty() { spell } else { spell % (10 * SECOND) };
+        if matches!(self.hosts.role(host), Role::Metadata(_)) && spell > SESSION_LIFE {
+            self.world.counts.add("fault: a metadata server is down for longer than a session lives");
+        }
+        self.excuse(spell);
+        self.out_until.insert(host, now + spell);
+        self.crash(host);
+        self.world.after(spell, Happening::Act(Act::Start(host)));
+    }
+
+    /// A host comes up again, unless it is to be away for longer.
+    pub(crate) fn start_unless_out(&mut self, host: HostId) {
+        if self.out_until.get(&host).is_none_or(|until| self.world.now().0 >= *until) {
+            self.start(host);
+        }
+    }
+
+    /// A process or a disk does nothing for so long.
+    pub(crate) fn freeze(&mut self, host: HostId, disk_only: bool, spell: u64) {
+        if !self.world.is_up(host) {
+            return;
+        }
+        if !disk_only && spell > SESSION_LIFE {
+            self.world.counts.add("fault: a process is stopped for longer than a session lives");
+        }
+        self.excuse(spell);
+        self.world.freeze(host, disk_only);
+        self.world.after(spell, Happening::Act(Act::Thaw(host)));
+    }
+
+    /// The coordinator's answers are late or lost for so long.
+    pub(crate) fn dawdle(&mut self, late: u64, loses: bool, spell: u64) {
+        self.excuse(spell + 2 * late);
+        (self.coordinator.late, self.coordinator.loses) = (late, loses);
+        self.world.after(spell, Happening::Act(Act::Hasten));
+    }
+
+    fn excuse(&mut self, spell: u64) {
+        if spell > LONG {
+            self.excused = self.excused.max(Instantly(self.world.now().0 + spell));
+        }
+    }
+
+    /// Whether something is tried again later, because a stopped process cannot do it now.
+    pub(crate) fn put_off(&mut self, act: &Act) -> bool {
+        let host = match act {
+            Act::Crowd(host, ..) | Act::Uncrowd(host) | Act::Clock(host, _) => *host,
+            _ => return false,
+        };
+        if self.world.is_frozen(host) {
+            self.world.after(PUT_OFF, Happening::Act(act.clone()));
+        }
+        self.world.is_frozen(host)
+    }
+
+    /// Everybody is there again, and does what there is to do.
+    pub(crate) fn end_outages(&mut self) {
+        self.out_until.clear();
+        self.excused = self.world.now();
+        (self.coordinator.late, self.coordinator.loses) = (0, false);
+        let hosts: Vec<HostId> = self.hosts.all().collect();
+        hosts.into_iter().for_each(|host| self.world.thaw(host));
+    }
+
+    /// The first client is asked for something.
+    pub(crate) fn begin(&mut self, operation: Operation) -> Ticket {
+        let Sim { clients, world, recorder, .. } = self;
+        clients[0].ask(world, recorder, operation)
+    }
+
+    /// So is another one, and nobody waits for the answer.
+    pub(crate) fn begin_at(&mut self, client: usize, operation: Operation) {
+        let Sim { clients, world, recorder, .. } = self;
+        clients[client].ask(world, recorder, operation);
+    }
+
+    /// Whether every tablet is served.
+    pub(crate) fn all_served(&self) -> bool {
+        let served: usize = self.metadata.iter().map(|host| host.serving().len()).sum();
+        served == self.ledger.tablets().count()
+    }
+
+    /// Nothing is wrong any more: soon every tablet is served.
+    pub(crate) fn expect_service(&mut self) {
+        let end = self.world.now().0 + SERVED_WITHIN;
+        self.run_until(end, |sim| sim.all_served());
+        if !self.all_served() && self.ledger.complaints.is_empty() {
+            let what =
+                format!("{} s after all faults were over a tablet is not served", SERVED_WITHIN / SECOND);
+            self.ledger.blame(&self.world, Promise::InTime, what);
+        }
+    }
+
+    /// Whatever is kept for others stays within its limits, at all times.
+    pub(crate) fn look_at_bounds(&mut self) {
+        let now = self.world.now().0;
+        if now < self.bounds_looked + LOOK_EVERY {
+            return;
+        }
+        self.bounds_looked = now;
+        let hosts: Vec<HostId> = self.hosts.metadata().collect();
+        for host in hosts {
+            for bound in self.metadata[index_of(host, 1)].bounds() {
+                if bound.count > bound.count_max {
+                    let what =
+                        format!("{host:?} has {} {}, more than {}", bound.count, bound.name, bound.count_max);
+                    self.ledger.blame(&self.world, Promise::Bounded, what);
+                }
+            }
+        }
+    }
+}
