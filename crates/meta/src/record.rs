@@ -448,6 +448,7 @@ impl Record {
             Record::Quota(_) => matches!(key, Key::Quota(_)),
             Record::Usage(_) => matches!(key, Key::Usage(_)),
             Record::Intent(_) => matches!(key, Key::Intent),
+            Record::Holder(_) => matches!(key, Key::Holder(_)),
         }
     }
 }
