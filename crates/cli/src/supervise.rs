@@ -10,6 +10,7 @@ use crate::process::{Process, bound_to_parent, own_program, stop_all, without_fi
 use crate::report::{Report, mount_file, mount_log, supervisor_file};
 use crate::voice::complain;
 use anyhow::{Context, Result, bail};
+use bearing_proto::client::ServerKind;
 use bearing_server::cluster::{Cluster, DaemonName, Layout};
 use bearing_server::state::{DaemonState, Phase};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
@@ -25,8 +26,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A child that ran for so long has no failures in a row any more.
-const SOUND_AFTER: Duration = Duration::from_secs(5);
-/// While the cluster comes up, a child that fails so often in a row makes the start fail.
+const SOUND_AFTER: Duration = Duration::from_secs(30);
+/// While the cluster comes up, a child that fails so often in a row makes the start fail; a data server is
+/// done without if there is another one.
 const START_FAILURES_MAX: u32 = 3;
 /// How long the cluster may take to come up. A long log is replayed within this.
 const START_PATIENCE: Duration = Duration::from_secs(120);
@@ -77,8 +79,9 @@ struct Ward {
     due: Option<Instant>,
 }
 
-/// Supervises until told to stop. `ready` is called once, when everything serves.
-pub fn supervise(plan: &Plan, ready: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Supervises until told to stop. `ready` is called once, when everything serves that the cluster needs; it
+/// is told what is wrong with the data servers that it does without.
+pub fn supervise(plan: &Plan, ready: impl FnOnce(&[String]) -> Result<()>) -> Result<()> {
     let _lock = lock(&plan.layout)?;
     let report = |state, reason: Option<String>| {
         let report = Report { reason, ..Report::own(state, plan.mount.as_deref()) };
@@ -88,9 +91,9 @@ pub fn supervise(plan: &Plan, ready: impl FnOnce() -> Result<()>) -> Result<()> 
     let signals = forward_signals()?;
     stop_strays(plan);
     let mut supervisor = Supervisor { plan, program: own_program()?, wards: Vec::new(), signals };
-    let result = supervisor.run(|| {
-        report(Phase::Serving, None)?;
-        ready()
+    let result = supervisor.run(|missing| {
+        report(Phase::Serving, Some(missing.join("\n")).filter(|missing| !missing.is_empty()))?;
+        ready(missing)
     });
     report(Phase::Stopping, None)?;
     complain!("stopping the cluster; ctrl-c kills what does not end at once");
@@ -152,21 +155,20 @@ enum Woken {
 }
 
 impl Supervisor<'_> {
-    fn run(&mut self, ready: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn run(&mut self, ready: impl FnOnce(&[String]) -> Result<()>) -> Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         for daemon in self.plan.cluster.daemons() {
             self.wards.push(Ward::new(Role::Daemon(daemon.name)));
         }
-        if !self.bring_up(deadline)? {
-            return Ok(());
-        }
+        let Some(mut missing) = self.bring_up(deadline)? else { return Ok(()) };
         if let Some(point) = &self.plan.mount {
             self.wards.push(Ward::new(Role::Mount(point.clone())));
-            if !self.bring_up(deadline)? {
-                return Ok(());
+            match self.bring_up(deadline)? {
+                Some(still_missing) => missing = still_missing,
+                None => return Ok(()),
             }
         }
-        ready()?;
+        ready(&missing)?;
         while self.wait(None)? == Woken::Look {
             self.reap();
             self.start_due()?;
@@ -174,20 +176,24 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Starts what is not started and waits until all serve; `false` when told to stop meanwhile.
-    fn bring_up(&mut self, deadline: Instant) -> Result<bool> {
+    /// Starts what is not started and waits until all serve; `None` when told to stop meanwhile. A data
+    /// server that does not start does not keep the others from serving, as long as one does: gives what is
+    /// wrong with such ones.
+    fn bring_up(&mut self, deadline: Instant) -> Result<Option<Vec<String>>> {
         loop {
             self.reap();
             self.start_due()?;
-            if let Some(ward) =
-                self.wards.iter().find(|ward| ward.gave_up() || ward.failures >= START_FAILURES_MAX)
-            {
+            let (failing, others): (Vec<&Ward>, Vec<&Ward>) =
+                self.wards.iter().partition(|ward| ward.is_failing());
+            let data_left = others.iter().any(|ward| ward.is_data_server());
+            let waiting: Vec<String> =
+                others.iter().filter(|ward| !self.serves(ward)).map(|ward| self.state_of(ward)).collect();
+            if let Some(ward) = failing.iter().find(|ward| !ward.is_data_server() || !data_left) {
                 bail!("{} does not start: {}", ward.title(), self.reason(ward));
             }
-            let waiting: Vec<String> =
-                self.wards.iter().filter(|ward| !self.serves(ward)).map(|ward| self.state_of(ward)).collect();
             if waiting.is_empty() {
-                return Ok(true);
+                let missing = failing.into_iter().filter(|ward| !self.serves(ward));
+                return Ok(Some(missing.map(|ward| self.what_is_missing(ward)).collect()));
             }
             if Instant::now() > deadline {
                 bail!(
@@ -198,7 +204,7 @@ impl Supervisor<'_> {
                 );
             }
             if self.wait(Some(LOOK))? == Woken::Stop {
-                return Ok(false);
+                return Ok(None);
             }
         }
     }
@@ -293,6 +299,19 @@ impl Supervisor<'_> {
             }
         };
         reported.unwrap_or_else(|| format!("{}; see {}", last_line(&log), log.display()))
+    }
+
+    /// What is said of a data server that the cluster does without.
+    fn what_is_missing(&self, ward: &Ward) -> String {
+        let try_next = match ward.gave_up() {
+            true => "Set that right, then run `bearing down` and `bearing up`",
+            false => "It is started again and again: set that right, and it serves",
+        };
+        format!(
+            "{} does not start: {}. The cluster runs without it: what it holds is read from other copies, which are made again when it stays away. {try_next}",
+            ward.title(),
+            self.reason(ward)
+        )
     }
 
     /// Stops the mount first, so that what was written gets through, then the servers, and last the coordinator.
@@ -399,6 +418,15 @@ impl Ward {
 
     fn gave_up(&self) -> bool {
         self.child.is_none() && self.due.is_none()
+    }
+
+    /// It failed so often in a row that it is not waited for.
+    fn is_failing(&self) -> bool {
+        self.gave_up() || self.failures >= START_FAILURES_MAX
+    }
+
+    fn is_data_server(&self) -> bool {
+        matches!(&self.role, Role::Daemon(name) if name.kind == ServerKind::Data)
     }
 
     fn is_dead_server(&self) -> bool {

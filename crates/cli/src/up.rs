@@ -64,7 +64,13 @@ pub fn supervise_daemon(flags: &Supervise) -> Result<()> {
     let cluster = Cluster::read(&layout.cluster_file())?;
     let restart = if flags.no_restart { Restart::Never } else { Restart::Always };
     let plan = Plan { layout, cluster, mount: flags.mount.clone(), restart };
-    supervise::supervise(&plan, || Ok(say!("everything serves")?))
+    supervise::supervise(&plan, |missing| {
+        if missing.is_empty() {
+            return Ok(say!("everything serves")?);
+        }
+        missing.iter().for_each(|missing| complain!("{missing}"));
+        Ok(())
+    })
 }
 
 fn make_or_read(flags: &Up, layout: &Layout) -> Result<Cluster> {
@@ -164,8 +170,9 @@ fn mount_running(flags: &Up, layout: &Layout, report: &Report, wanted: Option<&P
 }
 
 fn run_here(plan: &Plan) -> Result<()> {
-    supervise::supervise(plan, || {
+    supervise::supervise(plan, |missing| {
         say_where(plan)?;
+        missing.iter().for_each(|missing| complain!("{missing}"));
         Ok(say!("ctrl-c stops it")?)
     })?;
     Ok(say!("stopped")?)
@@ -187,12 +194,19 @@ fn start_detached(plan: &Plan) -> Result<()> {
     without_files(&mut command);
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("wait for signals")?;
     let mut child = command.spawn().context("start the supervisor")?;
-    wait_for_service(plan, &mut child, &log_path, signals)?;
+    let missing = wait_for_service(plan, &mut child, &log_path, signals)?;
     say_where(plan)?;
+    missing.iter().for_each(|missing| complain!("{missing}"));
     Ok(say!("stop it with: bearing down --dir {}", shown(plan.layout.root()))?)
 }
 
-fn wait_for_service(plan: &Plan, child: &mut Child, log: &Path, mut signals: Signals) -> Result<()> {
+/// Waits until the cluster serves. Gives what is wrong with data servers that it does without.
+fn wait_for_service(
+    plan: &Plan,
+    child: &mut Child,
+    log: &Path,
+    mut signals: Signals,
+) -> Result<Option<String>> {
     let own_report =
         |pid: u32| Report::read(&supervisor_file(&plan.layout)).filter(|report| report.process.pid == pid);
     let pid = child.id();
@@ -210,7 +224,7 @@ fn wait_for_service(plan: &Plan, child: &mut Child, log: &Path, mut signals: Sig
         std::process::exit(128 + signal);
     }
     match (ended, answered) {
-        (None, true) => Ok(()),
+        (None, true) => Ok(own_report(pid).and_then(|report| report.reason)),
         (Some(_), _) => {
             let reported = own_report(pid).and_then(|report| report.reason);
             bail!("{}", reported.unwrap_or_else(|| last_line(log)))

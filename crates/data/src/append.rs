@@ -12,6 +12,8 @@ use bearing_types::{ChunkId, Epoch, ServerId};
 pub(crate) struct Append<'a> {
     pub capability: &'a Capability,
     pub servers: &'a [ServerId],
+    /// Bytes that the client knows to be acknowledged.
+    pub known: u64,
     pub crc: u32,
     pub bytes: Vec<u8>,
 }
@@ -24,6 +26,11 @@ pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
     };
     if cx.core.held_bytes + append.bytes.len() as u64 > cx.core.config.held_bytes_max {
         return cx.drop_request();
+    }
+    // The chunk was here, so the disk is not the one that it was on: made anew, its first frame would lie
+    // where readers look for another one.
+    if append.known > 0 && !chunks.contains_key(&id) {
+        return cx.refuse(asker, DataError::NoChunk);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {
         let mut chunk = Chunk::new(id, epoch, Role::Leads(Box::new(Leader::new(append.servers))));

@@ -25,6 +25,7 @@ use bearing_proto::data::DataError;
 use bearing_seams::{ChunkEntry, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch, Mono, ServerId};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub(crate) struct Chunk {
     pub stained: bool,
     /// The log was scanned since, and ends with a whole frame.
     pub scanned: bool,
+    /// Where that found damage.
+    pub damaged: Vec<Range<u64>>,
     pub cuts: VecDeque<Cut>,
     pub removers: Vec<Asker>,
     /// When all of it was last found whole.
@@ -97,6 +100,7 @@ impl Chunk {
             committed: 0,
             stained: false,
             scanned: false,
+            damaged: Vec::new(),
             cuts: VecDeque::new(),
             removers: Vec::new(),
             checked: None,
@@ -118,7 +122,8 @@ impl Chunk {
         // A fence or seal made stable what there was, and keeps what it knew of that.
         let at_rest = entry.sealed.is_some() || entry.fenced;
         chunk.stained = !at_rest || entry.restarted;
-        chunk.scanned = at_rest;
+        // What it found of damage is not kept.
+        chunk.scanned = !chunk.stained;
         chunk.writer.written = entry.length;
         chunk.writer.issued = entry.length;
         chunk.committed = entry.length;
@@ -276,6 +281,15 @@ impl Chunk {
             Phase::Sealed(length) => length,
             Phase::Naming | Phase::Copying | Phase::Removing => 0,
             Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } => self.committed.min(self.writer.written),
+        }
+    }
+
+    /// Up to where other servers may fetch bytes: an end that is not sealed does not change any more either.
+    pub fn fetchable(&self) -> u64 {
+        match self.phase {
+            Phase::Sealed(length) => length,
+            Phase::Fenced { settled: true } => self.writer.written,
+            _ => 0,
         }
     }
 

@@ -60,7 +60,6 @@ pub(crate) enum Job {
         /// The question.
         ask: u64,
         from: ChunkId,
-        end: u64,
     },
     Frames(Listing),
     Scrub(ChunkId),
@@ -90,6 +89,8 @@ pub(crate) enum AskedFor {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub server: ServerId,
+    /// Told with pings.
+    pub life: u64,
     pub config: Config,
     pub grants: Key,
     pub jobs: BTreeMap<Ticket, Job>,
@@ -125,6 +126,7 @@ impl Core {
     pub fn new(start: Start, config: Config, grants: Key) -> Core {
         Core {
             server: start.server,
+            life: start.first_id,
             config,
             grants,
             jobs: BTreeMap::new(),

@@ -117,7 +117,8 @@ pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chunk
     }
 }
 
-/// Gives another server raw bytes of a sealed chunk; it checks the frames itself.
+/// Gives another server raw bytes of a sealed chunk, or of a fenced replica that was too short to be sealed;
+/// it checks the frames itself.
 pub(crate) fn fetch(
     chunks: &Chunks,
     cx: &mut Cx<'_>,
@@ -126,19 +127,21 @@ pub(crate) fn fetch(
     (offset, length): (u64, u32),
 ) {
     let Some(chunk) = chunks.get(&id) else { return cx.refuse(asker, DataError::NoChunk) };
-    let end = offset.saturating_add(u64::from(length));
-    let inside = matches!(chunk.phase, Phase::Sealed(sealed) if end <= sealed);
+    // Of a window that reaches beyond what is here the first part is given: its frames may be damaged
+    // elsewhere.
+    let here = chunk.fetchable().saturating_sub(offset);
+    let length_here = u64::from(length).min(here) as u32;
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
-    if !inside || length > cx.core.config.scan_bytes {
+    if length_here == 0 || length > cx.core.config.scan_bytes {
         return cx.refuse(asker, DataError::BeyondEnd);
     }
     if cx.core.reads >= cx.core.config.reads_max {
         return cx.drop_request();
     }
     cx.core.reads += 1;
-    cx.log(Job::Fetch(asker), LogCommand::Read { chunk: id, offset, length });
+    cx.log(Job::Fetch(asker), LogCommand::Read { chunk: id, offset, length: length_here });
 }
 
 /// Bytes of another chunk here were read.
@@ -147,11 +150,10 @@ pub(crate) fn fetched_here(
     cx: &mut Cx<'_>,
     id: ChunkId,
     ask: u64,
-    (from, end): (ChunkId, u64),
+    from: ChunkId,
     result: EngineResult<Vec<u8>>,
 ) {
-    let sealed = |chunk: &Chunk| matches!(chunk.phase, Phase::Sealed(sealed) if end <= sealed);
-    let here = chunks.get(&from).is_some_and(sealed);
+    let here = chunks.get(&from).is_some_and(|chunk| chunk.fetchable() > 0);
     let (result, bytes) = match result {
         _ if !here => (Err(DataError::NoChunk), Vec::new()),
         Ok(bytes) => (Ok(DataBody::Bytes { crc: crc32c::crc32c(&bytes) }), bytes),
@@ -230,8 +232,7 @@ impl Chunk {
         let ask = cx.ask_id(Asked { chunk: id, server, what: AskedFor::Fetch });
         copier.asked = Some((ask, now, offset));
         if server == cx.core.server {
-            let end = at.saturating_add(u64::from(length));
-            let job = Job::FetchHere { chunk: id, ask, from, end };
+            let job = Job::FetchHere { chunk: id, ask, from };
             return cx.log(job, LogCommand::Read { chunk: from, offset: at, length });
         }
         let call = DataCall::Fetch { offset: at, length };

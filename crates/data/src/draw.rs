@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct Wanted {
     pub capability: Capability,
     pub servers: Vec<ServerId>,
+    pub known: u64,
     pub owner: FrameOwner,
     pub source: Source,
 }
@@ -191,7 +192,8 @@ pub(crate) fn came(
     cx.core.counters.drawn_bytes += u64::from(length);
     cx.step("bytes of another frame are here, not appended");
     let crc = crc32c::crc32c(&bytes);
-    let given = Append { capability: &wanted.capability, servers: &wanted.servers, crc, bytes };
+    let Wanted { capability, servers, known, .. } = &wanted;
+    let given = Append { capability, servers, known: *known, crc, bytes };
     append::append(chunks, cx, asker, chunk, given);
     Some(chunk)
 }

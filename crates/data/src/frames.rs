@@ -1,4 +1,6 @@
-//! Whose frames a sealed chunk holds, for the metadata server that wants to know what of it is still in use. Headers are checked, payloads not read.
+//! Whose frames a sealed chunk holds, for the metadata server that wants to know what of it is still in use.
+//! Headers are checked, payloads not read. A replica that is damaged, or shorter than the others, lists what
+//! it can; the rest is asked of others.
 
 use crate::check::HEADER_BYTES_MAX;
 use crate::chunk::Phase;
@@ -6,7 +8,7 @@ use crate::context::{Asker, Cx, Job};
 use crate::event::LogCommand;
 use crate::server::Chunks;
 use bearing_proto::Sender;
-use bearing_proto::data::{DataBody, DataError, FrameAt};
+use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataError, FrameAt};
 use bearing_proto::frame::FrameHeader;
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::ChunkId;
@@ -23,6 +25,8 @@ pub(crate) struct Listing {
     pub chunk: ChunkId,
     at: u64,
     end: u64,
+    /// Up to there it is here.
+    here: u64,
     count_max: usize,
     frames: Vec<FrameAt>,
 }
@@ -39,8 +43,9 @@ pub(crate) fn frames(
         return cx.refuse(asker, DataError::Capability);
     }
     let Some(chunk) = chunks.get(&id) else { return cx.refuse(asker, DataError::NoChunk) };
-    // A try to seal that was not recorded may have ended it earlier here: then this is not all of it.
-    if !matches!(chunk.phase, Phase::Sealed(sealed) if end <= sealed) {
+    // What is here may end earlier, or be fenced only: then this is not all of it.
+    let here = chunk.fetchable();
+    if from > here || (from == here && from < end) {
         return cx.refuse(asker, DataError::BeyondEnd);
     }
     if cx.core.reads >= cx.core.config.reads_max {
@@ -48,17 +53,30 @@ pub(crate) fn frames(
     }
     cx.core.reads += 1;
     let count_max = (count_max as usize).clamp(1, FRAMES_MAX);
-    go_on(cx, Listing { asker, chunk: id, at: from, end, count_max, frames: Vec::new() });
+    let here = here.min(end);
+    go_on(cx, Listing { asker, chunk: id, at: from, end, here, count_max, frames: Vec::new() });
+}
+
+/// Tells which of these chunks are not here, sealed, up to these lengths.
+pub(crate) fn holds(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, asked: &[(ChunkId, u64)]) {
+    if !matches!(asker.from, Sender::Server(_)) || asked.len() > CHUNKS_ASKED_MAX {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    let held = |id: &ChunkId, length: u64| {
+        chunks.get(id).is_some_and(|chunk| matches!(chunk.phase, Phase::Sealed(end) if length <= end))
+    };
+    let lacks = asked.iter().filter(|(id, length)| !held(id, *length)).map(|(id, _)| *id).collect();
+    cx.reply(asker, Ok(DataBody::Lacks { chunks: lacks }));
 }
 
 fn go_on(cx: &mut Cx<'_>, listing: Listing) {
-    if listing.at >= listing.end || listing.frames.len() >= listing.count_max {
+    if listing.at >= listing.here || listing.frames.len() >= listing.count_max {
         cx.core.reads -= 1;
         let next = (listing.at < listing.end).then_some(listing.at);
         return cx.reply(listing.asker, Ok(DataBody::Frames { frames: listing.frames, next }));
     }
     let (chunk, offset) = (listing.chunk, listing.at);
-    let length = u64::from(WINDOW_BYTES).min(listing.end - offset) as u32;
+    let length = u64::from(WINDOW_BYTES).min(listing.here - offset) as u32;
     cx.log(Job::Frames(listing), LogCommand::Read { chunk, offset, length });
 }
 
@@ -69,12 +87,16 @@ pub(crate) fn read(chunks: &Chunks, cx: &mut Cx<'_>, mut listing: Listing, resul
         Err(EngineError::Corrupt { .. }) => true,
         Err(_) => return refuse(cx, &listing, DataError::Failed),
     };
-    if !chunks.get(&listing.chunk).is_some_and(|chunk| matches!(chunk.phase, Phase::Sealed(_))) {
+    if chunks.get(&listing.chunk).is_none_or(|chunk| chunk.fetchable() < listing.here) {
         return refuse(cx, &listing, DataError::NoChunk);
     }
     if damaged {
         cx.damaged(listing.chunk, listing.at);
-        return refuse(cx, &listing, DataError::Corrupt);
+        if listing.frames.is_empty() {
+            return refuse(cx, &listing, DataError::Corrupt);
+        }
+        // What follows is another server's to list.
+        listing.here = listing.at;
     }
     go_on(cx, listing);
 }
@@ -88,7 +110,7 @@ impl Listing {
     /// Takes the frames whose headers lie in what was read; the first must.
     fn take(&mut self, bytes: &[u8]) -> bool {
         let start = self.at;
-        while self.at < self.end && self.frames.len() < self.count_max {
+        while self.at < self.here && self.frames.len() < self.count_max {
             let rest = bytes.get((self.at - start) as usize..).unwrap_or_default();
             // Cut off by the window, not by damage: it is read again from its start.
             let cut_off = self.at > start && rest.len() < HEADER_BYTES_MAX as usize;

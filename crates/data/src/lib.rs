@@ -5,7 +5,8 @@
 //! - A chunk's log is the same bytes on all of its servers, as far as it reaches: only the first server of the chunk orders appends, and a
 //!   server that restarted orders and takes none any more.
 //! - A chunk's name is stable on a server before that server acknowledges anything of it, and on the primary before any other server hears of it.
-//!   So a server that does not know a chunk proves that no append to it was ever acknowledged.
+//! - That a server does not know a chunk says nothing of the chunk: its disk may have been emptied, or be an
+//!   older one.
 //! - No byte is given out that does not fit its frame's checksum.
 //! - Nothing is answered "done" that a restart in between may have undone.
 //!

@@ -1,7 +1,16 @@
-//! Finds where the whole, valid frames of a log end. After a crash any unsynced byte may be wrong, so every payload is checked.
+//! Finds the whole, valid frames of a log. After a crash any unsynced byte may be wrong, so every payload is
+//! checked.
+//!
+//! A [`Scan`] ends where the first frame does not fit its checksums. A [`Survey`] goes on behind it: other
+//! replicas may have the damaged frame, and nobody else may have those that follow.
 
 use crate::check::HEADER_BYTES_MAX;
-use bearing_proto::frame::{BLOCK_BYTES, FrameError, FrameHeader};
+use bearing_proto::data::DAMAGED_RANGES_MAX;
+use bearing_proto::frame::{BLOCK_BYTES, FrameError, FrameHeader, MAGIC as FRAME_MAGIC};
+use std::ops::Range;
+
+/// Frames begin at a multiple of it.
+const FRAME_ALIGN: u64 = 8;
 
 /// A scan from the start of a log: [`Scan::want`] says what to read, [`Scan::take`] takes it.
 #[derive(Clone, Debug)]
@@ -31,6 +40,11 @@ impl Scan {
     pub fn new(end: u64, scan_bytes: u32) -> Scan {
         let window = (scan_bytes / BLOCK_BYTES).max(1) * BLOCK_BYTES;
         Scan { at: 0, end, window, body: None }
+    }
+
+    /// The same, from a place at which a frame may begin.
+    fn from(self, at: u64) -> Scan {
+        Scan { at, body: None, ..self }
     }
 
     /// The next read, by offset and length; its length is 0 only for an empty log.
@@ -121,6 +135,135 @@ impl Scan {
     fn go_on(&mut self, at: u64) -> Found {
         self.at = at;
         Found::More
+    }
+}
+
+/// Goes over a whole log and past what is damaged. [`Survey::want`] says what to read; what came of it goes
+/// to [`Survey::take`] or, if it could not be read, to [`Survey::pass_over`].
+#[derive(Clone, Debug)]
+pub(crate) struct Survey {
+    /// Over frames that are whole so far.
+    scan: Scan,
+    /// The next whole frame is sought.
+    seeking: Option<Seeking>,
+    damaged: Vec<Range<u64>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seeking {
+    /// The damage begins here.
+    from: u64,
+    /// No whole frame begins before this place.
+    at: u64,
+    /// Some of what was passed over could not be read.
+    unread: bool,
+}
+
+/// What a survey knows after a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Surveyed {
+    /// Not yet the end.
+    More,
+    /// The furthest whole frame ends here; before it lie these damaged ranges. What could not be read at the
+    /// end of the log is damaged, not behind the end: it may be read another time.
+    End(u64, Vec<Range<u64>>),
+    /// A frame of a newer version: not ours to cut.
+    Newer,
+}
+
+impl Survey {
+    pub fn new(end: u64, scan_bytes: u32) -> Survey {
+        Survey { scan: Scan::new(end, scan_bytes), seeking: None, damaged: Vec::new() }
+    }
+
+    /// The next read, by offset and length.
+    pub fn want(&self) -> (u64, u32) {
+        match self.seeking {
+            None => self.scan.want(),
+            Some(Seeking { at, .. }) => {
+                (at, u64::from(self.scan.window).min(self.scan.end.saturating_sub(at)) as u32)
+            }
+        }
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) -> Surveyed {
+        match self.seeking {
+            None => match self.scan.take(bytes) {
+                Found::More => Surveyed::More,
+                Found::Newer => Surveyed::Newer,
+                Found::End(end) if end == self.scan.end => self.ends(end),
+                Found::End(at) => self.seek(Seeking { from: at, at, unread: false }),
+            },
+            Some(seeking) => self.take_sought(seeking, bytes),
+        }
+    }
+
+    /// What was wanted cannot be read.
+    pub fn pass_over(&mut self) -> Surveyed {
+        let (offset, length) = self.want();
+        let from = self.seeking.map_or(self.scan.at, |seeking| seeking.from);
+        let at = (offset + u64::from(length)).next_multiple_of(FRAME_ALIGN);
+        self.seek(Seeking { from, at, unread: true })
+    }
+
+    fn seek(&mut self, seeking: Seeking) -> Surveyed {
+        if seeking.at < self.scan.end {
+            self.seeking = Some(seeking);
+            return Surveyed::More;
+        }
+        if seeking.unread {
+            self.add_damaged(seeking.from..self.scan.end);
+            return self.ends(self.scan.end);
+        }
+        // What is torn at the end is nobody's loss here. Damage right before it is torn off with it.
+        match self.damaged.pop_if(|last| last.end == seeking.from) {
+            Some(last) => self.ends(last.start),
+            None => self.ends(seeking.from),
+        }
+    }
+
+    fn ends(&mut self, end: u64) -> Surveyed {
+        Surveyed::End(end, std::mem::take(&mut self.damaged))
+    }
+
+    fn take_sought(&mut self, seeking: Seeking, bytes: &[u8]) -> Surveyed {
+        let Seeking { from, at, unread } = seeking;
+        if at == from
+            && let Ok(header) = FrameHeader::decode(bytes)
+        {
+            // Only its payload is damaged: its length is known. Frames within it are a file's content.
+            return self.seek(Seeking { from, at: at + header.frame_bytes(), unread });
+        }
+        let is_last = at + bytes.len() as u64 >= self.scan.end;
+        for position in (0..bytes.len()).step_by(FRAME_ALIGN as usize) {
+            let (here, rest) = (at + position as u64, &bytes[position..]);
+            if here == from || !rest.starts_with(&FRAME_MAGIC) {
+                continue;
+            }
+            if position > 0 && rest.len() < HEADER_BYTES_MAX as usize && !is_last {
+                return self.seek(Seeking { from, at: here, unread });
+            }
+            match FrameHeader::decode(rest) {
+                Ok(_) => {
+                    self.add_damaged(from..here);
+                    (self.seeking, self.scan) = (None, self.scan.clone().from(here));
+                    return Surveyed::More;
+                }
+                Err(FrameError::Version(_)) if header_fits(rest) => return Surveyed::Newer,
+                Err(FrameError::Version(_) | FrameError::Damaged) => {}
+            }
+        }
+        // A read that came back short says that there is no more.
+        let passed = if bytes.is_empty() { u64::MAX - at } else { bytes.len() as u64 };
+        self.seek(Seeking { from, at: (at + passed).min(self.scan.end), unread })
+    }
+
+    fn add_damaged(&mut self, range: Range<u64>) {
+        let full = self.damaged.len() >= DAMAGED_RANGES_MAX;
+        match self.damaged.last_mut() {
+            Some(last) if full || last.end == range.start => last.end = range.end,
+            _ => self.damaged.push(range),
+        }
     }
 }
 

@@ -1,8 +1,14 @@
 //! Fences, seals and removals, from metadata servers.
 //!
-//! A *fence* stops appends at once; when the log is at rest, it is scanned if a restart or a failed sync may have torn it, cut to whole frames and
-//! kept stable under the new epoch; then the length is told. A *seal* does the same and says that the chunk ends at the length given. Both are
-//! taken one at a time for a chunk, and judged again after each piece of work, so that a repeat finds the work done.
+//! A *fence* stops appends at once; when the log is at rest, it is surveyed if a restart or a failed sync may
+//! have torn it, cut behind the furthest whole frame and kept stable under the new epoch; then it is told
+//! where that frame ends, and what before it is damaged. A *seal* does the same and says that the chunk ends
+//! at the length given. Both are taken one at a time for a chunk, and judged again after each piece of work,
+//! so that a repeat finds the work done.
+//!
+//! A replica that is damaged is never cut at the damage: what follows may be nowhere else. It is sealed with
+//! the others, says "corrupt" to whoever wants it sealed, and is made anew from them. Its other frames are
+//! read, and copied from it, as long as it is there.
 //!
 //! Neither cuts what is whole here: tries to seal a chunk may follow each other, their messages be late, and hear different servers, and the
 //! one that found the shorter length may be the one that is not recorded. Bytes beyond the recorded length stay; nobody refers to them,
@@ -13,18 +19,20 @@
 //! was called off) must not bring the chunk back to life: its bytes would lie where readers look for others. Graves are kept for `grave_kept`, longer
 //! than any right to append lives and any network keeps a packet.
 //!
-//! A fence of an unknown chunk makes an empty one under the new epoch: nothing was ever acknowledged here, so 0 is the true length, and a late
-//! first append must not bring the chunk to life.
+//! A fence of an unknown chunk makes an empty one under the new epoch, because a late first append must not
+//! bring the chunk to life. It is answered "no such chunk", and so is every fence of a chunk of which nothing
+//! is here: the disk may have been emptied, or be an older one, so that says nothing of the length.
 
 use crate::chunk::{Chunk, Phase, Role, Writer};
 use crate::context::{Asker, Cx, Job};
 use crate::event::{LogCommand, Note};
-use crate::scan::{Found, Scan};
+use crate::scan::{Survey, Surveyed};
 use crate::server::Chunks;
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
 use bearing_seams::{End, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch};
+use std::ops::Range;
 
 /// A fence or seal.
 #[derive(Debug)]
@@ -39,7 +47,7 @@ pub(crate) struct Cut {
 #[derive(Debug)]
 enum Stage {
     Waiting,
-    Scanning(Scan),
+    Scanning(Survey),
     Setting { length: u64, end: End },
 }
 
@@ -138,7 +146,7 @@ impl Chunk {
                 Verdict::Scan => {
                     cx.step("scan after a restart begins");
                     cx.core.scans_waiting.push_back(self.id);
-                    Stage::Scanning(Scan::new(self.writer.written, cx.core.config.scan_bytes))
+                    Stage::Scanning(Survey::new(self.writer.written, cx.core.config.scan_bytes))
                 }
                 Verdict::Fence => {
                     self.set(cx, epoch, self.writer.written, End::Fenced { restarted: self.stained })
@@ -169,19 +177,35 @@ impl Chunk {
     }
 
     fn judge_sealed(&self, epoch: Epoch, seal: Option<u64>, length: u64) -> Verdict {
+        if self.stained && !self.scanned && length > 0 {
+            return Verdict::Scan;
+        }
         match seal {
-            Some(at) if at == length && epoch <= self.epoch => Verdict::Answer(Ok(DataBody::Done)),
+            Some(at) if at == length && epoch <= self.epoch => Verdict::Answer(self.sealed_at(at)),
             _ if epoch < self.epoch => Verdict::Answer(Err(DataError::Sealed)),
             // It was removed here.
             Some(at) if at > length && length == 0 => Verdict::Answer(Err(DataError::NoChunk)),
             Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
             Some(at) if epoch > self.epoch => Verdict::Seal { length: at },
-            Some(_) => Verdict::Answer(Ok(DataBody::Done)),
-            None if epoch == self.epoch => {
-                Verdict::Answer(Ok(DataBody::Fenced { length, restarted: self.stained }))
-            }
+            Some(at) => Verdict::Answer(self.sealed_at(at)),
+            None if epoch == self.epoch => Verdict::Answer(self.fenced()),
             None => Verdict::Seal { length },
         }
+    }
+
+    /// It is sealed, and all below is here.
+    fn sealed_at(&self, length: u64) -> Result<DataBody, DataError> {
+        let damaged = self.damaged.iter().any(|range| range.start < length);
+        if damaged { Err(DataError::Corrupt) } else { Ok(DataBody::Done) }
+    }
+
+    /// What is here of a chunk that takes no appends any more.
+    fn fenced(&self) -> Result<DataBody, DataError> {
+        if self.writer.written == 0 {
+            return Err(DataError::NoChunk);
+        }
+        let damaged = self.damaged.iter().map(|range| (range.start, range.end)).collect();
+        Ok(DataBody::Fenced { length: self.writer.written, restarted: self.stained, damaged })
     }
 
     fn judge_unsealed(&self, epoch: Epoch, seal: Option<u64>) -> Verdict {
@@ -199,7 +223,7 @@ impl Chunk {
         match seal {
             Some(at) if at <= length => Verdict::Seal { length },
             Some(_) if settled => Verdict::Answer(Err(DataError::Corrupt)),
-            None if settled => Verdict::Answer(Ok(DataBody::Fenced { length, restarted: self.stained })),
+            None if settled => Verdict::Answer(self.fenced()),
             Some(_) | None => Verdict::Fence,
         }
     }
@@ -209,10 +233,18 @@ impl Chunk {
         match (&result, cut.seal) {
             (Ok(_), Some(_)) => cx.core.counters.seals += 1,
             (Ok(_), None) => cx.core.counters.fences += 1,
-            (Err(DataError::Corrupt), Some(sealed)) => {
+            (Err(DataError::Corrupt), Some(sealed)) if sealed > self.writer.written => {
                 cx.core.counters.corrupt += 1;
                 cx.core.damaged.insert(self.id);
                 cx.note(Note::Short { chunk: self.id, held: self.writer.written, sealed });
+            }
+            (Err(DataError::Corrupt), Some(_)) => {
+                cx.damaged(self.id, self.damaged.first().map_or(0, |range| range.start));
+            }
+            // It keeps the fence.
+            (Err(DataError::NoChunk), None) => {
+                cx.core.counters.fences += 1;
+                cx.step("fenced, nothing of it is here");
             }
             (Err(_), _) => {}
         }
@@ -253,28 +285,41 @@ impl Chunk {
 
     /// A piece of a scan was read.
     pub fn scanned(&mut self, cx: &mut Cx<'_>, result: EngineResult<Vec<u8>>) {
-        let Some(Cut { stage: Stage::Scanning(scan), .. }) = self.cuts.front_mut() else { return };
-        // What cannot be read is never cut: it may be there at the next try.
+        let Some(Cut { stage: Stage::Scanning(survey), .. }) = self.cuts.front_mut() else { return };
         let found = match result {
-            Ok(bytes) => scan.take(&bytes),
-            Err(EngineError::Corrupt { .. }) => return self.scan_failed(cx, DataError::Corrupt),
-            Err(_) => return self.scan_failed(cx, DataError::Failed),
+            Ok(bytes) => survey.take(&bytes),
+            Err(EngineError::Busy { .. }) => return self.scan_failed(cx, DataError::Failed),
+            Err(_) => survey.pass_over(),
         };
         match found {
-            Found::More => self.scan(cx),
-            Found::Newer => self.scan_failed(cx, DataError::Failed),
-            Found::End(length) => {
-                if length < self.writer.written {
-                    cx.note(Note::Cut { chunk: self.id, before: self.writer.written, after: length });
+            Surveyed::More => self.scan(cx),
+            Surveyed::Newer => self.scan_failed(cx, DataError::Failed),
+            Surveyed::End(length, damaged) => self.surveyed(cx, length, damaged),
+        }
+    }
+
+    /// It is known which frames are whole.
+    fn surveyed(&mut self, cx: &mut Cx<'_>, length: u64, damaged: Vec<Range<u64>>) {
+        let before = self.writer.written;
+        self.damaged = damaged;
+        if !self.damaged.is_empty() {
+            cx.step("damage within an unsealed chunk, nobody told");
+        }
+        match self.phase {
+            Phase::Sealed(sealed) if length < sealed => self.damaged.push(length..sealed),
+            Phase::Sealed(_) => {}
+            _ => {
+                if length < before {
+                    cx.note(Note::Cut { chunk: self.id, before, after: length });
                 }
                 self.writer.written = length;
                 self.writer.issued = length;
-                self.scanned = true;
-                cx.step("scanned after a restart");
-                self.wait_again();
-                self.next_cut(cx);
             }
         }
+        self.scanned = true;
+        cx.step("scanned after a restart");
+        self.wait_again();
+        self.next_cut(cx);
     }
 
     fn scan_failed(&mut self, cx: &mut Cx<'_>, error: DataError) {
@@ -386,6 +431,7 @@ impl Chunk {
         self.writer = Writer::default();
         self.committed = 0;
         (self.stained, self.scanned, self.checked) = (false, false, None);
+        self.damaged.clear();
     }
 
     fn not_removed(&mut self, cx: &mut Cx<'_>, error: &EngineError) -> DataError {

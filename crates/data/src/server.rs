@@ -108,12 +108,12 @@ impl DataServer {
         let DataServer { core, chunks, .. } = self;
         let (cx, id) = (&mut Cx { now, core, out }, request.chunk);
         match request.call {
-            DataCall::Append { capability, servers, crc } => {
-                let given = Append { capability: &capability, servers: &servers, crc, bytes };
+            DataCall::Append { capability, servers, known, crc } => {
+                let given = Append { capability: &capability, servers: &servers, known, crc, bytes };
                 append::append(chunks, cx, asker, id, given);
             }
-            DataCall::AppendFrom { capability, servers, owner, source } => {
-                let wanted = draw::Wanted { capability, servers, owner, source: *source };
+            DataCall::AppendFrom { capability, servers, known, owner, source } => {
+                let wanted = draw::Wanted { capability, servers, known, owner, source: *source };
                 draw::append_from(chunks, cx, asker, id, wanted);
             }
             DataCall::Replicate { epoch, offset, committed, crc } => {
@@ -146,6 +146,7 @@ impl DataServer {
             DataCall::Fetch { offset, length } => copy::fetch(chunks, cx, asker, id, (offset, length)),
             DataCall::Verify { length } => scrub::verify(chunks, cx, asker, id, length),
             DataCall::Ping => ping(cx, asker),
+            DataCall::Holds { chunks: asked } => frames::holds(chunks, cx, asker, &asked),
         }
     }
 
@@ -246,8 +247,8 @@ impl DataServer {
                 return Some(id);
             }
             Job::Fetch(asker) => copy::fetch_read(cx, asker, result),
-            Job::FetchHere { chunk, ask, from, end } => {
-                copy::fetched_here(&mut self.chunks, cx, chunk, ask, (from, end), result);
+            Job::FetchHere { chunk, ask, from } => {
+                copy::fetched_here(&mut self.chunks, cx, chunk, ask, from, result);
                 return Some(chunk);
             }
             Job::Frames(listing) => frames::read(&self.chunks, cx, listing, result),
@@ -270,8 +271,8 @@ impl DataServer {
         let answer = match result {
             Ok((used, free)) => {
                 let damaged = cx.core.damaged.iter().take(cx.core.config.damaged_told_max);
-                let filesystem = cx.core.config.filesystem;
-                Ok(DataBody::Space { used, free, filesystem, damaged: damaged.copied().collect() })
+                let (filesystem, life) = (cx.core.config.filesystem, cx.core.life);
+                Ok(DataBody::Space { used, free, filesystem, damaged: damaged.copied().collect(), life })
             }
             Err(EngineError::Full { .. }) => Err(DataError::Full),
             Err(_) => Err(DataError::Failed),

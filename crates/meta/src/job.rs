@@ -5,7 +5,7 @@ use crate::context::{Context, QuestionSlot};
 use crate::key::Key;
 use bearing_proto::client::{Handle, Request};
 use bearing_proto::peer::{ItemId, Part, Question, Work};
-use bearing_types::{ChunkId, NodeId, Position, SessionId, TransactionId};
+use bearing_types::{ChunkId, NodeId, Position, ServerId, SessionId, TransactionId};
 
 /// Identifies a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,8 +52,8 @@ pub(crate) enum JobWork {
     EndDelegation(NodeId, SessionId),
     /// Gives a chunk what it needs.
     Tend(ChunkId),
-    /// Looks through chunk records from one on.
-    SweepChunks(ChunkId),
+    /// Looks through chunk records from one on, and asks these data servers whether they hold what is theirs.
+    SweepChunks(ChunkId, Vec<ServerId>),
     /// Tells a quota's home what is used here.
     ReportUsage(Handle),
     /// Looks through marks from a key on, and removes old ones.
@@ -81,7 +81,7 @@ impl Job {
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
             | JobWork::Tend(_)
-            | JobWork::SweepChunks(_)
+            | JobWork::SweepChunks(..)
             | JobWork::ReportUsage(_)
             | JobWork::Collect { .. } => None,
         }

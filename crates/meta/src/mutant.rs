@@ -33,11 +33,15 @@ pub enum Mutant {
     LateAnswerForgotten,
     /// After a take-over a change waits for every session that ever held a lease.
     WaitForEverybody,
+    /// A chunk is sealed where the first damage of the shortest replica is that answers.
+    SealAtShortest,
+    /// A data server that does not know a chunk counts as one that knows that it is empty.
+    UnknownIsEmpty,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 13] = [
+    pub const ALL: [(&'static str, Mutant); 15] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -51,5 +55,7 @@ impl Mutant {
         ("every-copy-a-job", Mutant::EveryCopyAJob),
         ("late-answer-forgotten", Mutant::LateAnswerForgotten),
         ("wait-for-everybody", Mutant::WaitForEverybody),
+        ("seal-at-shortest", Mutant::SealAtShortest),
+        ("unknown-is-empty", Mutant::UnknownIsEmpty),
     ];
 }

@@ -124,13 +124,14 @@ struct ReplyRecordV1 {
 
 /// How a chunk's record begins.
 const CHUNK_TAG: u8 = 4;
-/// What a chunk's record lacks from before writers said when they are done: it was not said.
-const NOT_FINISHED: [u8; 1] = [0];
-/// What it lacks from before there was compaction: nothing kept, no heir, none itself, and that.
-const NO_COMPACTION: [u8; 4] = [0, 0, 0, 0];
-
 /// How a reply's record begins.
 const REPLY_TAG: u8 = 9;
+/// What a chunk's record lacks from before damage within it was kept: there is none.
+const NO_HOLES: [u8; 1] = [0];
+/// What it lacks from before writers said when they are done: it was not said, and that.
+const NOT_FINISHED: [u8; 2] = [0, 0];
+/// What it lacks from before there was compaction: nothing kept, no heir, none itself, and that.
+const NO_COMPACTION: [u8; 5] = [0, 0, 0, 0, 0];
 
 /// A record of version 2.
 pub(crate) fn decode_v2(body: &[u8]) -> Result<Record, postcard::Error> {
@@ -146,11 +147,14 @@ pub(crate) fn decode_v2(body: &[u8]) -> Result<Record, postcard::Error> {
 /// A record of the present version, with fields at its end that were added since.
 pub(crate) fn decode_whole(body: &[u8]) -> Result<Record, postcard::Error> {
     let decoded = postcard::from_bytes(body);
-    if decoded.is_ok() || body.first() != Some(&CHUNK_TAG) {
-        return decoded;
-    }
     let with = |lacking: &[u8]| postcard::from_bytes(&[body, lacking].concat());
-    with(&NOT_FINISHED).or_else(|_| with(&NO_COMPACTION))
+    match body.first() {
+        _ if decoded.is_ok() => decoded,
+        Some(&CHUNK_TAG) => {
+            with(&NO_HOLES).or_else(|_| with(&NOT_FINISHED)).or_else(|_| with(&NO_COMPACTION))
+        }
+        _ => decoded,
+    }
 }
 
 /// A record from the bytes behind its version.
@@ -313,6 +317,7 @@ mod tests {
             heir: None,
             gather: None,
             finished: None,
+            holes: Vec::new(),
         };
         let reply = ReplyRecord { position: Position(77), body: Body::Done };
         let stored = [
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_stored_before_there_was_compaction_or_a_word_of_its_writer_opens() {
+    fn a_chunk_that_was_stored_before_there_was_compaction_or_a_word_of_its_writer_or_of_holes_opens() {
         let record = ChunkRecord {
             sealed: Some(300),
             looked: Some(crate::record::Looked { live: 7, at: Wall(8) }),
@@ -356,7 +361,7 @@ mod tests {
         };
         let record = Record::Chunk(Box::new(record));
         let bytes = record.encode();
-        for since in [&NOT_FINISHED[..], &NO_COMPACTION] {
+        for since in [&NO_HOLES[..], &NOT_FINISHED, &NO_COMPACTION] {
             let before = bytes.strip_suffix(since).unwrap();
             assert_eq!(Record::decode(before), Ok(record.clone()));
         }

@@ -160,6 +160,9 @@ pub struct ChunkRecord {
     pub gather: Option<Gather>,
     /// Nothing is appended to it any more, nor referred to for the first time.
     pub finished: Option<Finished>,
+    /// Ranges below the sealed length of which no replica had a frame that fits its checksums: who refers to
+    /// them reads an error.
+    pub holes: Vec<(u64, u64)>,
 }
 
 impl ChunkRecord {
@@ -183,6 +186,7 @@ impl ChunkRecord {
             heir: None,
             gather: None,
             finished: None,
+            holes: Vec::new(),
         }
     }
 }
@@ -599,6 +603,12 @@ impl NodeRecord {
 }
 
 impl ChunkRecord {
+    /// Whether something that begins there was kept when it was sealed, as far as that is known.
+    pub fn keeps(&self, offset: u64) -> bool {
+        let hole = self.holes.iter().any(|(start, end)| (*start..*end).contains(&offset));
+        !hole && self.sealed.is_none_or(|length| offset < length)
+    }
+
     /// It is to be made of frames of another chunk, and its servers may not have it yet.
     pub fn is_in_the_making(&self) -> bool {
         self.gather.as_ref().is_some_and(|gather| !gather.made)

@@ -414,7 +414,7 @@ impl MetaServer {
             (JobWork::Tend(chunk), Decided::Tended(tended)) => {
                 self.take_tended(now, (start, chunk), tended, out);
             }
-            (JobWork::SweepChunks(_), Decided::Swept(swept)) => self.take_swept(now, start, swept),
+            (JobWork::SweepChunks(..), Decided::Swept(swept)) => self.take_swept(now, start, swept),
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
             (
                 _,
@@ -503,7 +503,7 @@ impl MetaServer {
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
             | JobWork::Tend(_)
-            | JobWork::SweepChunks(_)
+            | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
@@ -547,7 +547,7 @@ impl MetaServer {
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
             | JobWork::Tend(_)
-            | JobWork::SweepChunks(_)
+            | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
@@ -652,7 +652,7 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
         JobWork::ReportUsage(quota) => quotas::report(view, *quota).map(|()| Decided::Reported),
         JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
         JobWork::Tend(chunk) => tend::tend(view, *chunk).map(Decided::Tended),
-        JobWork::SweepChunks(from) => tend::sweep(view, *from).map(Decided::Swept),
+        JobWork::SweepChunks(from, servers) => tend::sweep(view, *from, servers).map(Decided::Swept),
         JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),
     }
 }

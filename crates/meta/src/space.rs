@@ -174,7 +174,7 @@ impl MetaServer {
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
             | JobWork::Tend(_)
-            | JobWork::SweepChunks(_)
+            | JobWork::SweepChunks(..)
             | JobWork::ReportUsage(_)
             | JobWork::Collect { .. } => (headroom == Headroom::None).then_some(Lack::Later),
         }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const SPACE: Result<DataBody, DataError> =
-    Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new() });
+    Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new(), life: 1 });
 const HERE: Position = Position(0);
 
 fn cluster() -> Cluster {
@@ -58,7 +58,7 @@ fn data_servers(
         calls.push(request.call.clone());
         let length = held[usize::from(server == DATA[1])];
         let answer = match &request.call {
-            DataCall::Fence { .. } => Ok(DataBody::Fenced { length, restarted: false }),
+            DataCall::Fence { .. } => Ok(DataBody::Fenced { length, restarted: false, damaged: Vec::new() }),
             DataCall::Seal { length: at, .. } if *at > length => Err(DataError::Corrupt),
             _ => Ok(DataBody::Done),
         };
@@ -83,13 +83,13 @@ fn a_server_that_says_its_disk_failed_gets_no_new_chunks() {
 }
 
 #[test]
-fn a_chunk_is_sealed_at_the_shortest_length_though_questions_and_answers_are_lost() {
+fn a_chunk_is_sealed_at_the_end_of_the_furthest_frame_though_questions_and_answers_are_lost() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
     let opened = open(&mut cluster);
-    let calls = data_servers(&mut cluster, [100, 70], |server, number| server == DATA[1] && number < 3);
+    let calls = data_servers(&mut cluster, [70, 100], |server, number| server == DATA[1] && number < 3);
     let sealed = seal(&mut cluster, &opened);
-    assert_eq!((sealed.sealed, sealed.epoch), (Some(70), opened.epoch.next()));
+    assert_eq!((sealed.sealed, sealed.epoch), (Some(100), opened.epoch.next()));
     let fence = DataCall::Fence { epoch: opened.epoch.next() };
     assert_eq!(calls.borrow()[&DATA[1]][..3], [fence.clone(), fence.clone(), fence]);
 }
@@ -108,4 +108,76 @@ fn a_server_that_missed_a_seal_is_told_when_it_is_asked_for_again() {
     for server in DATA {
         assert_eq!(calls.borrow()[&server], std::slice::from_ref(&told));
     }
+}
+
+/// What two data servers answer to a fence, first one then the other; `None`: nothing. Seals are taken.
+fn fences(
+    cluster: &mut Cluster,
+    answers: [Option<Result<DataBody, DataError>>; 2],
+) -> Rc<RefCell<[Option<Result<DataBody, DataError>>; 2]>> {
+    let answers = Rc::new(RefCell::new(answers));
+    let shared = Rc::clone(&answers);
+    cluster.data = Box::new(move |server, request| {
+        let answer = shared.borrow()[usize::from(server == DATA[1])].clone();
+        match request.call {
+            DataCall::Fence { .. } => answer,
+            DataCall::Ping => answer.map(|_| SPACE.unwrap()).map(Ok),
+            _ => answer.map(|_| Ok(DataBody::Done)),
+        }
+    });
+    answers
+}
+
+fn restarted(length: u64, damaged: &[(u64, u64)]) -> Option<Result<DataBody, DataError>> {
+    Some(Ok(DataBody::Fenced { length, restarted: true, damaged: damaged.to_vec() }))
+}
+
+#[test]
+fn a_server_that_does_not_know_a_chunk_does_not_make_it_empty() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let opened = open(&mut cluster);
+    fences(&mut cluster, [Some(Err(DataError::NoChunk)), restarted(70, &[])]);
+    assert_eq!(seal(&mut cluster, &opened).sealed, Some(70));
+    let never_used = open(&mut cluster);
+    fences(&mut cluster, [Some(Err(DataError::NoChunk)), Some(Err(DataError::NoChunk))]);
+    assert_eq!(seal(&mut cluster, &never_used).sealed, Some(0), "all say so");
+}
+
+#[test]
+fn a_server_that_restarted_decides_with_the_others_or_when_they_are_lost() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let (one, other) = (open(&mut cluster), open(&mut cluster));
+    let answers = fences(&mut cluster, [None, restarted(70, &[])]);
+    let sealed = |cluster: &mut Cluster, chunk: &ChunkView| {
+        let shown = cluster.call(ALICE, chunk.chunk.position, Call::Chunk { chunk: chunk.chunk });
+        self::chunk(shown).sealed
+    };
+    let asks = |cluster: &mut Cluster, chunk: &ChunkView| {
+        let call = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+        cluster.send_call(BOB, chunk.chunk.position, call);
+        cluster.pass(Duration::from_secs(2));
+    };
+    asks(&mut cluster, &one);
+    assert_eq!(sealed(&mut cluster, &one), None, "the other may have more");
+    answers.borrow_mut()[0] = restarted(100, &[(40, 80)]);
+    cluster.pass(Duration::from_secs(2));
+    asks(&mut cluster, &one);
+    assert_eq!(sealed(&mut cluster, &one), Some(100));
+    answers.borrow_mut()[0] = None;
+    asks(&mut cluster, &other);
+    assert_eq!(sealed(&mut cluster, &other), None);
+    cluster.pass(Duration::from_secs(40));
+    assert_eq!(sealed(&mut cluster, &other), Some(70), "it is lost");
+}
+
+#[test]
+fn what_no_server_has_is_told_with_the_sealed_chunk() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let opened = open(&mut cluster);
+    fences(&mut cluster, [restarted(200, &[(40, 80), (104, 160)]), restarted(120, &[(72, 96)])]);
+    let sealed = seal(&mut cluster, &opened);
+    assert_eq!((sealed.sealed, sealed.holes), (Some(200), vec![(72, 80), (120, 160)]));
 }

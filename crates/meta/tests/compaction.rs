@@ -38,12 +38,16 @@ impl Disks {
     fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
         let here = (server, chunk);
         match call {
-            DataCall::Ping => {
-                Ok(DataBody::Space { used: self.used, free: 1 << 30, filesystem: None, damaged: Vec::new() })
-            }
+            DataCall::Ping => Ok(DataBody::Space {
+                used: self.used,
+                free: 1 << 30,
+                filesystem: None,
+                damaged: Vec::new(),
+                life: 1,
+            }),
             DataCall::Fence { .. } => {
                 self.held.insert(here);
-                Ok(DataBody::Fenced { length: LENGTH, restarted: false })
+                Ok(DataBody::Fenced { length: LENGTH, restarted: false, damaged: Vec::new() })
             }
             DataCall::Remove { .. } => {
                 self.held.remove(&here);

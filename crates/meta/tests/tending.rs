@@ -31,6 +31,8 @@ struct Disks {
     unsealed: BTreeSet<(ServerId, ChunkId)>,
     /// Pings tell of what was damaged, not of what is.
     late_pings: Option<BTreeSet<(ServerId, ChunkId)>>,
+    /// How often each was started again.
+    starts: BTreeMap<ServerId, u64>,
     calls: Vec<(ServerId, DataCall)>,
     copied: BTreeMap<ServerId, u32>,
 }
@@ -46,18 +48,25 @@ impl Disks {
                 .iter()
                 .filter(|(of, _)| *of == server)
                 .map(|(_, chunk)| *chunk);
+            let life = self.starts.get(&server).copied().unwrap_or(0);
             return Ok(DataBody::Space {
                 used: 0,
                 free: 1 << 40,
                 filesystem: None,
                 damaged: damaged.collect(),
+                life,
             });
         }
         self.calls.push((server, call.clone()));
         match call {
+            DataCall::Holds { chunks } => {
+                let lacks = chunks.iter().map(|(chunk, _)| *chunk);
+                let lacks = lacks.filter(|chunk| !self.held.contains(&(server, *chunk)));
+                Ok(DataBody::Lacks { chunks: lacks.collect() })
+            }
             DataCall::Fence { .. } => {
                 self.held.insert(here);
-                Ok(DataBody::Fenced { length: LENGTH, restarted: false })
+                Ok(DataBody::Fenced { length: LENGTH, restarted: false, damaged: Vec::new() })
             }
             DataCall::Remove { .. } => {
                 self.held.remove(&here);
@@ -506,6 +515,32 @@ fn a_replica_that_vanished_is_found_missing_and_made_again() {
 }
 
 #[test]
+fn a_server_is_asked_after_each_start_for_what_it_holds_and_what_it_lost_is_made_again() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.pass(Duration::from_secs(10));
+    disks.borrow_mut().calls.clear();
+    cluster.pass(Duration::from_secs(10));
+    let asked = |disks: &Rc<RefCell<Disks>>| {
+        let calls = &disks.borrow().calls;
+        calls.iter().filter(|(_, call)| matches!(call, DataCall::Holds { .. })).count()
+    };
+    assert_eq!(asked(&disks), 0, "once is enough");
+    disks.borrow_mut().held.clear();
+    disks.borrow_mut().held.insert((DATA[1], chunk.chunk.chunk));
+    disks.borrow_mut().starts.insert(DATA[0], 1);
+    cluster.pass(Duration::from_secs(15));
+    assert_eq!(asked(&disks), 1);
+    assert_eq!(disks.borrow().held, DATA.map(|server| (server, chunk.chunk.chunk)).into());
+    assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+}
+
+#[test]
 fn two_replicas_that_are_both_damaged_are_both_kept() {
     let (mut cluster, disks) = cluster();
     cluster.open_session(BOB);
@@ -527,7 +562,8 @@ fn a_chunk_is_not_opened_with_fewer_copies_because_a_server_has_not_said_anythin
     let late = Rc::new(RefCell::new(false));
     let speaks = Rc::clone(&late);
     cluster.data = Box::new(move |server, _| {
-        let space = DataBody::Space { used: 0, free: 1 << 40, filesystem: None, damaged: Vec::new() };
+        let space =
+            DataBody::Space { used: 0, free: 1 << 40, filesystem: None, damaged: Vec::new(), life: 1 };
         (server != DATA[0] || *speaks.borrow()).then_some(Ok(space))
     });
     cluster.restart(ServerId(1));
@@ -554,7 +590,8 @@ fn a_chunk_is_not_opened_with_fewer_copies_because_a_server_has_not_said_anythin
 fn a_server_that_stays_silent_hinders_no_chunk_for_long() {
     let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
     cluster.data = Box::new(move |server, _| {
-        let space = DataBody::Space { used: 0, free: 1 << 40, filesystem: None, damaged: Vec::new() };
+        let space =
+            DataBody::Space { used: 0, free: 1 << 40, filesystem: None, damaged: Vec::new(), life: 1 };
         (server != DATA[0]).then_some(Ok(space))
     });
     cluster.restart(ServerId(1));

@@ -282,7 +282,7 @@ pub enum Call {
         /// The chunk.
         chunk: ChunkRef,
     },
-    /// Seals a chunk that cannot be appended to any more, at the shortest surviving length.
+    /// Seals a chunk that cannot be appended to any more, where the furthest whole frame of its servers ends.
     SealChunk {
         /// The chunk.
         chunk: ChunkRef,
@@ -665,6 +665,8 @@ pub struct ChunkView {
     pub sealed: Option<u64>,
     /// The right to append to it, for the session that opens it.
     pub capability: Option<Capability>,
+    /// Ranges below the sealed length of which no replica had a whole frame when it was sealed.
+    pub holes: Vec<(u64, u64)>,
 }
 
 /// A lock that stands in the way, as others see it.

@@ -26,6 +26,9 @@ pub enum DataCall {
         capability: Capability,
         /// All servers of the chunk, the primary first.
         servers: Vec<ServerId>,
+        /// Bytes of the chunk that the client knows to be acknowledged. A primary that holds less has lost
+        /// them, and takes no append.
+        known: u64,
         /// CRC32C of the attachment.
         crc: u32,
     },
@@ -65,12 +68,14 @@ pub enum DataCall {
         /// Payload bytes to give.
         length: u32,
     },
-    /// From a metadata server: refuse appends under older epochs from now on, and say how long the chunk is. First half of sealing.
+    /// From a metadata server: refuse appends under older epochs from now on, and say which of the chunk's
+    /// frames are here. First half of sealing.
     Fence {
         /// The new epoch.
         epoch: Epoch,
     },
-    /// From a metadata server: the chunk ends here. Second half of sealing.
+    /// From a metadata server: the chunk ends here. Second half of sealing. A replica that is shorter, or
+    /// damaged below the length, keeps what it has and answers [`DataError::Corrupt`].
     Seal {
         /// The epoch of the fence.
         epoch: Epoch,
@@ -134,12 +139,23 @@ pub enum DataCall {
         capability: Capability,
         /// All servers of the chunk, the primary first.
         servers: Vec<ServerId>,
+        /// As with [`DataCall::Append`].
+        known: u64,
         /// Whose bytes they are then.
         owner: FrameOwner,
         /// Where they are now.
         source: Box<Source>,
     },
+    /// From a metadata server: which of these chunks, sealed at these lengths, are not here? Asked after the
+    /// server was started. The request's chunk is ignored.
+    Holds {
+        /// At most [`CHUNKS_ASKED_MAX`].
+        chunks: Vec<(ChunkId, u64)>,
+    },
 }
+
+/// Chunks in one [`DataCall::Holds`].
+pub const CHUNKS_ASKED_MAX: usize = 1024;
 
 /// Bytes of a frame of any chunk, with the right to read them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,6 +255,9 @@ impl Pieces {
     }
 }
 
+/// Damaged ranges told of one replica.
+pub const DAMAGED_RANGES_MAX: usize = 64;
+
 /// The content of a reply that went well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataBody {
@@ -254,12 +273,16 @@ pub enum DataBody {
         /// CRC32C of the attachment.
         crc: u32,
     },
-    /// The chunk is fenced.
+    /// The chunk is fenced, and some of it is here. A server that holds nothing of it keeps the fence and
+    /// answers [`DataError::NoChunk`]: how long the chunk is it cannot say.
     Fenced {
-        /// Bytes of whole, valid frames.
+        /// Where the furthest frame ends that fits its checksums.
         length: u64,
         /// The server restarted since it took the chunk's first append, so what was not synced may be gone.
         restarted: bool,
+        /// Ranges below that in which no frame fits its checksums, in order. Beyond [`DAMAGED_RANGES_MAX`]
+        /// the last one covers all that follow.
+        damaged: Vec<(u64, u64)>,
     },
     /// Space of the server.
     Space {
@@ -271,6 +294,8 @@ pub enum DataBody {
         filesystem: Option<u64>,
         /// Sealed chunks of which this server knows that its replica is damaged or cut short; the first of them, if there are many.
         damaged: Vec<ChunkId>,
+        /// Drawn at each start of the server: with another number its disk may be another one.
+        life: u64,
     },
     /// Frames in the order in which they lie.
     Frames {
@@ -283,6 +308,11 @@ pub enum DataBody {
     Busy {
         /// Bytes that are done.
         done: u64,
+    },
+    /// Of the chunks that were asked for these are not here, or not all of them.
+    Lacks {
+        /// In the order in which they were asked for.
+        chunks: Vec<ChunkId>,
     },
 }
 

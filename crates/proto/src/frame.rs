@@ -39,7 +39,8 @@ pub const FIXED_BYTES: usize = 72;
 /// The longest name of a frame's owner.
 pub const NAME_BYTES_MAX: usize = 255;
 
-const MAGIC: [u8; 4] = *b"BXTF";
+/// How every frame begins.
+pub const MAGIC: [u8; 4] = *b"BXTF";
 
 /// Whose bytes a frame holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

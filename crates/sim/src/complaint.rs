@@ -52,6 +52,8 @@ pub enum Promise {
     SpaceReturns,
     /// Every sealed chunk has all its copies, and they are the same.
     Copies,
+    /// No seal gives up a frame that a server holds that is not lost.
+    SealKeeps,
     /// What a client sends is what its programs asked for.
     Wire,
     /// No kernel goes by a name that somebody else has changed.

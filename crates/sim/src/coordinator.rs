@@ -6,6 +6,7 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_placement::Tablet;
 use bearing_proto::coordinator::{Ask, AskCall, Register, TABLET_PREFIX, TellBody, Told, decode_register};
+use bearing_proto::disk::disk_key;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Coordinator, EngineResult, Entry, MemCoordinator, Swap};
 use bearing_types::{Block, Epoch, ServerId};
@@ -66,6 +67,15 @@ impl CoordinatorHost {
         let (_, entries) = self.registers.list(TABLET_PREFIX).expect("registers in memory are listed");
         let tablets = entries.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
         tablets.filter(|tablet| tablet.owner == server).map(|tablet| (tablet.block, tablet.epoch)).collect()
+    }
+
+    /// The disk of a server is not registered any more: the next one is taken.
+    pub fn forget_disk(&mut self, server: ServerId) {
+        let key = disk_key(server);
+        if let Ok(Some(entry)) = self.registers.read(&key) {
+            let gone = self.registers.swap(&key, Some(entry.version), None);
+            assert!(matches!(gone, Ok(Swap::Done(_))), "nobody else writes meanwhile");
+        }
     }
 
     /// An answer that was held back leaves.

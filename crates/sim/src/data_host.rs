@@ -29,6 +29,8 @@ pub struct DataHost {
     /// The right disk, while an emptied one is in its place.
     right: Option<MemChunkLog>,
     log: MemChunkLog,
+    /// What was stable on the disk some time ago.
+    older: MemChunkLog,
     post: Post,
     rng: Seeded,
     /// What a crash loses.
@@ -60,6 +62,7 @@ impl DataHost {
             claim: None,
             right: None,
             log: MemChunkLog::new(),
+            older: MemChunkLog::new(),
             post: Post::new(host, Sender::Server(server)),
             rng,
             faults: None,
@@ -122,6 +125,45 @@ impl DataHost {
     /// What it holds on its own disk, also while another one is in its place.
     fn own_log(&mut self) -> &mut MemChunkLog {
         self.right.as_mut().unwrap_or(&mut self.log)
+    }
+
+    /// The disk is replaced by an empty one. The host is down.
+    pub fn empty(&mut self) {
+        self.log = MemChunkLog::new();
+        self.older = MemChunkLog::new();
+    }
+
+    /// What is stable on the disk is remembered, for [`DataHost::take_back`].
+    pub fn remember(&mut self) {
+        self.older = self.log.clone();
+        self.older.set_full(false);
+        self.older.crash(&mut bearing_seams::CrashFault::losing_all());
+    }
+
+    /// Whether the disk of the server was remembered.
+    pub fn remembers(&mut self) -> bool {
+        matches!(self.older.disk(), Ok(Some(_)))
+    }
+
+    /// The disk is as it was when it was remembered last. The host is down.
+    pub fn take_back(&mut self) {
+        self.log = self.older.clone();
+    }
+
+    /// Where the frames of a chunk begin and end that fit their checksums.
+    pub fn whole_frames(&mut self, chunk: ChunkId) -> BTreeMap<u64, u64> {
+        let bytes = self.log.read(chunk, 0, u32::MAX).unwrap_or_default();
+        let (mut whole, mut at) = (BTreeMap::new(), 0);
+        while at < bytes.len() {
+            match whole_frame(&bytes[at..]) {
+                Some(length) => {
+                    whole.insert(at as u64, (at + length) as u64);
+                    at += length;
+                }
+                None => at += 8,
+            }
+        }
+        whole
     }
 
     /// How much of a chunk is here, and whether it is sealed.
@@ -428,6 +470,15 @@ fn told_of(server: ServerId, chunk: ChunkId, command: &LogCommand, event: &Event
         }
         other => format!("{server}: {chunk}, {other:?}: {result}"),
     }
+}
+
+/// The length of the frame with which these bytes begin, if it fits its checksums.
+fn whole_frame(bytes: &[u8]) -> Option<usize> {
+    let header = FrameHeader::decode(bytes).ok()?;
+    let start = header.header_bytes as usize;
+    let payload = bytes.get(start..start + header.payload_bytes as usize)?;
+    let length = header.frame_bytes() as usize;
+    (header.verify(0, payload) && length <= bytes.len()).then_some(length)
 }
 
 /// What lies between the payloads of frames and the next frames.

@@ -50,8 +50,8 @@ pub struct Ledger {
 
 /// What the stable record of a chunk says.
 pub enum ChunkNews {
-    /// It is sealed at this length: its servers have kept what is below stable before this was logged.
-    Sealed(ChunkId, u64),
+    /// It is sealed: its servers have kept what is below stable before this was logged.
+    Sealed(ChunkId, Box<ChunkRecord>),
     /// It is made of these frames of another one.
     Gathers(ChunkId, ChunkId, Pieces),
 }
@@ -277,7 +277,7 @@ fn news_of(chunk: ChunkId, record: &ChunkRecord) -> Option<ChunkNews> {
         (Some(gather), _) if !gather.made => {
             Some(ChunkNews::Gathers(chunk, gather.from, gather.pieces.clone()))
         }
-        (_, Some(length)) => Some(ChunkNews::Sealed(chunk, length)),
+        (_, Some(_)) => Some(ChunkNews::Sealed(chunk, Box::new(record.clone()))),
         (_, None) => None,
     }
 }

@@ -13,6 +13,7 @@ mod complaint;
 mod coordinator;
 mod counts;
 mod crash_point;
+mod data_disks;
 mod data_host;
 mod digest;
 mod disks;

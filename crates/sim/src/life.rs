@@ -16,7 +16,7 @@ const MENDED_WITHIN: u64 = 240 * SECOND;
 
 impl Sim {
     /// All chunk records that are stable, and all chunks that stable extents refer to.
-    fn chunk_records(&self) -> (BTreeMap<ChunkId, ChunkRecord>, BTreeSet<ChunkId>) {
+    pub(crate) fn chunk_records(&self) -> (BTreeMap<ChunkId, ChunkRecord>, BTreeSet<ChunkId>) {
         let (mut records, mut used) = (BTreeMap::new(), BTreeSet::new());
         for tablet in self.ledger.tablets() {
             for (key, value) in self.ledger.model.stored(tablet) {
@@ -41,28 +41,47 @@ impl Sim {
         frames.iter().filter(|(chunk, _)| gone(chunk)).copied().collect()
     }
 
-    fn data_host(&self, server: ServerId) -> Option<HostId> {
+    pub(crate) fn data_host(&self, server: ServerId) -> Option<HostId> {
         self.hosts.data().find(|host| self.hosts.role(*host) == Role::Data(server))
+    }
+
+    /// Whether what a data server holds counts: it will be back before it counts as lost.
+    fn counts(&self, host: HostId) -> bool {
+        self.lost != Some(host) && self.away != Some(host)
     }
 
     /// Whether a server holds all of a chunk, undamaged, and will again.
     fn holds(&mut self, host: HostId, chunk: ChunkId, sealed: Option<u64>) -> bool {
-        if self.lost == Some(host) || self.rotten.contains(&(host, chunk)) {
+        if !self.counts(host) || self.rotten.contains(&(host, chunk)) {
             return false;
         }
         let held = self.data[usize::from(host.0 - 1 - METADATA)].held(chunk);
         match sealed {
             Some(length) => held.is_some_and(|(held, sealed)| sealed && held >= length),
-            None => held.is_some(),
+            None => held.is_some_and(|(held, _)| held > 0),
         }
     }
 
-    /// Whether a chunk is whole at another of its servers than this one.
-    fn is_whole_without(&mut self, host: HostId, chunk: ChunkId, record: &ChunkRecord) -> bool {
-        let others: Vec<HostId> =
-            record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
-        let nothing = record.doomed || record.sealed == Some(0) || record.is_in_the_making();
-        nothing || others.iter().any(|other| *other != host && self.holds(*other, chunk, record.sealed))
+    /// Whether all of a chunk that is stable is whole at other servers of it than this one.
+    pub(crate) fn is_whole_without(&mut self, host: HostId, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let others: Vec<HostId> = record
+            .servers
+            .iter()
+            .filter_map(|server| self.data_host(*server))
+            .filter(|other| *other != host && self.counts(*other))
+            .collect();
+        if record.doomed || record.sealed == Some(0) || record.is_in_the_making() {
+            return true;
+        }
+        if record.sealed.is_some() {
+            return others.iter().any(|other| self.holds(*other, chunk, record.sealed));
+        }
+        let frames = self.recorder.frames_of(chunk);
+        let whole: BTreeSet<u64> = others
+            .iter()
+            .flat_map(|other| self.data[usize::from(other.0 - 1 - METADATA)].whole_frames(chunk).into_keys())
+            .collect();
+        frames.iter().all(|(start, stable)| !stable || whole.contains(start))
     }
 
     fn is_whole_at_any(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
@@ -70,14 +89,15 @@ impl Sim {
         hosts.iter().any(|host| self.holds(*host, chunk, record.sealed))
     }
 
+    /// Whether nothing is lost when a data server is, or its disk.
+    pub(crate) fn can_do_without(&mut self, host: HostId) -> bool {
+        let (records, _) = self.chunk_records();
+        records.iter().all(|(chunk, record)| self.is_whole_without(host, *chunk, record))
+    }
+
     /// A data server dies and never comes back, if nothing is lost with it.
     pub(crate) fn lose(&mut self, host: HostId) {
-        let (records, _) = self.chunk_records();
-        let all = |sim: &mut Sim| {
-            let mut records = records.iter();
-            records.all(|(chunk, record)| sim.is_whole_without(host, *chunk, record))
-        };
-        if self.lost.is_some() || !all(self) {
+        if self.lost.is_some() || self.away.is_some() || !self.can_do_without(host) {
             return;
         }
         self.world.counts.add("fault: a data server is lost for good");
@@ -143,7 +163,8 @@ impl Sim {
                         || record.coming == Some(server)
                         || record.former.contains(&server)
                 });
-                if sealed && !known {
+                // An older disk brings back what was removed since.
+                if sealed && !known && !self.older_disks.contains(&host) {
                     wrong.push((
                         Promise::SpaceReturns,
                         format!("{server} holds {chunk}, which no record knows"),

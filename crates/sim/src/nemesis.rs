@@ -72,6 +72,15 @@ pub enum Act {
     Dawdle(u64, bool, u64),
     /// They come at once again.
     Hasten,
+    /// A data server dies for so many nanoseconds, and comes back with an empty disk.
+    EmptyDisk(HostId, u64),
+    /// A data server dies for so many nanoseconds, and comes back with its disk as it was some time ago.
+    OlderDisk(HostId, u64),
+    /// Bits flip in chunks that are not sealed, drawn by this number, and everything loses power for so many
+    /// nanoseconds.
+    RotOpen(u64, u64),
+    /// A data server is away for so many nanoseconds: longer than it takes until it counts as lost.
+    Away(HostId, u64),
 }
 
 /// How little space a metadata server's disk has.
@@ -153,10 +162,10 @@ impl Nemesis {
         let hosts = self.hosts;
         let downtime = self.downtime();
         let spell = self.spell();
-        match self
-            .rng
-            .weighted(&[50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8])
-        {
+        let weights = [
+            50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8, 8, 8, 8, 6,
+        ];
+        match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
@@ -181,7 +190,11 @@ impl Nemesis {
             21 => self.wrong_disk(spell),
             22 => self.outage(),
             23 => self.freeze(),
-            _ => self.dawdle(),
+            24 => self.dawdle(),
+            25 => Act::EmptyDisk(self.one_of(hosts.data()), downtime),
+            26 => Act::OlderDisk(self.one_of(hosts.data()), downtime),
+            27 => Act::RotOpen(self.rng.next(), downtime),
+            _ => Act::Away(self.one_of(hosts.data()), self.rng.between(8_000, 14_000) * MILLISECOND),
         }
     }
 

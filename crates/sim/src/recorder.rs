@@ -9,6 +9,7 @@ use crate::complaint::{Complaint, Promise};
 use crate::network::HostId;
 use crate::program::FileRun;
 use crate::world::World;
+use bearing_meta::ChunkRecord;
 use bearing_proto::client::{Answer, Call, CommitMode, Extent, Reply, Request};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::delegation::{Change, Step};
@@ -652,12 +653,27 @@ impl Recorder {
         }
     }
 
-    /// A chunk was sealed: servers keep what they hold stable before they tell how much that is. Two of them hold the first `twice` bytes.
-    pub fn sealed(&mut self, chunk: ChunkId, length: u64, twice: u64) {
-        for ((_, start), frame) in self.frames.range_mut((chunk, 0)..(chunk, length)) {
-            frame.stable |= start + frame.bytes <= length;
-            frame.safe |= start + frame.bytes <= length.min(twice);
+    /// A chunk was sealed: servers keep what they hold stable before they tell how much that is. So many of
+    /// them hold the frame that begins at a place.
+    pub fn sealed(&mut self, chunk: ChunkId, record: &ChunkRecord, holders: impl Fn(u64) -> usize) {
+        for ((_, start), frame) in self.frames.range_mut((chunk, 0)..=(chunk, u64::MAX)) {
+            let kept =
+                record.keeps(*start) && record.sealed.is_some_and(|length| start + frame.bytes <= length);
+            frame.stable |= kept && holders(*start) > 0;
+            frame.safe |= kept && holders(*start) > 1;
         }
+    }
+
+    /// The frames of a chunk that were acknowledged: where each begins, and whether servers said that it is
+    /// stable.
+    pub fn frames_of(&self, chunk: ChunkId) -> Vec<(u64, bool)> {
+        let frames = self.frames.range((chunk, 0)..=(chunk, u64::MAX));
+        frames.map(|((_, start), frame)| (*start, frame.stable)).collect()
+    }
+
+    /// Whether other bytes were acknowledged at one of its places: nobody refers to it any more.
+    pub fn was_reborn(&self, chunk: ChunkId) -> bool {
+        self.reborn.range((chunk, 0)..=(chunk, u64::MAX)).next().is_some()
     }
 
     /// Whether somebody had a file open for writing, or cut it, at some time since.

@@ -9,6 +9,7 @@ use crate::complaint::{Complaint, Promise};
 use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_host::DataHost;
+use crate::data_disks::Reach;
 use crate::disks::WrongDisk;
 use crate::ledger::{ChunkNews, Ledger, NameNews};
 use crate::meta_host::MetaHost;
@@ -19,7 +20,7 @@ use crate::recorder::Recorder;
 use crate::world::{Happening, World};
 use bearing_client::Operation;
 use bearing_placement::Scheme;
-use bearing_types::{Block, ChunkId, NameKey};
+use bearing_types::{Block, NameKey};
 use bearing_workload::Seeded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -64,6 +65,12 @@ pub struct Sim {
     pub clients: Vec<ClientHost>,
     /// The data server that never comes back.
     pub(crate) lost: Option<HostId>,
+    /// The data server that is away for so long that it counts as lost.
+    pub(crate) away: Option<HostId>,
+    /// Data servers whose disks were replaced by older ones.
+    pub(crate) older_disks: std::collections::BTreeSet<HostId>,
+    /// How well data servers could be reached.
+    pub(crate) reach: Reach,
     /// Replicas of which a bit has flipped.
     pub(crate) rotten: std::collections::BTreeSet<(HostId, bearing_types::ChunkId)>,
     nemesis: Nemesis,
@@ -147,6 +154,9 @@ impl Sim {
             data,
             clients,
             lost: None,
+            away: None,
+            older_disks: std::collections::BTreeSet::new(),
+            reach: Reach::default(),
             rotten: std::collections::BTreeSet::new(),
             nemesis: Nemesis::new(rng.fork(5), hosts),
             faults_on: false,
@@ -347,10 +357,7 @@ impl Sim {
     fn hear_of_chunks(&mut self) {
         for news in std::mem::take(&mut self.ledger.chunk_news) {
             match news {
-                ChunkNews::Sealed(chunk, length) => {
-                    let twice = self.held_twice(chunk);
-                    self.recorder.sealed(chunk, length, twice);
-                }
+                ChunkNews::Sealed(chunk, record) => self.hear_of_seal(chunk, &record),
                 ChunkNews::Gathers(chunk, from, pieces) => self.recorder.gathers(chunk, from, &pieces),
             }
         }
@@ -379,15 +386,6 @@ impl Sim {
             self.crash(host);
             self.world.after(downtime, Happening::Act(Act::Start(host)));
         }
-    }
-
-    /// How much of a chunk two servers hold that are not dead for good: what neither of them alone can lose.
-    fn held_twice(&mut self, chunk: ChunkId) -> u64 {
-        let living = self.data.iter_mut().filter(|host| self.lost != Some(host.host));
-        let mut held: Vec<u64> =
-            living.filter_map(|host| host.held(chunk)).map(|(length, _)| length).collect();
-        held.sort_unstable();
-        held.iter().rev().nth(1).copied().unwrap_or(0)
     }
 
     /// Bytes that were synced are never lost; bytes that were not may be, when data servers crash.
@@ -475,6 +473,8 @@ impl Sim {
             return;
         }
         self.world.tell(|| format!("{host:?} starts"));
+        self.reach.starts(host, self.world.now().0);
+        self.away = self.away.filter(|away| *away != host);
         let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
             Role::Coordinator => world.toggle(host),
@@ -491,6 +491,7 @@ impl Sim {
         }
         self.world.tell(|| format!("{host:?} crashes"));
         self.world.forget_frozen(host);
+        self.reach.stops(host, self.world.now().0);
         let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
             Role::Coordinator => world.toggle(host),
@@ -552,6 +553,7 @@ impl Sim {
             }
             Act::CutOff(number, spell) => self.cut_off(number, spell),
             Act::Mend(ways) => {
+                ways.iter().for_each(|(from, to)| self.reach.mended([*from, *to], self.world.now().0));
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, false));
             }
             Act::Storm(spell) => {
@@ -599,6 +601,10 @@ impl Sim {
             Act::Uncrowd(host) => self.crowd(host, None),
             Act::Lose(host) => self.lose(host),
             Act::Rot(host, number) => self.rot(host, number),
+            Act::EmptyDisk(host, downtime) => self.empty_disk(host, downtime),
+            Act::OlderDisk(host, downtime) => self.older_disk(host, downtime),
+            Act::RotOpen(number, downtime) => self.rot_open(number, downtime),
+            Act::Away(host, spell) => self.go_away(host, spell),
             Act::Unmount(host) => {
                 let Sim { clients, world, recorder, .. } = self;
                 let client = clients.iter_mut().find(|client| client.host == host);
@@ -619,7 +625,7 @@ impl Sim {
             }
             _ => self.data[index_of(host, 1 + crate::cluster::METADATA)].empty_disk(&mut self.world),
         };
-        self.start(host);
+        self.start_unless_out(host);
         if given {
             self.world.after(spell, Happening::Act(Act::RightDisk(host)));
         }
@@ -638,7 +644,7 @@ impl Sim {
                 self.data[index].put_disk_back();
             }
         }
-        self.start(host);
+        self.start_unless_out(host);
     }
 
     fn set_full(&mut self, disks: &[HostId], full: bool) {
@@ -779,6 +785,10 @@ fn name_of(act: &Act) -> &'static str {
         Act::CopyDisk(_) => "a metadata disk is copied",
         Act::WrongDisk(..) => "a metadata server shall get another disk",
         Act::Rot(..) => "a bit shall flip",
+        Act::EmptyDisk(..) => "a data disk shall be emptied",
+        Act::OlderDisk(..) => "a data disk shall be replaced by an older one",
+        Act::RotOpen(..) => "bits of unsealed chunks shall flip",
+        Act::Away(..) => "a data server shall be away for long",
         Act::Unmount(_) => "a client ends its session",
         Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
         Act::Fill(..) => "all data disks are full",

@@ -1,7 +1,8 @@
 //! Chunks this client appends to, and what it knows of others.
 //!
-//! One open chunk takes the frames of all files, so small files are packed. A chunk that fails is sealed at the shortest surviving length,
-//! and appending goes on in a new one, without the servers that failed.
+//! One open chunk takes the frames of all files, so small files are packed. A chunk that fails is sealed
+//! where the furthest surviving frame ends, and appending goes on in a new one, without the servers that
+//! failed.
 //!
 //! Who is done with a chunk says so to its owner, who then can find out at any time how much of it is still in use, and give back the room of the rest. It is
 //! done when nobody appends to it, and all that was appended is committed where others see it: until then somebody holds the chunk's view.
@@ -20,8 +21,35 @@ use bearing_proto::data::{DataCall, DataError};
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Code, Epoch, Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What of a sealed chunk was kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SealedEnd {
+    length: u64,
+    /// Ranges below that are lost.
+    holes: Vec<(u64, u64)>,
+}
+
+impl SealedEnd {
+    /// Whether a frame was kept.
+    pub fn keeps(&self, frame: &Range<u64>) -> bool {
+        frame.end <= self.length
+            && !self.holes.iter().any(|(start, end)| frame.start < *end && *start < frame.end)
+    }
+
+    /// Whether it ends before that.
+    pub fn ends_before(&self, end: u64) -> bool {
+        self.length < end
+    }
+
+    /// Whether a frame that begins there lies in a hole.
+    pub fn has_hole_at(&self, frame: u64) -> bool {
+        self.holes.iter().any(|(start, end)| (*start..*end).contains(&frame))
+    }
+}
 
 /// A chunk that was appended to.
 struct Written {
@@ -32,8 +60,8 @@ struct Written {
     synced: u64,
     /// It cannot be appended to any more.
     failed: bool,
-    /// The length at which it was sealed. What is below is stable: servers sync when they seal.
-    sealed: Option<u64>,
+    /// How it was sealed. What that keeps is stable: servers sync when they seal.
+    sealed: Option<SealedEnd>,
     /// It was removed, because no file refers to it.
     gone: bool,
     /// Bytes of files that were committed in it.
@@ -50,7 +78,10 @@ impl Written {
 
     /// All that was acknowledged is stable.
     fn is_stable(&self) -> bool {
-        self.sealed.unwrap_or(self.synced) >= self.acknowledged
+        match &self.sealed {
+            Some(end) => end.keeps(&(0..self.acknowledged)),
+            None => self.synced >= self.acknowledged,
+        }
     }
 }
 
@@ -112,6 +143,11 @@ impl Chunks {
         if let Some(written) = self.written.get_mut(&chunk) {
             written.acknowledged = written.acknowledged.max(end);
         }
+    }
+
+    /// How much of a chunk is acknowledged.
+    pub fn acknowledged_of(&self, chunk: ChunkId) -> u64 {
+        self.written.get(&chunk).map_or(0, |written| written.acknowledged)
     }
 
     /// All chunks with something that is not stable yet.
@@ -230,7 +266,7 @@ impl State {
 
     /// It was removed. If it is one of our own, nothing of it is a file's any more.
     fn chunk_gone(&mut self, chunk: ChunkId) {
-        self.chunk_sealed(chunk, 0);
+        self.chunk_sealed(chunk, SealedEnd::default());
         if let Some(written) = self.chunks.written.get_mut(&chunk) {
             (written.gone, written.sealed) = (true, None);
         }
@@ -238,13 +274,13 @@ impl State {
     }
 
     /// If it is one of our own, it takes no more appends.
-    fn chunk_sealed(&mut self, chunk: ChunkId, length: u64) {
+    fn chunk_sealed(&mut self, chunk: ChunkId, end: SealedEnd) {
         if self.chunks.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
             self.chunks.current = None;
         }
         if let Some(written) = self.chunks.written.get_mut(&chunk) {
             written.failed = true;
-            written.sealed = Some(length);
+            written.sealed = Some(end);
         }
     }
 
@@ -268,7 +304,7 @@ impl State {
             self.out.extend(primary.map(|primary| Command::Note(Note::ChunkLost(primary))));
         }
         if written.acknowledged == 0 {
-            written.sealed = written.sealed.or(Some(0));
+            written.sealed.get_or_insert_default();
         }
         news && written.sealed.is_none()
     }
@@ -409,16 +445,16 @@ impl Hub {
     pub(super) async fn chunk_failed(&self, chunk: ChunkRef, avoid: &[ServerId]) {
         if self.with(|state| state.chunk_fails(chunk.chunk, avoid)) {
             // Whoever needs the length asks again if this fails.
-            let _ = self.sealed_length(chunk.chunk).await;
+            let _ = self.sealed_end(chunk.chunk).await;
         }
     }
 
-    /// The length of a failed chunk: below it everything is stable, above it everything is gone. `None` if it has not failed; `Stale` if it was
-    /// removed, and then no file refers to any of it that is not lost.
-    pub(super) async fn sealed_length(&self, chunk: ChunkId) -> Result<Option<u64>, Code> {
+    /// What was kept of a failed chunk: that is stable, and the rest is gone. `None` if it has not failed;
+    /// `Stale` if it was removed, and then no file refers to any of it that is not lost.
+    pub(super) async fn sealed_end(&self, chunk: ChunkId) -> Result<Option<SealedEnd>, Code> {
         let wanted = self.with(|state| {
             let written = state.chunks.written.get(&chunk).filter(|written| written.failed)?;
-            Some((written.view.chunk, written.view.epoch, written.sealed, written.gone))
+            Some((written.view.chunk, written.view.epoch, written.sealed.clone(), written.gone))
         });
         let (chunk, epoch) = match wanted {
             None => return Ok(None),
@@ -429,16 +465,17 @@ impl Hub {
         self.seal_chunk(chunk, epoch).await.map(Some)
     }
 
-    /// Has a chunk sealed, so that what its surviving servers hold can be read, and gives its length. If it was sealed before, servers
-    /// that missed it are told again.
-    pub(super) async fn seal_chunk(&self, chunk: ChunkRef, epoch: Epoch) -> Result<u64, Code> {
+    /// Has a chunk sealed, so that what its surviving servers hold can be read, and gives what was kept. If
+    /// it was sealed before, servers that missed it are told again.
+    pub(super) async fn seal_chunk(&self, chunk: ChunkRef, epoch: Epoch) -> Result<SealedEnd, Code> {
         let answered = self.call(chunk.position, Call::SealChunk { chunk, epoch }).await;
         let answered = self.gone_if_stale(chunk, answered)?;
         self.with(|state| match answered.body {
             Body::Chunk(view @ ChunkView { sealed: Some(length), .. }) => {
-                state.chunk_sealed(chunk.chunk, length);
+                let end = SealedEnd { length, holes: view.holes.clone() };
+                state.chunk_sealed(chunk.chunk, end.clone());
                 state.chunks.take_view(view);
-                Ok(length)
+                Ok(end)
             }
             _ => {
                 state.counters.unexpected += 1;
@@ -455,8 +492,9 @@ impl Hub {
         answered
     }
 
-    /// Makes what was acknowledged of a chunk stable. If that cannot be done, the chunk is sealed and its length told.
-    pub(super) async fn sync_chunk(&self, chunk: ChunkId) -> Result<Option<u64>, Code> {
+    /// Makes what was acknowledged of a chunk stable. If that cannot be done, the chunk is sealed, and what
+    /// was kept is told.
+    pub(super) async fn sync_chunk(&self, chunk: ChunkId) -> Result<Option<SealedEnd>, Code> {
         let mut tries = 0;
         loop {
             let wanted = self.with(|state| {
@@ -464,7 +502,7 @@ impl Hub {
                 let pending = !written.failed && written.synced < written.acknowledged;
                 pending.then(|| (Arc::clone(&written.view), written.acknowledged))
             });
-            let Some((view, acknowledged)) = wanted else { return self.sealed_length(chunk).await };
+            let Some((view, acknowledged)) = wanted else { return self.sealed_end(chunk).await };
             let capability = view.capability.clone().ok_or(Code::Io)?;
             let call = DataCall::Sync { capability, servers: view.servers.clone() };
             match self.data_call(view.servers[0], chunk, call, Vec::new()).await {

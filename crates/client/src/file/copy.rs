@@ -144,9 +144,11 @@ impl Hub {
             Ok(appends) => appends,
             Err(failure) => return Ok((chunk, Err(failure))),
         };
+        let known = self.with(|state| state.chunks.acknowledged_of(chunk.chunk.chunk));
         let call = DataCall::AppendFrom {
             capability: appends,
             servers: chunk.servers.clone(),
+            known,
             owner,
             source: Box::new(source),
         };

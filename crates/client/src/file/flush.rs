@@ -5,7 +5,7 @@
 //!
 //! What is copied from a file is written out the same way, but data servers take the bytes from where they are (see [`super::copy`]).
 
-use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
+use super::chunk::{RECONNECT_PAUSE, RECONNECTS, SealedEnd, to_avoid};
 use super::data_request::DataFailure;
 use super::extents::Stored;
 use super::{Buffered, File, Stability};
@@ -379,9 +379,11 @@ impl Hub {
     }
 
     async fn append_frame(&self, chunk: &Arc<ChunkView>, frame: Vec<u8>) -> Result<Placed, DataFailure> {
+        let known = self.with(|state| state.chunks.acknowledged_of(chunk.chunk.chunk));
         let call = DataCall::Append {
             capability: append_right(chunk)?,
             servers: chunk.servers.clone(),
+            known,
             crc: crc32c::crc32c(&frame),
         };
         let frame_bytes = frame.len() as u64;
@@ -414,19 +416,18 @@ impl Hub {
         let mut lost = Vec::new();
         for chunk in chunks {
             let sealed = match stability {
-                Stability::Visible => self.sealed_length(chunk).await,
+                Stability::Visible => self.sealed_end(chunk).await,
                 Stability::Stable => self.sync_chunk(chunk).await,
             };
             let sealed = match sealed {
                 // Removed before anything of these frames was a file's.
-                Err(Code::Stale) => Some(0),
+                Err(Code::Stale) => Some(SealedEnd::default()),
                 other => other?,
             };
-            let Some(length) = sealed else { continue };
-            let beyond = places
-                .iter()
-                .filter(|(_, (_, placed))| placed.chunk_id() == chunk && placed.frame_end > length);
-            lost.extend(beyond.map(|(start, _)| *start));
+            let Some(end) = sealed else { continue };
+            let gone =
+                |placed: &Placed| placed.chunk_id() == chunk && !end.keeps(&(placed.frame..placed.frame_end));
+            lost.extend(places.iter().filter(|(_, (_, placed))| gone(placed)).map(|(start, _)| *start));
         }
         Ok(lost)
     }
@@ -442,7 +443,11 @@ impl Hub {
         for (chunk, end) in &earlier {
             match self.sync_chunk(*chunk).await {
                 Err(Code::Stale) => drop(gone.insert(*chunk)),
-                sealed => lost |= sealed?.is_some_and(|length| length < *end),
+                sealed => {
+                    let Some(kept) = sealed? else { continue };
+                    lost |= kept.ends_before(*end)
+                        || (!kept.keeps(&(0..*end)) && self.refers_to_hole(node, *chunk, &kept).await?);
+                }
             }
         }
         // All that was committed in them was replaced since, if the file does not refer to them any more.

@@ -1,5 +1,6 @@
 //! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they are read where they are.
 
+use super::chunk::SealedEnd;
 use super::data_request::DataFailure;
 use super::extents::Stored;
 use super::{Buffered, File, Page};
@@ -107,6 +108,20 @@ impl Hub {
         node: NodeId,
         removed: &BTreeSet<ChunkId>,
     ) -> Result<bool, Code> {
+        self.refers(node, |extent| removed.contains(&extent.chunk.chunk)).await
+    }
+
+    /// Whether a file refers to a hole in a sealed chunk, by what its home says now.
+    pub(super) async fn refers_to_hole(
+        &self,
+        node: NodeId,
+        chunk: ChunkId,
+        kept: &SealedEnd,
+    ) -> Result<bool, Code> {
+        self.refers(node, |extent| extent.chunk.chunk == chunk && kept.has_hole_at(extent.frame)).await
+    }
+
+    async fn refers(&self, node: NodeId, which: impl Fn(&Extent) -> bool) -> Result<bool, Code> {
         self.with(|state| drop(state.files.extents.remove(&node)));
         let mut next = 0;
         loop {
@@ -114,7 +129,7 @@ impl Hub {
             let refers = self.with(|state| {
                 let map = state.files.extents.get(&node)?;
                 let known = map.first_unknown(next..map.size()).unwrap_or(map.size());
-                let refers = map.parts(next..known).any(|part| removed.contains(&part.extent.chunk.chunk));
+                let refers = map.parts(next..known).any(|part| which(&part.extent));
                 let through = refers || known >= map.size();
                 // A page of an older version than what is known by now is not taken.
                 next = known.max(next);

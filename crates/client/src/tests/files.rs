@@ -7,6 +7,7 @@ use bearing_proto::Message;
 use bearing_proto::client::{AttributeChange, Call, Handle, LeaseKey, NewNode};
 use bearing_types::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub fn create_open(world: &mut World, servers: &mut Servers, text: &str) -> (OpenFile, Handle) {
@@ -163,6 +164,48 @@ fn acknowledged_frames_beyond_the_sealed_length_are_appended_again_before_they_a
     expected[..5].copy_from_slice(b"first");
     expected[100..].copy_from_slice(b"second");
     assert_eq!(read(&mut world, &mut servers, file, 0, 1000), expected);
+}
+
+#[test]
+fn what_lies_in_a_hole_of_a_sealed_chunk_fails_the_sync_of_its_file_and_of_no_other() {
+    let (mut world, mut servers) = stage();
+    let (lost, _) = create_open(&mut world, &mut servers, "lost");
+    let (kept, _) = create_open(&mut world, &mut servers, "kept");
+    done(&mut world, &mut servers, write(lost, 0, b"one"));
+    done(&mut world, &mut servers, Operation::Flush { file: lost });
+    let first = servers.chunks.values().next().unwrap().logs[&D1].len() as u64;
+    done(&mut world, &mut servers, write(kept, 0, b"two"));
+    done(&mut world, &mut servers, Operation::Flush { file: kept });
+    servers.dead.insert(D2);
+    servers.holes_at_seal = vec![(0, first)];
+    done(&mut world, &mut servers, Operation::Sync { file: kept });
+    let ticket = world.start(Operation::Sync { file: lost });
+    assert_eq!(servers.run(&mut world, ticket), Err(Code::Io));
+}
+
+#[test]
+fn acknowledged_frames_in_a_hole_are_appended_again_before_they_are_committed() {
+    let mut world = World::open_with(ClientConfig { appends_max: 1, ..config() });
+    let mut servers = Servers::new(1);
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, b"first"));
+    done(&mut world, &mut servers, write(file, 100, b"second"));
+    let ticket = world.start(Operation::Flush { file });
+    while servers.log.iter().filter(|call| *call == "append").count() < 1 {
+        servers.answer_all(&mut world);
+    }
+    let first = servers.chunks.values().next().unwrap().logs[&D1].len() as u64;
+    servers.dead.insert(D2);
+    servers.holes_at_seal = vec![(0, first)];
+    assert_eq!(servers.run(&mut world, ticket), Ok(Answer::Done));
+    servers.dead.clear();
+    let chunks: BTreeSet<_> = servers
+        .files
+        .values()
+        .flat_map(|file| file.extents.parts(0..1000))
+        .map(|part| part.chunk.chunk)
+        .collect();
+    assert!(chunks.iter().all(|chunk| servers.chunks[chunk].holes.is_empty()), "{chunks:?}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ pub struct ChunkRecord {
     pub epoch: Epoch,
     pub servers: Vec<ServerId>,
     pub sealed: Option<u64>,
+    pub holes: Vec<(u64, u64)>,
     pub logs: BTreeMap<ServerId, Vec<u8>>,
 }
 
@@ -63,6 +64,8 @@ pub struct Servers {
     pub sends_only: bool,
     /// Seal at so many bytes less than there are.
     pub cut_at_seal: u64,
+    /// And without these ranges.
+    pub holes_at_seal: Vec<(u64, u64)>,
     /// Chunks whose writers are done with them, and the bytes that they say to have committed.
     pub finished: BTreeMap<ChunkId, u64>,
     pub commits_fail: Option<Code>,
@@ -87,6 +90,7 @@ impl Servers {
             unknowing: BTreeSet::new(),
             sends_only: false,
             cut_at_seal: 0,
+            holes_at_seal: Vec::new(),
             finished: BTreeMap::new(),
             commits_fail: None,
             random: Random::new(seed),
@@ -293,6 +297,7 @@ impl Servers {
                 let alive = record.servers.iter().filter(|server| !dead.contains(server));
                 let length = alive.map(|server| record.logs[server].len() as u64).min().unwrap_or(0);
                 record.sealed.get_or_insert(length.saturating_sub(cut));
+                record.holes.extend(self.holes_at_seal.drain(..));
                 record.epoch = record.epoch.next();
                 Ok(Body::Chunk(self.chunk_view(*chunk)))
             }
@@ -386,7 +391,10 @@ impl Servers {
         self.next += 1;
         let chunk = ChunkRef { chunk: ChunkId(self.next), position: Position(self.next) };
         let logs = servers.iter().map(|server| (*server, Vec::new())).collect();
-        self.chunks.insert(chunk.chunk, ChunkRecord { epoch: Epoch(1), servers, sealed: None, logs });
+        self.chunks.insert(
+            chunk.chunk,
+            ChunkRecord { epoch: Epoch(1), servers, sealed: None, holes: Vec::new(), logs },
+        );
         Ok(Body::Chunk(self.chunk_view(chunk)))
     }
 
@@ -404,6 +412,7 @@ impl Servers {
             servers: record.servers.clone(),
             sealed: record.sealed,
             capability: Some(Capability::sign(body, &key())),
+            holes: record.holes.clone(),
         }
     }
 

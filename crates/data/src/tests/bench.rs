@@ -81,7 +81,7 @@ pub(super) fn append(servers: &[ServerId], bytes: &[u8]) -> DataCall {
 }
 
 pub(super) fn append_under(capability: Capability, servers: &[ServerId], bytes: &[u8]) -> DataCall {
-    DataCall::Append { capability, servers: servers.to_vec(), crc: crc32c::crc32c(bytes) }
+    DataCall::Append { capability, servers: servers.to_vec(), known: 0, crc: crc32c::crc32c(bytes) }
 }
 
 pub(super) fn replicate(offset: u64, committed: u64, bytes: &[u8]) -> DataCall {

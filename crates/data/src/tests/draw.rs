@@ -23,7 +23,13 @@ fn source(chunk: ChunkId, skip: u32, length: u32, servers: &[ServerId]) -> Sourc
 
 fn append_from(servers: &[ServerId], source: Source) -> DataCall {
     let capability = capability(APPEND);
-    DataCall::AppendFrom { capability, servers: servers.to_vec(), owner: owner(6), source: Box::new(source) }
+    DataCall::AppendFrom {
+        capability,
+        servers: servers.to_vec(),
+        known: 0,
+        owner: owner(6),
+        source: Box::new(source),
+    }
 }
 
 fn frame_of(part: &[u8]) -> Vec<u8> {
@@ -145,7 +151,7 @@ fn the_right_to_append_and_the_right_to_read_are_both_asked_for() {
     else {
         unreachable!("made just now")
     };
-    let call = DataCall::AppendFrom { capability: forged, servers, owner, source: good };
+    let call = DataCall::AppendFrom { capability: forged, servers, known: 0, owner, source: good };
     assert_eq!(refused(call), DataError::Capability);
     // What no frame can hold would stop the server that makes it.
     for length in [0, frame::PAYLOAD_BYTES_MAX + 1] {
@@ -158,7 +164,7 @@ fn the_right_to_append_and_the_right_to_read_are_both_asked_for() {
         unreachable!("made just now")
     };
     assert_eq!(
-        refused(DataCall::AppendFrom { capability, servers, owner: long, source }),
+        refused(DataCall::AppendFrom { capability, servers, known: 0, owner: long, source }),
         DataError::Damaged
     );
 }

@@ -1,7 +1,7 @@
 //! Scans find exactly the whole frames.
 
 use super::bench::{frame, newer_frame};
-use crate::scan::{Found, Scan};
+use crate::scan::{Found, Scan, Survey, Surveyed};
 
 /// Scans a log with reads of a window's size.
 fn scan(log: &[u8], scan_bytes: u32) -> Found {
@@ -69,4 +69,74 @@ fn a_newer_frame_is_told_from_damage() {
     assert_eq!(scan(&log, 65_536), Found::Newer);
     log[at + 5] ^= 1;
     assert_eq!(scan(&log, 65_536), Found::End(at as u64), "torn");
+}
+
+/// Surveys a log with reads of a window's size.
+fn survey(log: &[u8], scan_bytes: u32) -> Surveyed {
+    let mut survey = Survey::new(log.len() as u64, scan_bytes);
+    for _ in 0..10_000 {
+        let (offset, length) = survey.want();
+        let start = (offset as usize).min(log.len());
+        let end = (start + length as usize).min(log.len());
+        match survey.take(&log[start..end]) {
+            Surveyed::More => {}
+            surveyed => return surveyed,
+        }
+    }
+    panic!("the survey does not end");
+}
+
+#[test]
+fn a_survey_finds_every_whole_frame_behind_a_damaged_one() {
+    let (log, ends) = frames();
+    for at in (0..log.len()).step_by(1499) {
+        let mut damaged = log.clone();
+        damaged[at] ^= 4;
+        let whole = Surveyed::End(log.len() as u64, Vec::new());
+        let start = ends.iter().copied().rfind(|end| *end <= at as u64).unwrap_or(0);
+        let end = ends.iter().copied().find(|end| *end > at as u64).unwrap();
+        let expected = match end == log.len() as u64 {
+            true => Surveyed::End(start, Vec::new()),
+            false => Surveyed::End(log.len() as u64, vec![start..end]),
+        };
+        for window in [65_536, 1 << 20] {
+            let found = survey(&damaged, window);
+            assert!(found == expected || found == whole, "{at}: {found:?}, not {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn a_survey_takes_no_frame_within_a_damaged_frame_for_one_of_the_log_unless_its_header_is_gone() {
+    let mut outer = Vec::new();
+    bearing_proto::frame::encode(
+        &super::bench::owner(1),
+        &[vec![7; 800], frame(2, 100)].concat(),
+        &mut outer,
+    );
+    let (inner_end, length) = (outer.len() as u64, outer.len() as u64 * 2);
+    outer.extend(outer.clone());
+    outer[300] ^= 1;
+    let damaged = std::iter::once(0..inner_end).collect();
+    assert_eq!(survey(&outer, 65_536), Surveyed::End(length, damaged));
+}
+
+#[test]
+fn a_survey_tells_of_so_many_damaged_ranges_and_then_of_one_that_covers_the_rest() {
+    let (one, count) = (frame(1, 40), 200);
+    let mut log = one.repeat(count);
+    for number in (1..count - 1).step_by(2) {
+        log[number * one.len() + 90] ^= 1;
+    }
+    let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
+    assert_eq!((end, damaged.len()), (log.len() as u64, 64));
+    assert_eq!(damaged[63], 127 * one.len() as u64..(count as u64 - 2) * one.len() as u64);
+}
+
+#[test]
+fn a_survey_of_noise_ends_and_finds_nothing() {
+    let noise: Vec<u8> = (0..300_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    assert_eq!(survey(&noise, 65_536), Surveyed::End(0, Vec::new()));
+    let heads = b"BXTF\x01\x00\x60\x00".repeat(20_000);
+    assert_eq!(survey(&heads, 65_536), Surveyed::End(0, Vec::new()));
 }

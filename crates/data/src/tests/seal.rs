@@ -20,7 +20,7 @@ fn seal(length: u64) -> DataCall {
 }
 
 fn fenced(length: u64, restarted: bool) -> Result<DataBody, DataError> {
-    Ok(DataBody::Fenced { length, restarted })
+    Ok(DataBody::Fenced { length, restarted, damaged: Vec::new() })
 }
 
 /// A server with two frames of one chunk, and the length of one.
@@ -71,7 +71,7 @@ fn a_fence_of_a_chunk_in_the_making_comes_before_its_first_frame() {
     bench.send(CLIENT, 1, append(&[ME], &bytes), &bytes);
     bench.send(META, 2, fence(), &[]);
     let said = bench.run();
-    assert_eq!(answers(&said), [(1, Err(DataError::Sealed)), (2, fenced(0, false))]);
+    assert_eq!(answers(&said), [(1, Err(DataError::Sealed)), (2, Err(DataError::NoChunk))]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_restarted_server_says_so_and_cuts_what_is_torn() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_cut() {
+fn what_is_of_a_newer_version_is_not_cut() {
     let newer = newer_frame();
     let mut log = MemChunkLog::new();
     log.create(CHUNK, EPOCH).unwrap();
@@ -223,14 +223,109 @@ fn a_newer_seal_may_cut_further() {
 }
 
 #[test]
-fn a_fence_of_an_unknown_chunk_keeps_it_from_coming_to_life() {
+fn a_fence_of_an_unknown_chunk_keeps_it_from_coming_to_life_and_tells_no_length() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     assert_eq!(bench.result(META, seal(0), &[]), Err(DataError::NoChunk));
-    assert_eq!(bench.result(META, fence(), &[]), fenced(0, false));
-    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
-    let primary = Sender::Server(OTHER);
-    assert_eq!(bench.result(primary, replicate(0, 0, &bytes), &bytes), Err(DataError::Sealed));
+    for _ in 0..2 {
+        assert_eq!(bench.result(META, fence(), &[]), Err(DataError::NoChunk));
+        assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
+        let primary = Sender::Server(OTHER);
+        assert_eq!(bench.result(primary, replicate(0, 0, &bytes), &bytes), Err(DataError::Sealed));
+        bench = bench.restarted();
+    }
     assert_eq!(bench.result(META, seal(0), &[]), DONE);
+}
+
+/// Three frames and what a crash left of a fourth, found by a restarted server after something happened to
+/// the disk.
+fn three_frames_and(harm: impl FnOnce(&mut MemChunkLog, [u64; 3])) -> (Bench, [u64; 3]) {
+    let mut log = MemChunkLog::new();
+    log.create(CHUNK, EPOCH).unwrap();
+    let mut ends = [0; 3];
+    for (salt, end) in ends.iter_mut().enumerate() {
+        let offset = log.chunks().unwrap()[0].length;
+        log.append(CHUNK, offset, &frame(salt as u64, 300)).unwrap();
+        *end = log.chunks().unwrap()[0].length;
+    }
+    log.append(CHUNK, ends[2], &frame(3, 300)[..200]).unwrap();
+    log.sync(CHUNK).unwrap();
+    harm(&mut log, ends);
+    (Bench::on(log, Config::standard()), ends)
+}
+
+#[test]
+fn a_replica_that_is_damaged_in_the_middle_keeps_and_tells_what_follows() {
+    // In the header and in the payload of the second frame.
+    for place in [20, 200] {
+        let (mut bench, [first, second, third]) =
+            three_frames_and(|log, [first, ..]| log.flip_bit(CHUNK, first as usize + place));
+        let told = Ok(DataBody::Fenced { length: third, restarted: true, damaged: vec![(first, second)] });
+        assert_eq!(bench.result(META, fence(), &[]), told);
+        assert_eq!(bench.bytes(second, 0, 300), payload(2, 300));
+        assert_eq!(bench.result(CLIENT, read(first, 0, 300), &[]), Err(DataError::Corrupt));
+        let mut bench = bench.restarted();
+        assert_eq!(bench.result(META, fence(), &[]), told, "however often it is asked");
+        assert_eq!(bench.result(META, seal(first), &[]), DONE, "what is damaged lies behind that");
+        let mut bench = bench.restarted();
+        assert_eq!(bench.result(META, seal(third), &[]), Err(DataError::Corrupt));
+        assert_eq!(bench.log.chunks().unwrap()[0].length, third, "it is sealed as it is");
+        let Ok(DataBody::Space { damaged, .. }) = bench.result(META, DataCall::Ping, &[]) else {
+            panic!("no ping")
+        };
+        assert_eq!(damaged, [CHUNK]);
+        assert_eq!(bench.bytes(second, 0, 300), payload(2, 300));
+    }
+}
+
+#[test]
+fn what_is_damaged_before_a_torn_end_is_torn_off_with_it() {
+    let (mut bench, [_, second, _]) =
+        three_frames_and(|log, [_, second, _]| log.flip_bit(CHUNK, second as usize + 200));
+    assert_eq!(bench.result(META, fence(), &[]), fenced(second, true));
+    assert_eq!(bench.log.chunks().unwrap()[0].length, second);
+}
+
+#[test]
+fn what_cannot_be_read_is_not_cut() {
+    let (mut bench, [first, _, third]) = three_frames_and(|_, _| {});
+    bench.send(META, 1, fence(), &[]);
+    let (ticket, _) = bench.pending.pop_front().unwrap();
+    let error = bearing_seams::EngineError::Failed { doing: "read".into() };
+    let said = bench.step(crate::Event::ReadDone { ticket, result: Err(error) });
+    let length = third + 200;
+    let told = Ok(DataBody::Fenced { length, restarted: true, damaged: vec![(0, length)] });
+    assert_eq!(logs(&said).len(), 1, "nothing is left to read: {said:?}");
+    assert_eq!(answers(&bench.run()), [(1, told)]);
+    assert_eq!(bench.bytes(first, 0, 300), payload(1, 300), "another time");
+}
+
+#[test]
+fn nothing_that_is_whole_is_no_length_either() {
+    let (mut bench, _) = three_frames_and(|log, _| {
+        for place in (0..2000).step_by(100) {
+            log.flip_bit(CHUNK, place);
+        }
+    });
+    assert_eq!(bench.result(META, fence(), &[]), Err(DataError::NoChunk));
+}
+
+#[test]
+fn other_servers_fetch_from_a_replica_that_is_too_short_to_be_sealed() {
+    let (mut bench, one) = two_frames();
+    bench.ask(META, 1, fence(), &[]);
+    assert_eq!(bench.result(META, seal(3 * one), &[]), Err(DataError::Corrupt));
+    let other = Sender::Server(OTHER);
+    let fetch = |offset| DataCall::Fetch { offset, length: 3 * one as u32 };
+    let said = bench.ask(other, 3, fetch(0), &[]);
+    let [crate::Command::Answer { attachment, .. }] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(attachment.len() as u64, 2 * one, "what is here of it");
+    assert_eq!(bench.result(other, fetch(2 * one), &[]), Err(DataError::BeyondEnd));
+    let frames = |from| DataCall::Frames { from, end: 3 * one, count_max: 10 };
+    let Ok(DataBody::Frames { frames: listed, next }) = bench.result(META, frames(0), &[]) else {
+        panic!("not listed")
+    };
+    assert_eq!((listed.len(), next), (2, Some(2 * one)), "the rest is to be had elsewhere");
+    assert_eq!(bench.result(META, frames(2 * one), &[]), Err(DataError::BeyondEnd));
 }
 
 #[test]
@@ -344,4 +439,32 @@ fn a_ping_tells_the_space() {
     let (mut bench, one) = two_frames();
     let result = bench.result(META, DataCall::Ping, &[]);
     assert!(matches!(result, Ok(DataBody::Space { used, free, .. }) if used == 2 * one && free > 0));
+}
+
+#[test]
+fn a_chunk_of_which_the_client_knows_more_than_is_here_is_not_made_anew() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    let DataCall::Append { capability, servers, crc, .. } = append(&[ME], &bytes) else { unreachable!() };
+    let lost = DataCall::Append { capability, servers, known: 1, crc };
+    assert_eq!(bench.result(CLIENT, lost.clone(), &bytes), Err(DataError::NoChunk));
+    assert_eq!(bench.append_alone(&bytes), 0);
+    assert!(bench.result(CLIENT, lost, &bytes).is_ok());
+}
+
+#[test]
+fn a_server_tells_which_sealed_chunks_it_does_not_hold() {
+    let (mut bench, one) = two_frames();
+    let other = bearing_types::ChunkId(70);
+    let lacks = |bench: &mut Bench, length| {
+        let asked = DataCall::Holds { chunks: vec![(CHUNK, length), (other, 8)] };
+        match bench.result(META, asked, &[]) {
+            Ok(DataBody::Lacks { chunks }) => chunks,
+            result => panic!("{result:?}"),
+        }
+    };
+    assert_eq!(lacks(&mut bench, one), [CHUNK, other], "it is not sealed");
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    assert_eq!(lacks(&mut bench, 2 * one), [other]);
+    assert_eq!(lacks(&mut bench, 3 * one), [CHUNK, other]);
+    assert_eq!(bench.result(CLIENT, DataCall::Holds { chunks: Vec::new() }, &[]), Err(DataError::Capability));
 }

@@ -97,8 +97,8 @@ impl World {
                 }
                 self.deliver(server, of_try, call);
             }
-            Act::Decide { recorded } if self.recorded.is_none() && !self.heard.is_empty() => {
-                let length = chosen(&self.heard);
+            Act::Decide { recorded } if self.recorded.is_none() && chosen(&self.heard).is_some() => {
+                let length = chosen(&self.heard).unwrap();
                 self.tell_all(&DataCall::Seal { epoch: FENCE, length });
                 if *recorded {
                     self.record(length);
@@ -125,12 +125,19 @@ impl World {
         let result = self.servers[server].result(META, call.clone(), &[]);
         self.steady[server].get_or_insert(true);
         match (call, result) {
-            (DataCall::Fence { .. }, Ok(DataBody::Fenced { length, restarted })) if of_try == self.tries => {
+            (DataCall::Fence { .. }, Ok(DataBody::Fenced { length, restarted, damaged }))
+                if of_try == self.tries =>
+            {
+                assert!(damaged.is_empty());
                 assert!(!restarted || self.steady[server] == Some(false));
                 self.heard.retain(|(known, ..)| *known != server);
                 self.heard.push((server, length, restarted));
             }
             (DataCall::Seal { length, .. }, Ok(DataBody::Done)) => assert!(self.held(server) >= length),
+            (DataCall::Fence { .. }, Err(DataError::NoChunk)) if of_try == self.tries => {
+                self.heard.retain(|(known, ..)| *known != server);
+                self.heard.push((server, 0, true));
+            }
             // What is empty here looks like a grave.
             (_, Ok(_) | Err(DataError::Corrupt | DataError::NoChunk)) => {}
             (call, other) => panic!("{call:?}: {other:?}"),
@@ -143,6 +150,8 @@ impl World {
         if self.heard.iter().any(|(server, ..)| self.steady[*server] == Some(true)) {
             assert!(length >= self.acknowledged, "a server that had it all was heard");
         }
+        let held: Vec<u64> = self.heard.iter().map(|(_, length, _)| *length).collect();
+        assert!(held.iter().all(|held| *held <= length), "{held:?}: of nothing that is whole is given up");
         for (server, told, _) in &self.heard {
             assert!(self.servers[*server].log.chunks().unwrap()[0].length >= *told);
         }
@@ -160,11 +169,11 @@ impl World {
     }
 }
 
-/// As the metadata server chooses (`ops/chunk.rs` there).
-fn chosen(heard: &[Fenced]) -> u64 {
-    let steady = heard.iter().filter(|(_, _, restarted)| !restarted).map(|(_, length, _)| *length).min();
-    let restarted = heard.iter().map(|(_, length, _)| *length).min();
-    steady.or(restarted).expect("somebody was heard")
+/// As the metadata server chooses (`ops/chunk.rs` there): who restarted does not decide without the others.
+fn chosen(heard: &[Fenced]) -> Option<u64> {
+    let steady = heard.iter().any(|(_, _, restarted)| !restarted);
+    let decides = steady || heard.len() == SERVERS;
+    decides.then(|| heard.iter().map(|(_, length, _)| *length).max()).flatten()
 }
 
 proptest! {

@@ -66,15 +66,29 @@ struct Known {
     synced: BTreeSet<u64>,
     sealing: Option<Sealing>,
     sealed: Option<u64>,
+    /// Below that: what was whole nowhere.
+    holes: Vec<(u64, u64)>,
     /// A server that had not restarted told its length for the seal.
     whole: bool,
 }
+
+impl Known {
+    /// Whether a frame that begins here is below the seal, and whole somewhere.
+    fn keeps(&self, frame: u64) -> bool {
+        let length = self.sealed.unwrap();
+        frame < length && !self.holes.iter().any(|(start, end)| (*start..*end).contains(&frame))
+    }
+}
+
+/// What a server holds of a fenced chunk: how far it reaches, whether it restarted, and what is damaged.
+type Held = (u64, bool, Vec<(u64, u64)>);
 
 /// The metadata server's work on one chunk.
 struct Sealing {
     epoch: Epoch,
     tries: usize,
-    fenced: BTreeMap<ServerId, (u64, bool)>,
+    /// What was answered; nothing: that nothing is there.
+    fenced: BTreeMap<ServerId, Option<Held>>,
 }
 
 enum Wish {
@@ -265,6 +279,7 @@ impl World {
             synced: BTreeSet::new(),
             sealing: None,
             sealed: None,
+            holes: Vec::new(),
             whole: false,
         };
         self.chunks.insert(id, known);
@@ -282,7 +297,7 @@ impl World {
         let bytes = frame(salt, length);
         let capability = self.capability(chunk, DataRight::Append(EPOCH));
         let (primary, crc) = (servers[0], crc32c::crc32c(&bytes));
-        let call = DataCall::Append { capability, servers, crc };
+        let call = DataCall::Append { capability, servers, known: 0, crc };
         self.wish(CLIENT, primary, chunk, (call, bytes), Wish::Append { salt, length });
     }
 
@@ -306,7 +321,7 @@ impl World {
         };
         let (capability, owner) = (self.capability(chunk, DataRight::Append(EPOCH)), owner(salt));
         let primary = servers[0];
-        let call = DataCall::AppendFrom { capability, servers, owner, source: Box::new(source) };
+        let call = DataCall::AppendFrom { capability, servers, known: 0, owner, source: Box::new(source) };
         self.wish(CLIENT, primary, chunk, (call, Vec::new()), Wish::Append { salt, length: part });
     }
 
@@ -371,9 +386,14 @@ impl World {
                 assert!(attachment == expected, "wrong bytes of {chunk}");
             }
             (Wish::Read { .. }, Err(error)) => self.reads_corrupt += u64::from(error == DataError::Corrupt),
-            (Wish::Fence { server, epoch }, Ok(DataBody::Fenced { length, restarted })) => {
+            (Wish::Fence { server, epoch }, Ok(DataBody::Fenced { length, restarted, damaged })) => {
                 if let Some(sealing) = known.sealing.as_mut().filter(|sealing| sealing.epoch == *epoch) {
-                    sealing.fenced.insert(*server, (length, restarted));
+                    sealing.fenced.insert(*server, Some((length, restarted, damaged)));
+                }
+            }
+            (Wish::Fence { server, epoch }, Err(DataError::NoChunk)) => {
+                if let Some(sealing) = known.sealing.as_mut().filter(|sealing| sealing.epoch == *epoch) {
+                    sealing.fenced.insert(*server, None);
                 }
             }
             (Wish::Fence { .. }, Err(_)) => {}
@@ -402,12 +422,12 @@ impl World {
             let Some(sealing) = &mut known.sealing else { continue };
             sealing.tries += 1;
             let (epoch, all) = (sealing.epoch, sealing.fenced.len() == servers.len());
-            if all || (sealing.tries > 12 && !sealing.fenced.is_empty()) {
-                let intact: Vec<_> = sealing.fenced.values().filter(|(_, restarted)| !restarted).collect();
-                let lengths =
-                    if intact.is_empty() { sealing.fenced.values().collect() } else { intact.clone() };
-                let length = lengths.iter().map(|(length, _)| *length).min().unwrap();
-                known.whole = !intact.is_empty();
+            let held: Vec<&Held> = sealing.fenced.values().flatten().collect();
+            let intact = held.iter().any(|(_, restarted, _)| !restarted);
+            if all || (sealing.tries > 12 && intact) {
+                let length = held.iter().map(|(length, ..)| *length).max().unwrap_or(0);
+                known.holes = holes(&held, length);
+                known.whole = intact;
                 known.sealed = Some(length);
                 known.sealing = None;
                 servers.iter().for_each(|server| self.send_seal(id, *server));
@@ -571,10 +591,10 @@ impl World {
         let ids: Vec<_> = self.chunks.keys().copied().collect();
         for id in ids {
             let (known, length) = (&self.chunks[&id], self.chunks[&id].sealed.unwrap());
-            let lost = known.acknowledged.range(length..).next();
+            let lost = known.acknowledged.keys().find(|frame| !known.keeps(**frame));
             assert!(lost.is_none() || !known.whole, "{id}: acknowledged at {lost:?}, sealed at {length}");
-            let lost = known.synced.range(length..).next();
-            assert!(lost.is_none(), "{id}: synced at {lost:?}, sealed at {length}");
+            let lost = known.synced.iter().find(|frame| !known.keeps(**frame));
+            assert!(lost.is_none(), "{id}: synced at {lost:?}, sealed at {length} without {:?}", known.holes);
             let below: Vec<_> = known.acknowledged.range(..length).map(|(at, frame)| (*at, *frame)).collect();
             for server in known.servers.clone() {
                 let result = self.seals[&(id, server)].clone();
@@ -599,6 +619,15 @@ impl World {
         }
         expected
     }
+}
+
+/// What of a chunk's first bytes is whole at none of these.
+fn holes(held: &[&Held], length: u64) -> Vec<(u64, u64)> {
+    let damaged_at = |(end, _, damaged): &&Held, at: u64| {
+        at >= *end || damaged.iter().any(|(start, end)| (*start..*end).contains(&at))
+    };
+    let units = (0..length).step_by(8).filter(|at| held.iter().all(|held| damaged_at(held, *at)));
+    units.map(|at| (at, at + 8)).collect()
 }
 
 /// A whole run; what was checked, and a digest of all commands.

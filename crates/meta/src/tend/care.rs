@@ -10,7 +10,8 @@
 //!   all of it, then it takes the place of a bad one under the next epoch. Whoever owns the tablet meanwhile goes on with the same target.
 //! - A damaged replica that nobody else can take over is dropped once another one was read from end to end and found whole; then its own
 //!   server is a possible target like any other.
-//! - A chunk that is mostly dead gets an heir (see `compact`).
+//! - A chunk that is mostly dead gets an heir (see `compact`). So does one of which no replica is whole and
+//!   none can be copied as a whole: its heir takes each frame from whoever has it.
 
 use super::health::Health;
 use super::{Seals, Tended, compact, look};
@@ -99,12 +100,12 @@ impl Surroundings<'_> {
     /// Whether a chunk should be compacted, by what is known since its last look.
     pub fn compact_due(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let length = record.sealed.unwrap_or(0);
-        let worth = record.looked.is_some()
-            && self.is_settled(record)
+        let sparse = self.is_settled(record)
             && length >= self.config.compact_bytes_min
-            && record.kept > 0
             && record.kept.saturating_mul(2) < length;
+        let worth = record.looked.is_some() && record.kept > 0;
         worth
+            && (sparse || self.is_torn(chunk, record))
             && record.heir.is_none()
             && record.gather.is_none()
             && !self.health.copies_full
@@ -112,7 +113,20 @@ impl Surroundings<'_> {
             && self.makers(chunk, record.kept).len() == self.copies
     }
 
+    /// Whether there is nothing that a copy could be made of as a whole, only frames here and there.
+    fn is_torn(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let nowhere_whole = || {
+            self.lacks(chunk, record) > 0
+                && self.good(chunk, record).is_empty()
+                && !self.can_copy(chunk, record)
+        };
+        !record.holes.is_empty() || nowhere_whole()
+    }
+
     fn can_copy(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        if !record.holes.is_empty() {
+            return false;
+        }
         let sources = self.sources(chunk, record);
         let damaged = |server: &ServerId| self.health.is_damaged(*server, chunk);
         match (sources.is_empty(), record.coming) {
@@ -162,7 +176,8 @@ impl Surroundings<'_> {
         if record.gather.is_some() {
             return Some(Care::Move);
         }
-        let due = record.heir.is_none() && (self.look_due(record) || self.compact_due(chunk, record));
+        let torn = record.looked.is_none() && self.is_torn(chunk, record);
+        let due = record.heir.is_none() && (torn || self.look_due(record) || self.compact_due(chunk, record));
         (due && record.servers.iter().any(answer)).then_some(Care::Look)
     }
 

@@ -26,7 +26,7 @@ use crate::key::Key;
 use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
-use bearing_proto::data::{DataBody, DataCall, FrameAt, Pieces};
+use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
 use bearing_proto::peer::{ChunkUse, ExtentMove, Question, Told};
 use bearing_types::{ChunkId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,9 +42,12 @@ const QUESTIONS_MAX: usize = 8;
 const PARTS_MAX: usize = 64;
 
 /// The frames that files refer to, those that lie one behind the other as one range.
-pub(super) fn live_ranges(frames: &[FrameAt], length: u64, uses: &[ChunkUse]) -> Vec<Range<u64>> {
+pub(super) fn live_ranges(frames: &[FrameAt], record: &ChunkRecord, uses: &[ChunkUse]) -> Vec<Range<u64>> {
     let used: BTreeSet<u64> = uses.iter().map(|used| used.extent.frame).collect();
-    let ends = frames.iter().skip(1).map(|frame| frame.frame).chain([length]);
+    let nexts = frames.iter().skip(1).map(|frame| frame.frame).chain(record.sealed);
+    let hole = |frame: u64| record.holes.iter().map(|(start, _)| *start).find(|start| *start > frame);
+    let ends =
+        frames.iter().zip(nexts).map(|(frame, next)| hole(frame.frame).map_or(next, |hole| hole.min(next)));
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for (frame, end) in frames.iter().zip(ends).filter(|(frame, _)| used.contains(&frame.frame)) {
         match ranges.last_mut() {
@@ -112,13 +115,24 @@ fn source(view: &mut View, from: ChunkId) -> Decide<Option<ChunkRecord>> {
     view.get_as(Key::Chunk(from), Record::into_chunk)
 }
 
-/// The servers that have all of a chunk, sealed: nothing is taken of an open one.
+/// The servers that can be asked for frames of a sealed chunk, those that have all of it first. Of one that
+/// is damaged, or too short to be sealed, those frames are taken that it has; nothing is taken of an open
+/// one.
 fn sealed_at(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Vec<ServerId>> {
     let Some(length) = record.sealed else { return Ok(Vec::new()) };
     let servers = view.surroundings().sources(id, record);
     let results = view.data(id, &servers, &DataCall::Seal { epoch: record.epoch, length })?;
-    let sealed = servers.into_iter().zip(results);
-    Ok(sealed.filter(|(_, result)| *result == Some(Ok(DataBody::Done))).map(|(server, _)| server).collect())
+    let mut sealed: Vec<(ServerId, bool)> = servers
+        .into_iter()
+        .zip(results)
+        .filter_map(|(server, result)| match result {
+            Some(Ok(DataBody::Done)) => Some((server, false)),
+            Some(Err(DataError::Corrupt)) => Some((server, true)),
+            _ => None,
+        })
+        .collect();
+    sealed.sort_by_key(|(_, damaged)| *damaged);
+    Ok(sealed.into_iter().map(|(server, _)| server).collect())
 }
 
 /// There is no heir after all. Nobody refers to it, because it never was made.
@@ -223,7 +237,11 @@ mod tests {
         };
         // Of one frame two parts are in use, and one that is named lies beyond the end.
         let uses = [used(400), used(80), used(160), used(80), used(4_000)];
-        assert_eq!(live_ranges(&frames, 480, &uses), [80..320, 400..480]);
-        assert_eq!(live_ranges(&frames, 480, &[]), []);
+        let mut record = ChunkRecord::new(home, Vec::new(), bearing_types::Wall(0));
+        record.sealed = Some(480);
+        assert_eq!(live_ranges(&frames, &record, &uses), [80..320, 400..480]);
+        assert_eq!(live_ranges(&frames, &record, &[]), []);
+        record.holes = vec![(240, 320), (440, 480)];
+        assert_eq!(live_ranges(&frames, &record, &uses), [80..240, 400..440], "no frame reaches into a hole");
     }
 }

@@ -28,12 +28,16 @@ pub(crate) struct DataServer {
     heard: Mono,
     /// It answered a ping, whatever it said.
     answered: bool,
+    /// Since when it says that its disk failed.
+    failing: Option<Mono>,
     /// When it last said that it takes appends.
     takes: Option<Mono>,
     used: u64,
     free: u64,
     /// What it lies on, if that is known.
     filesystem: Option<u64>,
+    /// What it drew at its last start.
+    life: Option<u64>,
     /// Chunks of which it says that its replica is damaged.
     damaged: BTreeSet<ChunkId>,
     /// Chunks that it was asked for and does not hold, or not all of.
@@ -68,10 +72,12 @@ impl Health {
                 pinged: None,
                 heard: now,
                 answered: false,
+                failing: None,
                 takes: None,
                 used: 0,
                 free: 0,
                 filesystem: None,
+                life: None,
                 damaged: BTreeSet::new(),
                 missing: BTreeSet::new(),
                 told: BTreeSet::new(),
@@ -118,9 +124,12 @@ impl Health {
                 *room_short |= state.free < state.used / SHORT_PART;
             }
             let silent = now.since(state.heard);
-            if silent >= config.lost_after {
+            if silent >= config.lost_after
+                || state.failing.is_some_and(|since| now.since(since) >= config.lost_after)
+            {
                 lost.insert(*server);
-            } else if silent < PING_LOST {
+            }
+            if silent < PING_LOST {
                 answering.insert(*server);
             }
         }
@@ -137,7 +146,9 @@ impl Health {
         if let Some(state) = self.servers.get_mut(&server) {
             state.heard = now;
             self.answering.insert(server);
-            self.lost.remove(&server);
+            if state.failing.is_none() {
+                self.lost.remove(&server);
+            }
         }
     }
 
@@ -146,10 +157,15 @@ impl Health {
         self.heard(now, server);
         let Some(state) = self.servers.get_mut(&server) else { return };
         state.answered = true;
+        state.failing = match result {
+            Err(DataError::Failed) => state.failing.or(Some(now)),
+            Ok(_) | Err(_) => None,
+        };
         match result {
-            Ok(DataBody::Space { used, free, filesystem, damaged }) => {
+            Ok(DataBody::Space { used, free, filesystem, damaged, life }) => {
                 (state.takes, state.used, state.free) = (Some(now), *used, *free);
                 state.filesystem = *filesystem;
+                state.life = Some(*life);
                 state.damaged = damaged.iter().copied().collect();
                 if !self.takers.contains(&server) {
                     self.takers.push(server);
@@ -163,6 +179,16 @@ impl Health {
                 self.takers.retain(|known| *known != server);
             }
         }
+    }
+
+    /// All servers that have answered a ping, and what they drew at their last start.
+    pub fn lives(&self) -> impl Iterator<Item = (ServerId, u64)> {
+        self.servers.iter().filter_map(|(server, state)| Some((*server, state.life?)))
+    }
+
+    /// See [`Health::lives`].
+    pub fn life(&self, server: ServerId) -> Option<u64> {
+        self.servers.get(&server).and_then(|state| state.life)
     }
 
     /// A server does not hold what it should of a chunk.
@@ -230,7 +256,8 @@ impl Health {
         self.answering.contains(&server)
     }
 
-    /// Silent for so long that what it holds does not count any more, or no server of this cluster at all.
+    /// Silent, or with a failed disk, for so long that what it holds does not count any more, or no server of
+    /// this cluster at all.
     pub fn is_lost(&self, server: ServerId) -> bool {
         self.lost.contains(&server) || self.is_unknown(server)
     }

@@ -14,7 +14,8 @@
 //!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
 //! - A commit before the answer shows in the answer.
 //! - Frames that no header names are damaged; then the look fails on this replica and goes to another, and if all are damaged nothing is removed.
-//! - Frames beyond the sealed length were never stable. A file that refers to one reads as an error, with the chunk or without it.
+//! - Frames beyond the sealed length were never stable, and those in its holes are nowhere. A file that
+//!   refers to one reads as an error, with the chunk or without it.
 //! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before this one is looked at again.
 //! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
 //!   that are unlinked and still open keep their nodes and extents.
@@ -68,11 +69,10 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         Err(missing) => return Ok(Tended::Missing(missing)),
     };
     let mut uses = uses(view, id, &record, &frames)?;
-    // What lies behind the end was lost before it was stable: it is no reason to keep the rest.
-    let length = record.sealed.unwrap_or(0);
-    uses.retain(|used| used.extent.frame < length);
+    // What lies behind the end or in a hole is lost: it is no reason to keep the rest.
+    uses.retain(|used| record.keeps(used.extent.frame));
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
-    let ranges = compact::live_ranges(&frames, length, &uses);
+    let ranges = compact::live_ranges(&frames, &record, &uses);
     record.dead_bytes = record.dead_bytes.saturating_sub(dead_before);
     record.kept = ranges.iter().map(|range| range.end - range.start).sum();
     record.looked = Some(Looked { live, at: view.now.wall });
@@ -98,7 +98,8 @@ pub(super) fn still_young(view: &View) -> Decide<()> {
     if age > LOOK_LIFE { Err(Stop::Later) } else { Ok(()) }
 }
 
-/// All frames below the sealed length; or those servers that do not have the chunk, if nobody has.
+/// All frames below the sealed length that are not in holes; or those servers that do not have the chunk, if
+/// nobody has.
 pub(super) fn frames(
     view: &mut View,
     id: ChunkId,
@@ -108,17 +109,26 @@ pub(super) fn frames(
     let mut servers = record.servers.clone();
     servers.retain(|server| view.health.answers(*server));
     servers.sort_by_key(|server| view.health.is_damaged(*server, id));
-    let (mut frames, mut from) = (Vec::new(), Some(0));
-    while let Some(at) = from.filter(|at| *at < length) {
-        match page(view, id, &servers, (at, length))? {
+    let (mut frames, mut from) = (Vec::new(), 0);
+    while let Some((start, end)) = next_stretch(&record.holes, from, length) {
+        match page(view, id, &servers, (start, end))? {
             Ok((page, next)) => {
-                frames.extend(page.into_iter().filter(|frame| frame.frame < length));
-                from = next;
+                frames.extend(page.into_iter().filter(|frame| frame.frame < end));
+                from = next.unwrap_or(end);
             }
             Err(missing) => return Ok(Err(missing)),
         }
     }
     Ok(Ok(frames))
+}
+
+/// The first stretch without a hole from here on.
+fn next_stretch(holes: &[(u64, u64)], from: u64, length: u64) -> Option<(u64, u64)> {
+    let start = holes
+        .iter()
+        .fold(from, |from, (start, end)| if (*start..*end).contains(&from) { *end } else { from });
+    let hole = holes.iter().map(|(start, _)| *start).find(|hole| *hole >= start);
+    (start < length).then(|| (start, hole.unwrap_or(length).min(length)))
 }
 
 /// Frames, and where the next ones begin.

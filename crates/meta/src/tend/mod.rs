@@ -6,6 +6,7 @@
 mod care;
 mod compact;
 mod health;
+mod inventory;
 mod join;
 mod look;
 
@@ -23,6 +24,7 @@ use crate::machine::MetaServer;
 use crate::record::{ChunkRecord, Record};
 use crate::view::{Decide, View};
 use bearing_types::{ChunkId, Mono, Now, Position, ServerId};
+use inventory::Inventory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -130,6 +132,7 @@ pub(crate) struct Tending {
     copying: BTreeMap<ChunkId, u64>,
     /// Heirs in the making.
     making: BTreeSet<ChunkId>,
+    inventory: Inventory,
 }
 
 impl Tending {
@@ -142,6 +145,7 @@ impl Tending {
             counted: ChunkTally::default(),
             copying: BTreeMap::new(),
             making: BTreeSet::new(),
+            inventory: Inventory::default(),
         }
     }
 }
@@ -152,15 +156,21 @@ pub(crate) struct Swept {
     next: Option<ChunkId>,
     tally: ChunkTally,
     wanting: Vec<ChunkId>,
+    asked: inventory::Asked,
 }
 
-/// Looks through a page of records.
-pub(crate) fn sweep(view: &mut View, from: ChunkId) -> Decide<Swept> {
+/// Looks through a page of records, and asks these servers whether they hold what is theirs of it.
+pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Decide<Swept> {
     let keys = Key::Chunk(from)..=Key::Chunk(ChunkId(u64::MAX));
     let page = view.range(keys.clone(), PAGE)?;
     let full = view.range_was_full(&keys, PAGE);
+    let records = page.iter().filter_map(|pair| match pair {
+        (Key::Chunk(id), Record::Chunk(record)) => Some((*id, &**record)),
+        _ => None,
+    });
+    let asked = inventory::ask(view, &records.collect::<Vec<_>>(), servers)?;
     let around = view.surroundings();
-    let mut swept = Swept { next: None, tally: ChunkTally::default(), wanting: Vec::new() };
+    let mut swept = Swept { next: None, tally: ChunkTally::default(), wanting: Vec::new(), asked };
     for (key, record) in &page {
         let (Key::Chunk(id), Record::Chunk(record)) = (key, record) else { continue };
         swept.next = id.0.checked_add(1).map(ChunkId).filter(|_| full);
@@ -221,7 +231,7 @@ impl MetaServer {
                     tending += 1;
                     busy.extend((job.tablet == start).then_some(chunk));
                 }
-                JobWork::SweepChunks(_) => sweeping |= job.tablet == start,
+                JobWork::SweepChunks(..) => sweeping |= job.tablet == start,
                 _ => {}
             }
         }
@@ -239,11 +249,15 @@ impl MetaServer {
         if sweep.is_some() {
             state.due = now.mono.after(every);
         }
+        if sweep == Some(ChunkId(0)) {
+            state.inventory.begin(&self.health);
+        }
+        let servers = state.inventory.asked();
         for chunk in started {
             self.new_job(start, JobWork::Tend(chunk), now);
         }
         if let Some(from) = sweep {
-            self.new_job(start, JobWork::SweepChunks(from), now);
+            self.new_job(start, JobWork::SweepChunks(from, servers), now);
         }
     }
 
@@ -252,14 +266,20 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.tending;
         state.counting.add(&swept.tally);
-        for chunk in swept.wanting {
+        for (server, chunk) in &swept.asked.lacks {
+            self.health.set_missing(*server, *chunk);
+        }
+        let lacking = swept.asked.lacks.into_iter().map(|(_, chunk)| chunk);
+        for chunk in swept.wanting.into_iter().chain(lacking) {
             state.listed.entry(chunk).or_insert(now.mono);
         }
+        swept.asked.silent.into_iter().for_each(|server| state.inventory.is_silent(server));
         match swept.next {
             Some(next) => (state.from, state.due) = (next, now.mono),
             None => {
                 state.from = ChunkId(0);
                 state.counted = std::mem::take(&mut state.counting);
+                state.inventory.end(&self.health);
             }
         }
     }
@@ -323,9 +343,10 @@ impl MetaServer {
             Tended::Sealed(Seals { whole, missing, told }) => {
                 // Who holds all of it may have been found without it before it knew of the seal.
                 whole.iter().for_each(|server| self.health.set_there(*server, chunk));
+                // Who lacks something of it need not be asked again before it is made anew.
+                let asked = whole.iter().chain(&missing);
+                asked.for_each(|server| self.health.set_told(*server, chunk));
                 if told {
-                    let asked = whole.iter().chain(&missing);
-                    asked.for_each(|server| self.health.set_told(*server, chunk));
                     out.extend(step("seal told again"));
                 } else {
                     missing.iter().for_each(|server| self.health.set_missing(*server, chunk));

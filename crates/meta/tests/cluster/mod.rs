@@ -144,7 +144,13 @@ impl Cluster {
             next_sequence: 1,
             obedient: true,
             data: Box::new(|_, _| {
-                Some(Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new() }))
+                Some(Ok(DataBody::Space {
+                    used: 0,
+                    free: 1 << 30,
+                    filesystem: None,
+                    damaged: Vec::new(),
+                    life: 1,
+                }))
             }),
             ahead: BTreeMap::new(),
             hold_peers: false,

@@ -10,7 +10,7 @@ const BLOCK_BYTES: usize = 512;
 /// What the device is said to hold.
 const CAPACITY_BYTES: u64 = 1 << 40;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk {
     epoch: Epoch,
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ impl Chunk {
 }
 
 /// [`ChunkLog`] in memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MemChunkLog {
     chunks: BTreeMap<ChunkId, Chunk>,
     switches: Switches,

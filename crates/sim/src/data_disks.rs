@@ -1,0 +1,159 @@
+//! Disks of data servers that are replaced or rot where nobody looks yet, servers that are away for long, and
+//! what a seal has to keep of all that.
+//!
+//! What is drawn leaves every frame that is stable whole at one server at least that is not lost, as far as
+//! it was there before.
+
+use crate::clock::SECOND;
+use crate::cluster::{METADATA, Role};
+use crate::complaint::Promise;
+use crate::nemesis::Act;
+use crate::network::HostId;
+use crate::sim::Sim;
+use crate::world::Happening;
+use bearing_meta::ChunkRecord;
+use bearing_types::ChunkId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A server that was out of reach for less than that counts as lost for nobody.
+const OUT_OF_REACH: u64 = 4 * SECOND;
+/// Who was out of reach may count as lost so long after.
+const FORGIVEN: u64 = 10 * SECOND;
+
+/// Since when hosts are up or down, and when they were cut off last.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    stopped: BTreeMap<HostId, u64>,
+    /// From when to when it was down last.
+    down: BTreeMap<HostId, (u64, u64)>,
+    mended: BTreeMap<HostId, u64>,
+    /// Chunks whose seals were heard of.
+    judged: BTreeSet<ChunkId>,
+}
+
+impl Reach {
+    pub fn starts(&mut self, host: HostId, now: u64) {
+        if let Some(from) = self.stopped.remove(&host) {
+            self.down.insert(host, (from, now));
+        }
+    }
+
+    pub fn stops(&mut self, host: HostId, now: u64) {
+        self.stopped.insert(host, now);
+    }
+
+    pub fn mended(&mut self, hosts: [HostId; 2], now: u64) {
+        self.mended.extend(hosts.map(|host| (host, now)));
+    }
+
+    /// Whether nobody can take a host for lost.
+    fn counts(&self, host: HostId, now: u64) -> bool {
+        let stopped = self.stopped.get(&host).is_some_and(|from| now - from >= OUT_OF_REACH);
+        let down = self.down.get(&host);
+        let was_down = down.is_some_and(|(from, to)| to - from >= OUT_OF_REACH && now - to < FORGIVEN);
+        let was_cut = self.mended.get(&host).is_some_and(|at| now - at < FORGIVEN);
+        !stopped && !was_down && !was_cut
+    }
+}
+
+impl Sim {
+    fn disk(&mut self, host: HostId) -> &mut crate::data_host::DataHost {
+        &mut self.data[usize::from(host.0 - 1 - METADATA)]
+    }
+
+    /// A data server comes back with an empty disk, if nothing is lost with it.
+    pub(crate) fn empty_disk(&mut self, host: HostId, downtime: u64) {
+        if !self.may_lose_disk(host) {
+            return;
+        }
+        self.world.counts.add("fault: a data disk is emptied");
+        self.crash(host);
+        self.disk(host).empty();
+        self.register_anew(host);
+        self.rotten.retain(|(of, _)| *of != host);
+        self.world.after(downtime, Happening::Act(Act::Start(host)));
+    }
+
+    /// A data server comes back with its disk as it was the last time that this was drawn, if nothing is lost
+    /// with it; or it is remembered for the next time.
+    pub(crate) fn older_disk(&mut self, host: HostId, downtime: u64) {
+        if !self.may_lose_disk(host) || !self.disk(host).remembers() || self.world.rng.chance(1, 2) {
+            return self.disk(host).remember();
+        }
+        self.world.counts.add("fault: a data disk is replaced by an older one");
+        self.crash(host);
+        self.disk(host).take_back();
+        self.older_disks.insert(host);
+        self.world.after(downtime, Happening::Act(Act::Start(host)));
+    }
+
+    fn may_lose_disk(&mut self, host: HostId) -> bool {
+        let wrong = self.data.iter().any(crate::data_host::DataHost::has_wrong_disk);
+        self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
+    }
+
+    /// Somebody says that the disk of a data server is lost for good, as `bearing disk replace` does.
+    fn register_anew(&mut self, host: HostId) {
+        if let Role::Data(server) = self.hosts.role(host) {
+            self.coordinator.forget_disk(server);
+        }
+    }
+
+    /// Bits flip in chunks that are not sealed, in one replica of each that the others can do without, and
+    /// all servers lose power.
+    pub(crate) fn rot_open(&mut self, number: u64, downtime: u64) {
+        let (records, _) = self.chunk_records();
+        for (chunk, record) in records.iter().filter(|(_, record)| record.sealed.is_none()) {
+            let hosts: Vec<HostId> =
+                record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
+            let Some(host) = hosts.get(number as usize % hosts.len().max(1)).copied() else { continue };
+            let held = self.disk(host).held(*chunk).map_or(0, |(held, _)| held);
+            if held == 0 || self.lost == Some(host) || !self.is_whole_without(host, *chunk, record) {
+                continue;
+            }
+            self.world.counts.add("fault: a bit of an unsealed chunk flips");
+            self.rotten.insert((host, *chunk));
+            self.disk(host).flip(*chunk, (number >> 16) % held);
+        }
+        self.act(Act::PowerCut(downtime));
+    }
+
+    /// A data server is away for longer than it takes until it counts as lost, if nothing is lost with it.
+    pub(crate) fn go_away(&mut self, host: HostId, spell: u64) {
+        if !self.may_lose_disk(host) {
+            return;
+        }
+        self.world.counts.add("fault: a data server is away for long");
+        self.crash(host);
+        self.away = Some(host);
+        self.world.after(spell, Happening::Act(Act::Start(host)));
+    }
+
+    /// A chunk was sealed: no frame was given up that was acknowledged and that one of its servers holds
+    /// whole, unless that may count as lost.
+    pub(crate) fn hear_of_seal(&mut self, chunk: ChunkId, record: &ChunkRecord) {
+        let now = self.world.now().0;
+        // Who counted as lost then may be back when more is heard of the chunk.
+        let news = self.reach.judged.insert(chunk);
+        let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
+        let mut held: BTreeMap<u64, usize> = BTreeMap::new();
+        let lost = self.lost;
+        for host in hosts.into_iter().filter(|host| lost != Some(*host)) {
+            let whole = self.disk(host).whole_frames(chunk);
+            let reached = news && self.reach.counts(host, now) && self.away != Some(host);
+            for (start, end) in whole {
+                *held.entry(start).or_default() += 1;
+                let kept = record.keeps(start) && record.sealed.is_some_and(|length| end <= length);
+                let acknowledged = || self.recorder.frames_of(chunk).iter().any(|(frame, _)| *frame == start);
+                if !kept && reached && acknowledged() && !self.recorder.was_reborn(chunk) {
+                    let what = format!(
+                        "{chunk} was sealed without its frame at {start}, which {host:?} holds: {record:?}"
+                    );
+                    self.ledger.blame(&self.world, Promise::SealKeeps, what);
+                    return;
+                }
+            }
+        }
+        self.recorder.sealed(chunk, record, |start| held.get(&start).copied().unwrap_or(0));
+    }
+}
