@@ -276,7 +276,7 @@ pub struct Mount {
     /// The enrolment secret, when CLUSTER is not a directory
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
-    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared, locks=local, locks=refused, nodelegate, trash=DAYS, threads=N
+    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared, locks=local, locks=refused, nodelegate, noatime, trash=DAYS, threads=N, fsname=NAME
     #[arg(short, long, value_name = "OPTIONS", default_value = "")]
     pub options: String,
     /// Stay in the foreground; ctrl-c unmounts

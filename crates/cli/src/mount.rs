@@ -66,6 +66,7 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     let mut config = connect::config(&flags.cluster, flags.secret.as_deref())?;
     config.delegates = options.delegates;
     config.description = Some(sessions::description(Some(point)));
+    config.access_times = options.access_times;
     let mount = connect::connect_as(&flags.cluster, &config)?;
     let mut reported = Ok(());
     mount_blocking(mount.clone(), point, options, |_| {

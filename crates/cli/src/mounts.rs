@@ -104,6 +104,10 @@ fn is_connected(point: &Path) -> Result<bool> {
         ended = child.try_wait().ok().flatten();
         ended.is_some()
     });
+    if ended.is_none() {
+        // Left alone it would use the mount at some later time, when somebody wants to take it away.
+        let _ = child.kill();
+    }
     Ok(ended.is_none_or(|status| status.success()))
 }
 

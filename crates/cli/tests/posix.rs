@@ -5,15 +5,17 @@
 mod common;
 
 use bearing_types::{Acl, Gid, Named, Uid};
-use common::{TestCluster, bearing};
+use common::{TestCluster, bearing, wait_for};
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Two mounts of one cluster, unmounted at the end.
 struct TwoMounts {
@@ -211,4 +213,110 @@ fn access_control_lists_decide_in_the_kernel_and_at_the_servers_alike() {
     // A version that nobody knows, and an entry that is cut short.
     assert_eq!(set(&plain, ACCESS, b"nonsense", 0), Err(libc::EOPNOTSUPP));
     assert_eq!(set(&plain, ACCESS, &acl.encode()[..11], 0), Err(libc::EINVAL));
+}
+
+/// Runs a program as a user who is nobody else's. What it says on its way, if it fails.
+fn as_nobody(program: &Path, words: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(program);
+    let output = command.args(words).uid(65_534).gid(65_534).current_dir("/").output();
+    let output = output.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+#[test]
+fn programs_are_executed_by_their_x_bits_and_read_by_their_r_bits() {
+    let Some(mounts) = TwoMounts::new("execute") else { return };
+    // Made here, the directory is delegated to the first mount, until the second one asks.
+    fs::create_dir(mounts.cluster.mnt().join("d")).unwrap();
+    for (mode, reads, executes) in [(0o711, false, true), (0o111, false, true), (0o744, true, false)] {
+        let path = format!("d/{mode:o}");
+        let [here, there] = mounts.both(&path);
+        fs::copy("/bin/true", &here).unwrap();
+        fs::set_permissions(&here, fs::Permissions::from_mode(mode)).unwrap();
+        for program in [here, there] {
+            assert_eq!(as_nobody(&program, &[]).is_ok(), executes, "{}", program.display());
+            let read = as_nobody(Path::new("/bin/cat"), &[program.to_str().expect("plain names")]);
+            assert_eq!(read.is_ok(), reads, "{}", program.display());
+        }
+    }
+}
+
+#[test]
+fn whoever_writes_to_a_file_takes_its_set_id_bits_away_and_all_mounts_see_it() {
+    let Some(mounts) = TwoMounts::new("set-ids") else { return };
+    fs::create_dir(mounts.cluster.mnt().join("d")).unwrap();
+    let changes = [
+        "echo x >> $0",
+        "echo x 1<> $0",
+        "truncate -s 1 $0",
+        "fallocate -l 10000 $0",
+        "fallocate -p -l 1 $0",
+        "exec 3>> $0; echo x >&3; stat -c %a $0 | grep -qx 777",
+        ": > $0",
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        for made_at in [0, 1] {
+            let files = mounts.both(&format!("d/{number}-{made_at}"));
+            fs::write(&files[made_at], "content").unwrap();
+            fs::set_permissions(&files[made_at], fs::Permissions::from_mode(0o6777)).unwrap();
+            let file = files[0].to_str().expect("plain names");
+            as_nobody(Path::new("/bin/sh"), &["-ec", change, file]).unwrap();
+            let modes = || files.each_ref().map(|file| fs::metadata(file).unwrap().mode() & 0o7777);
+            let what = format!("after `{change}`, made at {made_at}: {:?}", modes());
+            wait_for(&what, Duration::from_secs(1), || modes() == [0o777; 2]);
+        }
+    }
+}
+
+#[test]
+fn a_removed_directory_that_is_open_is_empty_and_has_no_links() {
+    let Some(mounts) = TwoMounts::new("removed") else { return };
+    for (number, removed_at) in [(0, 0), (1, 1)] {
+        let directories = mounts.both(&format!("d{number}"));
+        fs::create_dir(&directories[0]).unwrap();
+        let open = fs::File::open(&directories[0]).unwrap();
+        let through = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        assert!(directories[1].is_dir());
+        fs::remove_dir(&directories[removed_at]).unwrap();
+        assert_eq!(open.metadata().unwrap().nlink(), 0, "removed at {removed_at}");
+        let names = fs::read_dir(&through).map(|entries| entries.flatten().count());
+        assert!(matches!(&names, Ok(0)) || names.is_err_and(|error| error.kind() == io::ErrorKind::NotFound));
+        let made = fs::write(through.join("x"), "").unwrap_err();
+        assert_eq!(made.kind(), io::ErrorKind::NotFound, "removed at {removed_at}");
+    }
+}
+
+#[test]
+fn more_space_than_the_disks_have_is_not_allocated() {
+    let Some(mounts) = TwoMounts::new("allocate") else { return };
+    let file = fs::File::create(mounts.cluster.mnt().join("f")).unwrap();
+    let allocate = |mode, length: i64| {
+        // SAFETY: fallocate takes plain numbers, of an open file.
+        told(unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, length) } as isize)
+    };
+    for mode in [0, libc::FALLOC_FL_KEEP_SIZE] {
+        assert_eq!(allocate(mode, 1 << 50), Err(libc::ENOSPC));
+    }
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    allocate(0, 10_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 10_000);
+}
+
+#[test]
+fn a_read_is_seen_in_the_time_of_access_unless_that_is_turned_off() {
+    let Some(mounts) = TwoMounts::new("accessed") else { return };
+    let files = mounts.both("f");
+    fs::write(&files[0], "content").unwrap();
+    let born = fs::metadata(&files[1]).unwrap();
+    assert_eq!(fs::read(&files[1]).unwrap(), b"content");
+    let accessed = |path: &Path| {
+        let seen = fs::metadata(path).unwrap();
+        (seen.atime(), seen.atime_nsec()) > (born.atime(), born.atime_nsec())
+    };
+    let patience = Duration::from_secs(20);
+    wait_for("the mount that read shows it", patience, || accessed(&files[1]));
+    wait_for("the other one shows it too", patience, || accessed(&files[0]));
+    let after = fs::metadata(&files[0]).unwrap();
+    assert_eq!((after.ctime(), after.ctime_nsec()), (born.ctime(), born.ctime_nsec()));
 }

@@ -13,7 +13,7 @@ use crate::lease::Stamp;
 use crate::names::{CachedName, Names, Siblings};
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::grant::GrantBody;
-use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position};
+use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position, Wall};
 
 #[derive(Debug)]
 struct CachedDirectory {
@@ -114,6 +114,13 @@ impl Cache {
             self.note_name(named.node.node, directory, name);
         }
         Some((named, first))
+    }
+
+    /// A file was read, and its home hears of that.
+    pub fn note_access(&mut self, node: NodeId, at: Wall) {
+        if let Some(cached) = self.nodes.get(&node) {
+            cached.attributes.accessed = cached.attributes.accessed.max(at);
+        }
     }
 
     /// Leased attributes of a node that is no directory.

@@ -45,6 +45,10 @@ pub struct ClientConfig {
     pub skew_max: Duration,
     /// Whether to ask for directories that only this client changes, to decide in them without asking.
     pub delegates: bool,
+    /// Whether reads are noted as times of access.
+    pub access_times: bool,
+    /// After how long a file's home hears that it was read.
+    pub access_delay: Duration,
     /// Entries of delegated directories that are held. Beyond, those in which nothing happened for longest are given back.
     pub delegated_entries_max: usize,
     /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
@@ -140,6 +144,8 @@ impl ClientConfig {
             skew_max: Duration::from_millis(250),
             delegates: false,
             description: None,
+            access_times: false,
+            access_delay: Duration::from_secs(2),
             delegated_entries_max: 128 << 10,
             tells_steps: false,
             ahead_after: 16,

@@ -232,18 +232,23 @@ impl Hub {
             Operation::Chunks { position, who, from, depth } => {
                 self.chunks(position, &who, from, depth).await
             }
-            Operation::Open { node, who, read, write, truncate } => {
-                self.open_file(node, &who, Wish { read, write, truncate }).await
+            Operation::Open { node, who, read, write, truncate, execute } => {
+                self.open_file(node, &who, Wish { read, write, truncate, execute }).await
             }
             Operation::Close { file } => self.close(file).await,
             Operation::Read { file, offset, length } => self.read(file, offset, length).await,
-            Operation::Write { file, offset, bytes } => self.write(file, offset, bytes).await,
-            Operation::MakeHole { file, start, end, size_min } => {
-                self.make_hole(file, start..end, size_min).await
+            Operation::Write { file, offset, bytes, set_ids } => {
+                self.write(file, offset, bytes, set_ids).await
             }
-            Operation::Copy { source, source_offset, target, target_offset, length } => {
+            Operation::MakeHole { file, start, end, size_min, set_ids } => {
+                self.make_hole(file, start..end, size_min, set_ids).await
+            }
+            Operation::Allocate { file, start, end, grows, set_ids } => {
+                self.allocate(file, start..end, grows, set_ids).await
+            }
+            Operation::Copy { source, source_offset, target, target_offset, length, set_ids } => {
                 let (source, target) = ((source, source_offset), (target, target_offset));
-                self.copy(source, target, length).await
+                self.copy(source, target, length, set_ids).await
             }
             Operation::Seek { file, offset, target } => self.seek(file, offset, target).await,
             Operation::Flush { file } => self.flush_open(file, Stability::Visible).await,
@@ -274,6 +279,7 @@ impl Hub {
 
     async fn end(&self) -> Result<Answer, Code> {
         let told = self.losses_told();
+        self.tell_accesses().await;
         self.with(State::begin_end);
         let synced = self.sync_all().await;
         // Whoever asks while the session is being closed has not been told by an answer that is yet to come.

@@ -6,7 +6,7 @@ use bearing_proto::client::{
 };
 use bearing_types::{
     Amount, Attributes, Block, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace,
-    Mode, Name, Position, Squash, XattrName,
+    Mode, Name, Position, SetIds, Squash, XattrName,
 };
 use std::time::Duration;
 
@@ -164,6 +164,8 @@ pub enum Operation {
         write: bool,
         /// Whether to cut it to length 0.
         truncate: bool,
+        /// Whether to execute it: it is read then, whether or not it may be read otherwise.
+        execute: bool,
     },
     /// Closes a file. Its writes must have been flushed.
     Close {
@@ -188,6 +190,8 @@ pub enum Operation {
         offset: Option<u64>,
         /// The bytes.
         bytes: Vec<u8>,
+        /// What becomes of the file's set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// Makes a range of a file a hole, which reads as zeros, and the file at least so long. Flushes the file's buffered writes first.
     MakeHole {
@@ -199,6 +203,21 @@ pub enum Operation {
         end: u64,
         /// The file is at least so long afterwards.
         size_min: u64,
+        /// What becomes of the file's set-user-id and set-group-id bits.
+        set_ids: SetIds,
+    },
+    /// Makes sure that there is space for a range of a file, and makes the file so long. Nothing is reserved. Flushes the file's buffered writes first.
+    Allocate {
+        /// The file, open for writing.
+        file: OpenFile,
+        /// The first byte.
+        start: u64,
+        /// The first byte after the range.
+        end: u64,
+        /// Whether the file becomes longer.
+        grows: bool,
+        /// What becomes of the file's set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// Copies bytes of a file to another place, where others see them at once: data servers take them from where they are. Holes stay holes. Flushes the buffered
     /// writes of both files first. Answered with how much was copied, which may be less than asked for: go on behind it. None is left at the end of the source.
@@ -213,6 +232,8 @@ pub enum Operation {
         target_offset: u64,
         /// How many.
         length: u64,
+        /// What becomes of the target's set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// Where the next stored bytes, or the next hole, begin; the end of a file counts as a hole. Flushes the file's buffered writes first.
     Seek {

@@ -623,6 +623,7 @@ fn transport_of(call: &Call) -> Transport {
         | Call::SealChunk { .. }
         | Call::FinishChunk { .. }
         | Call::MakeHole { .. }
+        | Call::Accessed { .. }
         | Call::Lock { .. }
         | Call::Unlock { .. }
         | Call::TestLock { .. }

@@ -92,13 +92,18 @@ impl Bridge {
     pub fn lookup(&self, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<Told> {
         let directory = self.handle(parent)?;
         let name = entry_name(name)?;
-        self.caller.found(Operation::Lookup { directory, name, who }).map(|found| self.tell(found))
+        let found = self.caller.found(Operation::Lookup { directory, name, who });
+        self.named_in(directory, found).map(|found| self.tell(found))
     }
 
     /// Attributes of a node that the kernel knows.
     pub fn attributes(&self, number: INodeNo) -> Outcome<Found> {
         let Inode { handle: node, file_type } = self.inode(number)?;
-        self.caller.found(Operation::Attributes { node, file_type })
+        let found = self.caller.found(Operation::Attributes { node, file_type });
+        match found {
+            Err(Code::Stale) => self.removed(node).ok_or(Code::Stale),
+            found => found,
+        }
     }
 
     /// Changes attributes; through an open file if the kernel names one that is open for writing.
@@ -124,7 +129,8 @@ impl Bridge {
         let Some(name) = list else { return Ok(mode) };
         let (node, who) = (self.handle(parent)?, who.clone());
         // Mostly answered from what is known of the directory.
-        match self.caller.bytes(Operation::Xattr { node, file_type: FileType::Directory, who, name }) {
+        let asked = Operation::Xattr { node, file_type: FileType::Directory, who, name };
+        match self.named_in(node, self.caller.bytes(asked)) {
             Ok(_) => Ok(mode),
             Err(Code::NoData) => Ok(mode & !umask),
             Err(code) => Err(code),
@@ -168,7 +174,8 @@ impl Bridge {
         let directory = self.handle(parent)?;
         let name = entry_name(name)?;
         let create = Operation::Create { directory, name, who, new, open: false };
-        self.caller.found(create).map(|found| self.tell(found))
+        let found = self.caller.found(create);
+        self.named_in(directory, found).map(|found| self.tell(found))
     }
 
     /// Makes a directory.
@@ -182,7 +189,8 @@ impl Bridge {
         let directory = self.handle(parent)?;
         let name = entry_name(name)?;
         let make = Operation::MakeDirectory { directory, name, who, mode };
-        self.caller.found(make).map(|found| self.tell(found))
+        let found = self.caller.found(make);
+        self.named_in(directory, found).map(|found| self.tell(found))
     }
 
     /// Removes a name that is no directory.
@@ -191,7 +199,8 @@ impl Bridge {
         if self.is_kept(directory, &name, FileType::Regular, &who)? {
             return Ok(());
         }
-        self.caller.done(Operation::Unlink { directory, name, who })
+        let removed = self.caller.done(Operation::Unlink { directory, name, who });
+        self.named_in(directory, removed)
     }
 
     /// Removes an empty directory.
@@ -200,7 +209,8 @@ impl Bridge {
         if self.is_kept(directory, &name, FileType::Directory, &who)? {
             return Ok(());
         }
-        self.caller.done(Operation::RemoveDirectory { directory, name, who })
+        let removed = self.caller.done(Operation::RemoveDirectory { directory, name, who });
+        self.named_in(directory, removed)
     }
 
     /// Moves a name.
@@ -218,21 +228,19 @@ impl Bridge {
             // RENAME_WHITEOUT is for the upper layer of overlayfs, which has other needs that FUSE does not meet either.
             _ => return Err(Code::InvalidArgument),
         };
-        self.caller.done(Operation::Rename {
-            source: self.handle(source.0)?,
-            source_name: entry_name(source.1)?,
-            target: self.handle(target.0)?,
-            target_name: entry_name(target.1)?,
-            who,
-            mode,
-        })
+        let (source_name, target_name) = (entry_name(source.1)?, entry_name(target.1)?);
+        let (source, target) = (self.handle(source.0)?, self.handle(target.0)?);
+        let moved =
+            self.caller.done(Operation::Rename { source, source_name, target, target_name, who, mode });
+        self.named_in(source, self.named_in(target, moved))
     }
 
     /// Gives a node a further name.
     pub fn link(&self, number: INodeNo, parent: INodeNo, name: &OsStr, who: Credentials) -> Outcome<Told> {
         let (node, directory) = (self.handle(number)?, self.handle(parent)?);
         let name = entry_name(name)?;
-        self.caller.found(Operation::Link { node, directory, name, who }).map(|found| self.tell(found))
+        let linked = self.caller.found(Operation::Link { node, directory, name, who });
+        self.named_in(directory, linked).map(|found| self.tell(found))
     }
 
     /// The target of a symbolic link.

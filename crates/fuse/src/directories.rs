@@ -2,12 +2,14 @@
 //!
 //! Invariants: every entry that existed throughout a listing is in it; one that is removed meanwhile may be in it or not. Permission is that of
 //! whoever opened the directory. A listing with attributes gives leased ones, so every entry is looked up, many at a time.
+//!
+//! A directory that is open and was removed, here or elsewhere, has no links, no entries and no names, as on Linux's own filesystems.
 
 use crate::attributes::kind;
 use crate::bridge::Bridge;
 use crate::listing::{AFTER_PARENT, AFTER_SELF, Next, Stream};
-use bearing_mount::{Answer, Found, Listed, Operation, Remaining, into_found};
-use bearing_types::{Code, Cookie, Credentials, Name, Outcome};
+use bearing_mount::{Answer, Found, Handle, Listed, Operation, Remaining, into_found};
+use bearing_types::{Attributes, Code, Cookie, Credentials, FileType, Name, NodeId, Outcome};
 use fuser::INodeNo;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -77,22 +79,37 @@ pub(crate) struct FullPart {
 /// The open directories of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
-    open: Mutex<HashMap<u64, Arc<Mutex<Stream>>>>,
+    open: Mutex<HashMap<u64, Arc<OpenDirectory>>>,
     next: AtomicU64,
 }
 
+/// An open directory.
+#[derive(Debug)]
+struct OpenDirectory {
+    stream: Mutex<Stream>,
+    /// As it was when it was opened.
+    found: Found,
+}
+
 impl Directories {
-    fn get(&self, handle: u64) -> Outcome<Arc<Mutex<Stream>>> {
+    fn get(&self, handle: u64) -> Outcome<Arc<OpenDirectory>> {
         self.lock().get(&handle).cloned().ok_or(Code::Stale)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<Stream>>>> {
+    /// A directory as it was when it was opened, if it is open.
+    fn opened(&self, node: NodeId) -> Option<Found> {
+        self.lock().values().map(|open| open.found).find(|found| found.node.node == node)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenDirectory>>> {
         self.open.lock().expect("no thread panics while it holds the open directories")
     }
 }
 
-fn locked(stream: &Mutex<Stream>) -> MutexGuard<'_, Stream> {
-    stream.lock().expect("no thread panics while it reads a directory")
+impl OpenDirectory {
+    fn stream(&self) -> MutexGuard<'_, Stream> {
+        self.stream.lock().expect("no thread panics while it reads a directory")
+    }
 }
 
 fn os(name: &Name) -> &OsStr {
@@ -102,9 +119,11 @@ fn os(name: &Name) -> &OsStr {
 impl Bridge {
     /// Opens a directory. The kernel has checked permission by its attributes; the servers check at the first entries.
     pub fn open_directory(&self, number: INodeNo, who: Credentials) -> Outcome<u64> {
-        let stream = Stream::new(self.handle(number)?, who);
+        let (node, file_type) = (self.handle(number)?, FileType::Directory);
+        let found = self.caller.found(Operation::Attributes { node, file_type })?;
+        let open = OpenDirectory { stream: Mutex::new(Stream::new(node, who)), found };
         let handle = self.directories.next.fetch_add(1, Ordering::Relaxed);
-        self.directories.lock().insert(handle, Arc::new(Mutex::new(stream)));
+        self.directories.lock().insert(handle, Arc::new(open));
         Ok(handle)
     }
 
@@ -113,12 +132,34 @@ impl Bridge {
         self.directories.lock().remove(&handle);
     }
 
+    /// What is left of a directory that is open and was removed, if its home says so: its attributes without a link.
+    pub fn removed(&self, node: Handle) -> Option<Found> {
+        let opened = self.directories.opened(node.node)?;
+        let asked = Operation::Attributes { node, file_type: FileType::Directory };
+        matches!(self.caller.found(asked), Err(Code::Stale)).then(|| {
+            let nothing = Remaining(Duration::ZERO);
+            let attributes = Attributes { links: 0, size: 0, ..opened.attributes };
+            Found { node, attributes, name_remaining: nothing, attributes_remaining: nothing }
+        })
+    }
+
+    /// What comes of an operation on names in a directory: there are none in one that was removed.
+    pub fn named_in<T>(&self, directory: Handle, outcome: Outcome<T>) -> Outcome<T> {
+        match outcome {
+            Err(Code::Stale) if self.removed(directory).is_some() => Err(Code::NotFound),
+            other => other,
+        }
+    }
+
     /// The entries from an offset on, as many as a reply may hold; none only at the end.
     pub fn list(&self, handle: u64, offset: u64) -> Outcome<Vec<PlainEntry>> {
-        let stream = self.directories.get(handle)?;
-        let mut stream = locked(&stream);
+        let open = self.directories.get(handle)?;
+        let mut stream = open.stream();
         let (mut part, after) = self.dots(&stream, Next::of(offset));
-        let entries = stream.after(&*self.caller, after, PLAIN_COUNT)?;
+        let entries = match stream.after(&*self.caller, after, PLAIN_COUNT) {
+            Err(Code::Stale) if self.removed(stream.directory()).is_some() => return Ok(Vec::new()),
+            entries => entries?,
+        };
         part.extend(entries.into_iter().map(|entry| PlainEntry {
             number: self.inodes.number(entry.node.node),
             offset: entry.cookie.to_bits(),
@@ -130,11 +171,16 @@ impl Bridge {
 
     /// The same with attributes. The answer is empty only at the end, although entries that were removed meanwhile are left out.
     pub fn list_full(&self, handle: u64, offset: u64) -> Outcome<FullPart> {
-        let stream = self.directories.get(handle)?;
-        let mut stream = locked(&stream);
+        let open = self.directories.get(handle)?;
+        let mut stream = open.stream();
         let (dots, mut after) = self.dots(&stream, Next::of(offset));
         loop {
-            let listed = stream.after(&*self.caller, after, LOOKED_UP_COUNT)?;
+            let listed = match stream.after(&*self.caller, after, LOOKED_UP_COUNT) {
+                Err(Code::Stale) if self.removed(stream.directory()).is_some() => {
+                    return Ok(FullPart { dots: Vec::new(), entries: Vec::new() });
+                }
+                listed => listed?,
+            };
             let Some(last) = listed.last() else { return Ok(FullPart { dots, entries: Vec::new() }) };
             after = last.cookie;
             let found = self.look_up_all(&stream, &listed);
@@ -290,6 +336,28 @@ mod tests {
         let part = bridge.list_full(open(&bridge), AFTER_PARENT).unwrap();
         let remaining: Vec<_> = part.entries.iter().map(|entry| entry.found.name_remaining).collect();
         assert_eq!(remaining, [Remaining(Duration::ZERO); 2]);
+    }
+
+    #[test]
+    fn a_directory_that_is_open_and_removed_has_no_links_no_entries_and_no_names() {
+        let (caller, bridge) = bridge(FakeCaller::with_entries(2));
+        let open = open(&bridge);
+        caller.fail_all(Code::Stale);
+        let removed = bridge.attributes(INodeNo::ROOT).unwrap().attributes;
+        assert_eq!(
+            (removed.links, removed.mode),
+            (0, crate::fake::found(1, FileType::Directory).attributes.mode)
+        );
+        assert_eq!(bridge.list(open, 0), Ok(Vec::new()));
+        let full = bridge.list_full(open, 0).unwrap();
+        assert!(full.dots.is_empty() && full.entries.is_empty());
+        let name = OsStr::new("a");
+        let who = Credentials::ROOT;
+        assert_eq!(bridge.lookup(INodeNo::ROOT, name, who.clone()).unwrap_err(), Code::NotFound);
+        assert_eq!(bridge.unlink(INodeNo::ROOT, name, who.clone()), Err(Code::NotFound));
+        bridge.release_directory(open);
+        assert_eq!(bridge.attributes(INodeNo::ROOT), Err(Code::Stale), "paths to it are walked again");
+        assert_eq!(bridge.open_directory(INodeNo::ROOT, who), Err(Code::Stale));
     }
 
     #[test]

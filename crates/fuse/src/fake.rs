@@ -16,6 +16,7 @@ pub(crate) struct FakeCaller {
     asked: Mutex<Vec<Operation>>,
     entries: Mutex<Vec<Listed>>,
     lost: Mutex<BTreeMap<usize, Code>>,
+    fails: Mutex<Option<Code>>,
 }
 
 impl FakeCaller {
@@ -50,6 +51,11 @@ impl FakeCaller {
         self.lost.lock().unwrap().insert(at, code);
     }
 
+    /// From now on, whatever is asked ends with a code.
+    pub fn fail_all(&self, code: Code) {
+        *self.fails.lock().unwrap() = Some(code);
+    }
+
     /// The entries.
     pub fn entries(&self) -> Vec<Listed> {
         self.entries.lock().unwrap().clone()
@@ -77,6 +83,9 @@ impl FakeCaller {
 impl Caller for FakeCaller {
     fn call(&self, operation: Operation) -> Outcome<Answer> {
         self.asked.lock().unwrap().push(operation.clone());
+        if let Some(code) = *self.fails.lock().unwrap() {
+            return Err(code);
+        }
         if let Some(answer) = self.answers.lock().unwrap().pop_front() {
             return answer;
         }

@@ -7,7 +7,7 @@
 use crate::bridge::{Bridge, Told, entry_name};
 use crate::inodes::Pages;
 use bearing_mount::{Found, NewNode, OpenFile, Operation, SeekTarget};
-use bearing_types::{Code, Credentials, FileType, Mode, Outcome};
+use bearing_types::{Code, Credentials, FileType, Mode, Outcome, SetIds};
 use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How often `create` looks up and opens a name that appears and vanishes at the same time, before it gives up.
 const CREATE_TRIES: u32 = 8;
+
+/// The kernel's flag of a file that it opens to execute it (`__FMODE_EXEC`).
+const OPENED_TO_EXECUTE: i32 = 0x20;
 
 /// An open file.
 #[derive(Debug)]
@@ -86,6 +89,7 @@ impl Bridge {
             read: flags.acc_mode() != OpenAccMode::O_WRONLY,
             write: writes(flags),
             truncate: has(flags, libc::O_TRUNC),
+            execute: has(flags, OPENED_TO_EXECUTE),
         })?;
         Ok(self.keep_open(file, number, flags, &found))
     }
@@ -121,7 +125,7 @@ impl Bridge {
             let new = NewNode { file_type: FileType::Regular, mode, device: 0, target: Vec::new() };
             let create =
                 Operation::Create { directory, name: entry.clone(), who: who.clone(), new, open: true };
-            match self.caller.opened(create) {
+            match self.named_in(directory, self.caller.opened(create)) {
                 Err(Code::Exists) if !has(flags, libc::O_EXCL) => {}
                 Err(code) => return Err(code),
                 Ok((file, found)) => {
@@ -166,8 +170,11 @@ impl Bridge {
         // Pages of a mapping come through any writable file handle and know their place.
         let appends = has(wish.flags, libc::O_APPEND) && !wish.kind.contains(WriteFlags::FUSE_WRITE_CACHE);
         let offset = (!appends).then_some(wish.offset);
-        let written =
-            self.caller.written(Operation::Write { file: file.file, offset, bytes: bytes.to_vec() });
+        // The kernel says who may set these bits.
+        let clears = wish.kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let set_ids = if clears { SetIds::Clear } else { SetIds::Keep };
+        let write = Operation::Write { file: file.file, offset, bytes: bytes.to_vec(), set_ids };
+        let written = self.caller.written(write);
         file.written.fetch_add(1, Ordering::AcqRel);
         let count = written?;
         if has(wish.flags, libc::O_DSYNC) {
@@ -177,25 +184,26 @@ impl Bridge {
     }
 
     /// What fallocate(2) needs. Nothing is reserved: a later write may still find the disks full.
-    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Outcome<()> {
-        let file = self.files.get(handle)?;
+    pub fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32, set_ids: SetIds) -> Outcome<()> {
+        let file = self.files.get(handle)?.file;
         let end = offset.checked_add(length).ok_or(Code::TooLarge)?;
-        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        let size_min = if keeps_size { 0 } else { end };
-        let (start, end) = match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 if keeps_size => return Ok(()),
-            0 => (0, 0),
-            libc::FALLOC_FL_PUNCH_HOLE if keeps_size => (offset, end),
+        let grows = mode & libc::FALLOC_FL_KEEP_SIZE == 0;
+        let size_min = if grows { end } else { 0 };
+        let operation = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Operation::Allocate { file, start: offset, end, grows, set_ids },
+            libc::FALLOC_FL_PUNCH_HOLE if !grows => {
+                Operation::MakeHole { file, start: offset, end, size_min, set_ids }
+            }
             // A hole reads as zeros.
-            libc::FALLOC_FL_ZERO_RANGE => (offset, end),
+            libc::FALLOC_FL_ZERO_RANGE => Operation::MakeHole { file, start: offset, end, size_min, set_ids },
             _ => return Err(Code::Unsupported),
         };
-        self.caller.done(Operation::MakeHole { file: file.file, start, end, size_min })
+        self.caller.done(operation)
     }
 
     /// What copy_file_range(2) needs, from and to places in open files: how many bytes were copied, which may be fewer than asked for. They need no flush; with
     /// O_SYNC or O_DSYNC they are stable.
-    pub fn copy(&self, source: (u64, u64), target: (u64, u64), length: u64) -> Outcome<u32> {
+    pub fn copy(&self, source: (u64, u64), target: (u64, u64), length: u64, set_ids: SetIds) -> Outcome<u32> {
         let (from, to) = (self.files.get(source.0)?, self.files.get(target.0)?);
         let count = self.caller.written(Operation::Copy {
             source: from.file,
@@ -203,6 +211,7 @@ impl Bridge {
             target: to.file,
             target_offset: target.1,
             length,
+            set_ids,
         })?;
         if has(to.flags, libc::O_DSYNC) {
             self.sync(target.0)?;
@@ -373,39 +382,57 @@ mod tests {
         let open = |flags| bridge.open(INodeNo(5), OpenFlags(flags), ROOT).unwrap().file;
         let (source, plain, synced) =
             (open(libc::O_RDONLY), open(libc::O_WRONLY), open(libc::O_WRONLY | libc::O_DSYNC));
-        assert_eq!(bridge.copy((source, 10), (plain, 20), 1 << 40), Ok(3));
+        assert_eq!(bridge.copy((source, 10), (plain, 20), 1 << 40, SetIds::Keep), Ok(3));
         bridge.flush(plain).unwrap();
-        assert_eq!(bridge.copy((source, 10), (synced, 20), 3), Ok(3));
+        assert_eq!(bridge.copy((source, 10), (synced, 20), 3, SetIds::Keep), Ok(3));
         let [.., copy, _, Operation::Sync { file: OpenFile(10) }] = &caller.asked()[..] else {
             panic!("not synced")
         };
         let (source, target) = (OpenFile(8), OpenFile(9));
-        let expected =
-            Operation::Copy { source, source_offset: 10, target, target_offset: 20, length: 1 << 40 };
+        let expected = Operation::Copy {
+            source,
+            source_offset: 10,
+            target,
+            target_offset: 20,
+            length: 1 << 40,
+            set_ids: SetIds::Keep,
+        };
         assert_eq!(*copy, expected);
-        assert_eq!(bridge.copy((99, 0), (plain, 0), 1), Err(Code::Stale));
+        assert_eq!(bridge.copy((99, 0), (plain, 0), 1, SetIds::Keep), Err(Code::Stale));
     }
 
     #[test]
     fn space_is_made_a_hole_or_the_file_longer_and_what_is_neither_is_refused() {
-        let (caller, bridge) = bridge([vec![opened(9)], vec![Ok(Answer::Done); 4]].concat());
+        let (caller, bridge) = bridge([vec![opened(9)], vec![Ok(Answer::Done); 5]].concat());
         let file = bridge.open(INodeNo(5), OpenFlags(libc::O_RDWR), ROOT).unwrap().file;
         let (keep, punch, zero) =
             (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
         for mode in [0, keep, keep | punch, zero, zero | keep] {
-            bridge.allocate(file, 10, 5, mode).unwrap();
+            bridge.allocate(file, 10, 5, mode, SetIds::Clear).unwrap();
         }
         for mode in [punch, libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
-            assert_eq!(bridge.allocate(file, 10, 5, mode), Err(Code::Unsupported));
+            assert_eq!(bridge.allocate(file, 10, 5, mode, SetIds::Clear), Err(Code::Unsupported));
         }
         let asked: Vec<_> = caller.asked()[1..]
             .iter()
             .map(|operation| match operation {
-                Operation::MakeHole { start, end, size_min, .. } => (*start, *end, *size_min),
+                Operation::MakeHole { start, end, size_min, set_ids: SetIds::Clear, .. } => {
+                    ("hole", *start, *end, *size_min)
+                }
+                Operation::Allocate { start, end, grows, set_ids: SetIds::Clear, .. } => {
+                    ("space", *start, *end, u64::from(*grows))
+                }
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(asked, [(0, 0, 15), (10, 15, 0), (10, 15, 15), (10, 15, 0)]);
+        let expected = [
+            ("space", 10, 15, 1),
+            ("space", 10, 15, 0),
+            ("hole", 10, 15, 0),
+            ("hole", 10, 15, 15),
+            ("hole", 10, 15, 0),
+        ];
+        assert_eq!(asked, expected);
     }
 
     #[test]

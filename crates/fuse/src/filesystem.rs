@@ -14,7 +14,7 @@ use crate::locks::{Asked, Signals, kind};
 use crate::options::Locks;
 use crate::xattrs::{Fitted, fit};
 use bearing_mount::{AttributeChange, Found};
-use bearing_types::{Code, Gid, Mode, Outcome, Uid};
+use bearing_types::{Code, Gid, Mode, Outcome, SetIds, Uid};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -40,7 +40,7 @@ const NAME_BYTES_MAX: u32 = 255;
 
 /// What the kernel may do, beyond what the library asks for by itself (asynchronous reads, large writes). Not asked for: the writeback cache,
 /// because bytes would wait in the kernel where no recall finds them.
-const CAPABILITIES: [InitFlags; 7] = [
+const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO),
     InitFlags::FUSE_ATOMIC_O_TRUNC,
@@ -49,6 +49,9 @@ const CAPABILITIES: [InitFlags; 7] = [
     // Access control lists are asked for and judged, and the umask is left to us: where a default list is, it does not count.
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
+    // Whoever writes to a file, cuts it or has space allocated takes its set-user-id and set-group-id bits away: the file's home does. Otherwise the kernel asks for a chmod in
+    // the writer's name, which only the owner may.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 /// With these the kernel sends us locks instead of keeping them to itself.
 const LOCK_CAPABILITIES: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
@@ -114,6 +117,11 @@ impl Requests {
         }
         reply.ok();
     }
+}
+
+/// What a change of content by whoever sends a request does, where the kernel does not say it.
+fn set_ids(request: &Request) -> SetIds {
+    if request.uid() == 0 { SetIds::Keep } else { SetIds::Clear }
 }
 
 fn reply_empty(result: Outcome<()>, reply: ReplyEmpty) {
@@ -376,7 +384,7 @@ impl Filesystem for Requests {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -384,7 +392,7 @@ impl Filesystem for Requests {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.bridge.allocate(file.0, offset, length, mode), reply);
+        reply_empty(self.bridge.allocate(file.0, offset, length, mode, set_ids(request)), reply);
     }
 
     fn lseek(
@@ -406,7 +414,7 @@ impl Filesystem for Requests {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         _source: INodeNo,
         source_file: FileHandle,
         source_offset: u64,
@@ -418,7 +426,7 @@ impl Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         let (source, target) = ((source_file.0, source_offset), (target_file.0, target_offset));
-        match self.bridge.copy(source, target, length) {
+        match self.bridge.copy(source, target, length, set_ids(request)) {
             Ok(count) => reply.written(count),
             Err(code) => reply.error(errno(code)),
         }

@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::point::check_device;
 use bearing_mount::memory::MemoryTree;
 use bearing_mount::{Answer, Caller, KernelCache, Operation, RenameMode};
-use bearing_types::{Credentials, Name, NodeId, Outcome};
+use bearing_types::{Credentials, Name, NodeId, Outcome, SetIds};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -364,9 +364,12 @@ fn the_kernel_forgets_attributes_and_pages_of_a_node() {
         read: true,
         write: true,
         truncate: false,
+        execute: false,
     };
     let (file, _) = live.tree.opened(behind).unwrap();
-    live.tree.written(Operation::Write { file, offset: Some(0), bytes: b"newer".to_vec() }).unwrap();
+    live.tree
+        .written(Operation::Write { file, offset: Some(0), bytes: b"newer".to_vec(), set_ids: SetIds::Keep })
+        .unwrap();
     open.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"old", "the kernel's pages");
     live.cache().invalidate_node(node).unwrap();

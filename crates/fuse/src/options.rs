@@ -73,10 +73,14 @@ pub struct Options {
     pub devices: Trusted,
     /// Whether to ask for directories that only this mount changes, and decide in them without asking.
     pub delegates: bool,
+    /// Whether reads are noted as times of access (`relatime`).
+    pub access_times: bool,
     /// What is removed through the mount is kept for so many days in `/.bearing-trash`; `None`: it is gone.
     pub trash_days: Option<u32>,
     /// Threads that take requests from the kernel: so many operations are under way at the same time.
     pub threads: usize,
+    /// What stands as the source in the table of mounts.
+    pub source: String,
 }
 
 /// An option that cannot be.
@@ -85,12 +89,15 @@ pub enum OptionError {
     /// Nobody knows it.
     #[error(
         "mount option `{0}` is not known; there are: rw, ro, allow_other, owner_only, locks=shared, locks=local, locks=refused, nonempty, suid, \
-         nosuid, dev, nodev, delegate, nodelegate, trash=DAYS, notrash, threads=N"
+         nosuid, dev, nodev, delegate, nodelegate, relatime, noatime, trash=DAYS, notrash, threads=N, fsname=NAME"
     )]
     Unknown(String),
     /// Its value makes no sense.
     #[error("mount option `threads={0}`: give a number from 1 to {THREADS_MAX}")]
     Threads(String),
+    /// The same.
+    #[error("mount option `fsname=`: give a name, such as fsname=scratch")]
+    NoName,
     /// The same.
     #[error("mount option `trash={0}`: give a number of days from 1 to {TRASH_DAYS_MAX}, or `notrash`")]
     Trash(String),
@@ -110,9 +117,11 @@ impl Options {
             set_user_id: Trusted::No,
             devices: Trusted::No,
             delegates: true,
+            access_times: true,
             trash_days: None,
             // A thread waits while its operation is under way, so there are more than cores.
             threads: (4 * cores).clamp(8, 32),
+            source: SOURCE.to_owned(),
         }
     }
 
@@ -140,10 +149,14 @@ impl Options {
             "nodev" => self.devices = Trusted::No,
             "delegate" => self.delegates = true,
             "nodelegate" => self.delegates = false,
+            "relatime" => self.access_times = true,
+            "noatime" => self.access_times = false,
             "notrash" => self.trash_days = None,
             other => match other.split_once('=') {
                 Some(("threads", threads)) => self.threads = parse_threads(threads)?,
                 Some(("trash", days)) => self.trash_days = Some(parse_days(days)?),
+                Some(("fsname", "")) => return Err(OptionError::NoName),
+                Some(("fsname", name)) => self.source = name.to_owned(),
                 _ => return Err(OptionError::Unknown(other.to_owned())),
             },
         }
@@ -153,7 +166,7 @@ impl Options {
     /// The same for the library.
     pub(crate) fn config(&self) -> Config {
         let mut options = vec![
-            MountOption::FSName(SOURCE.to_owned()),
+            MountOption::FSName(self.source.clone()),
             MountOption::DefaultPermissions,
             if self.writing == Writing::Refused { MountOption::RO } else { MountOption::RW },
             if self.set_user_id == Trusted::Yes { MountOption::Suid } else { MountOption::NoSuid },
@@ -192,14 +205,16 @@ impl fmt::Display for Options {
             either(self.set_user_id == Trusted::Yes, "suid", "nosuid"),
             either(self.devices == Trusted::Yes, "dev", "nodev"),
             either(self.delegates, "delegate", "nodelegate"),
+            either(self.access_times, "relatime", "noatime"),
         ];
         let hides = either(self.occupied == Occupied::Hide, ",nonempty", "");
         let trash = self.trash_days.map(|days| format!(",trash={days}")).unwrap_or_default();
-        write!(f, "{}{hides}{trash},threads={}", words.join(","), self.threads)
+        let source = if self.source == SOURCE { String::new() } else { format!(",fsname={}", self.source) };
+        write!(f, "{}{hides}{trash},threads={}{source}", words.join(","), self.threads)
     }
 }
 
-/// What stands as source and subtype in the table of mounts: how our mounts are known.
+/// What stands as subtype, and unless another name is given as source, in the table of mounts: how our mounts are known.
 pub(crate) const SOURCE: &str = "bearing";
 
 fn parse_days(text: &str) -> Result<u32, OptionError> {
@@ -252,7 +267,7 @@ mod tests {
         #[test]
         fn options_survive_being_written_and_read(
             words in proptest::collection::vec(
-                prop::sample::select(vec!["ro", "owner_only", "allow_other", "locks=local", "locks=refused", "locks=shared", "nonempty", "suid", "dev", "trash=7", "notrash", "threads=9"]),
+                prop::sample::select(vec!["ro", "owner_only", "allow_other", "locks=local", "locks=refused", "locks=shared", "nonempty", "suid", "dev", "noatime", "trash=7", "notrash", "threads=9", "fsname=a"]),
                 0..6,
             )
         ) {

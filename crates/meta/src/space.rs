@@ -235,6 +235,7 @@ fn appetite(call: &Call) -> Appetite {
         | Call::SetAttributes { .. }
         | Call::Open { truncate: true, .. }
         | Call::MakeHole { .. }
+        | Call::Accessed { .. }
         | Call::SetXattr { change: XattrChange::Remove, .. } => Appetite::Keeps,
         Call::Delegated { steps, .. } if !steps.is_empty() => Appetite::Keeps,
         Call::Delegated { .. }

@@ -73,7 +73,8 @@ fn chmod(cluster: &mut Cluster, node: Handle, mode: u32) {
 }
 
 fn open(cluster: &mut Cluster, node: Handle, who: &Credentials) -> Result<(), Code> {
-    let call = Call::Open { node, who: who.clone(), read: true, write: true, truncate: false };
+    let call =
+        Call::Open { node, who: who.clone(), read: true, write: true, truncate: false, execute: false };
     cluster.call(ALICE, node.home, call).map(|_| ())
 }
 

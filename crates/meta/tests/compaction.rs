@@ -7,7 +7,7 @@ use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
 use bearing_proto::grant::{Admission, OpenToken};
-use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
+use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, SetIds, Wall};
 use cluster::{ALICE, Cluster, DATA, filled_by, name, opened_by, position, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -107,7 +107,8 @@ fn create(cluster: &mut Cluster, text: &str) -> File {
 fn commit(cluster: &mut Cluster, (node, token): File, extent: Extent) {
     let (extents, mode) = (vec![extent], CommitMode::Put);
     let opened = filled_by(ALICE, &extents);
-    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode, opened };
+    let (size_min, modified, set_ids) = (0, Wall(0), SetIds::Keep);
+    let call = Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids };
     cluster.call(ALICE, node.home, call).unwrap();
 }
 

@@ -205,7 +205,8 @@ fn a_file_that_somebody_else_has_open_is_not_lent_with_its_directory() {
     let grant = cluster.directory(ALICE, directory).unwrap().grant;
     let files = ["open", "closed"].map(|name| cluster.create(ALICE, &grant, name).unwrap());
     for node in files {
-        let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+        let call =
+            Call::Open { node, who: root_user(), read: true, write: false, truncate: false, execute: false };
         cluster.call(BOB, node.home, call).unwrap();
     }
     cluster.open.insert((BOB, files[0].node));
@@ -220,7 +221,8 @@ fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
     let (mut cluster, directory) = with_directory();
     let grant = cluster.directory(ALICE, directory).unwrap().grant;
     let node = cluster.create(ALICE, &grant, "closed").unwrap();
-    let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+    let call =
+        Call::Open { node, who: root_user(), read: true, write: false, truncate: false, execute: false };
     cluster.call(BOB, node.home, call).unwrap();
     // The lease is over; by itself the server would ask half a second later.
     cluster.pass(Duration::from_millis(700));
@@ -245,7 +247,8 @@ fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
     let grant = cluster.directory(ALICE, directory).unwrap().grant;
     for text in ["1", "2", "3", "4", "5"] {
         let node = cluster.create(ALICE, &grant, text).unwrap();
-        let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+        let call =
+            Call::Open { node, who: root_user(), read: true, write: false, truncate: false, execute: false };
         cluster.call(BOB, node.home, call).unwrap();
     }
     cluster.obedient = false;

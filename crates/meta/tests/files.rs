@@ -6,7 +6,9 @@ mod cluster;
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
 use bearing_proto::grant::{Admission, OpenToken};
-use bearing_types::{ChunkId, Code, FileType, Mode, Position, SessionId, Uid, Wall};
+use bearing_types::{
+    ChunkId, Code, Credentials, FileType, Gid, Mode, Position, SessionId, SetIds, Uid, Wall,
+};
 use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
 
 /// The first chunk that is opened.
@@ -46,7 +48,8 @@ fn commit_call(
     mode: CommitMode,
 ) -> Call {
     let opened = filled_by(token.session, &extents);
-    Call::Commit { node, token, extents, size_min, modified: Wall(0), mode, opened }
+    let (modified, set_ids) = (Wall(0), SetIds::Keep);
+    Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids }
 }
 
 fn commit(
@@ -104,7 +107,7 @@ fn later_extents_cover_earlier_ones_and_the_rest_stays() {
 }
 
 fn make_hole(node: Handle, token: OpenToken, start: u64, end: u64, size_min: u64) -> Call {
-    Call::MakeHole { node, token, start, end, size_min }
+    Call::MakeHole { node, token, start, end, size_min, set_ids: SetIds::Keep }
 }
 
 fn attributes(body: Body) -> bearing_types::Attributes {
@@ -177,10 +180,96 @@ fn appended_at(answer: Result<Body, Code>, length: u32) -> u64 {
 }
 
 fn open(cluster: &mut Cluster, session: SessionId, node: Handle) -> OpenToken {
-    let call = Call::Open { node, who: root_user(), read: false, write: true, truncate: false };
+    let call =
+        Call::Open { node, who: root_user(), read: false, write: true, truncate: false, execute: false };
     match cluster.call(session, node.home, call).unwrap() {
         Body::Opened(_, Some(token)) => token,
         other => panic!("{other:?}"),
+    }
+}
+
+fn chmod(cluster: &mut Cluster, node: Handle, mode: u32) {
+    let change = AttributeChange { mode: Some(Mode::new(mode)), ..AttributeChange::default() };
+    let call = Call::SetAttributes { node, who: root_user(), change, token: None };
+    assert_eq!(attributes(cluster.call(ALICE, node.home, call).unwrap()).mode, Mode::new(mode));
+}
+
+#[test]
+fn whoever_changes_what_a_file_has_takes_its_set_id_bits_away_but_root() {
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "f");
+    let nobody = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
+    let size = AttributeChange { size: Some(1), ..AttributeChange::default() };
+    for (who, after) in [(nobody, 0o777), (root_user(), 0o6777)] {
+        let set_ids = SetIds::by(&who);
+        let (extents, modified) = (vec![extent(0, 10, 1)], Wall(0));
+        let (put, append) = (CommitMode::Put, CommitMode::Append);
+        let commit = |mode| {
+            let extents = extents.clone();
+            Call::Commit { node, token, extents, size_min: 0, modified, mode, set_ids }
+        };
+        let (read, write, execute) = (false, true, false);
+        let calls = [
+            commit(put),
+            commit(append),
+            Call::MakeHole { node, token, start: 0, end: 0, size_min: 40, set_ids },
+            Call::SetAttributes { node, who: who.clone(), change: size, token: None },
+            Call::Open { node, who, read, write, truncate: true, execute },
+        ];
+        for call in calls {
+            chmod(&mut cluster, node, 0o6777);
+            let mode = match cluster.call(ALICE, node.home, call.clone()).unwrap() {
+                Body::Node(view) | Body::Opened(view, _) => view.attributes.mode,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(mode, Mode::new(after), "{call:?}");
+        }
+    }
+}
+
+#[test]
+fn a_read_is_noted_once_after_each_change_and_changes_nothing_else() {
+    let mut cluster = cluster();
+    let (node, token) = create(&mut cluster, "f");
+    let shown =
+        |cluster: &mut Cluster| attributes(cluster.call(BOB, node.home, Call::Attributes { node }).unwrap());
+    let read = |cluster: &mut Cluster| {
+        cluster.pass(std::time::Duration::from_secs(1));
+        let at = Wall(shown(cluster).changed.0 + 1_000_000);
+        assert_eq!(cluster.call(BOB, node.home, Call::Accessed { node, at }), Ok(Body::Done));
+        at
+    };
+    let before = shown(&mut cluster);
+    let first = read(&mut cluster);
+    assert_eq!(shown(&mut cluster), bearing_types::Attributes { accessed: first, ..before });
+    let later = Wall(first.0 + 1_000_000);
+    cluster.call(BOB, node.home, Call::Accessed { node, at: later }).unwrap();
+    assert_eq!(shown(&mut cluster).accessed, first, "one read is enough");
+    commit(&mut cluster, ALICE, node, token, vec![extent(0, 10, 1)]).unwrap();
+    let second = read(&mut cluster);
+    assert_eq!(shown(&mut cluster).accessed, second);
+    let never = Wall(i64::MAX);
+    cluster.call(BOB, node.home, Call::Accessed { node, at: never }).unwrap();
+    assert!(shown(&mut cluster).accessed < never, "nobody reads in the future");
+}
+
+#[test]
+fn a_program_is_executed_by_its_x_bit_and_read_by_its_r_bit() {
+    let mut cluster = cluster();
+    let (node, _) = create(&mut cluster, "f");
+    let who = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
+    let open = |cluster: &mut Cluster, execute| {
+        let (who, read, write, truncate) = (who.clone(), true, false, false);
+        let call = Call::Open { node, who, read, write, truncate, execute };
+        cluster.call(ALICE, node.home, call).map(|_| ())
+    };
+    for (mode, reads, executes) in
+        [(0o711, false, true), (0o744, true, false), (0o755, true, true), (0o700, false, false)]
+    {
+        chmod(&mut cluster, node, mode);
+        let outcome = |allowed| if allowed { Ok(()) } else { Err(Code::Access) };
+        assert_eq!(open(&mut cluster, false), outcome(reads), "{mode:o}");
+        assert_eq!(open(&mut cluster, true), outcome(executes), "{mode:o}");
     }
 }
 

@@ -20,7 +20,8 @@ fn with_file() -> (Cluster, Handle) {
 }
 
 fn try_open(cluster: &mut Cluster, session: SessionId, node: Handle) -> Result<NodeView, Code> {
-    let call = Call::Open { node, who: root_user(), read: true, write: false, truncate: false };
+    let call =
+        Call::Open { node, who: root_user(), read: true, write: false, truncate: false, execute: false };
     match cluster.call(session, node.home, call)? {
         Body::Opened(view, None) => Ok(view),
         other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ mod cluster;
 use bearing_placement::Scheme;
 use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode, QuotaView};
 use bearing_proto::grant::{Grant, OpenToken};
-use bearing_types::{Amount, Code, Credentials, FileType, Gid, Mode, Position, Uid, Wall};
+use bearing_types::{Amount, Code, Credentials, FileType, Gid, Mode, Position, SetIds, Uid, Wall};
 use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
 use std::time::Duration;
 
@@ -81,7 +81,11 @@ fn write(
     let (size_min, modified, mode) = (0, Wall(0), CommitMode::Put);
     let opened = filled_by(ALICE, &extents);
     cluster
-        .call(ALICE, node.home, Call::Commit { node, token, extents, size_min, modified, mode, opened })
+        .call(
+            ALICE,
+            node.home,
+            Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids: SetIds::Keep },
+        )
         .map(|_| ())
 }
 

@@ -9,7 +9,7 @@ use bearing_proto::client::{
 };
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::grant::OpenToken;
-use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, Wall};
+use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, SetIds, Wall};
 use cluster::{ALICE, BOB, Cluster, DATA, filled_by, name, opened_by, position, root_user};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +148,8 @@ fn commit(
     let extent = Extent { file_offset: 0, length: 4_000, chunk: chunk.chunk, frame: 0, skip: 0 };
     let (extents, mode) = (vec![extent], CommitMode::Put);
     let opened = filled_by(ALICE, &extents);
-    let call = Call::Commit { node, token, extents, size_min: 0, modified: Wall(0), mode, opened };
+    let (size_min, modified, set_ids) = (0, Wall(0), SetIds::Keep);
+    let call = Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids };
     cluster.call(ALICE, node.home, call)
 }
 
@@ -258,7 +259,8 @@ fn pieces_of(chunk: &ChunkView, (node, token): &(Handle, OpenToken), offsets: &[
     let piece = |at: &u64| Extent { file_offset: *at, length: 10, chunk: chunk.chunk, frame: 0, skip: 0 };
     let (extents, mode) = (offsets.iter().map(piece).collect::<Vec<_>>(), CommitMode::Put);
     let opened = filled_by(ALICE, &extents);
-    Call::Commit { node: *node, token: *token, extents, size_min: 0, modified: Wall(0), mode, opened }
+    let (node, token, size_min, modified, set_ids) = (*node, *token, 0, Wall(0), SetIds::Keep);
+    Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids }
 }
 
 #[test]

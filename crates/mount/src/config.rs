@@ -23,6 +23,8 @@ pub struct MountConfig {
     pub delegates: bool,
     /// What servers tell operators of this client.
     pub description: Option<SessionDescription>,
+    /// Whether reads are noted as times of access.
+    pub access_times: bool,
 }
 
 impl MountConfig {
@@ -37,6 +39,7 @@ impl MountConfig {
             directory_lateness: Duration::from_secs(1),
             delegates: false,
             description: None,
+            access_times: false,
         }
     }
 }

@@ -377,7 +377,7 @@ impl State {
             Operation::Read { file, offset, length } => {
                 return Ok(Answer::Bytes(self.open_node(file)?.read(offset, length)));
             }
-            Operation::Write { file, offset, bytes } => {
+            Operation::Write { file, offset, bytes, .. } => {
                 return Ok(Answer::Written(self.open_node(file)?.write(offset, &bytes)));
             }
             Operation::Statfs => {

@@ -160,6 +160,7 @@ impl Mount {
             directory_lateness: config.directory_lateness,
             delegates: config.delegates,
             description: config.description.clone(),
+            access_times: config.access_times,
             ..ClientConfig::standard(config.filesystem)
         };
         Mount::connect_as(config, client)

@@ -10,7 +10,7 @@ use bearing_client::{Found, Listed, OpenFile, Operation, SeekTarget};
 use bearing_proto::client::{
     AttributeChange, Handle, NewNode, QuotaView, RenameMode, StatfsView, XattrChange,
 };
-use bearing_types::{Amount, Code, Cookie, Credentials, FileType, Mode, Outcome, XattrName};
+use bearing_types::{Amount, Code, Cookie, Credentials, FileType, Mode, Outcome, SetIds, XattrName};
 use std::sync::Arc;
 use std::vec;
 
@@ -272,7 +272,8 @@ impl Session {
     /// Opens a file.
     pub fn open(&self, path: &[u8], mode: OpenMode) -> Result<File, PathError> {
         let (file, found) = at("open", path, self.open_file(path, mode))?;
-        Ok(File { caller: self.caller.clone(), file: Some(file), found, path: path.to_vec() })
+        let (caller, set_ids) = (self.caller.clone(), SetIds::by(&self.who));
+        Ok(File { caller, file: Some(file), found, path: path.to_vec(), set_ids })
     }
 
     fn open_file(&self, path: &[u8], mode: OpenMode) -> Result<(OpenFile, Found), Reason> {
@@ -300,7 +301,8 @@ impl Session {
             return Err(Code::IsDirectory.into());
         }
         let who = self.who.clone();
-        Ok(self.caller.opened(Operation::Open { node: found.node, who, read: true, write, truncate })?)
+        let node = found.node;
+        Ok(self.caller.opened(Operation::Open { node, who, read: true, write, truncate, execute: false })?)
     }
 
     fn create(&self, path: &[u8], mode: Mode) -> Result<(OpenFile, Found), Reason> {
@@ -384,6 +386,7 @@ pub struct File {
     file: Option<OpenFile>,
     found: Found,
     path: Vec<u8>,
+    set_ids: SetIds,
 }
 
 impl File {
@@ -421,7 +424,8 @@ impl File {
     }
 
     fn write(&self, offset: Option<u64>, bytes: &[u8]) -> Result<u32, PathError> {
-        let write = Operation::Write { file: self.open(), offset, bytes: bytes.to_vec() };
+        let write =
+            Operation::Write { file: self.open(), offset, bytes: bytes.to_vec(), set_ids: self.set_ids };
         at("write", &self.path, self.caller.written(write))
     }
 
@@ -433,7 +437,8 @@ impl File {
 
     /// Makes the file at least so long; what is added is a hole.
     pub fn make_longer(&self, size_min: u64) -> Result<(), PathError> {
-        let longer = Operation::MakeHole { file: self.open(), start: 0, end: 0, size_min };
+        let (file, set_ids) = (self.open(), self.set_ids);
+        let longer = Operation::MakeHole { file, start: 0, end: 0, size_min, set_ids };
         at("lengthen", &self.path, self.caller.done(longer))
     }
 

@@ -49,6 +49,7 @@ impl Call {
             | Call::Delegate { .. }
             | Call::Delegated { .. }
             | Call::MakeHole { .. }
+            | Call::Accessed { .. }
             | Call::SetXattr { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }
@@ -114,6 +115,7 @@ impl Call {
             | Call::Statfs
             | Call::Delegated { .. }
             | Call::MakeHole { .. }
+            | Call::Accessed { .. }
             | Call::Lock { .. }
             | Call::Unlock { .. }
             | Call::TestLock { .. }

@@ -11,9 +11,11 @@ use bearing_placement::Scheme;
 use bearing_types::{
     Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, Lock,
     LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId, Position, Sequence,
-    ServerId, SessionId, Uid, Version, Wall, XattrName,
+    ServerId, SessionId, SetIds, Uid, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
+
+pub use crate::space::{QuotaView, StatfsView};
 
 pub use crate::notice::{LeaseKey, LockFree, Recall, Recalled, Survey, Surveyed, WaitId};
 
@@ -237,6 +239,8 @@ pub enum Call {
         write: bool,
         /// Whether to cut to length 0.
         truncate: bool,
+        /// Whether to execute it: it is read then, whether or not it may be read otherwise.
+        execute: bool,
     },
     /// The extents of a file that overlap with the range from an offset on, with the rights to read them if the file may be read.
     Extents {
@@ -266,6 +270,8 @@ pub enum Call {
         mode: CommitMode,
         /// The rights to append to their chunks: nobody refers to bytes of a chunk that he did not fill himself.
         opened: Vec<Capability>,
+        /// What becomes of the file's set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// The session has no file of this unlinked node open any more.
     Release {
@@ -330,6 +336,8 @@ pub enum Call {
         end: u64,
         /// The file is at least so long afterwards.
         size_min: u64,
+        /// What becomes of the file's set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// The value of an extended attribute, at the node's home.
     Xattr {
@@ -446,6 +454,13 @@ pub enum Call {
     },
     /// Who uses the session and where, for an operator's eyes. Asked at the session's position, again and again: its home keeps it in memory only.
     Describe(SessionDescription),
+    /// A file was read. Changes the time of access alone, if that is old enough to be changed, and nothing that is leased.
+    Accessed {
+        /// The file.
+        node: Handle,
+        /// When.
+        at: Wall,
+    },
 }
 
 /// What becomes of an extended attribute.
@@ -676,26 +691,6 @@ pub struct LockView {
     pub holder: u64,
     /// The lock; whose it is within its session, and its process, are told to that session only.
     pub lock: Lock,
-}
-
-/// A quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuotaView {
-    /// The directory that has it.
-    pub directory: Handle,
-    /// The limit.
-    pub limit: Amount,
-    /// What is used, a few seconds late.
-    pub used: Amount,
-}
-
-/// Space and entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StatfsView {
-    /// Bytes of files that fit on all data servers together, with all their copies.
-    pub bytes_total: u64,
-    /// Of these, free.
-    pub bytes_free: u64,
 }
 
 /// The content of an answer that went well.

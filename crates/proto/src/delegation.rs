@@ -7,7 +7,7 @@ use crate::client::{
 use crate::grant::{Capability, OpenToken};
 use crate::keys::{Key, Mac};
 use bearing_types::{
-    Attributes, Cookie, Credentials, FileType, Mode, Name, NodeId, Sequence, SessionId, Wall,
+    Attributes, Cookie, Credentials, FileType, Mode, Name, NodeId, Sequence, SessionId, SetIds, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -125,11 +125,20 @@ pub enum Change {
         token: Option<OpenToken>,
         /// The rights to append to the extents' chunks.
         opened: Vec<Capability>,
+        /// What becomes of the file's set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// An unlinked file is open no more.
     Release {
         /// The node.
         node: Handle,
+    },
+    /// A file was read: see [`crate::client::Call::Accessed`].
+    Accessed {
+        /// The file.
+        node: Handle,
+        /// When.
+        at: Wall,
     },
 }
 

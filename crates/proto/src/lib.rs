@@ -23,6 +23,7 @@ pub mod map;
 pub mod notice;
 pub mod peer;
 pub mod sessions;
+pub mod space;
 pub mod ticket;
 pub mod window;
 

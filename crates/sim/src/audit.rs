@@ -6,7 +6,7 @@ use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Ticket};
 use bearing_proto::client::{Handle, NewNode};
-use bearing_types::{Access, Amount, Code, Cookie, Credentials, FileType, Mode, Name, NodeId};
+use bearing_types::{Access, Amount, Code, Cookie, Credentials, FileType, Mode, Name, NodeId, SetIds};
 use bearing_workload::{
     Check, Event, History, Law, Mutation, Observed, Record, Seen, View, WitnessEvent, compare_tree,
 };
@@ -183,13 +183,22 @@ impl Audit {
         let end = sim.world.now().0 + OPERATION_MAX;
         sim.run_until(end, |sim| sim.world.is_up(sim.clients[0].host));
         let record = Record { number: u64::MAX, bytes: 1000 };
-        let open =
-            Operation::Open { node: log, who: Credentials::ROOT, read: true, write: true, truncate: false };
+        let open = Operation::Open {
+            node: log,
+            who: Credentials::ROOT,
+            read: true,
+            write: true,
+            truncate: false,
+            execute: false,
+        };
         let Some(Answer::Opened(file, _)) = self.must(sim, open) else { return };
         // That earlier bytes of this client are lost, which nobody had synced, is told once.
         let _told = self.ask(sim, Operation::Sync { file });
         let number = sim.recorder.append_begun(&sim.world, sim.clients[0].host, log.node, record.number);
-        let written = self.must(sim, Operation::Write { file, offset: None, bytes: record.encode() });
+        let written = self.must(
+            sim,
+            Operation::Write { file, offset: None, bytes: record.encode(), set_ids: SetIds::Keep },
+        );
         if written.and_then(|_| self.must(sim, Operation::Sync { file })).is_some() {
             sim.recorder.appended(&sim.world, number);
         }
@@ -294,8 +303,14 @@ impl Audit {
 
     /// A file's bytes; the inner `None` when bytes that were never synced are lost.
     fn read(&self, sim: &mut Sim, node: Handle, size: u64) -> Option<Option<Vec<u8>>> {
-        let open =
-            Operation::Open { node, who: Credentials::ROOT, read: true, write: false, truncate: false };
+        let open = Operation::Open {
+            node,
+            who: Credentials::ROOT,
+            read: true,
+            write: false,
+            truncate: false,
+            execute: false,
+        };
         let Some(Answer::Opened(file, _)) = self.must(sim, open) else { return None };
         let bytes = self.read_open(sim, node, file, size);
         self.must(sim, Operation::Close { file })?;

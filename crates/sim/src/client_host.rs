@@ -157,6 +157,7 @@ impl ClientHost {
         // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
         let prepares =
             !std::mem::replace(&mut self.has_begun, true) && self.hosts.role(self.host) == Role::Client(0);
+        config.access_times = true;
         config.delegates = self.delegations && self.rng.chance(3, 4) && !prepares || self.always_delegates;
         config.tells_steps = true;
         if self.session.0.is_multiple_of(2) {
@@ -674,8 +675,8 @@ impl ClientHost {
 
 fn without_bytes(operation: &Operation) -> Operation {
     match operation {
-        Operation::Write { file, offset, .. } => {
-            Operation::Write { file: *file, offset: *offset, bytes: Vec::new() }
+        Operation::Write { file, offset, set_ids, .. } => {
+            Operation::Write { file: *file, offset: *offset, bytes: Vec::new(), set_ids: *set_ids }
         }
         other => other.clone(),
     }

@@ -3,7 +3,7 @@
 use crate::kernel::{Hold, Locks};
 use bearing_client::{Listed, OpenFile, Operation};
 use bearing_proto::client::{AttributeChange, Handle};
-use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, Name, NodeId};
+use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, Name, NodeId, SetIds};
 use bearing_workload::{Action, FileSteps, Mutation, OwnWrites, Piece, Query};
 use std::collections::VecDeque;
 
@@ -446,12 +446,14 @@ impl FileRun {
         } else {
             Meaning::Question(Query::Open { node, who: who.clone(), read, write })
         };
-        let operation = Operation::Open { node: self.node, who, read, write, truncate: self.truncate };
+        let (node, truncate) = (self.node, self.truncate);
+        let operation = Operation::Open { node, who, read, write, truncate, execute: false };
         Ask { operation, locks: Vec::new(), meaning }
     }
 
     fn step(&self, step: &FileSteps) -> Ask {
         let file = self.open_file();
+        let set_ids = SetIds::by(&self.who);
         let part = |operation| Ask { operation, locks: Vec::new(), meaning: Meaning::Part };
         match step.clone() {
             FileSteps::Read { offset, length } => {
@@ -460,9 +462,9 @@ impl FileRun {
                 Ask { operation, locks: Vec::new(), meaning: Meaning::Question(query) }
             }
             FileSteps::Write { offset, bytes } => {
-                part(Operation::Write { file, offset: Some(offset), bytes })
+                part(Operation::Write { file, offset: Some(offset), bytes, set_ids })
             }
-            FileSteps::Append { bytes, .. } => part(Operation::Write { file, offset: None, bytes }),
+            FileSteps::Append { bytes, .. } => part(Operation::Write { file, offset: None, bytes, set_ids }),
             FileSteps::Lock { lock, waits } => part(Operation::Lock { node: self.node, lock, waits }),
             FileSteps::Flush => part(Operation::Flush { file }),
             FileSteps::Sync => part(Operation::Sync { file }),
@@ -470,11 +472,15 @@ impl FileRun {
                 let change = AttributeChange { size: Some(size), ..AttributeChange::default() };
                 set_attributes(self.node, FileType::Regular, self.who.clone(), change, Some(file))
             }
-            FileSteps::MakeHole { start, end, size_min } => Ask {
-                locks: alone(self.node),
-                meaning: Meaning::Change(Mutation::MakeHole { node: self.node.node, start, end, size_min }),
-                operation: Operation::MakeHole { file, start, end, size_min },
-            },
+            FileSteps::MakeHole { start, end, size_min } => {
+                let node = self.node.node;
+                let hole = Mutation::MakeHole { node, start, end, size_min, set_ids };
+                Ask {
+                    locks: alone(self.node),
+                    meaning: Meaning::Change(hole),
+                    operation: Operation::MakeHole { file, start, end, size_min, set_ids },
+                }
+            }
             FileSteps::Copy { from, to, length } => Ask {
                 locks: alone(self.node),
                 meaning: Meaning::Part,
@@ -484,6 +490,7 @@ impl FileRun {
                     target: file,
                     target_offset: to,
                     length,
+                    set_ids,
                 },
             },
             FileSteps::Unlink { directory, name } => unlink(directory, name, self.who.clone()),

@@ -374,9 +374,10 @@ impl Recorder {
         if sent.is_some() {
             return;
         }
-        if let Call::Commit { node, extents, size_min, mode, .. } = &request.call {
+        if let Call::Commit { node, extents, size_min, mode, set_ids, .. } = &request.call {
             let pieces = self.pieces_of(host, extents);
-            let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
+            let (size_min, mode, set_ids) = (*size_min, *mode, *set_ids);
+            let commit = Mutation::Commit { node: node.node, pieces, size_min, mode, set_ids };
             return self.sent_commit(world, host, id, commit, extents);
         }
         let Some(asked) = mutation_of(&request.call) else {
@@ -421,9 +422,10 @@ impl Recorder {
             return self.complain(format!("{host:?} decides two changes under the number {id:?}"));
         }
         let at = world.true_mono();
-        let entry = if let Change::Commit { node, extents, size_min, mode, .. } = &step.change {
+        let entry = if let Change::Commit { node, extents, size_min, mode, set_ids, .. } = &step.change {
             let pieces = self.pieces_of(host, extents);
-            let commit = Mutation::Commit { node: node.node, pieces, size_min: *size_min, mode: *mode };
+            let (size_min, mode, set_ids) = (*size_min, *mode, *set_ids);
+            let commit = Mutation::Commit { node: node.node, pieces, size_min, mode, set_ids };
             let index = self.begin(world, host, commit);
             self.note_frames(index, extents);
             if let Event::Mutation { requests, .. } = &mut self.history.entries[index].event {
@@ -728,7 +730,7 @@ fn decided_mutation(change: &Change) -> Option<Mutation> {
         Change::SetAttributes { node, who, change } => {
             Mutation::SetAttributes { node: node.node, who, change, through_file: false }
         }
-        Change::Commit { .. } | Change::Release { .. } => return None,
+        Change::Commit { .. } | Change::Accessed { .. } | Change::Release { .. } => return None,
     })
 }
 

@@ -50,6 +50,32 @@ impl std::fmt::Debug for Mode {
     }
 }
 
+/// What becomes of the set-user-id and set-group-id bits of a file whose content somebody changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SetIds {
+    /// They stay: whoever changes it may set them (CAP_FSETID on Linux).
+    #[default]
+    Keep,
+    /// They go: others would run with its owner's rights what they did not write.
+    Clear,
+}
+
+impl SetIds {
+    /// What a change by this user does.
+    pub fn by(who: &Credentials) -> SetIds {
+        if who.uid == Uid(0) { SetIds::Keep } else { SetIds::Clear }
+    }
+
+    /// The mode after the change. Set-group-id goes also where the group may not execute: Linux keeps it there for a member of the group, to whom it means
+    /// nothing any more.
+    pub fn applied(self, mode: Mode) -> Mode {
+        match self {
+            SetIds::Keep => mode,
+            SetIds::Clear => mode.without(Mode::SETUID | Mode::SETGID),
+        }
+    }
+}
+
 /// What kind of node it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FileType {
@@ -185,6 +211,14 @@ impl Attributes {
         Access { mode: self.mode, uid: self.uid, gid: self.gid }
     }
 
+    /// Whether a read at this time is to be noted, as with Linux's `relatime`: the first one since the last change, and one a day.
+    pub fn notes_access(&self, at: Wall) -> bool {
+        let day = 24 * 60 * 60 * 1_000_000_000;
+        at > self.accessed
+            && (self.accessed <= self.modified.max(self.changed)
+                || at.0.saturating_sub(self.accessed.0) >= day)
+    }
+
     /// Whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
@@ -202,6 +236,13 @@ mod tests {
         let member = Credentials { uid: Uid(9), gid: Gid(1), groups: vec![Gid(8)] };
         assert!(!access.allows(&owner, Permission::READ, FileType::Regular));
         assert!(access.allows(&member, Permission::CHANGE_ENTRIES, FileType::Directory));
+    }
+
+    #[test]
+    fn a_change_by_anybody_but_root_takes_both_set_id_bits_away() {
+        let other = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
+        let after = |who: &Credentials| SetIds::by(who).applied(Mode::new(0o6755));
+        assert_eq!((after(&other), after(&Credentials::ROOT)), (Mode::new(0o755), Mode::new(0o6755)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod time;
 mod xattr;
 
 pub use acl::{Acl, Acls, Named, Rights};
-pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, Uid};
+pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, SetIds, Uid};
 pub use code::{Code, Outcome};
 pub use id::{
     AclHash, ChunkId, DiskId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange,

@@ -8,6 +8,7 @@ mod kills;
 mod outages;
 mod power_cuts;
 mod writers;
+mod xfstests;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,6 +46,15 @@ pub struct SoakArgs {
     /// Kills of metadata servers whose outages are timed
     #[arg(long, default_value_t = 20)]
     outages: u64,
+    /// Where xfstests are from, a directory with their source; without it they are left out
+    #[arg(long, value_name = "DIR")]
+    source: Option<PathBuf>,
+    /// Tests of xfstests, such as generic/001,generic/013 [default: the group generic/quick]
+    #[arg(long, value_name = "TESTS", value_delimiter = ',')]
+    tests: Vec<String>,
+    /// Run xfstests on libfuse's passthrough_ll instead, for a comparison: the built example
+    #[arg(long, value_name = "FILE")]
+    passthrough: Option<PathBuf>,
     /// Where random choices begin
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -75,6 +85,8 @@ enum Soak {
     Kills,
     /// kill -9 of one metadata server at a time under a client that works: how long that is felt
     Outages,
+    /// xfstests, with delegated directories and without: what fails is what is known to fail
+    Xfstests,
 }
 
 impl Soak {
@@ -89,7 +101,7 @@ impl Soak {
             Soak::Cargo => include_str!("cargo.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
-            Soak::PowerCuts | Soak::Kills | Soak::Outages => return None,
+            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Xfstests => return None,
         })
     }
 
@@ -98,7 +110,7 @@ impl Soak {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync | Soak::Pjdfstest => "",
-            Soak::PowerCuts | Soak::Kills | Soak::Outages => "",
+            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Xfstests => "",
         }
     }
 }
@@ -151,6 +163,7 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
         return match soak {
             Soak::Kills => kills::run(root, program, args.kills, args.seed),
             Soak::Outages => outages::run(root, program, args.outages, args.seed),
+            Soak::Xfstests => run_xfstests(root, program, args),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };
     };
@@ -165,6 +178,15 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     ran(&mut script)?;
     let cluster = stage.directory.join("cluster");
     ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&cluster))
+}
+
+fn run_xfstests(root: &Path, program: &Path, args: &SoakArgs) -> Result<()> {
+    let Some(source) = &args.source else {
+        println!("  left out: say with --source where they are");
+        return Ok(());
+    };
+    let choice = xfstests::Choice { source, tests: &args.tests, passthrough: args.passthrough.as_deref() };
+    xfstests::run(root, program, &choice)
 }
 
 #[cfg(test)]

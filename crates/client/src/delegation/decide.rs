@@ -4,6 +4,7 @@
 use super::image::{LocalDirectory, LocalEntry, Place};
 use super::ours::Ours;
 use crate::cache::{Directory, Seen};
+use crate::file::open::Wish;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
 use crate::task::promise;
@@ -16,7 +17,7 @@ use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
 use bearing_types::{
     Access, Attributes, Block, Code, Cookie, Credentials, FileType, Gid, Mode, Name, NameHash, NodeId,
-    Permission, Uid, Version, Wall,
+    Permission, SetIds, Uid, Version, Wall,
 };
 
 /// The longest target of a symbolic link, in bytes.
@@ -615,6 +616,7 @@ impl State {
         (extents, opened): (&[Extent], Vec<Capability>),
         size_min: u64,
         mode: CommitMode,
+        set_ids: SetIds,
     ) -> Option<Attributes> {
         // Also when the lease has run out: nobody has heard of the file but through the steps before this
         // one.
@@ -631,14 +633,28 @@ impl State {
         attributes.size = attributes.size.max(base + size_min).max(base + end);
         attributes.space += extents.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
         attributes.modified = attributes.modified.max(now);
+        attributes.mode = set_ids.applied(attributes.mode);
         touch(attributes, now);
         let attributes = *attributes;
         let handle = ours.handle(node);
         let token = self.delegations.ours.token(node);
         let extents = extents.to_vec();
-        let step = Change::Commit { node: handle, extents, size_min, mode, token, opened };
+        let step = Change::Commit { node: handle, extents, size_min, mode, token, opened, set_ids };
         self.queue_step(tablet, step);
         Some(attributes)
+    }
+
+    /// Notes that a file of ours was read. Whether it is ours.
+    pub(crate) fn access_here(&mut self, node: NodeId, at: Wall) -> bool {
+        let Some(ours) = self.delegations.ours.get(node) else { return false };
+        let (tablet, handle) = (ours.tablet(), ours.handle(node));
+        if self.still_lent(tablet) {
+            if let Some(ours) = self.delegations.ours.get_mut(node) {
+                ours.attributes.accessed = ours.attributes.accessed.max(at);
+            }
+            self.queue_step(tablet, Change::Accessed { node: handle, at });
+        }
+        true
     }
 
     /// Opens a file that was made here.
@@ -646,8 +662,7 @@ impl State {
         &mut self,
         node: NodeId,
         who: &Credentials,
-        read: bool,
-        write: bool,
+        wish: Wish,
     ) -> Option<Result<Answer, Code>> {
         let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here)?;
         let (tablet, token) = (ours.tablet(), self.delegations.ours.token(node));
@@ -658,14 +673,12 @@ impl State {
         if seen.attributes.file_type != FileType::Regular || seen.attributes.links == 0 {
             return None;
         }
-        let access = seen.attributes.access();
-        let may = |wish| access.allows(who, wish, FileType::Regular);
-        if (read && !may(Permission::READ)) || (write && !may(Permission::WRITE)) {
+        if !wish.is_allowed(seen.attributes.access(), who) {
             return Some(Err(Code::Access));
         }
         self.counters.local_opens += 1;
         let found = self.found(&seen, None);
-        let file = self.open_ours(&seen, read, write, token);
+        let file = self.open_ours(&seen, wish, token);
         Some(Ok(Answer::Opened(file, found)))
     }
 

@@ -156,6 +156,7 @@ impl Delegations {
             Change::Rename { moved, replaced, .. } => *moved == node || *replaced == Some(node),
             Change::SetAttributes { node: named, .. }
             | Change::Commit { node: named, .. }
+            | Change::Accessed { node: named, .. }
             | Change::Release { node: named } => named.node == node,
         };
         let mut tablets = self.tablets.iter();

@@ -15,7 +15,7 @@ use crate::operation::{Answer, OpenFile};
 use bearing_proto::client::{ChunkView, CommitMode, Handle};
 use bearing_proto::data::{DataCall, Source};
 use bearing_proto::frame;
-use bearing_types::{Code, NodeId};
+use bearing_types::{Code, NodeId, SetIds};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ impl Hub {
         (source, source_offset): (OpenFile, u64),
         (target, target_offset): (OpenFile, u64),
         length: u64,
+        set_ids: SetIds,
     ) -> Result<Answer, Code> {
         let (from, to) = self.with(|state| {
             let from = state.files.opened(source, |open| open.read)?;
@@ -62,7 +63,7 @@ impl Hub {
             let end = self.with(|state| range.end.min(state.size_of(from)).max(range.start));
             let pieces_max = self.with(|state| state.config.commit_extents_max);
             let plan = plan(range.start..end, target_offset, &extents, pieces_max);
-            match self.carry_out_copy((target, to), &plan).await {
+            match self.carry_out_copy((target, to), &plan, set_ids).await {
                 // A chunk that is gone was in no use: the source has other extents by now.
                 Err(Code::Stale) if !extents.is_empty() => {
                     self.with(|state| state.files.forget_extents(from));
@@ -80,9 +81,14 @@ impl Hub {
         Err(Code::Io)
     }
 
-    async fn carry_out_copy(&self, (target, to): (OpenFile, NodeId), plan: &Plan) -> Result<(), Code> {
+    async fn carry_out_copy(
+        &self,
+        (target, to): (OpenFile, NodeId),
+        plan: &Plan,
+        set_ids: SetIds,
+    ) -> Result<(), Code> {
         if !plan.pieces.is_empty() {
-            self.copy_pieces((target, to), plan).await?;
+            self.copy_pieces((target, to), plan, set_ids).await?;
         }
         for hole in &plan.holes {
             let is_last = hole.end == plan.range.end;
@@ -92,27 +98,39 @@ impl Hub {
                 || is_last && self.with(|state| state.stored_size(to)) < hole.end
                 || !self.extents(to, hole.clone()).await?.is_empty();
             if needed {
-                self.ask_hole(target, to, hole.clone(), size_min).await?;
+                self.ask_hole((target, to), hole.clone(), size_min, set_ids).await?;
             }
         }
         Ok(())
     }
 
-    async fn copy_pieces(&self, (target, to): (OpenFile, NodeId), plan: &Plan) -> Result<(), Code> {
+    async fn copy_pieces(
+        &self,
+        (target, to): (OpenFile, NodeId),
+        plan: &Plan,
+        set_ids: SetIds,
+    ) -> Result<(), Code> {
         let job = self.with(|state| {
             let handle = state.files.handle(to)?;
             let size_min = plan.pieces.last().map_or(0, |piece| piece.range.end);
             let (token, modified) = (state.files.token(target), state.now.wall);
             let (mode, pieces) = (CommitMode::Put, plan.pieces.clone());
-            Some(Job { handle, token, mode, pieces, size_min, modified, is_part: false })
+            Some(Job { handle, token, mode, pieces, size_min, modified, set_ids, is_part: false })
         });
         let job = job.ok_or(Code::InvalidArgument)?;
         if !self.enter_gate(to).await {
             return Err(Code::InvalidArgument);
         }
+        let clears =
+            self.with(|state| state.files.files.get(&to).is_some_and(|file| file.is_changed_by(set_ids)));
         let stored = self.store(to, &job, Stability::Visible).await;
         self.leave_gate(to);
-        self.with(|state| state.files.drop_unused(to));
+        self.with(|state| {
+            state.files.drop_unused(to);
+            if clears {
+                state.forget_mode(to);
+            }
+        });
         stored
     }
 

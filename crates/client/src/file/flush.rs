@@ -16,7 +16,7 @@ use bearing_proto::client::{Body, Call, ChunkView, CommitMode, Extent, Handle, L
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::frame::{self, FrameOwner};
 use bearing_proto::grant::{Capability, OpenToken};
-use bearing_types::{ChunkId, Code, Mono, NodeId, Wall};
+use bearing_types::{ChunkId, Code, Mono, NodeId, SetIds, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub(super) struct Job {
     pub pieces: Vec<Piece>,
     pub size_min: u64,
     pub modified: Wall,
+    pub set_ids: SetIds,
     /// There was more than goes with one commit.
     pub is_part: bool,
 }
@@ -84,6 +85,11 @@ impl State {
         if !file.flushing.is_empty() {
             self.out.push(Command::Note(Note::WriteOut(node)));
         }
+        let is_part = mode == CommitMode::Append && !file.dirty.is_empty();
+        let set_ids = file.set_ids;
+        if !is_part {
+            file.set_ids = SetIds::Keep;
+        }
         Some(Job {
             handle: file.handle,
             token: file.open_for.write(),
@@ -91,7 +97,8 @@ impl State {
             pieces: file.flushing.pieces().into_iter().map(|range| Piece { range, stored: None }).collect(),
             size_min: file.flushing.end().unwrap_or(0),
             modified: file.modified,
-            is_part: mode == CommitMode::Append && !file.dirty.is_empty(),
+            set_ids,
+            is_part,
         })
     }
 
@@ -494,6 +501,7 @@ impl Hub {
                 modified: job.modified,
                 mode: job.mode,
                 opened,
+                set_ids: job.set_ids,
             };
             self.change(vec![LeaseKey::File(node)], job.handle.home, call, |state, answered| {
                 match answered.body {
@@ -546,7 +554,7 @@ impl State {
     /// The same for a file that was made under a delegation: decided here.
     fn commit_ours(&mut self, node: NodeId, job: &Job, part: &[Extent], opened: Vec<Capability>) -> bool {
         let (extents, size_min) = relative(job, part);
-        let Some(attributes) = self.commit_here(node, (&extents, opened), size_min, job.mode) else {
+        let Some(attributes) = self.commit_here(node, (&extents, opened), size_min, job.mode, job.set_ids) else {
             return false;
         };
         let view =

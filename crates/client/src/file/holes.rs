@@ -3,7 +3,7 @@
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile, SeekTarget};
 use bearing_proto::client::{Body, Call, LeaseKey};
-use bearing_types::{Code, NodeId};
+use bearing_types::{Code, NodeId, SetIds};
 use std::ops::Range;
 
 /// Pages of extents asked for within one search before it is given up.
@@ -25,20 +25,57 @@ impl Hub {
         file: OpenFile,
         range: Range<u64>,
         size_min: u64,
+        set_ids: SetIds,
     ) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.opened(file, |open| open.write))?;
         // What was written before must not fill the hole when it is flushed later.
         self.flush_if_dirty(node).await?;
-        self.ask_hole(file, node, range, size_min).await.map(|()| Answer::Done)
+        self.ask_hole((file, node), range, size_min, set_ids).await.map(|()| Answer::Done)
+    }
+
+    /// Refuses what the space at hand will not hold. Stored bytes need no space of their own here, although to write over them takes some: as with every
+    /// filesystem that writes elsewhere, what was allocated may still find the disks full.
+    pub(crate) async fn allocate(
+        &self,
+        file: OpenFile,
+        range: Range<u64>,
+        grows: bool,
+        set_ids: SetIds,
+    ) -> Result<Answer, Code> {
+        let node = self.with(|state| state.files.opened(file, |open| open.write))?;
+        self.flush_if_dirty(node).await?;
+        self.validate(node).await?;
+        let missing = self.with(|state| state.files.missing(node, &range));
+        if missing > 0 {
+            self.expect_room(node, missing).await?;
+        }
+        let size_min = if grows { range.end } else { 0 };
+        self.ask_hole((file, node), 0..0, size_min, set_ids).await.map(|()| Answer::Done)
+    }
+
+    /// Whether so many bytes more have room on the data servers, and in the quota that counts the file.
+    async fn expect_room(&self, node: NodeId, bytes: u64) -> Result<(), Code> {
+        let handle = self.with(|state| state.files.handle(node)).ok_or(Code::InvalidArgument)?;
+        if let Answer::Statfs(all) = self.statfs().await?
+            && all.bytes_free < bytes
+        {
+            return Err(Code::NoSpace);
+        }
+        match self.quota(handle).await? {
+            Answer::Quota(Some(quota)) if quota.limit.minus(quota.used).space < bytes => {
+                Err(Code::QuotaExceeded)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Has a hole made, whatever is buffered.
     pub(super) async fn ask_hole(
         &self,
-        file: OpenFile,
-        node: NodeId,
+        (file, node): (OpenFile, NodeId),
         range: Range<u64>,
         size_min: u64,
+        set_ids: SetIds,
     ) -> Result<(), Code> {
         self.leave_to_home(node).await;
         let (handle, token) = self.with(|state| (state.files.handle(node), state.files.token(file)));
@@ -46,12 +83,17 @@ impl Hub {
         // A file that was made here and lost before its home heard of it.
         let token = token.ok_or(Code::Io)?;
         let Range { start, end } = range;
-        let call = Call::MakeHole { node: handle, token, start, end, size_min };
+        let call = Call::MakeHole { node: handle, token, start, end, size_min, set_ids };
+        let clears =
+            self.with(|state| state.files.files.get(&node).is_some_and(|file| file.is_changed_by(set_ids)));
         self.change(vec![LeaseKey::File(node)], handle.home, call, |state, answered| {
             state.files.forget_extents(node);
             match answered.body {
                 Body::Node(view) => {
                     state.take_node(&view, &answered.stamp);
+                    if clears {
+                        state.forget_mode(node);
+                    }
                     Ok(())
                 }
                 _ => {
@@ -79,6 +121,17 @@ impl Hub {
             }
         }
         Err(Code::Io)
+    }
+}
+
+impl super::Files {
+    /// How many bytes of a range may be without stored bytes: all beyond the end, and before it as many as the file has holes.
+    fn missing(&self, node: NodeId, range: &Range<u64>) -> u64 {
+        let Some(file) = self.files.get(&node) else { return 0 };
+        let (size, space) = (file.attributes.size, file.attributes.space);
+        let beyond = range.end.saturating_sub(range.start.max(size));
+        let before = range.end.min(size).saturating_sub(range.start);
+        beyond + before.min(size.saturating_sub(space))
     }
 }
 

@@ -7,6 +7,7 @@
 //! What is buffered of a file has its places, or is to be appended, never both: the one is written out before the other begins. Where
 //! appended bytes will lie only the file's home knows, when it commits them: until then nobody reads them here, they are only counted.
 
+mod access;
 mod again;
 pub(crate) mod chunk;
 mod copy;
@@ -26,9 +27,10 @@ use crate::bounded::Bounded;
 use crate::config::ClientConfig;
 use crate::operation::OpenFile;
 use crate::task::{Gate, Promise};
+use access::Accesses;
 use bearing_proto::client::{Extent, Handle};
 use bearing_proto::grant::{OpenToken, ReadRights};
-use bearing_types::{Attributes, Block, ChunkId, Code, Credentials, Mono, NodeId, Version, Wall};
+use bearing_types::{Attributes, Block, ChunkId, Code, Credentials, Mono, NodeId, SetIds, Version, Wall};
 use dirty::Runs;
 use extents::{ExtentMap, ReadRight, Stored};
 use renew::Renewals;
@@ -72,6 +74,8 @@ pub(crate) struct File {
     /// The end of the furthest placed write that is not committed.
     written_end: Option<u64>,
     modified: Wall,
+    /// What becomes of the set-user-id and set-group-id bits when what is dirty is committed.
+    set_ids: SetIds,
     /// Chunks with frames of this file that are committed but were not synced, and where the last of these frames ends.
     unsynced: BTreeMap<ChunkId, u64>,
     losses: Losses,
@@ -163,6 +167,7 @@ pub(crate) struct Files {
     /// Unlinked files that the server was told we have open no more, until it has answered.
     releasing: BTreeMap<NodeId, Releasing>,
     extents_per_file_max: usize,
+    accesses: Accesses,
 }
 
 /// Closed files whose unsynced chunks are remembered one by one.
@@ -198,6 +203,11 @@ impl File {
         }
     }
 
+    /// Whether a change of its content changes its mode too, as far as is known.
+    fn is_changed_by(&self, set_ids: SetIds) -> bool {
+        set_ids.applied(self.attributes.mode) != self.attributes.mode
+    }
+
     fn is_dirty(&self) -> bool {
         !self.dirty.is_empty() || !self.flushing.is_empty()
     }
@@ -229,6 +239,7 @@ impl Files {
             next_open: 1,
             releasing: BTreeMap::new(),
             extents_per_file_max: config.extents_per_file_max,
+            accesses: Accesses::default(),
         }
     }
 
@@ -318,8 +329,15 @@ impl Files {
         self.is_open(node)
     }
 
-    /// Attributes as this client's own writes leave them.
-    pub fn overlaid(&self, node: NodeId, attributes: Attributes) -> Attributes {
+    /// Somebody says what a file's time of access shall be.
+    pub fn forget_access(&mut self, node: NodeId) {
+        self.accesses.forget(node);
+    }
+
+    /// Attributes as this client's own writes and reads leave them.
+    pub fn overlaid(&self, node: NodeId, mut attributes: Attributes) -> Attributes {
+        attributes.accessed =
+            self.accesses.of(node).map_or(attributes.accessed, |at| at.max(attributes.accessed));
         match self.files.get(&node) {
             Some(file) if file.is_dirty() => Attributes {
                 size: file.size_over(attributes.size),

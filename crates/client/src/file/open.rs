@@ -9,7 +9,7 @@ use crate::request::Answered;
 use crate::task::{Awaited, Gate, promise};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_types::{Code, Credentials, FileType, Mono, NodeId, Permission, Uid};
+use bearing_types::{Access, Code, Credentials, FileType, Mono, NodeId, Permission, SetIds, Uid};
 use std::collections::BTreeMap;
 
 /// How a file is opened.
@@ -18,6 +18,20 @@ pub(crate) struct Wish {
     pub read: bool,
     pub write: bool,
     pub truncate: bool,
+    pub execute: bool,
+}
+
+impl Wish {
+    /// Whether who asks may do it by these permission bits.
+    pub fn is_allowed(self, access: Access, who: &Credentials) -> bool {
+        let may = |permission| access.allows(who, permission, FileType::Regular);
+        let reads = match self.execute {
+            // A program may be executed without being readable.
+            true => may(Permission::SEARCH),
+            false => !self.read || may(Permission::READ),
+        };
+        reads && (!(self.write || self.truncate) || may(Permission::WRITE))
+    }
 }
 
 impl Hub {
@@ -30,6 +44,9 @@ impl Hub {
         // From here on no release of it is begun.
         self.with(|state| state.files.begin_opening(node));
         let opened = self.open_once_released(node, who, wish).await;
+        if opened.is_ok() && wish.read && !wish.write {
+            self.note_access(node.node);
+        }
         let release = self.with(|state| state.files.end_opening(node.node));
         if release {
             self.release(node).await;
@@ -44,7 +61,7 @@ impl Hub {
             released.await;
         }
         if !wish.truncate
-            && let Some(opened) = self.with(|state| state.open_here(node.node, who, wish.read, wish.write))
+            && let Some(opened) = self.with(|state| state.open_here(node.node, who, wish))
         {
             return opened;
         }
@@ -60,8 +77,8 @@ impl Hub {
     }
 
     async fn ask_open(&self, node: Handle, who: &Credentials, wish: Wish) -> Result<Answer, Code> {
-        let Wish { read, write, truncate } = wish;
-        let call = Call::Open { node, who: who.clone(), read, write, truncate };
+        let Wish { read, write, truncate, execute } = wish;
+        let call = Call::Open { node, who: who.clone(), read, write, truncate, execute };
         if !write && !truncate {
             let answered = self.call(node.home, call).await?;
             return self.with(|state| state.take_opened(answered, wish));
@@ -91,7 +108,7 @@ impl Hub {
             // Lists are judged by servers; they say nothing of the owner and of root.
             let listed = seen.extended && who.uid != Uid(0) && who.uid != seen.attributes.uid;
             let regular = seen.attributes.file_type == FileType::Regular;
-            let allowed = seen.attributes.access().allows(who, Permission::READ, FileType::Regular);
+            let allowed = wish.is_allowed(seen.attributes.access(), who);
             let lasts =
                 seen.until.is_some_and(|until| until.since(state.now.mono) >= state.config.local_open_min);
             // An unlinked file is kept for those who have it open, and for nobody else.
@@ -151,7 +168,7 @@ impl State {
             may_open: false,
             extended: false,
         };
-        let wish = Wish { read: true, write: true, truncate: false };
+        let wish = Wish { read: true, write: true, truncate: false, execute: false };
         if found.attributes.size == 0 {
             self.files.extents.insert(found.node.node, ExtentMap::empty(found.attributes.version));
         }
@@ -160,8 +177,7 @@ impl State {
     }
 
     /// Opens a file that was made under a delegation.
-    pub fn open_ours(&mut self, seen: &Seen, read: bool, write: bool, token: Option<OpenToken>) -> OpenFile {
-        let wish = Wish { read, write, truncate: false };
+    pub fn open_ours(&mut self, seen: &Seen, wish: Wish, token: Option<OpenToken>) -> OpenFile {
         self.add_open(seen, wish, token, self.now.mono)
     }
 
@@ -182,6 +198,7 @@ impl State {
             appended: 0,
             written_end: None,
             modified: self.now.wall,
+            set_ids: SetIds::Keep,
             unsynced: BTreeMap::new(),
             losses: Default::default(),
             gate: Gate::default(),

@@ -48,6 +48,7 @@ impl Hub {
     pub(crate) async fn read(&self, file: OpenFile, offset: u64, length: u32) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.opened(file, |open| open.read))?;
         self.validate(node).await?;
+        self.note_access(node);
         if self.with(|state| state.files.reaches_appended(node, offset, length)) {
             // If this fails, the file's next flush tells of it.
             self.clone().write_behind(node).await;

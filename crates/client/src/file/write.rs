@@ -1,10 +1,11 @@
 //! Writing: into the buffer, which pushes back when it is full, or holds what goes to the other place.
 
 use super::{Buffered, File, Open};
+use crate::event::Invalidation;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile};
 use crate::task::{Awaited, promise};
-use bearing_types::{Code, NodeId, Position};
+use bearing_types::{Code, NodeId, Position, SetIds};
 
 /// The largest length of a file.
 pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -12,6 +13,7 @@ pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// What has to be done about what is buffered.
 enum Next {
     Nothing,
+    WriteThrough,
     WriteOut,
     WriteOutLater,
 }
@@ -22,6 +24,7 @@ impl Hub {
         file: OpenFile,
         offset: Option<u64>,
         bytes: Vec<u8>,
+        set_ids: SetIds,
     ) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.opened(file, |open| open.write))?;
         let kind = if offset.is_some() { Buffered::Placed } else { Buffered::Appended };
@@ -31,10 +34,15 @@ impl Hub {
             self.clone().write_behind(node).await;
             self.room(node).await;
         }
-        let next = self.with(|state| state.buffer(node, offset, &bytes))?;
+        let next = self.with(|state| state.buffer(node, offset, &bytes, set_ids))?;
         let hub = self.clone();
         match next {
             Next::Nothing => {}
+            // Nobody shall run what was written with the rights of the file's owner, nor see that he could.
+            Next::WriteThrough => {
+                self.flush_if_dirty(node).await?;
+                self.with(|state| state.forget_mode(node));
+            }
             Next::WriteOut => self.with(|state| state.spawn(hub.write_behind(node))),
             Next::WriteOutLater => self.with(|state| state.spawn(hub.write_out_later(node))),
         }
@@ -73,7 +81,13 @@ impl Hub {
 
 impl State {
     /// Puts bytes into the buffer.
-    fn buffer(&mut self, node: NodeId, offset: Option<u64>, bytes: &[u8]) -> Result<Next, Code> {
+    fn buffer(
+        &mut self,
+        node: NodeId,
+        offset: Option<u64>,
+        bytes: &[u8],
+        set_ids: SetIds,
+    ) -> Result<Next, Code> {
         let now = self.now.wall;
         let file = self.files.files.get_mut(&node).ok_or(Code::InvalidArgument)?;
         let end = offset.unwrap_or_else(|| file.size()).checked_add(bytes.len() as u64);
@@ -95,8 +109,11 @@ impl State {
         }
         let grown = file.dirty.bytes() - before;
         file.modified = now;
+        file.set_ids = file.set_ids.max(set_ids);
+        let clears = file.is_changed_by(set_ids);
         let enough = !file.gate.is_held() && file.dirty.bytes() >= self.config.write_out_bytes;
         let next = match enough {
+            _ if clears => Next::WriteThrough,
             true => Next::WriteOut,
             false if !std::mem::replace(&mut file.writeout_planned, true) => Next::WriteOutLater,
             false => Next::Nothing,
@@ -104,6 +121,11 @@ impl State {
         self.files.buffered_bytes += grown;
         self.counters.bytes_written += bytes.len() as u64;
         Ok(next)
+    }
+
+    /// The kernel, which goes by the mode that it knows, asks for it again.
+    pub(super) fn forget_mode(&mut self, node: NodeId) {
+        self.invalidate(vec![Invalidation::Node { node }]);
     }
 
     /// If the buffers are full: what to wait for, and the file to write out meanwhile, unless all that is full is being written out.

@@ -51,6 +51,9 @@ impl Hub {
         change: AttributeChange,
         file: Option<OpenFile>,
     ) -> Result<Answer, Code> {
+        if change.accessed.is_some() {
+            self.with(|state| state.files.forget_access(node.node));
+        }
         // What was written before must not undo the change of size or times when it is flushed later.
         self.flush_if_dirty(node.node).await?;
         if file_type == FileType::Directory {

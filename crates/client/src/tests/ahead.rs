@@ -219,6 +219,7 @@ fn what_is_looked_up_ahead_gives_no_right_to_open_and_takes_none_away() {
         read: true,
         write: false,
         truncate: false,
+        execute: false,
     };
     let ticket = world.start(open(10, "f0"));
     assert!(matches!(world.result(ticket), Ok(Answer::Opened(..))), "it was leased alone, too");

@@ -20,12 +20,13 @@ fn create_open(world: &mut World, servers: &mut Servers) -> (OpenFile, Handle) {
 }
 
 fn append(world: &mut World, servers: &mut Servers, file: OpenFile, bytes: &[u8]) {
-    let operation = Operation::Write { file, offset: None, bytes: bytes.to_vec() };
+    let operation = Operation::Write { file, offset: None, bytes: bytes.to_vec(), set_ids: SetIds::Keep };
     assert_eq!(servers.perform(world, operation), Ok(Answer::Written(bytes.len() as u32)));
 }
 
 fn put(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, bytes: &[u8]) {
-    let operation = Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec() };
+    let operation =
+        Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec(), set_ids: SetIds::Keep };
     assert_eq!(servers.perform(world, operation), Ok(Answer::Written(bytes.len() as u32)));
 }
 

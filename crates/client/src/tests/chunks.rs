@@ -18,7 +18,8 @@ fn create_open(world: &mut World, servers: &mut Servers) -> OpenFile {
 }
 
 fn write(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, bytes: &[u8]) {
-    let operation = Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec() };
+    let operation =
+        Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec(), set_ids: SetIds::Keep };
     servers.perform(world, operation).unwrap();
 }
 

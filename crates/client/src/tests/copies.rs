@@ -10,7 +10,7 @@ use bearing_types::*;
 
 fn copy(source: (OpenFile, u64), target: (OpenFile, u64), length: u64) -> Operation {
     let ((source, source_offset), (target, target_offset)) = (source, target);
-    Operation::Copy { source, source_offset, target, target_offset, length }
+    Operation::Copy { source, source_offset, target, target_offset, length, set_ids: SetIds::Keep }
 }
 
 /// Carries a copy out. How much was copied, and how many bytes of data went through the client.
@@ -68,7 +68,11 @@ fn what_is_buffered_of_both_files_is_written_out_first() {
     done(&mut world, &mut servers, Operation::Flush { file: target });
     assert_eq!(read(&mut world, &mut servers, target, 0, 100), b"overfromten");
     // Also what is for the end of the file, wherever that is.
-    done(&mut world, &mut servers, Operation::Write { file: source, offset: None, bytes: b"!".to_vec() });
+    done(
+        &mut world,
+        &mut servers,
+        Operation::Write { file: source, offset: None, bytes: b"!".to_vec(), set_ids: SetIds::Keep },
+    );
     assert_eq!(copied(&mut world, &mut servers, copy((source, 2), (target, 0), 100)).0, 3);
     assert_eq!(read(&mut world, &mut servers, target, 0, 100), b"om!rfromten");
 }
@@ -79,7 +83,11 @@ fn holes_stay_holes_and_what_was_in_their_place_goes() {
     let (source, _) = create_open(&mut world, &mut servers, "a");
     let (target, node) = create_open(&mut world, &mut servers, "b");
     done(&mut world, &mut servers, write(source, 10, b"x"));
-    done(&mut world, &mut servers, Operation::MakeHole { file: source, start: 0, end: 0, size_min: 30 });
+    done(
+        &mut world,
+        &mut servers,
+        Operation::MakeHole { file: source, start: 0, end: 0, size_min: 30, set_ids: SetIds::Keep },
+    );
     done(&mut world, &mut servers, write(target, 0, &[9; 20]));
     done(&mut world, &mut servers, Operation::Flush { file: target });
     servers.log.clear();

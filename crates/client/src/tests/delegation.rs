@@ -6,8 +6,8 @@ use crate::*;
 use bearing_placement::Seat;
 use bearing_proto::Message;
 use bearing_proto::client::{
-    AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, RenameMode, Request, TimeChange, XattrChange,
-    XattrMode,
+    AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, NewNode, RenameMode, Request, TimeChange,
+    XattrChange, XattrMode,
 };
 use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step};
 use bearing_proto::keys::Key;
@@ -19,12 +19,8 @@ fn delegating() -> World {
 }
 
 fn make(text: &str) -> Operation {
-    let new = bearing_proto::client::NewNode {
-        file_type: FileType::Symlink,
-        mode: Mode::new(0o777),
-        device: 0,
-        target: b"x".to_vec(),
-    };
+    let new =
+        NewNode { file_type: FileType::Symlink, mode: Mode::new(0o777), device: 0, target: b"x".to_vec() };
     Operation::Create { directory: root(), name: name(text), who: Credentials::ROOT, new, open: false }
 }
 
@@ -145,7 +141,12 @@ fn a_chunk_is_finished_when_the_commits_that_were_decided_here_are_done() {
     let ticket = world.start(create);
     let Ok(Answer::Opened(file, _)) = world.result(ticket) else { panic!("it is open") };
     for offset in [0, 10] {
-        world.start(Operation::Write { file, offset: Some(offset), bytes: vec![7; 10] });
+        world.start(Operation::Write {
+            file,
+            offset: Some(offset),
+            bytes: vec![7; 10],
+            set_ids: SetIds::Keep,
+        });
         servers.perform(&mut world, Operation::Flush { file }).unwrap();
     }
     while servers.finished.is_empty() {
@@ -153,6 +154,46 @@ fn a_chunk_is_finished_when_the_commits_that_were_decided_here_are_done() {
     }
     let open_and_append = ["open chunk avoiding []", "append"];
     assert_eq!(servers.log, [&open_and_append[..], &open_and_append, &["steps", "finish"]].concat());
+}
+
+/// Makes a file of root's in the directory, closed again.
+fn make_file(world: &mut World, mode: u32) -> Handle {
+    let Operation::Create { directory, who, .. } = make("f") else { unreachable!() };
+    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(mode), device: 0, target: Vec::new() };
+    let create = Operation::Create { directory, name: name("f"), who, new, open: false };
+    let ticket = world.start(create);
+    world.found(ticket).node
+}
+
+const SOMEBODY: Credentials = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
+
+#[test]
+fn a_program_that_was_made_here_is_executed_by_its_x_bit_and_read_by_its_r_bit() {
+    let mut world = with_root();
+    let node = make_file(&mut world, 0o711);
+    let mut open = |execute| {
+        let (who, read, write, truncate) = (SOMEBODY, true, false, false);
+        let ticket = world.start(Operation::Open { node, who, read, write, truncate, execute });
+        world.result(ticket).map(|_| ())
+    };
+    assert_eq!((open(true), open(false)), (Ok(()), Err(Code::Access)));
+}
+
+#[test]
+fn what_somebody_writes_here_takes_the_set_id_bits_of_a_file_away_before_it_is_answered() {
+    let (mut world, mut servers) = (with_root(), Servers::new(1));
+    let node = make_file(&mut world, 0o6777);
+    let open =
+        Operation::Open { node, who: SOMEBODY, read: false, write: true, truncate: false, execute: false };
+    let ticket = world.start(open);
+    let Ok(Answer::Opened(file, _)) = world.result(ticket) else { panic!("it is open") };
+    let write = |set_ids| Operation::Write { file, offset: Some(0), bytes: vec![7; 10], set_ids };
+    let attributes = Operation::Attributes { node, file_type: FileType::Regular };
+    for (set_ids, mode) in [(SetIds::Keep, 0o6777), (SetIds::Clear, 0o777)] {
+        servers.perform(&mut world, write(set_ids)).unwrap();
+        let ticket = world.start(attributes.clone());
+        assert_eq!(world.found(ticket).attributes.mode, Mode::new(mode));
+    }
 }
 
 #[test]
@@ -382,7 +423,7 @@ fn what_was_lent_with_a_directory_is_renamed_changed_and_removed_without_asking(
 fn a_file_that_was_lent_is_like_any_other_once_it_is_opened() {
     let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
     let (node, who) = (file(20, "old"), Credentials::ROOT);
-    world.start(Operation::Open { node, who, read: true, write: true, truncate: false });
+    world.start(Operation::Open { node, who, read: true, write: true, truncate: false, execute: false });
     let (number, forgotten) = world.invalidations.pop().unwrap();
     assert_eq!(forgotten, [Invalidation::Node { node: NodeId(20) }]);
     world.step(Event::Invalidated(number));
@@ -419,7 +460,8 @@ fn a_file_that_is_lent_while_a_link_to_it_is_made_is_its_homes_before_that_is_as
 fn a_file_that_was_opened_by_its_home_is_removed_without_asking_once_nothing_of_it_is_under_way() {
     let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
     let (node, who) = (file(20, "old"), Credentials::ROOT);
-    let opening = world.start(Operation::Open { node, who, read: true, write: false, truncate: false });
+    let opening =
+        world.start(Operation::Open { node, who, read: true, write: false, truncate: false, execute: false });
     let (number, _) = world.invalidations.pop().unwrap();
     world.step(Event::Invalidated(number));
     world.answer_one(Body::Opened(file_view(node, 1, 0), None));
@@ -438,7 +480,7 @@ fn a_file_that_was_opened_by_its_home_is_removed_without_asking_once_nothing_of_
 fn a_file_that_is_open_by_its_home_is_removed_by_it() {
     let mut world = with_root_and(vec![lent(file(20, "old"), "old", FileType::Regular)], Vec::new());
     let (node, who) = (file(20, "old"), Credentials::ROOT);
-    world.start(Operation::Open { node, who, read: true, write: false, truncate: false });
+    world.start(Operation::Open { node, who, read: true, write: false, truncate: false, execute: false });
     let (number, _) = world.invalidations.pop().unwrap();
     world.step(Event::Invalidated(number));
     world.answer_one(Body::Opened(file_view(node, 1, 0), None));

@@ -21,7 +21,7 @@ pub fn create_open(world: &mut World, servers: &mut Servers, text: &str) -> (Ope
 }
 
 pub fn open(node: Handle, write: bool) -> Operation {
-    Operation::Open { node, who: Credentials::ROOT, read: true, write, truncate: false }
+    Operation::Open { node, who: Credentials::ROOT, read: true, write, truncate: false, execute: false }
 }
 
 pub fn opened(result: Result<Answer, Code>) -> OpenFile {
@@ -32,7 +32,7 @@ pub fn opened(result: Result<Answer, Code>) -> OpenFile {
 }
 
 pub fn write(file: OpenFile, offset: u64, bytes: &[u8]) -> Operation {
-    Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec() }
+    Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec(), set_ids: SetIds::Keep }
 }
 
 pub fn read(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, length: u32) -> Vec<u8> {
@@ -371,7 +371,11 @@ fn appends_of_one_writer_follow_each_other() {
     let (mut world, mut servers) = stage();
     let (file, _) = create_open(&mut world, &mut servers, "a");
     for (round, bytes) in [b"one", b"two", b"six"].into_iter().enumerate() {
-        done(&mut world, &mut servers, Operation::Write { file, offset: None, bytes: bytes.to_vec() });
+        done(
+            &mut world,
+            &mut servers,
+            Operation::Write { file, offset: None, bytes: bytes.to_vec(), set_ids: SetIds::Keep },
+        );
         if round == 1 {
             done(&mut world, &mut servers, Operation::Flush { file });
             world.pass(Duration::from_secs(3));
@@ -441,6 +445,22 @@ fn a_recalled_file_that_is_open_or_being_opened_is_reported_as_open() {
 }
 
 #[test]
+fn space_that_is_not_there_is_not_allocated() {
+    let (mut world, mut servers) = stage();
+    let (file, node) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, &[7; 100]));
+    servers.bytes_free = 1000;
+    let mut allocate = |end, grows| {
+        let allocate = Operation::Allocate { file, start: 100, end, grows, set_ids: SetIds::Keep };
+        servers.perform(&mut world, allocate)
+    };
+    assert_eq!(allocate(1101, true), Err(Code::NoSpace));
+    assert_eq!(allocate(1101, false), Err(Code::NoSpace));
+    assert_eq!(allocate(1100, true), Ok(Answer::Done), "what is stored needs no more room");
+    assert_eq!(servers.files[&node.node].attributes.size, 1100);
+}
+
+#[test]
 fn a_leased_file_is_opened_for_reading_without_asking() {
     let (mut world, mut servers) = stage();
     servers.lease = 10_000;
@@ -450,7 +470,8 @@ fn a_leased_file_is_opened_for_reading_without_asking() {
     assert!(servers.log.is_empty());
     assert_ne!(reader, file);
     let nobody = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
-    let asking = Operation::Open { node, who: nobody, read: true, write: true, truncate: false };
+    let asking =
+        Operation::Open { node, who: nobody, read: true, write: true, truncate: false, execute: false };
     servers.perform(&mut world, asking).unwrap();
     assert_eq!(servers.log, ["open"], "writing is asked for");
 }
@@ -573,7 +594,7 @@ proptest! {
                     let bytes = vec![byte; length];
                     oracle.extend_from_slice(&bytes);
                     stored.resize(oracle.len(), true);
-                    done(&mut world, &mut servers, Operation::Write { file, offset: None, bytes });
+                    done(&mut world, &mut servers, Operation::Write { file, offset: None, bytes, set_ids: SetIds::Keep });
                 }
                 Step::Read(at, length) => {
                     let from = (at as usize).min(oracle.len());
@@ -596,13 +617,13 @@ proptest! {
                     let (from, to) = ((start as usize).min(oracle.len()), (end as usize).min(oracle.len()));
                     oracle[from..to].fill(0);
                     stored[from..to].fill(false);
-                    done(&mut world, &mut servers, Operation::MakeHole { file, start, end, size_min });
+                    done(&mut world, &mut servers, Operation::MakeHole { file, start, end, size_min, set_ids: SetIds::Keep });
                 }
                 Step::Copy(from, to, length) => {
                     let (size, from_at, to_at) = (oracle.len(), from as usize, to as usize);
                     let count = (length as usize).min(size.saturating_sub(from_at));
                     let operation =
-                        Operation::Copy { source: file, source_offset: from, target: file, target_offset: to, length };
+                        Operation::Copy { source: file, source_offset: from, target: file, target_offset: to, length, set_ids: SetIds::Keep };
                     let copied = servers.perform(&mut world, operation);
                     if from_at < to_at + count && to_at < from_at + count {
                         prop_assert_eq!(copied, Err(Code::InvalidArgument));

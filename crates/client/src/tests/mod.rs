@@ -1,5 +1,6 @@
 //! Tests of the whole machine: exact commands against a script, and whole runs against small servers that lose messages.
 
+mod accesses;
 mod again;
 mod ahead;
 mod appends;

@@ -16,7 +16,14 @@ fn handle(number: u64) -> Handle {
 }
 
 fn open(node: Handle) -> Operation {
-    Operation::Open { node, who: Credentials::ROOT, read: true, write: false, truncate: false }
+    Operation::Open {
+        node,
+        who: Credentials::ROOT,
+        read: true,
+        write: false,
+        truncate: false,
+        execute: false,
+    }
 }
 
 fn open_one(world: &mut World, node: Handle, lease: u32) -> OpenFile {

@@ -8,7 +8,7 @@ use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{
     Answer as WireAnswer, Body, Call, ChunkRef, ChunkView, CommitMode, EntryView, Extent, Handle, LeaseMs,
-    NodeView, Reply, Request,
+    NodeView, Reply, Request, StatfsView,
 };
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest, Source};
 use bearing_proto::delegation::{Step, StepDone, StepsDone};
@@ -69,6 +69,8 @@ pub struct Servers {
     /// Chunks whose writers are done with them, and the bytes that they say to have committed.
     pub finished: BTreeMap<ChunkId, u64>,
     pub commits_fail: Option<Code>,
+    /// What there is room for.
+    pub bytes_free: u64,
     random: Random,
     /// Of a thousand messages so many are lost, repeated, or put off.
     pub faults: u64,
@@ -93,6 +95,7 @@ impl Servers {
             holes_at_seal: Vec::new(),
             finished: BTreeMap::new(),
             commits_fail: None,
+            bytes_free: 1 << 40,
             random: Random::new(seed),
             faults: 0,
             next: 100,
@@ -214,6 +217,11 @@ impl Servers {
                 }
                 Ok(Body::Done)
             }
+            Call::Statfs => {
+                let (bytes_total, bytes_free) = (1 << 41, self.bytes_free);
+                Ok(Body::Statfs(StatfsView { bytes_total, bytes_free }))
+            }
+            Call::Quota { .. } => Ok(Body::Quota(None)),
             Call::Release { node } => {
                 self.log("release");
                 if !self.names.values().any(|named| named == node) {

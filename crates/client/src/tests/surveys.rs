@@ -27,7 +27,14 @@ fn handle(number: u64) -> Handle {
 }
 
 fn open(node: Handle) -> Operation {
-    Operation::Open { node, who: Credentials::ROOT, read: true, write: false, truncate: false }
+    Operation::Open {
+        node,
+        who: Credentials::ROOT,
+        read: true,
+        write: false,
+        truncate: false,
+        execute: false,
+    }
 }
 
 fn create() -> Operation {
@@ -97,7 +104,8 @@ fn a_close_releases_nothing_that_is_being_opened_again_and_the_last_close_does()
     world.sent.clear();
     // For writing, so that the server is asked.
     let Operation::Open { node, who, .. } = open(handle(0)) else { unreachable!() };
-    let again = world.start(Operation::Open { node, who, read: true, write: true, truncate: false });
+    let again =
+        world.start(Operation::Open { node, who, read: true, write: true, truncate: false, execute: false });
     let asked = world.take_request();
     world.start(Operation::Close { file: first });
     assert!(world.sent.is_empty(), "a release could cross the open: {:?}", world.sent);
@@ -119,7 +127,8 @@ fn what_is_being_let_go_of_is_opened_again_only_after_that() {
         let release = world.take_request();
         // Its lease would let it be opened for reading at once; and a request would be another than the one that is on its way.
         let Operation::Open { node, who, .. } = open(handle(0)) else { unreachable!() };
-        let again = world.start(Operation::Open { node, who, read: true, write, truncate: false });
+        let again =
+            world.start(Operation::Open { node, who, read: true, write, truncate: false, execute: false });
         assert!(world.sent.is_empty(), "the release may be late: {:?}", world.sent);
         world.reply_done(&release, Ok(Body::Done));
         if write {

@@ -12,7 +12,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::grant::{Capability, OpenToken};
-use bearing_types::{Amount, Code, Wall};
+use bearing_types::{Amount, Code, SetIds, Wall};
 use std::collections::BTreeMap;
 
 /// What is to be part of a file.
@@ -25,6 +25,7 @@ pub(super) struct Written<'a> {
     /// The file is at least so long afterwards.
     pub size_min: u64,
     pub mode: CommitMode,
+    pub set_ids: SetIds,
 }
 
 pub(super) fn decide(
@@ -48,7 +49,7 @@ pub(super) fn put(
     written: Written,
     modified: Wall,
 ) -> Decide<NodeRecord> {
-    let Written { extents: written, opened, size_min, mode } = written;
+    let Written { extents: written, opened, size_min, mode, set_ids } = written;
     if !matches!(record.content, NodeContent::File) || size_min > FILE_BYTES_MAX || !written.iter().all(valid)
     {
         return Err(Stop::Refuse(Code::InvalidArgument));
@@ -82,6 +83,7 @@ pub(super) fn put(
     attributes.space = (attributes.space + added).saturating_sub(freed.bytes());
     attributes.size = attributes.size.max(size_min).max(end);
     attributes.modified = attributes.modified.max(modified.min(view.time()));
+    attributes.mode = set_ids.applied(attributes.mode);
     freed.release(view)?;
     record.touch(view.time());
     view.put_node(handle.node, record.clone());

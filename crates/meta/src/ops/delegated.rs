@@ -2,7 +2,8 @@
 //! all or none.
 
 use super::{
-    commit, create, delegate, make_directory, release, remove_directory, rename, rights, set_attributes,
+    accessed, commit, create, delegate, make_directory, release, remove_directory, rename, rights,
+    set_attributes,
     unlink,
 };
 use crate::key::Key;
@@ -105,7 +106,9 @@ fn read_by(view: &View, change: &Change) -> Vec<Key> {
             let replaced = replaced.as_ref().unwrap_or(moved);
             [entry(source, source_name, moved), entry(target, target_name, replaced)].concat()
         }
-        Change::SetAttributes { node, .. } | Change::Commit { node, .. } => vec![Key::Node(node.node)],
+        Change::SetAttributes { node, .. } | Change::Commit { node, .. } | Change::Accessed { node, .. } => {
+            vec![Key::Node(node.node)]
+        }
         Change::Release { node } => {
             let orphan = view.session.map(|session| Key::Orphan(node.node, session));
             std::iter::once(Key::Node(node.node)).chain(orphan).collect()
@@ -166,12 +169,18 @@ fn take(view: &mut View, mine: Holder, ids: &[LentIds], change: &Change) -> Deci
             set_attributes::set(view, *node, who, change, false)?;
             Ok(None)
         }
-        Change::Commit { node, extents, size_min, mode, token, opened } => {
+        Change::Commit { node, extents, size_min, mode, token, opened, set_ids } => {
             let record = view.node_at(*node)?;
             check_writes(view, ids, node.node, token.as_ref())?;
             let now = view.time();
-            let written = commit::Written { extents, opened, size_min: *size_min, mode: *mode };
+            let (size_min, mode, set_ids) = (*size_min, *mode, *set_ids);
+            let written = commit::Written { extents, opened, size_min, mode, set_ids };
             commit::put(view, *node, record, written, now)?;
+            Ok(None)
+        }
+        Change::Accessed { node, at } => {
+            view.require(node.home)?;
+            accessed::note(view, *node, *at)?;
             Ok(None)
         }
         Change::Release { node } => {

@@ -8,7 +8,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_types::Code;
+use bearing_types::{Code, SetIds};
 use std::ops::Range;
 
 pub(super) fn decide(
@@ -17,6 +17,7 @@ pub(super) fn decide(
     token: OpenToken,
     range: Range<u64>,
     size_min: u64,
+    set_ids: SetIds,
 ) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     rights::writes(view, handle.node, &token)?;
@@ -41,6 +42,7 @@ pub(super) fn decide(
     attributes.space = attributes.space.saturating_sub(freed);
     attributes.size = attributes.size.max(size_min);
     attributes.modified = attributes.modified.max(view.time());
+    attributes.mode = set_ids.applied(attributes.mode);
     record.touch(view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));

@@ -1,5 +1,6 @@
 //! Operations of clients: one file each, told top to bottom: validate, load, decide, record, reply.
 
+mod accessed;
 mod ahead;
 mod chunk;
 mod chunks;
@@ -70,14 +71,16 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
             set_attributes::decide(view, *node, who, change, *token)
         }
         Call::ReadLink { node } => directory::read_link(view, *node),
-        Call::Open { node, who, read, write, truncate } => {
-            open::decide(view, *node, who, open::Wish { read: *read, write: *write, truncate: *truncate })
+        Call::Open { node, who, read, write, truncate, execute } => {
+            let wish = open::Wish { read: *read, write: *write, truncate: *truncate, execute: *execute };
+            open::decide(view, *node, who, wish)
         }
         Call::Extents { node, by, offset, count_max } => {
             extents::decide(view, *node, by, *offset, *count_max)
         }
-        Call::Commit { node, token, extents, size_min, modified, mode, opened } => {
-            let written = commit::Written { extents, opened, size_min: *size_min, mode: *mode };
+        Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids } => {
+            let (size_min, mode, set_ids) = (*size_min, *mode, *set_ids);
+            let written = commit::Written { extents, opened, size_min, mode, set_ids };
             commit::decide(view, *node, *token, written, *modified)
         }
         Call::Release { node } => release::decide(view, *node),
@@ -104,8 +107,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
                 delegated::Returned { directories: returned, names_kept: *names_kept, over: *over };
             delegated::decide(view, steps, ids, *ids_wanted, returned, *incarnation)
         }
-        Call::MakeHole { node, token, start, end, size_min } => {
-            make_hole::decide(view, *node, *token, *start..*end, *size_min)
+        Call::Accessed { node, at } => accessed::decide(view, *node, *at),
+        Call::MakeHole { node, token, start, end, size_min, set_ids } => {
+            make_hole::decide(view, *node, *token, *start..*end, *size_min, *set_ids)
         }
     }
 }

@@ -9,20 +9,23 @@ use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenRights;
-use bearing_types::{Code, Credentials, NodeId, Permission};
+use bearing_types::{Code, Credentials, NodeId, Permission, SetIds};
 
 #[derive(Clone, Copy)]
 pub(super) struct Wish {
     pub read: bool,
     pub write: bool,
     pub truncate: bool,
+    pub execute: bool,
 }
 
 pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: Wish) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     check(view, handle.node, &record, who, wish)?;
-    if wish.truncate && record.attributes.size > 0 {
+    let mode = SetIds::by(who).applied(record.attributes.mode);
+    if wish.truncate && (record.attributes.size > 0 || record.attributes.mode != mode) {
         set_size(view, handle, &mut record, 0)?;
+        record.attributes.mode = mode;
         record.touch(view.time());
         view.put_node(handle.node, record.clone());
         view.changes(LeaseKey::File(handle.node));
@@ -52,8 +55,11 @@ pub(super) fn check(
         return Err(Stop::Refuse(Code::Stale));
     }
     let allows = |permission| record.allows(who, permission);
-    // A program may be executed without being readable: the kernel asks to read it then.
-    let reads = !wish.read || allows(Permission::READ) || allows(Permission::SEARCH);
+    // A program may be executed without being readable.
+    let reads = match wish.execute {
+        true => allows(Permission::SEARCH),
+        false => !wish.read || allows(Permission::READ),
+    };
     let writes = !(wish.write || wish.truncate) || allows(Permission::WRITE);
     if !reads || !writes {
         return Err(Stop::Refuse(Code::Access));

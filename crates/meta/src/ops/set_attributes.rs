@@ -8,7 +8,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, TimeChange};
 use bearing_proto::grant::OpenToken;
 use bearing_proto::peer::Part;
-use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, Uid, Wall};
+use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, SetIds, Uid, Wall};
 
 /// The largest file, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -45,6 +45,7 @@ pub(super) fn set(
     if let Some(size) = change.size {
         check_writable(&record, who, open)?;
         set_size(view, handle, &mut record, size)?;
+        record.attributes.mode = SetIds::by(who).applied(record.attributes.mode);
     }
     let now = view.time();
     let changed = record.attributes.changed;

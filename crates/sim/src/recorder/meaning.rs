@@ -74,8 +74,8 @@ pub(super) fn mutation_of(call: &Call) -> Option<Mutation> {
         Call::SetAttributes { node, who, change, token } => {
             Mutation::SetAttributes { node: node.node, who, change, through_file: token.is_some() }
         }
-        Call::MakeHole { node, start, end, size_min, .. } => {
-            Mutation::MakeHole { node: node.node, start, end, size_min }
+        Call::MakeHole { node, start, end, size_min, set_ids, .. } => {
+            Mutation::MakeHole { node: node.node, start, end, size_min, set_ids }
         }
         Call::SetXattr { node, who, name, change } => {
             Mutation::SetXattr { node: node.node, who, name, change }

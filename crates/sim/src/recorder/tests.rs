@@ -3,7 +3,7 @@
 use super::*;
 use crate::program::{FileRun, Program};
 use bearing_proto::client::{AttributeChange, Handle};
-use bearing_types::{Credentials, Position};
+use bearing_types::{Credentials, Position, SetIds};
 use bearing_workload::Action;
 
 const NODE: NodeId = NodeId(7);
@@ -31,7 +31,7 @@ fn cut(size: u64) -> Mutation {
 
 fn commit(offset: u64, bytes: usize) -> Mutation {
     let pieces = vec![Piece { offset, bytes: vec![1; bytes] }];
-    Mutation::Commit { node: NODE, pieces, size_min: 0, mode: CommitMode::Put }
+    Mutation::Commit { node: NODE, pieces, size_min: 0, mode: CommitMode::Put, set_ids: SetIds::Keep }
 }
 
 /// One change after the other, each told before the next is asked for; commits lie in frames that nobody made stable. How many complaints a sync then
@@ -60,7 +60,7 @@ fn a_sync_owes_what_was_committed_but_not_what_was_cut_off_or_written_over_since
     assert_eq!(complaints(&[committed(), done(cut(101))]), 1, "one byte is still there");
     assert_eq!(complaints(&[done(cut(0)), committed()]), 1, "cut before");
     assert_eq!(complaints(&[committed(), (cut(0), Err(Code::Access))]), 1, "not cut");
-    let hole = Mutation::MakeHole { node: NODE, start: 120, end: 150, size_min: 0 };
+    let hole = Mutation::MakeHole { node: NODE, start: 120, end: 150, size_min: 0, set_ids: SetIds::Keep };
     assert_eq!(complaints(&[committed(), done(hole.clone())]), 1);
     // The commit that overwrites is owed itself.
     assert_eq!(complaints(&[committed(), done(commit(100, 20))]), 2);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::{ClientId, Mutation, Piece};
     use bearing_proto::client::{CommitMode, NewNode};
-    use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, Uid};
+    use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, SetIds, Uid};
 
     const LOG: NodeId = NodeId(9);
 
@@ -117,7 +117,13 @@ mod tests {
         oracle.apply(&create, Some(LOG), false);
         for bytes in content {
             let pieces = vec![Piece { offset: 0, bytes: bytes.clone() }];
-            let commit = Mutation::Commit { node: LOG, pieces, size_min: 0, mode: CommitMode::Append };
+            let commit = Mutation::Commit {
+                node: LOG,
+                pieces,
+                size_min: 0,
+                mode: CommitMode::Append,
+                set_ids: SetIds::Keep,
+            };
             oracle.apply(&commit, None, false);
         }
         check(&oracle, LOG, appends).into_iter().map(|violation| violation.rule).collect()

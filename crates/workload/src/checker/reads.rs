@@ -10,7 +10,7 @@ use crate::{
     refusals,
 };
 use bearing_proto::client::CommitMode;
-use bearing_types::{Code, FileType, Mono, NodeId, Outcome};
+use bearing_types::{Code, FileType, Mono, NodeId, Outcome, SetIds};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -382,7 +382,7 @@ fn changes_nothing(state: &dyn State, mutation: &Mutation) -> bool {
         Mutation::Commit { pieces, size_min, mode: CommitMode::Append, .. } => {
             pieces.is_empty() && *size_min == 0
         }
-        Mutation::Commit { node, pieces, size_min, mode: CommitMode::Put } => {
+        Mutation::Commit { node, pieces, size_min, mode: CommitMode::Put, set_ids: SetIds::Keep } => {
             pieces.is_empty() && state.node(*node).is_some_and(|node| node.content.len() as u64 >= *size_min)
         }
         _ => false,

@@ -6,7 +6,9 @@ use crate::{
     WitnessKind, WriteOpen,
 };
 use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
-use bearing_types::{Code, Credentials, FileType, Gid, Mode, Mono, Name, Outcome, Sequence, SessionId, Uid};
+use bearing_types::{
+    Code, Credentials, FileType, Gid, Mode, Mono, Name, Outcome, Sequence, SessionId, SetIds, Uid,
+};
 
 const ROOT: NodeId = NodeId::ROOT;
 const FILE: NodeId = NodeId(10);
@@ -157,7 +159,7 @@ impl Story {
         let size_min = offset + bytes.len() as u64;
         let number = self.change(
             times,
-            Mutation::Commit { node: FILE, pieces, size_min, mode: CommitMode::Put },
+            Mutation::Commit { node: FILE, pieces, size_min, mode: CommitMode::Put, set_ids: SetIds::Keep },
             Ok(Seen::Done),
         );
         self.commit(at, number);

@@ -2,7 +2,7 @@
 
 use super::{Mutation, Node, Piece, State, View};
 use bearing_proto::client::{AttributeChange, CommitMode, RenameMode, XattrChange};
-use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, Uid, XattrName};
+use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, XattrName};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,12 +91,19 @@ impl Oracle {
             },
             Mutation::Link { node, directory, name, .. } => self.link(*node, *directory, name),
             Mutation::SetAttributes { node, who, change, .. } => self.set_attributes(*node, who, change),
-            Mutation::Truncate { node, .. } => self.resize(*node, 0),
-            Mutation::MakeHole { node, start, end, size_min } => {
+            Mutation::Truncate { node, who, .. } => {
+                self.known(*node).clear(SetIds::by(who));
+                self.resize(*node, 0)
+            }
+            Mutation::MakeHole { node, start, end, size_min, set_ids } => {
+                self.known(*node).clear(*set_ids);
                 self.make_hole(*node, *start..*end, *size_min)
             }
             Mutation::SetXattr { node, name, change, .. } => self.set_xattr(*node, name, change),
-            Mutation::Commit { node, pieces, size_min, mode } => self.commit(*node, pieces, *size_min, *mode),
+            Mutation::Commit { node, pieces, size_min, mode, set_ids } => {
+                self.known(*node).clear(*set_ids);
+                self.commit(*node, pieces, *size_min, *mode)
+            }
         }
     }
 
@@ -249,6 +256,7 @@ impl Oracle {
             access.mode = mode_for(who, access.gid, mode);
         }
         if let Some(size) = change.size {
+            known.clear(SetIds::by(who));
             self.resize(node, size);
         }
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
@@ -307,6 +315,12 @@ impl Piece {
             content.resize(end, 0);
         }
         content[start..end].copy_from_slice(&self.bytes);
+    }
+}
+
+impl Node {
+    fn clear(&mut self, set_ids: SetIds) {
+        self.access.mode = set_ids.applied(self.access.mode);
     }
 }
 

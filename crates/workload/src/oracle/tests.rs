@@ -2,7 +2,7 @@
 
 use super::*;
 use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
-use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Name, NodeId, Uid};
+use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid};
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -216,6 +216,7 @@ fn commits_lay_bytes_over_and_cutting_forgets_them() {
         pieces: pieces.to_vec(),
         size_min,
         mode,
+        set_ids: SetIds::Keep,
     };
     must(&mut fs, &commit(&pieces, 7, CommitMode::Put), None);
     assert_eq!(*fs.node(NodeId(2)).unwrap().content, b"\0\0abZ\0\0"[..7]);

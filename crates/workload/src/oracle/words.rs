@@ -2,7 +2,9 @@
 
 use crate::history::OwnWrites;
 use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode, XattrChange};
-use bearing_types::{Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, Uid, XattrName};
+use bearing_types::{
+    Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, XattrName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -121,6 +123,8 @@ pub enum Mutation {
         end: u64,
         /// The file is at least so long afterwards.
         size_min: u64,
+        /// What becomes of the set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
     /// Sets or removes an extended attribute.
     SetXattr {
@@ -143,6 +147,8 @@ pub enum Mutation {
         size_min: u64,
         /// Whether offsets and length count from the file's start or from the end that it has before.
         mode: CommitMode,
+        /// What becomes of the set-user-id and set-group-id bits.
+        set_ids: SetIds,
     },
 }
 
