@@ -26,7 +26,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A child that ran for so long has no failures in a row any more.
-const SOUND_AFTER: Duration = Duration::from_secs(30);
+const SOUND_AFTER: Duration = Duration::from_secs(5);
 /// While the cluster comes up, a child that fails so often in a row makes the start fail; a data server is
 /// done without if there is another one.
 const START_FAILURES_MAX: u32 = 3;

@@ -190,9 +190,9 @@ fn shells_and_man_know_every_command() {
     }
     let pages = place.root().join("man1");
     bearing(&["man", text(&pages)]).ok();
-    for page in ["bearing.1", "bearing-up.1", "bearing-fs-put.1", "bearing-mount.1"] {
+    for page in ["bearing.1", "bearing-up.1", "bearing-fs-find.1", "bearing-mount.1"] {
         let found = fs::read_to_string(pages.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
-        assert!(found.contains(".SH"), "{page}");
+        assert!(found.contains(".SH EXAMPLES\n.nf"), "{page}");
     }
 }
 
@@ -248,17 +248,19 @@ fn status_knows_all_mounts_and_df_counts_a_disk_once() {
         let delegated = |point| at(point).and_then(|session| session["delegations"].as_u64());
         delegated(&first).is_some() && delegated(&second) > Some(0)
     });
-    let size = |path: &Path, field: &str| -> u64 {
-        let out = shell(&format!("df --output={field} -B1 {} | tail -1", text(path))).ok();
-        out.trim().parse().unwrap_or_else(|_| panic!("{out}"))
+    // All numbers of one moment: the disk is others' too.
+    let space = |path: &Path| -> [u64; 3] {
+        let out = shell(&format!("df --output=size,avail,itotal -B1 {} | tail -1", text(path))).ok();
+        let numbers: Vec<u64> = out.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        numbers.try_into().unwrap()
     };
     // Two servers on one disk, two copies of everything.
-    wait_for("the servers have told of their space", PATIENCE, || size(&cluster.mnt(), "size") > 0);
-    let disk = size(cluster.root(), "size");
-    let told = size(&cluster.mnt(), "size");
-    assert!(told <= disk / 2, "{told} of {disk}");
-    assert!(size(&cluster.mnt(), "avail") <= told);
-    assert_eq!(size(&cluster.mnt(), "itotal"), 0, "nobody counts nodes");
+    wait_for("the servers have told of their space", PATIENCE, || space(&cluster.mnt())[0] > 0);
+    let [disk, ..] = space(cluster.root());
+    let [total, free, nodes] = space(&cluster.mnt());
+    assert!(total <= disk / 2, "{total} of {disk}");
+    assert!(free <= total, "{free} of {total}");
+    assert_eq!(nodes, 0, "nobody counts nodes");
     cluster.down().ok();
     assert_eq!(processes_of(&cluster.dir()), Vec::<String>::new(), "the second mount too");
 }

@@ -55,10 +55,10 @@ impl Drop for Twice {
 const AT_WORK: &str = "
 import os, sys
 first, second = sys.argv[1] + '/top', sys.argv[2] + '/top'
-os.makedirs(first + '/work/deep')
+os.makedirs(first + '/busy/deep')
 for n in range(40):
     open(f'{first}/before-{n}', 'w').close()
-os.chdir(second + '/work/deep')
+os.chdir(second + '/busy/deep')
 deep = os.open('.', os.O_PATH)
 os.chdir('..')
 work = os.open('.', os.O_PATH)
@@ -69,7 +69,7 @@ def places():
     return os.getcwd(), os.readlink('/proc/self/cwd'), inner
 
 def stays(what):
-    assert places() == (second + '/work', second + '/work', second + '/work/deep'), (what, places())
+    assert places() == (second + '/busy', second + '/busy', second + '/busy/deep'), (what, places())
 
 stays('at first')
 for n in range(30):
@@ -77,17 +77,17 @@ for n in range(30):
     stays(f'{n} was made')
     # So that the kernel of the second mount knows all names again.
     assert len([entry.stat() for entry in os.scandir(second)]) == 41 + n + 1
-    os.rename(first + '/work', first + '/away')
-    os.rename(first + '/away', first + '/work')
+    os.rename(first + '/busy', first + '/away')
+    os.rename(first + '/away', first + '/busy')
     stays(f'away and back {n}')
     os.rename(first + '/before-0', first + '/before-1')
     os.rename(first + '/before-1', first + '/before-0')
     open(f'{first}/before-1', 'w').close()
     stays(f'another was replaced {n}')
 # What is not right any more is not believed.
-number = os.stat(second + '/work').st_ino
-os.rename(first + '/work', first + '/away')
-assert not os.path.exists(second + '/work')
+number = os.stat(second + '/busy').st_ino
+os.rename(first + '/busy', first + '/away')
+assert not os.path.exists(second + '/busy')
 assert os.stat(second + '/away').st_ino == number
 assert places() == (second + '/away', second + '/away', second + '/away/deep'), places()
 os.rmdir(first + '/away/deep')

@@ -389,6 +389,7 @@ impl Operation {
             | Operation::Read { .. }
             | Operation::Write { .. }
             | Operation::MakeHole { .. }
+            | Operation::Allocate { .. }
             | Operation::Copy { .. }
             | Operation::Seek { .. }
             | Operation::Flush { .. }

@@ -47,7 +47,7 @@ fn party_of(work: &JobWork) -> Party {
         | JobWork::LetGo(..)
         | JobWork::EndDelegation(..)
         | JobWork::Tend(_)
-        | JobWork::SweepChunks(_)
+        | JobWork::SweepChunks(..)
         | JobWork::ReportUsage(_)
         | JobWork::Collect { .. } => Party::Own,
     }
@@ -69,7 +69,7 @@ fn expires(work: &JobWork) -> bool {
         JobWork::Ask { from: None, .. }
         | JobWork::Reap(_)
         | JobWork::Tend(_)
-        | JobWork::SweepChunks(_)
+        | JobWork::SweepChunks(..)
         | JobWork::Collect { .. } => false,
     }
 }

@@ -638,7 +638,8 @@ mod tests {
         let delegation = LeaseKey::Delegation(NodeId(7));
         table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
         table.delegate(NodeId(7), A, Mono(0), &config);
-        table.inherit([A, B], Mono(1).after(config.lease_max));
+        let anything = Reach::of_anything(&config);
+        table.inherit([(A, anything), (B, anything)], Mono(1), &config);
         let holders = table.holders(&[KEY], None, Mono(1));
         table.recall(holders, Mono(1), &config);
         table.forget_session(A, Mono(2), &config);

@@ -1,8 +1,8 @@
 //! From the coordinator's registers to tablets that serve: each is taken under epoch + 1 before it serves, also by the server that had it before.
 
 use crate::config::Config;
-use crate::disk::DiskState;
 use crate::context::Asking;
+use crate::disk::DiskState;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::horizon::Reach;
 use crate::key::{Key, RESIDENT_TAGS};

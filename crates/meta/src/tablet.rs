@@ -261,7 +261,7 @@ impl Tablet {
     /// Whether anything is held here for a session.
     pub fn holds_for(&self, session: SessionId) -> bool {
         let delegated = || self.delegations.values().any(|holder| holder.session == session);
-        self.holders.contains_key(&session) || self.sessions.contains_key(&session) || delegated()
+        self.horizon.knows(session) || self.sessions.contains_key(&session) || delegated()
     }
 
     /// The index of the youngest record, committed or not.

@@ -205,8 +205,8 @@ fn whoever_changes_what_a_file_has_takes_its_set_id_bits_away_but_root() {
         let (extents, modified) = (vec![extent(0, 10, 1)], Wall(0));
         let (put, append) = (CommitMode::Put, CommitMode::Append);
         let commit = |mode| {
-            let extents = extents.clone();
-            Call::Commit { node, token, extents, size_min: 0, modified, mode, set_ids }
+            let (extents, opened) = (extents.clone(), filled_by(token.session, &extents));
+            Call::Commit { node, token, extents, size_min: 0, modified, mode, opened, set_ids }
         };
         let (read, write, execute) = (false, true, false);
         let calls = [

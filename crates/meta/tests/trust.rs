@@ -15,7 +15,7 @@ use bearing_proto::grant::{
 use bearing_proto::keys::Key;
 use bearing_types::{
     Access, Amount, ChunkId, Code, Cookie, Credentials, FileType, Gid, Mode, NodeId, Permission, Position,
-    SessionId, Squash, Uid, Wall, XattrName,
+    SessionId, SetIds, Squash, Uid, Wall, XattrName,
 };
 use cluster::{ALICE, BOB, Cluster, keys, name, opened_by, position, root_user};
 use proptest::prelude::*;
@@ -86,7 +86,14 @@ fn users_count_as_their_enrolment_squashes_them_in_all_that_is_decided() {
     };
     let file = entry.node;
     cluster.squash = ROOT_SQUASH;
-    let open = Call::Open { node: file, who: root_user(), read: true, write: false, truncate: false };
+    let open = Call::Open {
+        node: file,
+        who: root_user(),
+        read: true,
+        write: false,
+        truncate: false,
+        execute: false,
+    };
     assert_eq!(cluster.call(ALICE, file.home, open), Err(Code::Access));
     assert_eq!(chmod(&mut cluster, file, 0o666, root_user()), Err(Code::NotPermitted));
     let change = AttributeChange { uid: Some(Uid(0)), ..AttributeChange::default() };
@@ -199,7 +206,8 @@ fn commit(
     opened: Vec<Capability>,
 ) -> Result<Body, Code> {
     let (extents, mode, modified) = (vec![extent], CommitMode::Put, Wall(0));
-    let call = Call::Commit { node, token, extents, size_min: 0, modified, mode, opened };
+    let call =
+        Call::Commit { node, token, extents, size_min: 0, modified, mode, opened, set_ids: SetIds::Keep };
     cluster.call(session, node.home, call)
 }
 
@@ -240,7 +248,11 @@ fn open_as(
     who: Credentials,
     (read, write): (bool, bool),
 ) -> Result<Option<OpenToken>, Code> {
-    match cluster.call(session, node.home, Call::Open { node, who, read, write, truncate: false })? {
+    match cluster.call(
+        session,
+        node.home,
+        Call::Open { node, who, read, write, truncate: false, execute: false },
+    )? {
         Body::Opened(_, token) => Ok(token),
         other => panic!("{other:?}"),
     }
@@ -296,7 +308,7 @@ fn an_open_file_stays_open_for_what_it_was_opened_whatever_its_mode_becomes() {
             commit(&mut cluster, BOB, (node, token), extent, chunk.capability.into_iter().collect());
         assert_eq!(refused, Err(Code::Unauthenticated));
         let (start, end, size_min) = (0, 1, 0);
-        let hole = Call::MakeHole { node, token, start, end, size_min };
+        let hole = Call::MakeHole { node, token, start, end, size_min, set_ids: SetIds::Keep };
         assert_eq!(cluster.call(BOB, node.home, hole), Err(Code::Unauthenticated));
         let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
         let cut = Call::SetAttributes { node, who: user(OTHER), change, token: Some(token) };
@@ -392,7 +404,8 @@ fn a_lent_directory_is_no_way_into_files_that_are_not_its_sessions() {
     let own = Extent { chunk: chunk.chunk, ..extent };
     let mut step = |node: Handle, extent: Extent, token: Option<OpenToken>| {
         let (opened, mode) = (chunk.capability.clone().into_iter().collect(), CommitMode::Put);
-        let change = Change::Commit { node, extents: vec![extent], size_min: 0, mode, token, opened };
+        let (extents, set_ids) = (vec![extent], SetIds::Keep);
+        let change = Change::Commit { node, extents, size_min: 0, mode, token, opened, set_ids };
         let step = Step { sequence: cluster.new_sequence(), at: Wall(0), change };
         cluster.call(BOB, directory.home, cluster::delegated(vec![step], lent.ids, vec![])).map(|_| ())
     };

@@ -106,7 +106,7 @@ impl Both {
         packets
     }
 
-    fn from_server(&self, counter: u64, from: Start, to: u64, message: &Message) -> Vec<u8> {
+    fn said_by_server(&self, counter: u64, from: Start, to: u64, message: &Message) -> Vec<u8> {
         let sender = Sender::Server(SERVER);
         let stamp = Stamp { version: VERSION, sender, counter, from, to, ticket: &[] };
         envelope::seal(&stamp, Some(&self.key()), Some(message), b"bulk")
@@ -174,7 +174,7 @@ fn a_server_whose_start_is_not_known_is_greeted_and_gets_what_waited_once_it_say
         assert!(greeting.messages.is_empty(), "nothing is said to an unknown life of a server");
         assert!(!envelope::ticket(&both.received[0].bytes, &greeting.header).is_empty());
         let welcome = Message::Welcome { versions: Versions::SPOKEN };
-        let welcome = both.from_server(0, Start(99), greeting.header.counter, &welcome);
+        let welcome = both.said_by_server(0, Start(99), greeting.header.counter, &welcome);
         assert_eq!(both.post.open(address, &welcome), []);
         let packets = both.sent(vec![], 1);
         assert_eq!((packets[0].1.header.to, &packets[0].1.messages[..]), (99, &[message(1)][..]));
@@ -191,13 +191,13 @@ fn a_server_that_was_started_again_is_reported_and_its_old_packets_are_nothing()
         kind: bearing_proto::client::ServerKind::Metadata,
         address,
     }]);
-    let old = both.from_server(1, START, 0, &message(1));
+    let old = both.said_by_server(1, START, 0, &message(1));
     let counter = both.post.line().greet(address).map(|greeting| greeting.packet()).unwrap();
     let answers = envelope::header(&counter).unwrap().counter;
-    let welcome = both.from_server(0, Start(8), answers, &Message::Welcome { versions: Versions::SPOKEN });
+    let welcome = both.said_by_server(0, Start(8), answers, &Message::Welcome { versions: Versions::SPOKEN });
     assert_eq!(both.open(&welcome), [Event::Unreachable(SERVER)]);
     assert_eq!(both.open(&old), []);
-    assert_eq!(both.open(&both.from_server(1, Start(8), 0, &message(1))).len(), 1);
+    assert_eq!(both.open(&both.said_by_server(1, Start(8), 0, &message(1))).len(), 1);
 }
 
 #[test]
@@ -225,11 +225,11 @@ fn a_server_without_an_address_is_unreachable() {
 #[test]
 fn what_is_not_signed_with_the_session_secret_or_came_before_says_nothing() {
     let both = Both::enrolled();
-    let packet = both.from_server(5, START, 0, &message(1));
+    let packet = both.said_by_server(5, START, 0, &message(1));
     assert_eq!(both.open(&packet).len(), 1);
     assert_eq!(both.open(&packet).len(), 0, "a second time");
-    assert_eq!(both.open(&both.from_server(4, START, 0, &message(2))).len(), 1, "overtaken on the way");
-    let mut forged = both.from_server(6, START, 0, &message(1));
+    assert_eq!(both.open(&both.said_by_server(4, START, 0, &message(2))).len(), 1, "overtaken on the way");
+    let mut forged = both.said_by_server(6, START, 0, &message(1));
     forged[60] ^= 1;
     assert_eq!(both.open(&forged).len(), 0);
     assert_eq!(both.post.packets_refused(), 2);
@@ -237,9 +237,13 @@ fn what_is_not_signed_with_the_session_secret_or_came_before_says_nothing() {
     assert_eq!(both.open(&refusal(Refusal::Unauthenticated)), [Event::Refused(Refusal::Unauthenticated)]);
     assert_eq!(both.open(&refusal(Refusal::Revoked)), [], "only what is signed says that");
     let revoked = Message::Refused(Refusal::Revoked);
-    assert_eq!(both.open(&both.from_server(0, START, 9, &revoked)), [], "it answers nothing that was sent");
+    assert_eq!(
+        both.open(&both.said_by_server(0, START, 9, &revoked)),
+        [],
+        "it answers nothing that was sent"
+    );
     both.post.send(vec![letter(1, vec![], Transport::Datagram)]);
-    assert_eq!(both.open(&both.from_server(0, START, 1, &revoked)), [Event::Refused(Refusal::Revoked)]);
+    assert_eq!(both.open(&both.said_by_server(0, START, 1, &revoked)), [Event::Refused(Refusal::Revoked)]);
     let mut other = refusal(Refusal::Unauthenticated);
     other[4] = 99;
     assert_eq!(both.open(&other), [Event::Refused(Refusal::Version { speaks: 99 })]);

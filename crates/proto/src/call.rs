@@ -135,6 +135,6 @@ fn asked_by(change: &mut Change) -> Option<&mut Credentials> {
         | Change::RemoveDirectory { who, .. }
         | Change::Rename { who, .. }
         | Change::SetAttributes { who, .. } => Some(who),
-        Change::Commit { .. } | Change::Release { .. } => None,
+        Change::Commit { .. } | Change::Accessed { .. } | Change::Release { .. } => None,
     }
 }

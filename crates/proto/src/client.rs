@@ -372,8 +372,7 @@ pub enum Call {
         node: Handle,
         /// The lock.
         lock: Lock,
-        /// If somebody else stands in the way, the client waits: it keeps its place in the queue as long as it goes on asking, and is told when the
-        /// lock is free.
+        /// If somebody else stands in the way, the client keeps its place as long as it goes on asking, and is told when it is free.
         wait: Option<WaitId>,
     },
     /// Gives a range back, at the file's home.
@@ -602,8 +601,7 @@ pub struct NodeView {
     pub attributes: Attributes,
     /// How long they may be used.
     pub lease: LeaseMs,
-    /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be opened for reading without asking while the lease
-    /// lasts.
+    /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be read unasked while it lasts.
     pub may_open: bool,
     /// Whether it has extended attributes: if not, nobody needs to ask for one while the lease lasts.
     pub extended: bool,

@@ -337,7 +337,7 @@ impl Post {
             return Ok(Opened::Nothing);
         }
         let freshness = self.sessions.take(session, header.counter, Origin::of(incoming));
-        if freshness != Freshness::Replayed && packet.messages.iter().any(|message| *message == RENEW) {
+        if freshness != Freshness::Replayed && packet.messages.contains(&RENEW) {
             self.renew_ticket(now, session);
         }
         self.admitted(incoming, packet, freshness, squash)

@@ -97,7 +97,7 @@ impl Limits {
         let lease_holders = if rng.chance(1, 2) { 64 } else { rng.between(1, 2) as usize };
         let opens_per_session = if rng.chance(1, 2) { 1000 } else { rng.between(2, 20) as usize };
         let id_range = rng.between(16, 200) as u32;
-        let jobs = if rng.chance(1, 2) { 8192 } else { rng.between(60, 120) as usize };
+        let jobs = if rng.chance(1, 4) { 8192 } else { rng.between(60, 120) as usize };
         Limits { lease_holders, opens_per_session, id_range, jobs }
     }
 }

@@ -163,7 +163,8 @@ impl Nemesis {
         let downtime = self.downtime();
         let spell = self.spell();
         let weights = [
-            50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8, 8, 8, 8, 6,
+            50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8, 8,
+            8, 8, 6,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),

@@ -48,7 +48,8 @@ impl Copied {
     fn tell(&self, target: &OsStr, as_json: bool) {
         if as_json {
             let (entries, bytes) = (self.entries.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-            println!("{}", json!({ "path": lossy(target.as_bytes()), "entries": entries, "bytes": bytes }));
+            let path = lossy(target.as_bytes());
+            println!("{}", json!({ "path": path, "entries": entries, "bytes": bytes }));
         }
     }
 }

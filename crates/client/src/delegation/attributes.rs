@@ -39,7 +39,7 @@ impl State {
         let handle = image.handle;
         self.drop_leases(&[LeaseKey::Access(directory), LeaseKey::Content(directory)]);
         let (who, change) = (who.clone(), *change);
-        self.queue_step(tablet, Change::SetAttributes { node: handle, who, change, open: false });
+        self.queue_step(tablet, Change::SetAttributes { node: handle, who, change });
         match self.local_directory(directory) {
             Some(seen) => {
                 let seen = self.directory_seen(&seen);

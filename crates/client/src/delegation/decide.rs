@@ -710,6 +710,7 @@ impl<T> Local<T> {
             Local::Done(result) => Local::Done(result.map(change)),
             Local::Outside => Local::Outside,
             Local::NeedIds => Local::NeedIds,
+            Local::Lapsed => Local::Lapsed,
         }
     }
 

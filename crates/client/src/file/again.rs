@@ -55,7 +55,7 @@ impl Files {
     /// A file was opened again: from now on it has its old number. Gives the new one back if somebody else did that meanwhile.
     pub fn take_place(&mut self, new: OpenFile, old: OpenFile) -> Option<OpenFile> {
         let Some(left) = self.left.remove(&old) else { return Some(new) };
-        let Some(mut open) = self.opens.remove(&new) else { return None };
+        let mut open = self.opens.remove(&new)?;
         let opener = self.openers.remove(&new);
         self.openers.extend(opener.map(|who| (old, who)));
         if let Some(file) = self.files.get_mut(&open.node) {

@@ -554,7 +554,8 @@ impl State {
     /// The same for a file that was made under a delegation: decided here.
     fn commit_ours(&mut self, node: NodeId, job: &Job, part: &[Extent], opened: Vec<Capability>) -> bool {
         let (extents, size_min) = relative(job, part);
-        let Some(attributes) = self.commit_here(node, (&extents, opened), size_min, job.mode, job.set_ids) else {
+        let Some(attributes) = self.commit_here(node, (&extents, opened), size_min, job.mode, job.set_ids)
+        else {
             return false;
         };
         let view =

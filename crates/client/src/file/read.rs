@@ -343,7 +343,7 @@ impl State {
     /// The right to read something: that which came with the extent, or that to a chunk of our own.
     pub(super) fn capability_to_read(&self, stored: &Stored) -> Option<Capability> {
         let given = stored.right.filter(|right| self.signature_lives(right.expires));
-        let given = given.and_then(|_| stored.capability(self.config.session));
+        let given = given.and_then(|_| stored.capability(self.session.id()));
         given.or_else(|| {
             let own = self.chunks.own_right(stored.extent.chunk.chunk)?;
             self.signature_lives(own.body.expires).then_some(own)

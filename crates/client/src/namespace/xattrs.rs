@@ -92,7 +92,7 @@ impl Hub {
         }
         match self.with(|state| state.set_list_here(node, who, name, change)) {
             Local::Done(set) => Some(set),
-            Local::Outside | Local::NeedIds => None,
+            Local::Outside | Local::NeedIds | Local::Lapsed => None,
         }
     }
 }

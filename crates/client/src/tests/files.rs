@@ -203,7 +203,7 @@ fn acknowledged_frames_in_a_hole_are_appended_again_before_they_are_committed() 
         .files
         .values()
         .flat_map(|file| file.extents.parts(0..1000))
-        .map(|part| part.chunk.chunk)
+        .map(|part| part.extent.chunk.chunk)
         .collect();
     assert!(chunks.iter().all(|chunk| servers.chunks[chunk].holes.is_empty()), "{chunks:?}");
 }

@@ -31,6 +31,7 @@ fn opened_unasked() -> (World, OpenFile) {
         read: true,
         write: false,
         truncate: false,
+        execute: false,
     });
     assert!(world.sent.is_empty(), "it is opened without asking");
     match world.result(ticket) {
@@ -43,7 +44,14 @@ fn opened(world: &mut World) -> bearing_proto::client::Request {
     let asked = world.take_request();
     assert_eq!(
         asked.call,
-        Call::Open { node: file(NODE, "a"), who: who(), read: true, write: false, truncate: false }
+        Call::Open {
+            node: file(NODE, "a"),
+            who: who(),
+            read: true,
+            write: false,
+            truncate: false,
+            execute: false
+        }
     );
     asked
 }
@@ -77,8 +85,14 @@ fn a_file_that_was_opened_without_asking_is_read_as_its_user_until_there_is_a_to
     // A right that is over is asked for again, and the token shown.
     let (late, extent) = extents(Some(token), Wall(0));
     world.reply_done(&asked, Ok(late));
-    let view =
-        ChunkView { chunk: extent.chunk, epoch: Epoch(1), servers: vec![S1], sealed: None, capability: None };
+    let view = ChunkView {
+        chunk: extent.chunk,
+        epoch: Epoch(1),
+        servers: vec![S1],
+        sealed: None,
+        capability: None,
+        holes: Vec::new(),
+    };
     world.answer_one(Body::Chunk(view));
     let asked = world.take_request();
     let Call::Extents { by, .. } = &asked.call else { panic!("{asked:?}") };
@@ -159,7 +173,14 @@ fn a_squashed_user_is_asked_for_and_decided_about_as_whom_he_counts() {
     let (uid, gid) = (Uid(Squash::NOBODY), Gid(Squash::NOBODY));
     let mut world = World::open_with(ClientConfig { squash: Squash::Root { uid, gid }, ..config() });
     let node = file(NODE, "a");
-    world.start(Operation::Open { node, who: Credentials::ROOT, read: true, write: false, truncate: false });
+    world.start(Operation::Open {
+        node,
+        who: Credentials::ROOT,
+        read: true,
+        write: false,
+        truncate: false,
+        execute: false,
+    });
     let Call::Open { who, .. } = world.take_request().call else { panic!("an open") };
     assert_eq!(who, Credentials { uid, gid, groups: Vec::new() });
 }

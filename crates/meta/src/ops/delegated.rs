@@ -3,8 +3,7 @@
 
 use super::{
     accessed, commit, create, delegate, make_directory, release, remove_directory, rename, rights,
-    set_attributes,
-    unlink,
+    set_attributes, unlink,
 };
 use crate::key::Key;
 use crate::namespace;

@@ -39,7 +39,7 @@ pub(super) fn admit(
     match by {
         Admission::Open(token) => Ok((opened(view, handle.node, token)?, None)),
         Admission::User(who) => {
-            let wish = open::Wish { read: true, write: false, truncate: false };
+            let wish = open::Wish { read: true, write: false, truncate: false, execute: false };
             open::check(view, handle.node, record, who, wish)?;
             Ok((OpenRights::Read, Some(grant(view, handle.node, OpenRights::Read)?)))
         }

@@ -19,8 +19,8 @@ use bearing_seams::{
     TabletLog,
 };
 use bearing_types::{
-    Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash, NameKey,
-    NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
+    Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash,
+    NameKey, NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
