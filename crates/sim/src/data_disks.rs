@@ -87,6 +87,17 @@ impl Sim {
         self.world.after(downtime, Happening::Act(Act::Start(host)));
     }
 
+    /// A data server that was lost for good gets another disk. Until then a chunk is not sealed of which
+    /// nobody else has anything whole: what it held is not given up without a word.
+    pub(crate) fn replace_lost(&mut self) {
+        let Some(host) = self.lost.take() else { return };
+        self.world.counts.add("a lost data server's disk is replaced");
+        self.disk(host).empty();
+        self.register_anew(host);
+        self.rotten.retain(|(of, _)| *of != host);
+        self.world.after(0, Happening::Act(Act::Start(host)));
+    }
+
     fn may_lose_disk(&mut self, host: HostId) -> bool {
         let wrong = self.data.iter().any(crate::data_host::DataHost::has_wrong_disk);
         self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)

@@ -84,6 +84,10 @@ impl Sim {
         frames.iter().all(|(start, stable)| !stable || whole.contains(start))
     }
 
+    fn has_stable_frame(&self, chunk: ChunkId) -> bool {
+        self.recorder.frames_of(chunk).iter().any(|(_, stable)| *stable)
+    }
+
     fn is_whole_at_any(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
         hosts.iter().any(|host| self.holds(*host, chunk, record.sealed))
@@ -142,15 +146,13 @@ impl Sim {
         let (records, used) = self.chunk_records();
         let mut wrong = Vec::new();
         for (chunk, record) in &records {
-            let away = |server: &ServerId| self.data_host(*server) == self.lost;
-            let doomed_there = record.doomed && record.former.iter().all(away);
-            // What is whole nowhere else cannot be looked at or copied, and waits for the lost server too.
-            let only_there = record.servers.iter().any(away) && !self.is_whole_at_any(*chunk, record);
-            if !used.contains(chunk) && !doomed_there && !only_there {
+            let removed = record.doomed && record.former.is_empty();
+            // It cannot be looked at or copied. Stable frames are never given up (`SealKeeps`, `SyncedIsKept`).
+            let ruined = !self.is_whole_at_any(*chunk, record) && !self.has_stable_frame(*chunk);
+            if !used.contains(chunk) && !removed && !ruined {
                 wrong.push((Promise::SpaceReturns, format!("{chunk} is referred to by nobody: {record:?}")));
             }
-            if let Some(length) = record.sealed.filter(|length| *length > 0 && !record.doomed && !only_there)
-            {
+            if let Some(length) = record.sealed.filter(|length| *length > 0 && !record.doomed && !ruined) {
                 wrong.extend(self.wrong_copies(*chunk, record, length));
             }
         }

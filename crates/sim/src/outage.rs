@@ -87,6 +87,7 @@ impl Sim {
         self.out_until.clear();
         self.excused = self.world.now();
         (self.coordinator.late, self.coordinator.loses) = (0, false);
+        self.replace_lost();
         let hosts: Vec<HostId> = self.hosts.all().collect();
         hosts.into_iter().for_each(|host| self.world.thaw(host));
     }
