@@ -279,7 +279,7 @@ impl Hub {
 
     async fn end(&self) -> Result<Answer, Code> {
         let told = self.losses_told();
-        self.tell_accesses().await;
+        self.tell_accesses_unheard();
         self.with(State::begin_end);
         let synced = self.sync_all().await;
         // Whoever asks while the session is being closed has not been told by an answer that is yet to come.

@@ -119,9 +119,8 @@ fn os(name: &Name) -> &OsStr {
 impl Bridge {
     /// Opens a directory. The kernel has checked permission by its attributes; the servers check at the first entries.
     pub fn open_directory(&self, number: INodeNo, who: Credentials) -> Outcome<u64> {
-        let (node, file_type) = (self.handle(number)?, FileType::Directory);
-        let found = self.caller.found(Operation::Attributes { node, file_type })?;
-        let open = OpenDirectory { stream: Mutex::new(Stream::new(node, who)), found };
+        let found = self.attributes(number)?;
+        let open = OpenDirectory { stream: Mutex::new(Stream::new(found.node, who)), found };
         let handle = self.directories.next.fetch_add(1, Ordering::Relaxed);
         self.directories.lock().insert(handle, Arc::new(open));
         Ok(handle)

@@ -264,6 +264,14 @@ impl Lent {
         self.clock.0.after(now.since(self.clock.1))
     }
 
+    /// The owner's clock was read again. What came with the reading is not older than it, so the clock is
+    /// never behind: the first reading may have been long on its way.
+    fn read_clock(&mut self, read: Wall, now: Mono) {
+        if read > self.now(now) {
+            self.clock = (read, now);
+        }
+    }
+
     fn take_id(&mut self) -> Option<NodeId> {
         let (lent, used) = self.ids.iter_mut().find(|(lent, used)| *used < lent.count)?;
         let id = NodeId(lent.first.0 + u64::from(*used));

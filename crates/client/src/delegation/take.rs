@@ -108,6 +108,7 @@ impl State {
             waiting_for_ids: Vec::new(),
         });
         known.until = known.until.max(until);
+        known.read_clock(lent.now, now);
         known.ids.push_back((lent.ids, 0));
         self.delegations.suspended.remove(&handle.node);
         self.take_directory_lent(asked, tablet, stamp);

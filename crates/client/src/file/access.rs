@@ -60,7 +60,23 @@ impl Hub {
     }
 
     /// Tells of all that was noted.
-    pub(crate) async fn tell_accesses(&self) {
+    async fn tell_accesses(&self) {
+        let work = self.accesses_to_tell();
+        self.windowed(TOLD_MAX, work).await;
+    }
+
+    /// The same at the end of a session, which does not wait for servers that are gone.
+    pub(crate) fn tell_accesses_unheard(&self) {
+        let (hub, work) = (self.clone(), self.accesses_to_tell());
+        self.with(|state| {
+            state.spawn(async move {
+                hub.windowed(TOLD_MAX, work).await;
+            });
+        });
+    }
+
+    /// What is left to ask of servers, when what is decided here is done.
+    fn accesses_to_tell(&self) -> Vec<Work<()>> {
         let noted = self.with(|state| std::mem::take(&mut state.files.accesses.noted));
         let mut work: Vec<Work<()>> = Vec::new();
         for (node, (handle, at)) in noted {
@@ -79,6 +95,6 @@ impl Hub {
                 let _ = hub.call(handle.home, Call::Accessed { node: handle, at }).await;
             }));
         }
-        self.windowed(TOLD_MAX, work).await;
+        work
     }
 }

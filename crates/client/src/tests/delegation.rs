@@ -55,12 +55,23 @@ fn ask_for_root(world: &mut World) -> Request {
 }
 
 fn lend(world: &mut World, asked: &Request, entries: Vec<LentEntry>, below: Vec<LentDirectory>) {
+    lend_at(world, asked, Wall(5_000_000_000), entries, below);
+}
+
+/// The same at this time of the owner.
+fn lend_at(
+    world: &mut World,
+    asked: &Request,
+    now: Wall,
+    entries: Vec<LentEntry>,
+    below: Vec<LentDirectory>,
+) {
     let key = Key::new([9; 32]);
     let lent = DelegationView {
         directories: [vec![LentDirectory { view: root_view(0), entries }], below].concat(),
         lease: LeaseMs(10_000),
         ids: LentIds::sign(NodeId(1000), 100, SESSION, &key),
-        now: Wall(5_000_000_000),
+        now,
     };
     world.reply_done(asked, Ok(Body::Delegation(Box::new(lent))));
 }
@@ -699,4 +710,21 @@ fn whoever_may_not_search_a_directory_after_its_chmod_here_finds_nothing_in_it()
     let ticket = world.start(look);
     assert_eq!(world.result(ticket), Err(Code::Access));
     assert!(world.sent.is_empty());
+}
+
+#[test]
+fn what_is_decided_here_is_never_older_than_what_was_lent_though_the_clock_was_read_late_before() {
+    let mut world = given_back();
+    let returned = world.take_request();
+    done(&mut world, &returned);
+    world.pass(Duration::from_millis(30));
+    assert!(asks_for_root_after_two_changes(&mut world, 60));
+    let asked = world.sent.pop().unwrap().request().clone();
+    world.sent.clear();
+    let late = Wall(9_000_000_000);
+    lend_at(&mut world, &asked, late, Vec::new(), Vec::new());
+    world.start(make("d"));
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    assert!(steps_of(&batch).0[0].at >= late, "{batch:?}");
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,13 +114,15 @@ fn run_way(
     run.env("TESTS", &list).env("TOOLS", &tools).env("SECONDS_EACH", SECONDS_EACH.to_string());
     run.env("KIND", if passthrough.is_some() { "passthrough_ll" } else { "bearing" });
     run.env("PASSTHROUGH", passthrough.unwrap_or(Path::new("")));
-    let child = run.spawn().context("start unshare")?;
+    let mut child = run.spawn().context("start unshare")?;
+    let said = child.stdout.take().context("its output")?;
     let mut outcomes = Vec::new();
-    for line in std::io::BufRead::lines(std::io::BufReader::new(child.stdout.context("its output")?)) {
+    for line in BufReader::new(said).lines() {
         let line = line.context("read what the tests say")?;
         println!("  {way}: {line}");
         outcomes.extend(outcome(&line));
     }
+    child.wait().context("wait for the tests")?;
     if outcomes.len() != tests.len() {
         bail!("{} of {} tests were run; is this root, on Linux with FUSE?", outcomes.len(), tests.len());
     }
