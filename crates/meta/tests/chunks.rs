@@ -147,7 +147,7 @@ fn a_server_that_does_not_know_a_chunk_does_not_make_it_empty() {
 #[test]
 fn a_server_that_restarted_decides_with_the_others_or_when_they_are_lost() {
     let mut cluster = cluster();
-    cluster.pass(Duration::from_secs(2));
+    cluster.pass_with(&[ALICE, BOB], Duration::from_secs(2));
     let (one, other) = (open(&mut cluster), open(&mut cluster));
     let answers = fences(&mut cluster, [None, restarted(70, &[])]);
     let sealed = |cluster: &mut Cluster, chunk: &ChunkView| {
@@ -157,18 +157,18 @@ fn a_server_that_restarted_decides_with_the_others_or_when_they_are_lost() {
     let asks = |cluster: &mut Cluster, chunk: &ChunkView| {
         let call = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
         cluster.send_call(BOB, chunk.chunk.position, call);
-        cluster.pass(Duration::from_secs(2));
+        cluster.pass_with(&[ALICE, BOB], Duration::from_secs(2));
     };
     asks(&mut cluster, &one);
     assert_eq!(sealed(&mut cluster, &one), None, "the other may have more");
     answers.borrow_mut()[0] = restarted(100, &[(40, 80)]);
-    cluster.pass(Duration::from_secs(2));
+    cluster.pass_with(&[ALICE, BOB], Duration::from_secs(2));
     asks(&mut cluster, &one);
     assert_eq!(sealed(&mut cluster, &one), Some(100));
     answers.borrow_mut()[0] = None;
     asks(&mut cluster, &other);
     assert_eq!(sealed(&mut cluster, &other), None);
-    cluster.pass(Duration::from_secs(40));
+    cluster.pass_with(&[ALICE, BOB], Duration::from_secs(40));
     assert_eq!(sealed(&mut cluster, &other), Some(70), "it is lost");
 }
 

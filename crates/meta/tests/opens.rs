@@ -23,7 +23,7 @@ fn try_open(cluster: &mut Cluster, session: SessionId, node: Handle) -> Result<N
     let call =
         Call::Open { node, who: root_user(), read: true, write: false, truncate: false, execute: false };
     match cluster.call(session, node.home, call)? {
-        Body::Opened(view, None) => Ok(view),
+        Body::Opened(view, _) => Ok(view),
         other => panic!("{other:?}"),
     }
 }

@@ -159,7 +159,7 @@ fn a_record_of_another_kind_than_its_key_is_damage_wherever_it_is_read_and_never
         (Key::Fragment(node), at_root),
         (Key::Node(made.node), made.home),
     ];
-    for (key, at) in keys {
+    for (beside, (key, at)) in ["a", "b", "c"].into_iter().zip(keys) {
         let (owner, tablet, _) = cluster.owner(at);
         let mut before = Vec::new();
         cluster.damage(owner, tablet, &key.encode(), |value| {
@@ -168,7 +168,7 @@ fn a_record_of_another_kind_than_its_key_is_damage_wherever_it_is_read_and_never
         });
         cluster.may_complain = true;
         let looked = cluster.lookup(ALICE, &root, "d").and_then(|_| cluster.directory(ALICE, made).map(drop));
-        let created = cluster.create(ALICE, &root, "beside").map(drop);
+        let created = cluster.create(ALICE, &root, beside).map(drop);
         assert!(looked == Err(Code::Io) || created == Err(Code::Io), "{key:?}: {looked:?}, {created:?}");
         let told = format!("{:?}", cluster.complaints);
         assert!(told.contains("of another kind than its key"), "{key:?}: {told}");

@@ -395,13 +395,13 @@ fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
         let missed = (DATA[0], chunk.chunk.chunk);
         disks.borrow_mut().held.insert(missed);
         disks.borrow_mut().short.insert(missed);
-        cluster.pass(Duration::from_secs(10));
+        cluster.pass_with(&[ALICE], Duration::from_secs(10));
         if restarts {
             let owner = cluster.owner(chunk.chunk.position).0;
             cluster.restart(owner);
         }
         *away.borrow_mut() = false;
-        cluster.pass(Duration::from_secs(20));
+        cluster.pass_with(&[ALICE], Duration::from_secs(20));
         assert!(disks.borrow().held.contains(&missed) && disks.borrow().short.is_empty());
         assert!(
             disks
@@ -432,14 +432,14 @@ fn a_replica_that_was_looked_at_before_it_knew_of_its_seal_counts_once_it_does()
     disks.borrow_mut().damaged.insert(short);
     disks.borrow_mut().held.insert(open);
     disks.borrow_mut().unsealed.insert(open);
-    cluster.pass(Duration::from_secs(10));
+    cluster.pass_with(&[ALICE], Duration::from_secs(10));
     *away.borrow_mut() = false;
-    cluster.pass(Duration::from_secs(20));
+    cluster.pass_with(&[ALICE], Duration::from_secs(20));
     assert!(disks.borrow().short.is_empty() && disks.borrow().unsealed.is_empty());
     assert_eq!(disks.borrow().held.len(), 2);
     assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
     disks.borrow_mut().calls.clear();
-    cluster.pass(Duration::from_secs(10));
+    cluster.pass_with(&[ALICE], Duration::from_secs(10));
     assert!(!disks.borrow().calls.iter().any(|(_, call)| matches!(call, DataCall::Seal { .. })), "at rest");
 }
 
@@ -525,9 +525,9 @@ fn a_server_is_asked_after_each_start_for_what_it_holds_and_what_it_lost_is_made
     commit(&mut cluster, file, &chunk).unwrap();
     let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
     cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
-    cluster.pass(Duration::from_secs(10));
+    cluster.pass_with(&[ALICE], Duration::from_secs(10));
     disks.borrow_mut().calls.clear();
-    cluster.pass(Duration::from_secs(10));
+    cluster.pass_with(&[ALICE], Duration::from_secs(10));
     let asked = |disks: &Rc<RefCell<Disks>>| {
         let calls = &disks.borrow().calls;
         calls.iter().filter(|(_, call)| matches!(call, DataCall::Holds { .. })).count()
@@ -536,7 +536,7 @@ fn a_server_is_asked_after_each_start_for_what_it_holds_and_what_it_lost_is_made
     disks.borrow_mut().held.clear();
     disks.borrow_mut().held.insert((DATA[1], chunk.chunk.chunk));
     disks.borrow_mut().starts.insert(DATA[0], 1);
-    cluster.pass(Duration::from_secs(15));
+    cluster.pass_with(&[ALICE], Duration::from_secs(15));
     assert_eq!(asked(&disks), 1);
     assert_eq!(disks.borrow().held, DATA.map(|server| (server, chunk.chunk.chunk)).into());
     assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);

@@ -515,7 +515,7 @@ proptest! {
         prop_assert_eq!(shown.map(|_| ()), if readable { Ok(()) } else { Err(Code::Access) });
         for (read, write) in [(true, false), (false, true), (true, true)] {
             let opened = open_as(&mut cluster, BOB, file, who.clone(), (read, write));
-            let expected = (!read || readable) && (!write || of_file(2));
+            let expected = (!read || of_file(4)) && (!write || of_file(2));
             let rights = OpenRights::of(read, write);
             prop_assert_eq!(opened.map(|token| token.map(|token| token.rights)), if expected { Ok(rights) } else { Err(Code::Access) });
         }

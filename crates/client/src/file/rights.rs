@@ -91,9 +91,14 @@ impl Hub {
     /// Asks for the token of a file that was opened without. Whether there was such a file.
     pub(crate) async fn hold_open(&self, node: NodeId) -> Option<Result<(), Code>> {
         let (handle, who) = self.with(|state| state.files.opened_unasked(node))?;
-        let call =
-            Call::Open { node: handle, who, read: true, write: false, truncate: false, execute: false };
-        let answered = self.call(handle.home, call).await;
+        let call = |execute| {
+            let (node, who) = (handle, who.clone());
+            Call::Open { node, who, read: true, write: false, truncate: false, execute }
+        };
+        let mut answered = self.call(handle.home, call(false)).await;
+        if matches!(answered, Err(Code::Access)) {
+            answered = self.call(handle.home, call(true)).await;
+        }
         Some(answered.and_then(|answered| self.with(|state| state.take_held(answered))))
     }
 }

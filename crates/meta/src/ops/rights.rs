@@ -39,8 +39,12 @@ pub(super) fn admit(
     match by {
         Admission::Open(token) => Ok((opened(view, handle.node, token)?, None)),
         Admission::User(who) => {
-            let wish = open::Wish { read: true, write: false, truncate: false, execute: false };
-            open::check(view, handle.node, record, who, wish)?;
+            // What may be executed is read to be executed.
+            let mut may = |execute| {
+                let wish = open::Wish { read: true, write: false, truncate: false, execute };
+                open::check(view, handle.node, record, who, wish)
+            };
+            may(false).or_else(|_| may(true))?;
             Ok((OpenRights::Read, Some(grant(view, handle.node, OpenRights::Read)?)))
         }
     }

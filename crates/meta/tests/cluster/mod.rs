@@ -238,6 +238,20 @@ impl Cluster {
         self.coordinator.swap(key, Some(entry.version), None).unwrap();
     }
 
+    /// Lets time pass in which these sessions are renewed.
+    pub fn pass_with(&mut self, sessions: &[SessionId], duration: Duration) {
+        let mut left = duration;
+        while !left.is_zero() {
+            for session in sessions {
+                let home = bearing_placement::position_of_session(*session);
+                self.call(*session, home, Call::RenewSession).unwrap();
+            }
+            let step = left.min(Duration::from_secs(5));
+            self.pass(step);
+            left -= step;
+        }
+    }
+
     /// Kills a server. What it has logged is given back, to start it again with.
     pub fn kill(&mut self, id: ServerId) -> MemTabletLog {
         self.events.retain(|(to, _)| *to != id);
@@ -246,8 +260,10 @@ impl Cluster {
 
     /// Starts a server again from what it has logged. Other than after [`Cluster::restart`] no time has
     /// passed then.
-    pub fn revive(&mut self, id: ServerId, log: MemTabletLog) {
-        self.start(id, MemStore::new(), log);
+    pub fn revive(&mut self, id: ServerId, mut log: MemTabletLog) {
+        let mut store = MemStore::new();
+        log.disk().unwrap().into_iter().for_each(|disk| store.set_disk(disk).unwrap());
+        self.start(id, store, log);
     }
 
     /// Time passes in which nobody does anything, as if all processes were stopped.
