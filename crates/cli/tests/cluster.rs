@@ -395,7 +395,14 @@ fn a_newer_store_is_refused_by_its_version() {
                 .map(|found| if is_it(found) { format!("{line} 77\n") } else { format!("{found}\n") });
             fs::write(&path, newer.collect::<String>()).unwrap();
         });
-        let refusal = ran.refused(1);
+        // Without one of two data servers there is a cluster.
+        let refusal = match file.starts_with("data-") {
+            true => {
+                assert_eq!(ran.code, Some(0), "{}", ran.err);
+                ran.err
+            }
+            false => ran.refused(1),
+        };
         let path = cluster.file(file);
         let known = if *line == "bearing-records" { "version 2" } else { "version 1" };
         for part in [path.to_str().unwrap(), line, "version 77", known, "use a newer `bearing`"] {

@@ -73,7 +73,7 @@ pub(crate) struct Chunk {
     pub committed: u64,
     /// What was not synced may be gone.
     pub stained: bool,
-    /// The log was scanned since, and ends with a whole frame.
+    /// Which frames are whole is known: nothing happened since they were written, or the log was surveyed since.
     pub scanned: bool,
     /// Where that found damage.
     pub damaged: Vec<Range<u64>>,
@@ -99,7 +99,7 @@ impl Chunk {
             writer: Writer::default(),
             committed: 0,
             stained: false,
-            scanned: false,
+            scanned: true,
             damaged: Vec::new(),
             cuts: VecDeque::new(),
             removers: Vec::new(),
@@ -122,8 +122,8 @@ impl Chunk {
         // A fence or seal made stable what there was, and keeps what it knew of that.
         let at_rest = entry.sealed.is_some() || entry.fenced;
         chunk.stained = !at_rest || entry.restarted;
-        // What it found of damage is not kept.
-        chunk.scanned = !chunk.stained;
+        // What a survey found is not kept, and what was whole when it was fenced may have rotted since.
+        chunk.scanned = false;
         chunk.writer.written = entry.length;
         chunk.writer.issued = entry.length;
         chunk.committed = entry.length;

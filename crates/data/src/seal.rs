@@ -177,7 +177,7 @@ impl Chunk {
     }
 
     fn judge_sealed(&self, epoch: Epoch, seal: Option<u64>, length: u64) -> Verdict {
-        if self.stained && !self.scanned && length > 0 {
+        if !self.scanned && length > 0 {
             return Verdict::Scan;
         }
         match seal {
@@ -216,7 +216,7 @@ impl Chunk {
         if self.writer.in_flight > 0 {
             return Verdict::Wait;
         }
-        if self.stained && !self.scanned {
+        if !self.scanned {
             return Verdict::Scan;
         }
         let settled = self.phase == Phase::Fenced { settled: true } && epoch == self.epoch;
@@ -302,6 +302,8 @@ impl Chunk {
     fn surveyed(&mut self, cx: &mut Cx<'_>, length: u64, damaged: Vec<Range<u64>>) {
         let before = self.writer.written;
         self.damaged = damaged;
+        // What was whole when it was fenced is not all here any more.
+        self.stained |= length < before || !self.damaged.is_empty();
         if !self.damaged.is_empty() {
             cx.step("damage within an unsealed chunk, nobody told");
         }
@@ -430,7 +432,7 @@ impl Chunk {
         self.epoch = epoch;
         self.writer = Writer::default();
         self.committed = 0;
-        (self.stained, self.scanned, self.checked) = (false, false, None);
+        (self.stained, self.scanned, self.checked) = (false, true, None);
         self.damaged.clear();
     }
 

@@ -110,11 +110,11 @@ fn a_server_that_missed_a_seal_is_told_when_it_is_asked_for_again() {
     }
 }
 
-/// What two data servers answer to a fence, first one then the other; `None`: nothing. Seals are taken.
-fn fences(
-    cluster: &mut Cluster,
-    answers: [Option<Result<DataBody, DataError>>; 2],
-) -> Rc<RefCell<[Option<Result<DataBody, DataError>>; 2]>> {
+/// What two data servers answer to a fence, first one then the other; `None`: nothing.
+type Answers = [Option<Result<DataBody, DataError>>; 2];
+
+/// Data servers that answer fences so, and take seals.
+fn fences(cluster: &mut Cluster, answers: Answers) -> Rc<RefCell<Answers>> {
     let answers = Rc::new(RefCell::new(answers));
     let shared = Rc::clone(&answers);
     cluster.data = Box::new(move |server, request| {
@@ -170,6 +170,23 @@ fn a_server_that_restarted_decides_with_the_others_or_when_they_are_lost() {
     assert_eq!(sealed(&mut cluster, &other), None);
     cluster.pass_with(&[ALICE, BOB], Duration::from_secs(40));
     assert_eq!(sealed(&mut cluster, &other), Some(70), "it is lost");
+}
+
+#[test]
+fn a_chunk_of_which_only_lost_servers_can_have_something_is_an_error_until_one_is_back() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let opened = open(&mut cluster);
+    let answers = fences(&mut cluster, [None, Some(Err(DataError::NoChunk))]);
+    cluster.pass(Duration::from_secs(40));
+    let late = bearing_types::SessionId(4_711);
+    cluster.open_session(late);
+    let call = Call::SealChunk { chunk: opened.chunk, epoch: opened.epoch };
+    assert_eq!(cluster.call(late, opened.chunk.position, call), Err(Code::Io));
+    answers.borrow_mut()[0] = restarted(70, &[]);
+    cluster.pass(Duration::from_secs(2));
+    let call = Call::SealChunk { chunk: opened.chunk, epoch: opened.epoch };
+    assert_eq!(chunk(cluster.call(late, opened.chunk.position, call)).sealed, Some(70));
 }
 
 #[test]

@@ -462,7 +462,14 @@ impl Hub {
             Some((_, _, None, true)) => return Err(Code::Stale),
             Some((chunk, epoch, None, false)) => (chunk, epoch),
         };
-        self.seal_chunk(chunk, epoch).await.map(Some)
+        match self.seal_chunk(chunk, epoch).await {
+            // Whoever may have something of it is lost: what was written goes elsewhere, and a sync tells of the rest.
+            Err(Code::Io) => self.with(|state| {
+                state.chunk_sealed(chunk.chunk, SealedEnd::default());
+                Ok(Some(SealedEnd::default()))
+            }),
+            sealed => sealed.map(Some),
+        }
     }
 
     /// Has a chunk sealed, so that what its surviving servers hold can be read, and gives what was kept. If

@@ -251,9 +251,10 @@ impl Hub {
                     refused && round.is_power_of_two()
                 }
             };
-            if tell {
-                // If this fails, the next rounds show it.
-                let _ = self.seal_chunk(view.chunk, view.epoch).await;
+            // If this fails for another reason, the next rounds show it.
+            if tell && matches!(self.seal_chunk(view.chunk, view.epoch).await, Err(Code::Io)) {
+                // Those that are there have nothing of it, and the others are lost.
+                return Err(Code::Io);
             }
             let pause = self.with(|state| {
                 let pause = state.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);

@@ -209,6 +209,25 @@ fn acknowledged_frames_in_a_hole_are_appended_again_before_they_are_committed() 
 }
 
 #[test]
+fn what_was_acknowledged_by_servers_that_are_lost_since_is_appended_again_before_it_is_committed() {
+    let mut world = World::open_with(ClientConfig { appends_max: 1, ..config() });
+    let mut servers = Servers::new(1);
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, b"first"));
+    done(&mut world, &mut servers, write(file, 100, b"second"));
+    let ticket = world.start(Operation::Flush { file });
+    while servers.log.iter().filter(|call| *call == "append").count() < 1 {
+        servers.answer_all(&mut world);
+    }
+    let lost = *servers.chunks.keys().next().unwrap();
+    servers.dead.insert(D2);
+    servers.cannot_seal = true;
+    assert_eq!(servers.run(&mut world, ticket), Ok(Answer::Done));
+    let extents = servers.files.values().flat_map(|file| file.extents.parts(0..1000));
+    assert!(extents.map(|part| part.chunk.chunk).all(|chunk| chunk != lost));
+}
+
+#[test]
 fn flushed_bytes_that_are_lost_before_their_sync_fail_it() {
     let (mut world, mut servers) = stage();
     let (file, _) = create_open(&mut world, &mut servers, "a");

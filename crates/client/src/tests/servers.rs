@@ -64,6 +64,8 @@ pub struct Servers {
     pub sends_only: bool,
     /// Seal at so many bytes less than there are.
     pub cut_at_seal: u64,
+    /// Or do not: who has something of it is lost.
+    pub cannot_seal: bool,
     /// And without these ranges.
     pub holes_at_seal: Vec<(u64, u64)>,
     /// Chunks whose writers are done with them, and the bytes that they say to have committed.
@@ -92,6 +94,7 @@ impl Servers {
             unknowing: BTreeSet::new(),
             sends_only: false,
             cut_at_seal: 0,
+            cannot_seal: false,
             holes_at_seal: Vec::new(),
             finished: BTreeMap::new(),
             commits_fail: None,
@@ -297,6 +300,7 @@ impl Servers {
             Call::OpenChunk { avoid } => self.open_chunk(avoid),
             Call::Chunk { chunk } if !self.chunks.contains_key(&chunk.chunk) => Err(Code::Stale),
             Call::Chunk { chunk } => Ok(Body::Chunk(self.chunk_view(*chunk))),
+            Call::SealChunk { .. } if self.cannot_seal => Err(Code::Io),
             Call::SealChunk { chunk, .. } => {
                 self.log("seal");
                 let cut = self.cut_at_seal;
@@ -305,7 +309,7 @@ impl Servers {
                 let alive = record.servers.iter().filter(|server| !dead.contains(server));
                 let length = alive.map(|server| record.logs[server].len() as u64).min().unwrap_or(0);
                 record.sealed.get_or_insert(length.saturating_sub(cut));
-                record.holes.extend(self.holes_at_seal.drain(..));
+                record.holes.append(&mut self.holes_at_seal);
                 record.epoch = record.epoch.next();
                 Ok(Body::Chunk(self.chunk_view(*chunk)))
             }

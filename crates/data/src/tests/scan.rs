@@ -97,7 +97,7 @@ fn a_survey_finds_every_whole_frame_behind_a_damaged_one() {
         let end = ends.iter().copied().find(|end| *end > at as u64).unwrap();
         let expected = match end == log.len() as u64 {
             true => Surveyed::End(start, Vec::new()),
-            false => Surveyed::End(log.len() as u64, vec![start..end]),
+            false => Surveyed::End(log.len() as u64, std::iter::once(start..end).collect()),
         };
         for window in [65_536, 1 << 20] {
             let found = survey(&damaged, window);

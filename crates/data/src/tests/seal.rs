@@ -278,6 +278,21 @@ fn a_replica_that_is_damaged_in_the_middle_keeps_and_tells_what_follows() {
 }
 
 #[test]
+fn what_rots_after_a_fence_is_told_by_the_next_one_after_a_start() {
+    let bytes = frame(1, 100).len();
+    for (place, length, damaged) in [(100, 2 * bytes, vec![(0, bytes as u64)]), (bytes + 100, bytes, vec![])]
+    {
+        let (mut bench, one) = two_frames();
+        assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false));
+        bench.log.flip_bit(CHUNK, place);
+        let mut bench = bench.restarted();
+        let told = Ok(DataBody::Fenced { length: length as u64, restarted: true, damaged });
+        assert_eq!(bench.result(META, fence(), &[]), told);
+        assert_eq!(bench.result(META, seal(2 * one), &[]), Err(DataError::Corrupt));
+    }
+}
+
+#[test]
 fn what_is_damaged_before_a_torn_end_is_torn_off_with_it() {
     let (mut bench, [_, second, _]) =
         three_frames_and(|log, [_, second, _]| log.flip_bit(CHUNK, second as usize + 200));

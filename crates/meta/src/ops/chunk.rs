@@ -17,6 +17,9 @@ enum FenceOutcome {
     End { length: u64, holes: Vec<(u64, u64)> },
     /// Others may have more.
     Wait,
+    /// Those that are there have nothing, and the others are lost: only when one of them is back, or is taken
+    /// out of the cluster, can it be said where the chunk ends.
+    Nowhere,
 }
 
 /// What a server has of a fenced chunk.
@@ -92,7 +95,11 @@ pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Bod
         let outcome = end_of(&answers);
         #[cfg(feature = "mutants")]
         let outcome = planted_end(view.config.mutant, &answers).unwrap_or(outcome);
-        let FenceOutcome::End { length, holes } = outcome else { return Err(Stop::Later) };
+        let (length, holes) = match outcome {
+            FenceOutcome::End { length, holes } => (length, holes),
+            FenceOutcome::Wait => return Err(Stop::Later),
+            FenceOutcome::Nowhere => return Err(Stop::Refuse(Code::Io)),
+        };
         // Told before it is logged: a server that misses it, or a crash in between, leaves bytes beyond the length, which nobody refers to.
         view.data(chunk.chunk, &record.servers, &DataCall::Seal { epoch: epoch.next(), length })?;
         record.epoch = epoch.next();
@@ -150,7 +157,10 @@ fn fence_of(result: DataResult, unknown: bool, lost: bool) -> Fence {
 /// nothing is there is believed only if all say so.
 fn end_of(answers: &[Fence]) -> FenceOutcome {
     let any = |which: fn(&Fence) -> bool| answers.iter().any(which);
-    let steady = any(|answer| matches!(answer, Fence::Held { restarted: false, .. }));
+    let steady = any(|answer| match answer {
+        Fence::Held { held, restarted } => !restarted && held.damaged.is_empty(),
+        Fence::Nothing | Fence::Lost | Fence::Silent => false,
+    });
     if any(|answer| matches!(answer, Fence::Silent)) && !steady {
         return FenceOutcome::Wait;
     }
@@ -163,7 +173,7 @@ fn end_of(answers: &[Fence]) -> FenceOutcome {
         .collect();
     let length = held.iter().map(|held| held.length).max();
     match length {
-        None if any(|answer| matches!(answer, Fence::Lost)) => FenceOutcome::Wait,
+        None if any(|answer| matches!(answer, Fence::Lost)) => FenceOutcome::Nowhere,
         None => FenceOutcome::End { length: 0, holes: Vec::new() },
         Some(length) => FenceOutcome::End { length, holes: holes_of(&held, length) },
     }
@@ -274,6 +284,9 @@ mod tests {
         assert_eq!(end_of(&[fenced(40, true), lost()]), end(40));
         assert_eq!(end_of(&[fenced(40, true), nothing()]), end(40));
         assert_eq!(end_of(&[fenced(90, false), silent()]), end(90), "it has all that was acknowledged");
+        let rotten = || held(90, false, &[(40, 48)]);
+        assert_eq!(end_of(&[rotten(), silent()]), FenceOutcome::Wait, "not all of it any more");
+        assert_eq!(end_of(&[rotten(), fenced(80, true)]), end(90));
     }
 
     #[test]
@@ -281,8 +294,8 @@ mod tests {
         assert_eq!(end_of(&[nothing(), nothing()]), end(0));
         assert_eq!(end_of(&[nothing(), fence_of(None, true, true)]), end(0), "it is out of the cluster");
         assert_eq!(end_of(&[nothing(), silent()]), FenceOutcome::Wait);
-        assert_eq!(end_of(&[nothing(), lost()]), FenceOutcome::Wait);
-        assert_eq!(end_of(&[lost(), lost()]), FenceOutcome::Wait);
+        assert_eq!(end_of(&[nothing(), lost()]), FenceOutcome::Nowhere);
+        assert_eq!(end_of(&[lost(), lost()]), FenceOutcome::Nowhere);
         assert_eq!(
             end_of(&[silent(), fence_of(Some(Err(DataError::Full)), false, false)]),
             FenceOutcome::Wait
@@ -293,7 +306,7 @@ mod tests {
     fn a_hole_is_what_is_damaged_or_missing_everywhere() {
         let outcome = |answers: &[Fence]| match end_of(answers) {
             FenceOutcome::End { length, holes } => (length, holes),
-            FenceOutcome::Wait => panic!("nobody is silent"),
+            FenceOutcome::Wait | FenceOutcome::Nowhere => panic!("nobody is silent"),
         };
         let (one, other) = ([(16, 48), (80, 96)], [(40, 88), (120, 128)]);
         assert_eq!(outcome(&[held(200, true, &one), held(160, true, &[])]), (200, vec![]));

@@ -249,8 +249,12 @@ pub(super) fn keep(view: &mut View, id: ChunkId, record: ChunkRecord) {
 }
 
 fn seal(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Tended> {
-    ops::seal_chunk(view, ChunkRef { chunk: id, position: record.position }, record.epoch)?;
-    Ok(Tended::Did("chunk sealed by its tablet"))
+    match ops::seal_chunk(view, ChunkRef { chunk: id, position: record.position }, record.epoch) {
+        Ok(_) => Ok(Tended::Did("chunk sealed by its tablet")),
+        // Who has something of it is lost. The next round asks again.
+        Err(Stop::Refuse(_)) => Ok(Tended::Nothing),
+        Err(stop) => Err(stop),
+    }
 }
 
 /// Has it removed at these servers, as far as they answer. Gives those of which nothing is known.

@@ -44,7 +44,8 @@ finish() {
     umount -l "$WORK/mnt-test" "$WORK/mnt-scratch" 2> /dev/null || true
     # Mounts that a test left behind: their command lines name this directory.
     for line in /proc/[0-9]*/cmdline; do
-        if tr '\0' ' ' < "$line" 2> /dev/null | grep -q "^[^ ]* mount .*$WORK/"; then
+        [ -r "$line" ] || continue
+        if tr '\0' ' ' 2> /dev/null < "$line" | grep -q "^[^ ]* mount .*$WORK/"; then
             process=${line#/proc/}
             kill -9 "${process%/cmdline}" 2> /dev/null || true
         fi
