@@ -136,7 +136,7 @@ impl MetaServer {
     fn send_questions(&mut self, now: Now, job: &mut Job, out: &mut Vec<Command>) {
         let unsent = |slot: &&mut QuestionSlot| slot.asked.is_none();
         let numbered = job.context.questions.iter_mut().enumerate();
-        for (number, slot) in numbered.filter(|(_, slot)| unsent(&slot)) {
+        for (number, slot) in numbered.filter(|(_, slot)| unsent(slot)) {
             slot.asked = Some(Asking::new(now.mono));
             let body = PeerBody::Ask { id: question_id(job.id, number), question: slot.question.clone() };
             self.send_peer(job.tablet, slot.position, body, out);

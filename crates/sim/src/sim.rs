@@ -522,7 +522,7 @@ impl Sim {
         match act {
             Act::Next => {
                 let fault = self.nemesis.draw();
-                self.world.counts.add(&format!("fault: {}", name_of(&fault)));
+                self.world.counts.add(&format!("fault: {}", fault.name()));
                 self.act(fault);
                 let pause = self.nemesis.pause();
                 self.world.after(pause, Happening::Act(Act::Next));
@@ -769,41 +769,4 @@ impl Sim {
 
 pub(crate) fn index_of(host: HostId, first: u8) -> usize {
     usize::from(host.0 - first)
-}
-
-fn name_of(act: &Act) -> &'static str {
-    match act {
-        Act::Crash(..) => "a host crashes",
-        Act::PowerCut(_) => "all servers lose power",
-        Act::Cut(ways, _) if ways.len() == 1 => "one way is cut",
-        Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
-        Act::CutOff(..) => "a client shall be cut off",
-        Act::Cut(..) => "half of the hosts are parted",
-        Act::Storm(_) => "a storm",
-        Act::Slow(..) => "a slow disk",
-        Act::Clock(..) => "a clock is turned",
-        Act::FailSync(_) => "a sync will fail",
-        Act::HandOver(..) => "a tablet is handed over",
-        Act::Lose(_) => "a data server shall be lost",
-        Act::CopyDisk(_) => "a metadata disk is copied",
-        Act::WrongDisk(..) => "a metadata server shall get another disk",
-        Act::Rot(..) => "a bit shall flip",
-        Act::EmptyDisk(..) => "a data disk shall be emptied",
-        Act::OlderDisk(..) => "a data disk shall be replaced by an older one",
-        Act::RotOpen(..) => "bits of unsealed chunks shall flip",
-        Act::Away(..) => "a data server shall be away for long",
-        Act::Unmount(_) => "a client ends its session",
-        Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
-        Act::Fill(..) => "all data disks are full",
-        Act::Crowd(_, Crowded::Low, _) => "a metadata disk has little space",
-        Act::Crowd(_, Crowded::Short, _) => "a metadata disk has hardly any space",
-        Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
-        Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
-        Act::Room(_) | Act::Uncrowd(_) | Act::RightDisk(_) | Act::Thaw(_) | Act::Hasten => "an end",
-        Act::Outage(COORDINATOR_HOST, _) => "the coordinator is down for long",
-        Act::Outage(..) => "a metadata server is down for long",
-        Act::Freeze(_, true, _) => "a disk does nothing",
-        Act::Freeze(..) => "a process is stopped",
-        Act::Dawdle(..) => "the coordinator is slow",
-    }
 }

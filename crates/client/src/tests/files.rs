@@ -224,7 +224,7 @@ fn what_was_acknowledged_by_servers_that_are_lost_since_is_appended_again_before
     servers.cannot_seal = true;
     assert_eq!(servers.run(&mut world, ticket), Ok(Answer::Done));
     let extents = servers.files.values().flat_map(|file| file.extents.parts(0..1000));
-    assert!(extents.map(|part| part.chunk.chunk).all(|chunk| chunk != lost));
+    assert!(extents.map(|part| part.extent.chunk.chunk).all(|chunk| chunk != lost));
 }
 
 #[test]
