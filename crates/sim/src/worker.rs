@@ -457,7 +457,8 @@ fn stepped(
 ) {
     let now = world.true_mono();
     match (step, &result) {
-        (FileSteps::Read { .. }, Err(Code::Io | Code::Unreachable)) => {
+        // Who is out of reach for longer than a request lasts has lost nothing; the end of the run asks again.
+        (FileSteps::Read { .. }, Err(Code::Io)) => {
             // The simulator looks at it with the ledger: data that was never synced may be lost.
             world.counts.add("read: bytes lost");
             recorder.lost_reads.push((asked.invoked, run.node.node));

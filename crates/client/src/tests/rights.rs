@@ -139,6 +139,10 @@ fn a_recall_is_answered_also_when_the_token_is_refused() {
     world.recall(3, vec![LeaseKey::File(NodeId(NODE))]);
     let asked = opened(&mut world);
     world.reply_done(&asked, Err(Code::Access));
+    // Perhaps it was opened to be executed.
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Open { execute: true, .. }));
+    world.reply_done(&asked, Err(Code::Access));
     for (number, _) in std::mem::take(&mut world.invalidations) {
         world.step(Event::Invalidated(number));
     }
