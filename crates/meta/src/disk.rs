@@ -225,6 +225,12 @@ impl MetaServer {
         self.disk.logged.insert(number, Logged { block, epoch, then_take });
     }
 
+    /// Removes what the store holds of a tablet, and with it the intent to serve it.
+    pub(crate) fn remove_stored(&mut self, block: Block, out: &mut Vec<Command>) {
+        self.disk.intended.remove(&block);
+        out.push(Command::RemoveTablet(block));
+    }
+
     /// Intents up to a number are stable: they go to the store, and what waited for them goes on.
     pub(crate) fn intents_stable(&mut self, now: Now, number: AppendNumber, out: &mut Vec<Command>) {
         let later = self.disk.logged.split_off(&AppendNumber(number.0 + 1));

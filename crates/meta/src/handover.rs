@@ -198,7 +198,7 @@ impl MetaServer {
                 return;
             }
             let block = part.block;
-            out.push(Command::RemoveTablet(block));
+            self.remove_stored(block, out);
             out.push(Command::CreateTablet(block));
             let arriving = Arriving {
                 block,
@@ -214,7 +214,7 @@ impl MetaServer {
         if let Err(what) = decode_pairs(part.pairs.clone()) {
             // Its source goes on with it.
             self.arriving.remove(&start);
-            out.push(Command::RemoveTablet(part.block));
+            self.remove_stored(part.block, out);
             return out
                 .push(Command::Note(Note::Damaged(format!("tablet {} as it arrives: {what}", part.block))));
         }
@@ -287,7 +287,7 @@ impl MetaServer {
                 self.take_tablet(now, &assigned, version, out);
             } else {
                 self.arriving.remove(&start);
-                out.push(Command::RemoveTablet(block));
+                self.remove_stored(block, out);
             }
         }
     }

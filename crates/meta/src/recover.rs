@@ -132,7 +132,9 @@ impl<S: Store> Replay<'_, S> {
             self.store.create_tablet(tablet)?;
         }
         let changes = entry.changes.into_iter().map(|change| Change { key: change.key, value: change.value });
-        self.store.apply(tablet, index, &changes.collect::<Vec<_>>())?;
+        // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces.
+        let intent = known.and_then(|known| known.intent).filter(|_| entry.reset).map(intent_change);
+        self.store.apply(tablet, index, &changes.chain(intent).collect::<Vec<_>>())?;
         let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
         let follows = entry.reset || index == held.last.next();
         let gap = if follows { held.gap } else { held.gap.or(Some((held.last, index))) };
@@ -212,6 +214,18 @@ mod tests {
         let (mut store, mut log) = (MemStore::default(), log_of(&records));
         let expected = RecoveredTablet { last: LogIndex(2), intent: Some(Epoch(4)), gap: None };
         assert_eq!(ring(&mut store, &mut log), expected);
+        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
+    }
+
+    #[test]
+    fn an_intent_outlives_the_hand_over_that_replaces_the_tablet_before_it() {
+        let records = [part(1, true, 1, 1), intent(4)];
+        let (mut store, mut log) = (MemStore::default(), log_of(&records));
+        let expected = RecoveredTablet { last: LogIndex(1), intent: Some(Epoch(4)), gap: None };
+        // The second time the hand-over is replayed into a store that has the intent already.
+        for _ in 0..2 {
+            assert_eq!(ring(&mut store, &mut log), expected);
+        }
         assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
     }
 

@@ -435,7 +435,7 @@ impl MetaServer {
         out.push(Command::Note(Note::Left(tablet.block)));
         self.startup.recovered.insert(tablet.block, tablet.last_index());
         if forget {
-            out.push(Command::RemoveTablet(tablet.block));
+            self.remove_stored(tablet.block, out);
         }
     }
 

@@ -122,6 +122,9 @@ fn a_silent_holder_loses_what_it_did_not_send_and_is_refused_later() {
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
     let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
     assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
+    let renewal = batch(&cluster, vec![], ids, vec![]);
+    let renewed = send(&mut cluster, directory, renewal).map(|_| ());
+    assert_eq!(renewed, Err(Code::Stale), "what it remembers of the directory may be old");
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
 }
 

@@ -260,7 +260,8 @@ impl Hub {
                 let pause = state.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);
                 (state.now.mono < deadline).then_some(pause)
             });
-            self.sleep(pause.ok_or(Code::Io)?).await;
+            // Nobody has said that the bytes are lost.
+            self.sleep(pause.ok_or(Code::Unreachable)?).await;
             if over {
                 return Err(Code::Stale);
             }

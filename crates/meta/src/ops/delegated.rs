@@ -45,9 +45,10 @@ pub(super) fn decide(
     if !returned.over && view.is_overdue(mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
-    // Some steps name no directory. Without this, those of a batch that its client has given up would still be done when it comes late. And names that others
-    // may have changed meanwhile are not leased.
-    if (!steps.is_empty() || returned.names_kept) && !view.holds_any(mine) {
+    // Some steps name no directory. Without this, those of a batch that its client has given up would still be
+    // done when it comes late. Names that others may have changed meanwhile are not leased. And who was out of
+    // reach for so long that all was taken away from it must not take an answer for a renewal.
+    if !returned.over && !view.holds_any(mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
     let read: Vec<Key> = steps.iter().flat_map(|step| read_by(view, &step.change)).collect();
