@@ -459,8 +459,7 @@ fn a_directory_that_was_called_back_is_renewed_for_a_while_and_not_for_ever() {
         // Bob says that he goes on, and never gives it back.
         let renewal = cluster::delegated(Vec::new(), lent.ids, Vec::new());
         let renewed = cluster.call(BOB, directory.home, renewal);
-        // Once it is over there is nothing left to be renewed.
-        assert_eq!(renewed.is_ok(), seconds <= 40 || seconds >= 50, "after {seconds} s: {renewed:?}");
+        assert_eq!(renewed.is_ok(), seconds <= 40, "after {seconds} s: {renewed:?}");
         for session in [ALICE, BOB] {
             cluster.call(session, position_of_session(session), Call::RenewSession).unwrap();
         }
