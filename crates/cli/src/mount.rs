@@ -7,7 +7,7 @@ use crate::failure::Usage;
 use crate::guard;
 use crate::mount_files::{MountFiles, open_log};
 use crate::mounts::{self, Detach, MountState};
-use crate::process::{in_own_session, own_program, wait_until, without_files};
+use crate::process::{Process, in_own_session, own_program, wait_until, without_files};
 use crate::report::Report;
 use crate::sessions;
 use crate::supervise::last_line;
@@ -80,7 +80,9 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     reported?;
     tracing::info!("{} is unmounted", point.display());
     connect::end(&mount)?;
-    report(Phase::Stopped)
+    // Something else may be mounted there by now, and reports itself.
+    let is_own = |file: &PathBuf| Report::read(file).is_some_and(|last| last.process == Process::own());
+    if flags.state.as_ref().is_some_and(is_own) { report(Phase::Stopped) } else { Ok(()) }
 }
 
 fn unmount_on_signals(mount: Arc<Mount>, point: PathBuf) {

@@ -41,8 +41,7 @@ pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
 }
 
 fn checked(cx: &Cx<'_>, asker: Asker, id: ChunkId, append: &Append<'_>) -> Result<Epoch, DataError> {
-    let epoch = check::append(cx, asker.from, append.capability, id)?;
-    check::leads(cx, append.servers)?;
+    let epoch = check::append(cx, asker.from, append.capability, (id, append.servers))?;
     if cx.core.failed {
         return Err(DataError::Failed);
     }

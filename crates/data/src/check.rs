@@ -11,19 +11,17 @@ use bearing_types::{ChunkId, Epoch, ServerId};
 pub(crate) const HEADER_BYTES_MAX: u32 =
     (FIXED_BYTES as u32 + 4 * (PAYLOAD_BYTES_MAX / BLOCK_BYTES) + 255).next_multiple_of(8);
 
-/// The epoch under which a client may append to a chunk. Whoever opened the chunk may, and nobody in its place.
+/// The epoch under which a client may append to a chunk that lies on these servers, of which this one is the first.
+/// Whoever opened the chunk may, and nobody in its place, and nowhere else.
 pub(crate) fn append(
     cx: &Cx<'_>,
     from: Sender,
     shown: &Capability,
-    chunk: ChunkId,
+    (chunk, servers): (ChunkId, &[ServerId]),
 ) -> Result<Epoch, DataError> {
-    match shown.body.right {
-        DataRight::Append(epoch) if from == Sender::Client(shown.body.session) => {
-            good(cx, shown, chunk).then_some(epoch).ok_or(DataError::Capability)
-        }
-        DataRight::Append(_) | DataRight::Read(_) => Err(DataError::Capability),
-    }
+    let DataRight::Append(epoch, on) = shown.body.right else { return Err(DataError::Capability) };
+    let asks = from == Sender::Client(shown.body.session) && on == DataRight::of_servers(servers);
+    if asks && leads(cx, servers) && good(cx, shown, chunk) { Ok(epoch) } else { Err(DataError::Capability) }
 }
 
 /// Whether somebody may read a part of a frame. A server that asks has seen to it that its client is the one whom the right was given to.
@@ -49,13 +47,9 @@ fn good(cx: &Cx<'_>, shown: &Capability, chunk: ChunkId) -> bool {
 }
 
 /// Whether this server is the first of a chunk's servers, and they are different ones.
-pub(crate) fn leads(cx: &Cx<'_>, servers: &[ServerId]) -> Result<(), DataError> {
+fn leads(cx: &Cx<'_>, servers: &[ServerId]) -> bool {
     let distinct = servers.iter().enumerate().all(|(at, server)| !servers[..at].contains(server));
-    if servers.first() == Some(&cx.core.server) && distinct && servers.len() <= cx.core.config.copies_max {
-        Ok(())
-    } else {
-        Err(DataError::Capability)
-    }
+    servers.first() == Some(&cx.core.server) && distinct && servers.len() <= cx.core.config.copies_max
 }
 
 /// Whether attached bytes are exactly one frame and came whole. The primary also checks the payload's own checksums, because a frame that

@@ -105,8 +105,7 @@ fn checked(
     (asker, id): (Asker, ChunkId),
     wanted: &Wanted,
 ) -> Result<(), DataError> {
-    let epoch = check::append(cx, asker.from, &wanted.capability, id)?;
-    check::leads(cx, &wanted.servers)?;
+    let epoch = check::append(cx, asker.from, &wanted.capability, (id, &wanted.servers))?;
     if cx.core.failed {
         return Err(DataError::Failed);
     }

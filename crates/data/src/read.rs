@@ -56,7 +56,7 @@ pub(crate) fn read(
     if end > u64::from(PAYLOAD_BYTES_MAX) {
         return refuse(cx, reader, DataError::BeyondEnd);
     }
-    let limit = match within(chunks, id, part.frame, part.frame + 1) {
+    let limit = match within(chunks, id, part.frame, part.frame.saturating_add(1)) {
         Ok(limit) => limit,
         Err(error) => return give(cx, reader, Err(error)),
     };

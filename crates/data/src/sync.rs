@@ -52,10 +52,8 @@ pub(crate) fn sync(
     id: ChunkId,
     (capability, servers): (&Capability, &[ServerId]),
 ) {
-    let checked = check::append(cx, asker.from, capability, id).and_then(|epoch| {
-        check::leads(cx, servers)?;
-        if cx.core.failed { Err(DataError::Failed) } else { Ok(epoch) }
-    });
+    let checked = check::append(cx, asker.from, capability, (id, servers));
+    let checked = if cx.core.failed { checked.and(Err(DataError::Failed)) } else { checked };
     match (checked, chunks.get_mut(&id)) {
         (Err(error), _) => cx.refuse(asker, error),
         (Ok(_), None) => cx.refuse(asker, DataError::NoChunk),

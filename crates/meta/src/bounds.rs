@@ -23,7 +23,7 @@ impl MetaServer {
         let of_tablets =
             |count: fn(&crate::tablet::Tablet) -> usize| tablets.clone().map(count).max().unwrap_or(0);
         let kept = |tablet: &crate::tablet::Tablet| {
-            tablet.sessions.values().map(|state| state.answered.len()).max().unwrap_or(0)
+            tablet.sessions.values().map(|state| state.replies.len()).max().unwrap_or(0)
         };
         // One for the registers, and one for each tablet.
         let asks_max = 1 + self.startup.registers.len().max(1);
@@ -41,6 +41,11 @@ impl MetaServer {
                 self.config.replies_kept_max,
             ),
             bound("replies kept for a session", of_tablets(kept), self.config.replies_kept_max),
+            bound(
+                "bytes of replies kept",
+                of_tablets(|tablet| tablet.replies_bytes()),
+                self.config.replies_bytes_max * 2,
+            ),
             bound("questions to the coordinator", self.startup.open(), asks_max),
             bound("questions to data servers", self.data_requests.len(), self.config.jobs_max * 8),
             bound("jobs ready to run", self.ready.len(), 0),

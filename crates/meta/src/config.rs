@@ -77,6 +77,8 @@ pub struct Config {
     /// Replies to one session that are kept by one tablet because their client has not said that it has them.
     /// With more, its changes are told to retry.
     pub replies_kept_max: usize,
+    /// What the replies take that a tablet keeps: one session has a 16th of it at most, and a 256th when it is used up.
+    pub replies_bytes_max: usize,
     /// Queued items of one tablet that are sent again at a time.
     pub items_resent_max: usize,
     /// Entries in one answer to a listing.
@@ -169,6 +171,7 @@ impl Config {
             jobs_max: 8192,
             sweeps_max: 64,
             replies_kept_max: 64 << 10,
+            replies_bytes_max: 256 << 20,
             items_resent_max: 256,
             list_entries_max: 1024,
             extents_max: 512,

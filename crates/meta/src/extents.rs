@@ -115,7 +115,7 @@ impl Freed {
                 crate::works::release_space(view, chunk, bytes)?;
             } else {
                 let work = Work::ReleaseSpace { chunk, bytes };
-                view.queue(Draft { to: chunk.position, work, awaited: false, locks: Vec::new() });
+                view.queue(Draft { to: chunk.position, work, awaited: false, locks: Vec::new() })?;
             }
         }
         Ok(bytes)

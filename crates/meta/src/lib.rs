@@ -41,6 +41,7 @@ mod questions;
 mod quotas;
 mod record;
 mod recover;
+mod replies;
 mod request;
 mod run;
 mod space;

@@ -211,8 +211,7 @@ pub(crate) fn drop_link(view: &mut View, node: Handle, keep_open: bool) -> Decid
         work: Work::DropLink { node, open, changed },
         awaited: true,
         locks: Vec::new(),
-    });
-    Ok(())
+    })
 }
 
 /// The same, at the node's home.
@@ -250,13 +249,7 @@ pub(crate) fn touch(view: &mut View, node: Handle) -> Decide<()> {
     if view.tablet.contains(node.home) {
         return touch_here(view, node, changed);
     }
-    view.queue(Draft {
-        to: node.home,
-        work: Work::Touch { node, changed },
-        awaited: true,
-        locks: Vec::new(),
-    });
-    Ok(())
+    view.queue(Draft { to: node.home, work: Work::Touch { node, changed }, awaited: true, locks: Vec::new() })
 }
 
 /// The same, at the node's home.

@@ -278,7 +278,7 @@ impl MetaServer {
         self.unlock(start, LockedBy::Item(item));
         let Some((session, sequence)) = state.record.waiter else { return };
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.answered.get_mut(&sequence));
+        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.replies.get_mut(sequence));
         if let Some(answered) = answered {
             answered.awaited.remove(&item);
             self.reply_if_complete(start, session, sequence, out);

@@ -54,7 +54,7 @@ impl MetaServer {
         };
         let busy = !timeless && full;
         let under_way = self.jobs.has_request(session, sequence) && (!copies || request.call.mutates());
-        let kept_max = self.config.replies_kept_max;
+        let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
         let twice = self.executes_twice();
         let Some(tablet) = self.tablet_at(request.position) else {
             return self.refer(session, sequence, request.position, out);
@@ -83,12 +83,12 @@ impl MetaServer {
             if state.finished_below.is_some_and(|below| sequence < below) {
                 return;
             }
-            if state.answered.contains_key(&sequence) && !twice {
+            if state.replies.get(sequence).is_some() && !twice {
                 out.push(Command::Note(crate::event::Note::Step("duplicate")));
                 return self.reply_if_complete(start, session, sequence, out);
             }
         }
-        let too_many = request.call.mutates() && state.answered.len() >= kept_max;
+        let too_many = request.call.mutates() && tablet.keeps_too_much_for(session, (kept_max, bytes_max));
         if busy || too_many || tablet.parked() >= kept_max {
             let answer = Answer::Retry { after_us: BUSY_RETRY_US };
             return self.reply(session, Reply { sequence, answer }, out);
@@ -105,7 +105,7 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        let Some(answered) = tablet.sessions.get(&session).and_then(|state| state.answered.get(&sequence))
+        let Some(answered) = tablet.sessions.get(&session).and_then(|state| state.replies.get(sequence))
         else {
             return;
         };
@@ -278,8 +278,6 @@ fn hear(tablet: &mut Tablet, now: Now, session: SessionId, finished_below: Seque
         return;
     }
     state.finished_below = Some(finished_below);
-    let kept = state.answered.split_off(&finished_below);
-    let finished = std::mem::replace(&mut state.answered, kept);
-    let logged = finished.into_iter().filter(|(_, answered)| answered.result.is_ok());
-    tablet.stale_replies.extend(logged.map(|(sequence, _)| Key::Reply(session, sequence)));
+    let finished = state.replies.finish(finished_below);
+    tablet.stale_replies.extend(finished.into_iter().map(|sequence| Key::Reply(session, sequence)));
 }

@@ -13,8 +13,9 @@ use crate::parts;
 use crate::questions;
 use crate::quotas;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
+use crate::replies::Answered;
 use crate::space::{Headroom, Lack};
-use crate::tablet::{Answered, DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
+use crate::tablet::{DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
 use crate::tend::{self, Swept, Tended};
 use crate::upkeep;
 use crate::view::{Decide, Draft, Stop, View};
@@ -361,7 +362,7 @@ impl MetaServer {
                 if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
                     let state = tablet.sessions.entry(session).or_default();
-                    state.answered.insert(request.sequence, Answered { result: Ok(body), index, awaited });
+                    state.replies.keep(request.sequence, Answered { result: Ok(body), index, awaited });
                     return self.hold(start, index, Held::Mutation(session, request.sequence), out);
                 }
                 let reply = self.done(start, request.sequence, Ok(body));
@@ -517,10 +518,12 @@ impl MetaServer {
             JobWork::Request(session, request) => {
                 let (session, sequence) = (*session, request.sequence);
                 // Retrying with a fresh grant is the same mutation, so this refusal must not be remembered as its answer.
-                if request.call.mutates() && code != Code::Unauthenticated {
-                    let Some(tablet) = self.tablets.get_mut(&start) else { return };
+                let kept = request.call.mutates() && code != Code::Unauthenticated;
+                let Some(tablet) = self.tablets.get_mut(&start) else { return };
+                // Nor is anything remembered for a session that may never have been.
+                if kept && tablet.knows(session) {
                     let refused = Answered { result: Err(code), index: read_index, awaited: BTreeSet::new() };
-                    tablet.sessions.entry(session).or_default().answered.insert(sequence, refused);
+                    tablet.sessions.entry(session).or_default().replies.keep(sequence, refused);
                 }
                 let reply = self.done(start, sequence, Err(code));
                 self.hold(start, read_index, Held::Reply(session, reply), out);

@@ -10,7 +10,8 @@ use crate::machine::MetaServer;
 use crate::namespace::{REAPER, empty_fragment};
 use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
 use crate::recover::Recovered;
-use crate::tablet::{Answered, DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
+use crate::replies::Answered;
+use crate::tablet::{DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
 use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerKind};
@@ -521,7 +522,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
                 Answered { result: Ok(reply.body), index: LogIndex::ZERO, awaited: BTreeSet::new() };
             let state = tablet.sessions.entry(session).or_default();
             state.heard.get_or_insert(now.mono);
-            state.answered.insert(sequence, answered);
+            state.replies.keep(sequence, answered);
         }
         (Key::Prepare(transaction, part), Record::Prepare(record)) => {
             lock_all(tablet, &record.locks, LockedBy::Transaction(transaction));
@@ -569,7 +570,7 @@ fn lock_all(tablet: &mut Tablet, keys: &[Vec<u8>], by: LockedBy) {
 fn link_waiters(tablet: &mut Tablet) {
     for (item, state) in &tablet.outbox {
         let Some((session, sequence)) = state.record.waiter else { continue };
-        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.answered.get_mut(&sequence));
+        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.replies.get_mut(sequence));
         if let Some(answered) = answered {
             answered.awaited.insert(*item);
         }

@@ -16,14 +16,15 @@ use crate::quotas::Quotas;
 use crate::record::{
     Delegated, Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record,
 };
+use crate::replies::Replies;
 use crate::tend::Tending;
-use bearing_proto::client::{Body, Reply};
+use bearing_proto::client::Reply;
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{ItemId, PeerMessage};
 use bearing_proto::sessions::SessionDescription;
 use bearing_seams::LoggedRecord;
 use bearing_types::{
-    Block, Code, Epoch, LogIndex, Mono, NodeId, Now, Position, Sequence, ServerId, SessionId, TransactionId,
+    Block, Epoch, LogIndex, Mono, NodeId, Now, Position, Sequence, ServerId, SessionId, TransactionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,21 +48,11 @@ pub(crate) enum Held {
     Data(ServerId, DataRequest),
 }
 
-/// What became of a mutation.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    pub result: Result<Body, Code>,
-    /// The log record with the reply; zero for a refusal, which is remembered in memory only.
-    pub index: LogIndex,
-    /// Items that must arrive before the reply may leave.
-    pub awaited: BTreeSet<ItemId>,
-}
-
 /// A session as this tablet knows it.
 #[derive(Debug, Default)]
 pub(crate) struct SessionState {
-    /// Mutations by number, from `finished_below` on.
-    pub answered: BTreeMap<Sequence, Answered>,
+    /// Those to its mutations, from `finished_below` on.
+    pub replies: Replies,
     /// The client has the replies to all smaller numbers.
     pub finished_below: Option<Sequence>,
     /// The newest incarnation of what was lent to it that it has given up. Not logged: what comes from before a new epoch is refused.
@@ -256,6 +247,20 @@ impl Tablet {
         self.registered.contains_key(&session)
             || self.horizon.knows(session)
             || self.sessions.get(&session).is_some_and(|state| state.met)
+    }
+
+    /// Whether a session has to say which replies it has before more are kept for it. Those with few are served also
+    /// when all together have too many.
+    pub fn keeps_too_much_for(&self, session: SessionId, (kept_max, bytes_max): (usize, usize)) -> bool {
+        let Some(replies) = self.sessions.get(&session).map(|state| &state.replies) else { return false };
+        replies.len() >= kept_max
+            || replies.bytes() >= bytes_max / 16
+            || replies.bytes() >= bytes_max / 256 && self.replies_bytes() >= bytes_max
+    }
+
+    /// What the replies take that are kept for all sessions.
+    pub fn replies_bytes(&self) -> usize {
+        self.sessions.values().map(|state| state.replies.bytes()).sum()
     }
 
     /// Whether anything is held here for a session.

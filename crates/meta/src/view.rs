@@ -296,6 +296,10 @@ impl<'a> View<'a> {
 
     /// The pairs of a range of keys, at most `count_max`, in order.
     pub fn range(&mut self, keys: RangeInclusive<Key>, count_max: usize) -> Decide<Vec<(Key, Record)>> {
+        // Clients say where a range begins; maps panic at one that ends before.
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
         let slot = self.context.ranges.iter().find(|slot| slot.keys == keys && slot.count_max == count_max);
         let Some(stored) = slot.and_then(|slot| slot.pairs.as_ref()) else {
             if slot.is_none() {
@@ -630,8 +634,24 @@ impl<'a> View<'a> {
     // --- others ---
 
     /// Sends an item to another tablet with this decision.
-    pub fn queue(&mut self, draft: Draft) {
+    pub fn queue(&mut self, draft: Draft) -> Decide<()> {
+        // Many files of one batch may have bytes in the same chunk.
+        if let Work::ReleaseSpace { chunk, bytes } = &draft.work {
+            for queued in &mut self.drafts {
+                if let Work::ReleaseSpace { chunk: same, bytes: freed } = &mut queued.work
+                    && same == chunk
+                {
+                    *freed += bytes;
+                    return Ok(());
+                }
+            }
+        }
+        // The place of an item in its record is one byte.
+        if self.drafts.len() > usize::from(u8::MAX) {
+            return Err(Stop::Refuse(Code::TooLarge));
+        }
         self.drafts.push(draft);
+        Ok(())
     }
 
     /// Has a part prepared where `position` lies; here it joins the decision.

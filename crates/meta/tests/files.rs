@@ -7,7 +7,7 @@ use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{
-    ChunkId, Code, Credentials, FileType, Gid, Mode, Position, SessionId, SetIds, Uid, Wall,
+    ChunkId, Code, Credentials, FileType, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall,
 };
 use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
 
@@ -200,7 +200,11 @@ fn whoever_changes_what_a_file_has_takes_its_set_id_bits_away_but_root() {
     let (node, token) = create(&mut cluster, "f");
     let nobody = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
     let size = AttributeChange { size: Some(1), ..AttributeChange::default() };
-    for (who, after) in [(nobody, 0o777), (root_user(), 0o6777)] {
+    // The last says that it is root, which its enrolment is not believed.
+    let squashed = Squash::Root { uid: Uid(9), gid: Gid(9) };
+    let cases =
+        [(nobody, Squash::None, 0o777), (root_user(), Squash::None, 0o6777), (root_user(), squashed, 0o777)];
+    for (who, squash, after) in cases {
         let set_ids = SetIds::by(&who);
         let (extents, modified) = (vec![extent(0, 10, 1)], Wall(0));
         let (put, append) = (CommitMode::Put, CommitMode::Append);
@@ -217,7 +221,9 @@ fn whoever_changes_what_a_file_has_takes_its_set_id_bits_away_but_root() {
             Call::Open { node, who, read, write, truncate: true, execute },
         ];
         for call in calls {
+            cluster.squash = Squash::None;
             chmod(&mut cluster, node, 0o6777);
+            cluster.squash = squash;
             let mode = match cluster.call(ALICE, node.home, call.clone()).unwrap() {
                 Body::Node(view) | Body::Opened(view, _) => view.attributes.mode,
                 other => panic!("{other:?}"),

@@ -161,6 +161,7 @@ impl Mount {
             delegates: config.delegates,
             description: config.description.clone(),
             access_times: config.access_times,
+            squash: config.enrolment.squash,
             ..ClientConfig::standard(config.filesystem)
         };
         Mount::connect_as(config, client)

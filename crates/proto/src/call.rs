@@ -3,7 +3,7 @@
 use crate::client::Call;
 use crate::delegation::Change;
 use crate::grant::Admission;
-use bearing_types::{Credentials, Squash};
+use bearing_types::{Credentials, SetIds, Squash};
 
 impl Call {
     /// Whether it changes anything that outlives the reply, so that it must be executed at most once.
@@ -64,9 +64,17 @@ impl Call {
         }
         match self {
             Call::Delegated { steps, .. } => {
-                let all = steps.iter_mut().filter_map(|step| asked_by(&mut step.change));
-                all.for_each(|who| *who = squash.apply(who).into_owned());
+                for step in steps {
+                    if let Change::Commit { set_ids, .. } = &mut step.change {
+                        *set_ids = SetIds::Clear;
+                    }
+                    if let Some(who) = asked_by(&mut step.change) {
+                        *who = squash.apply(who).into_owned();
+                    }
+                }
             }
+            // A client says itself who writes, and of a squashed one nobody is root.
+            Call::Commit { set_ids, .. } | Call::MakeHole { set_ids, .. } => *set_ids = SetIds::Clear,
             call => {
                 if let Some(who) = call.who() {
                     *who = squash.apply(who).into_owned();

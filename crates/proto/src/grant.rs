@@ -4,7 +4,8 @@ use crate::client::Handle;
 use crate::keys::{Key, Mac};
 use bearing_placement::Seat;
 use bearing_types::{
-    Access, AclHash, ChunkId, Credentials, Epoch, FilesystemId, NameKey, NodeId, SessionId, Version, Wall,
+    Access, AclHash, ChunkId, Credentials, Epoch, FilesystemId, NameKey, NodeId, ServerId, SessionId,
+    Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,8 +90,9 @@ pub struct FramePart {
 pub enum DataRight {
     /// To read this part: what one extent of a file refers to.
     Read(FramePart),
-    /// To append under this epoch of the chunk, to sync, and to read what was appended. For the session that opened the chunk: all in it is its own.
-    Append(Epoch),
+    /// To append under this epoch of the chunk, to sync, and to read what was appended. For the session that opened
+    /// the chunk: all in it is its own. The second is [`DataRight::of_servers`]: on others nobody would remove it.
+    Append(Epoch, u64),
 }
 
 /// The right of a session to use a chunk on the data servers that hold it. Every data request of a client carries one.
@@ -133,11 +135,23 @@ impl FramePart {
 }
 
 impl DataRight {
+    /// To append to a chunk that lies on these servers, the first of which orders it.
+    pub fn append(epoch: Epoch, servers: &[ServerId]) -> DataRight {
+        DataRight::Append(epoch, DataRight::of_servers(servers))
+    }
+
+    /// What tells lists of servers apart: the first 64 bits of a BLAKE3 hash of their ids.
+    pub fn of_servers(servers: &[ServerId]) -> u64 {
+        let ids: Vec<u8> = servers.iter().flat_map(|server| server.0.to_le_bytes()).collect();
+        let hash = blake3::hash(&ids);
+        hash.as_bytes().iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+    }
+
     /// Whether it allows to read this part.
     pub fn reads(self, part: FramePart) -> bool {
         match self {
             DataRight::Read(allowed) => allowed.covers(part),
-            DataRight::Append(_) => true,
+            DataRight::Append(..) => true,
         }
     }
 }
@@ -241,7 +255,7 @@ mod tests {
             let signed = Capability::sign(body(1, 1, FramePart { frame: 1, skip: 1, length: 1 }, 1), &key);
             let mut other = body(session, chunk, FramePart { frame, skip, length }, expires);
             if append {
-                other.right = DataRight::Append(Epoch(frame));
+                other.right = DataRight::Append(Epoch(frame), 0);
             }
             let forged = Capability { body: other, mac: signed.mac };
             prop_assert_eq!(forged.verify(&key), other == signed.body);

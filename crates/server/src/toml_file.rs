@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Reads a file. Unknown keys are refused by the types (`deny_unknown_fields`).
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, StartError> {
@@ -28,11 +29,21 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
 }
 
 fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = fs::File::create(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
+    // Processes may write the same report: a mount that ends, and the next one at the same point.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}-{number}.new", std::process::id()));
+    let write = || {
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    if let Err(error) = write() {
+        // It may be the disk that is full.
+        let _ = fs::remove_file(&beside);
+        return Err(error);
+    }
     path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
 }
 
@@ -41,7 +52,6 @@ pub fn write_report<T: Serialize>(path: &Path, heading: &str, value: &T) -> Resu
     let body = toml::to_string(value).map_err(|error| StartError::file("encode", path, &error))?;
     let text = format!("{heading}\n{body}");
     let overwrite = || {
-        let _ = fs::remove_file(path.with_extension("new"));
         let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         file.write_all_at(text.as_bytes(), 0)?;
         file.set_len(text.len() as u64)
@@ -93,6 +103,22 @@ mod tests {
     fn a_wrong_type_names_its_line() {
         let error = parse::<Sample>(Path::new("c.toml"), "\n\ncount = \"many\"\n").unwrap_err();
         assert!(error.to_string().starts_with("c.toml:3: "), "{error}");
+    }
+
+    #[test]
+    fn two_who_write_the_same_report_do_not_hinder_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sample.toml");
+        std::thread::scope(|scope| {
+            for count in 0..4 {
+                let path = &path;
+                scope.spawn(move || {
+                    (0..50).for_each(|_| write(path, "# a heading", &Sample { count }).unwrap());
+                });
+            }
+        });
+        assert!(read::<Sample>(&path).unwrap().count < 4);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]

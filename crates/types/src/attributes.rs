@@ -13,7 +13,14 @@ pub struct Gid(pub u32);
 
 /// The twelve permission bits (07777), without the file type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "u16")]
 pub struct Mode(u16);
+
+impl From<u16> for Mode {
+    fn from(bits: u16) -> Mode {
+        Mode::new(u32::from(bits))
+    }
+}
 
 impl Mode {
     /// Set-user-id.
@@ -66,12 +73,21 @@ impl SetIds {
         if who.uid == Uid(0) { SetIds::Keep } else { SetIds::Clear }
     }
 
-    /// The mode after the change. Set-group-id goes also where the group may not execute: Linux keeps it there for a member of the group, to whom it means
-    /// nothing any more.
+    /// The mode after the change. Set-group-id goes also where the group may not execute and says nothing: of a write
+    /// it is not known whether a member of the group made it.
     pub fn applied(self, mode: Mode) -> Mode {
         match self {
             SetIds::Keep => mode,
             SetIds::Clear => mode.without(Mode::SETUID | Mode::SETGID),
+        }
+    }
+
+    /// The mode after this user has cut a file of this group. As on Linux a member of it keeps set-group-id where the
+    /// group may not execute.
+    pub fn cut_by(who: &Credentials, gid: Gid, mode: Mode) -> Mode {
+        match SetIds::by(who) {
+            SetIds::Clear if who.in_group(gid) && !mode.has(0o010) => mode.without(Mode::SETUID),
+            set_ids => set_ids.applied(mode),
         }
     }
 }
@@ -243,6 +259,17 @@ mod tests {
         let other = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
         let after = |who: &Credentials| SetIds::by(who).applied(Mode::new(0o6755));
         assert_eq!((after(&other), after(&Credentials::ROOT)), (Mode::new(0o755), Mode::new(0o6755)));
+    }
+
+    #[test]
+    fn a_member_of_its_group_keeps_the_set_group_id_bit_of_what_he_cuts_where_the_group_may_not_execute() {
+        let other = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
+        for (gid, mode, after) in
+            [(9, 0o6744, 0o2744), (9, 0o6754, 0o754), (8, 0o6744, 0o744), (9, 0o4744, 0o744)]
+        {
+            assert_eq!(SetIds::cut_by(&other, Gid(gid), Mode::new(mode)), Mode::new(after), "{mode:o} {gid}");
+        }
+        assert_eq!(SetIds::cut_by(&Credentials::ROOT, Gid(9), Mode::new(0o6744)), Mode::new(0o6744));
     }
 
     #[test]

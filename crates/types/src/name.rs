@@ -133,7 +133,26 @@ pub struct NameKey(pub u64);
 
 /// The keyed 48-bit hash of a name. A name's position is monotone in it, so a listing runs in (hash, name) order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u64")]
 pub struct NameHash(u64);
+
+/// A number that is no hash of a name, or no cookie: it has more bits than these have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooWide(u64);
+
+impl fmt::Display for TooWide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x} has more bits than a name's hash or a cookie", self.0)
+    }
+}
+
+impl TryFrom<u64> for NameHash {
+    type Error = TooWide;
+
+    fn try_from(bits: u64) -> Result<NameHash, TooWide> {
+        if bits <= NameHash::LAST.0 { Ok(NameHash(bits)) } else { Err(TooWide(bits)) }
+    }
+}
 
 impl NameHash {
     /// Width of the hash in bits.
@@ -168,7 +187,16 @@ impl fmt::Debug for NameHash {
 /// Where a listing goes on: the 48-bit hash and a 15-bit ordinal among names of equal hash. It says by itself which
 /// tablet goes on, after any split, move or failover. Layout: bit 63 zero, bits 62..15 hash, bits 14..0 ordinal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u64")]
 pub struct Cookie(u64);
+
+impl TryFrom<u64> for Cookie {
+    type Error = TooWide;
+
+    fn try_from(bits: u64) -> Result<Cookie, TooWide> {
+        if bits >> 63 == 0 { Ok(Cookie(bits)) } else { Err(TooWide(bits)) }
+    }
+}
 
 impl Cookie {
     /// Before the first entry. (Entries have ordinals from 1, so no entry has this cookie.)
@@ -219,6 +247,14 @@ mod tests {
         }
         assert_eq!(Name::new(&[b'x'; 256]), Err(Code::NameTooLong));
         assert!(Name::new(&[0xff; 255]).is_ok());
+    }
+
+    #[test]
+    fn numbers_with_more_bits_are_no_hashes_and_no_cookies() {
+        assert_eq!(NameHash::try_from(1 << 48), Err(TooWide(1 << 48)));
+        assert_eq!(NameHash::try_from(NameHash::LAST.to_bits()), Ok(NameHash::LAST));
+        assert_eq!(Cookie::try_from(1 << 63), Err(TooWide(1 << 63)));
+        assert_eq!(Cookie::try_from(u64::MAX >> 1).map(Cookie::hash), Ok(NameHash::LAST));
     }
 
     #[test]

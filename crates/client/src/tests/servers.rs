@@ -415,7 +415,7 @@ impl Servers {
         let body = CapabilityBody {
             session: SESSION,
             chunk: chunk.chunk,
-            right: DataRight::Append(record.epoch),
+            right: DataRight::append(record.epoch, &record.servers),
             expires: Wall(i64::MAX),
         };
         ChunkView {

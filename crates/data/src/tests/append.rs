@@ -107,7 +107,7 @@ const READ: DataRight = DataRight::Read(FramePart { frame: 0, skip: 0, length: u
 #[test]
 fn an_append_without_the_right_is_refused() {
     let body = |change: &dyn Fn(&mut CapabilityBody)| {
-        let mut body = capability_body(APPEND);
+        let mut body = capability_body(append_here());
         change(&mut body);
         body
     };
@@ -118,8 +118,17 @@ fn an_append_without_the_right_is_refused() {
         ("expired", signed(&|body| body.expires = Wall(-1_000_000_000)), DataError::Capability),
         ("forged", Capability::sign(body(&|_| ()), &Key::new([6; 32])), DataError::Capability),
         ("another session", signed(&|body| body.session = SessionId(78)), DataError::Capability),
-        ("an older epoch", signed(&|body| body.right = DataRight::Append(Epoch(3))), DataError::Sealed),
-        ("a newer epoch", signed(&|body| body.right = DataRight::Append(Epoch(5))), DataError::Sealed),
+        (
+            "other servers",
+            signed(&|body| body.right = DataRight::append(EPOCH, &[OTHER, ME])),
+            DataError::Capability,
+        ),
+        (
+            "an older epoch",
+            signed(&|body| body.right = DataRight::append(Epoch(3), &[ME])),
+            DataError::Sealed,
+        ),
+        ("a newer epoch", signed(&|body| body.right = DataRight::append(Epoch(5), &[ME])), DataError::Sealed),
     ];
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     bench.append_alone(&bytes);
@@ -127,13 +136,13 @@ fn an_append_without_the_right_is_refused() {
         let result = bench.result(CLIENT, append_under(capability, &[ME], &bytes), &bytes);
         assert_eq!(result, Err(error), "{what}");
     }
-    assert_eq!(bench.machine.counters().refused, 7);
+    assert_eq!(bench.machine.counters().refused, 8);
 }
 
 #[test]
 fn a_capability_is_good_for_the_skew_of_clocks_after_its_end() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
-    bench.now.wall = capability_body(APPEND).expires.after(Duration::from_millis(250));
+    bench.now.wall = capability_body(append_here()).expires.after(Duration::from_millis(250));
     bench.append_alone(&bytes);
     bench.now.wall = bench.now.wall.after(Duration::from_nanos(1));
     assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Capability));

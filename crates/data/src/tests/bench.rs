@@ -21,7 +21,10 @@ pub(super) const THIRD: ServerId = ServerId(3);
 pub(super) const SESSION: SessionId = SessionId(77);
 pub(super) const CLIENT: Sender = Sender::Client(SESSION);
 /// The right to append.
-pub(super) const APPEND: DataRight = DataRight::Append(EPOCH);
+/// To append where only the machine under test has the chunk.
+pub(super) fn append_here() -> DataRight {
+    DataRight::append(EPOCH, &[ME])
+}
 pub(super) const META: Sender = Sender::Server(ServerId(50));
 /// When capabilities end.
 const EXPIRES: Wall = Wall(1_000_000_000_000);
@@ -77,7 +80,7 @@ pub(super) fn payload(salt: u64, payload_bytes: usize) -> Vec<u8> {
 }
 
 pub(super) fn append(servers: &[ServerId], bytes: &[u8]) -> DataCall {
-    append_under(capability(APPEND), servers, bytes)
+    append_under(capability(DataRight::append(EPOCH, servers)), servers, bytes)
 }
 
 pub(super) fn append_under(capability: Capability, servers: &[ServerId], bytes: &[u8]) -> DataCall {
@@ -89,7 +92,7 @@ pub(super) fn replicate(offset: u64, committed: u64, bytes: &[u8]) -> DataCall {
 }
 
 pub(super) fn sync(servers: &[ServerId]) -> DataCall {
-    DataCall::Sync { capability: capability(APPEND), servers: servers.to_vec() }
+    DataCall::Sync { capability: capability(DataRight::append(EPOCH, servers)), servers: servers.to_vec() }
 }
 
 pub(super) fn read(frame: u64, skip: u32, length: u32) -> DataCall {

@@ -22,7 +22,7 @@ fn source(chunk: ChunkId, skip: u32, length: u32, servers: &[ServerId]) -> Sourc
 }
 
 fn append_from(servers: &[ServerId], source: Source) -> DataCall {
-    let capability = capability(APPEND);
+    let capability = capability(DataRight::append(EPOCH, servers));
     DataCall::AppendFrom {
         capability,
         servers: servers.to_vec(),
@@ -130,7 +130,7 @@ fn the_right_to_append_and_the_right_to_read_are_both_asked_for() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     bench.append_alone(&bytes);
     let mut refused = |call: DataCall| bench.result(CLIENT, call, &[]).unwrap_err();
-    let forged = Capability::sign(capability_body(APPEND), &Key::new([1; 32]));
+    let forged = Capability::sign(capability_body(append_here()), &Key::new([1; 32]));
     let stolen = Source { capability: forged.clone(), ..source(CHUNK, 0, 5, &[ME]) };
     assert_eq!(refused(append_from(&[ME], stolen)), DataError::Source);
     // Neither is one of another session, or to other bytes of the frame.

@@ -102,8 +102,8 @@ fn reads_show_a_right_of_their_session_to_these_bytes() {
     assert!(ask(Sender::Server(OTHER), signed(good), (at, 10, 20)));
     assert!(!ask(Sender::Server(OTHER), signed(good), (at, 10, 21)));
     // Who opened the chunk filled it, and reads all of it.
-    assert!(ask(CLIENT, signed(capability_body(APPEND)), (at, 0, 100)));
-    assert!(!ask(Sender::Client(SessionId(78)), signed(capability_body(APPEND)), (at, 0, 100)));
+    assert!(ask(CLIENT, signed(capability_body(append_here())), (at, 0, 100)));
+    assert!(!ask(Sender::Client(SessionId(78)), signed(capability_body(append_here())), (at, 0, 100)));
 }
 
 #[test]

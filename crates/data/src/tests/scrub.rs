@@ -72,7 +72,7 @@ fn a_round_reads_no_faster_than_it_may_and_the_next_one_comes_later() {
 #[test]
 fn a_reader_that_meets_damage_has_it_told() {
     let mut bench = Bench::on(two_chunks(), Config::standard());
-    let mut body = capability_body(APPEND);
+    let mut body = capability_body(append_here());
     body.chunk = OTHER_CHUNK;
     let capability = bearing_proto::grant::Capability::sign(body, &key());
     let read = DataCall::Read { capability, frame: 0, skip: 0, length: 200_000 };

@@ -295,7 +295,7 @@ impl World {
         };
         let salt = self.rng.next();
         let bytes = frame(salt, length);
-        let capability = self.capability(chunk, DataRight::Append(EPOCH));
+        let capability = self.capability(chunk, DataRight::append(EPOCH, &servers));
         let (primary, crc) = (servers[0], crc32c::crc32c(&bytes));
         let call = DataCall::Append { capability, servers, known: 0, crc };
         self.wish(CLIENT, primary, chunk, (call, bytes), Wish::Append { salt, length });
@@ -319,7 +319,7 @@ impl World {
                 .capability(from, DataRight::Read(FramePart { frame, skip: 0, length: part as u32 })),
             servers: self.chunks[&from].servers.clone(),
         };
-        let (capability, owner) = (self.capability(chunk, DataRight::Append(EPOCH)), owner(salt));
+        let (capability, owner) = (self.capability(chunk, DataRight::append(EPOCH, &servers)), owner(salt));
         let primary = servers[0];
         let call = DataCall::AppendFrom { capability, servers, known: 0, owner, source: Box::new(source) };
         self.wish(CLIENT, primary, chunk, (call, Vec::new()), Wish::Append { salt, length: part });
@@ -338,7 +338,7 @@ impl World {
         let chunk = self.open_chunk();
         let servers = self.chunks[&chunk].servers.clone();
         let covers = self.chunks[&chunk].acknowledged.keys().copied().collect();
-        let capability = self.capability(chunk, DataRight::Append(EPOCH));
+        let capability = self.capability(chunk, DataRight::append(EPOCH, &servers));
         let primary = servers[0];
         let call = DataCall::Sync { capability, servers };
         self.wish(CLIENT, primary, chunk, (call, Vec::new()), Wish::Sync { covers });

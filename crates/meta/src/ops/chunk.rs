@@ -219,7 +219,7 @@ fn append_right(view: &View, chunk: ChunkRef, record: &ChunkRecord) -> Decide<Ca
     let body = CapabilityBody {
         session: rights::asker(view)?,
         chunk: chunk.chunk,
-        right: DataRight::Append(record.epoch),
+        right: DataRight::append(record.epoch, &record.servers),
         expires: view.now.wall.after(view.config.capability_life),
     };
     Ok(Capability::sign(body, view.keys.grants()))

@@ -75,7 +75,7 @@ pub(super) fn make(
         let acls = Box::new(acls);
         let work =
             Work::MakeDirectory { seat, parent, name: name.clone(), access, acls, born, quota: grant.quota };
-        view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] });
+        view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] })?;
     }
     Ok((entry, access))
 }

@@ -64,7 +64,7 @@ pub(super) fn filled(view: &View, written: &[Extent], opened: &[Capability]) -> 
 /// Whether one of the rights is this session's to append to a chunk. It may be old: what was appended in its time is the session's all the same.
 pub(super) fn fills(view: &View, session: SessionId, chunk: ChunkId, opened: &[Capability]) -> bool {
     let of_chunk = |right: &&Capability| right.body.chunk == chunk && right.body.session == session;
-    let appends = |right: &Capability| matches!(right.body.right, DataRight::Append(_));
+    let appends = |right: &Capability| matches!(right.body.right, DataRight::Append(..));
     opened.iter().find(of_chunk).is_some_and(|right| appends(right) && right.verify(view.keys.grants()))
 }
 

@@ -45,7 +45,8 @@ pub(super) fn set(
     if let Some(size) = change.size {
         check_writable(&record, who, open)?;
         set_size(view, handle, &mut record, size)?;
-        record.attributes.mode = SetIds::by(who).applied(record.attributes.mode);
+        let attributes = &mut record.attributes;
+        attributes.mode = SetIds::cut_by(who, attributes.gid, attributes.mode);
     }
     let now = view.time();
     let changed = record.attributes.changed;

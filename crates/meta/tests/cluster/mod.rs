@@ -93,7 +93,7 @@ pub fn filled_by(session: SessionId, extents: &[Extent]) -> Vec<Capability> {
 
 /// What who opened a chunk got with it.
 pub fn opened_by(session: SessionId, chunk: ChunkId) -> Capability {
-    let right = DataRight::Append(Epoch(1));
+    let right = DataRight::append(Epoch(1), &[]);
     Capability::sign(CapabilityBody { session, chunk, right, expires: Wall(0) }, keys().grants())
 }
 
