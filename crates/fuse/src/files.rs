@@ -7,7 +7,7 @@
 use crate::bridge::{Bridge, Told, entry_name};
 use crate::inodes::Pages;
 use bearing_mount::{Found, NewNode, OpenFile, Operation, SeekTarget};
-use bearing_types::{Code, Credentials, FileType, Mode, Outcome, SetIds};
+use bearing_types::{Code, Credentials, FileType, Gid, Mode, Outcome, SetIds};
 use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -55,6 +55,8 @@ pub(crate) struct WriteWish {
     pub kind: WriteFlags,
     /// The flags of the open file as they are now (fcntl(2) may have changed them).
     pub flags: OpenFlags,
+    /// The group of whoever writes.
+    pub group: Gid,
 }
 
 fn writes(flags: OpenFlags) -> bool {
@@ -172,7 +174,7 @@ impl Bridge {
         let offset = (!appends).then_some(wish.offset);
         // The kernel says who may set these bits.
         let clears = wish.kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let set_ids = if clears { SetIds::Clear } else { SetIds::Keep };
+        let set_ids = if clears { SetIds::Clear(wish.group) } else { SetIds::Keep };
         let write = Operation::Write { file: file.file, offset, bytes: bytes.to_vec(), set_ids };
         let written = self.caller.written(write);
         file.written.fetch_add(1, Ordering::AcqRel);
@@ -294,7 +296,7 @@ mod tests {
     }
 
     fn wish(offset: u64, kind: WriteFlags, flags: i32) -> WriteWish {
-        WriteWish { offset, kind, flags: OpenFlags(flags) }
+        WriteWish { offset, kind, flags: OpenFlags(flags), group: Gid(8) }
     }
 
     #[test]
@@ -408,18 +410,18 @@ mod tests {
         let (keep, punch, zero) =
             (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
         for mode in [0, keep, keep | punch, zero, zero | keep] {
-            bridge.allocate(file, 10, 5, mode, SetIds::Clear).unwrap();
+            bridge.allocate(file, 10, 5, mode, SetIds::Clear(Gid(8))).unwrap();
         }
         for mode in [punch, libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
-            assert_eq!(bridge.allocate(file, 10, 5, mode, SetIds::Clear), Err(Code::Unsupported));
+            assert_eq!(bridge.allocate(file, 10, 5, mode, SetIds::Clear(Gid(8))), Err(Code::Unsupported));
         }
         let asked: Vec<_> = caller.asked()[1..]
             .iter()
             .map(|operation| match operation {
-                Operation::MakeHole { start, end, size_min, set_ids: SetIds::Clear, .. } => {
+                Operation::MakeHole { start, end, size_min, set_ids: SetIds::Clear(Gid(8)), .. } => {
                     ("hole", *start, *end, *size_min)
                 }
-                Operation::Allocate { start, end, grows, set_ids: SetIds::Clear, .. } => {
+                Operation::Allocate { start, end, grows, set_ids: SetIds::Clear(Gid(8)), .. } => {
                     ("space", *start, *end, u64::from(*grows))
                 }
                 other => panic!("{other:?}"),

@@ -121,7 +121,7 @@ impl Requests {
 
 /// What a change of content by whoever sends a request does, where the kernel does not say it.
 fn set_ids(request: &Request) -> SetIds {
-    if request.uid() == 0 { SetIds::Keep } else { SetIds::Clear }
+    if request.uid() == 0 { SetIds::Keep } else { SetIds::Clear(Gid(request.gid())) }
 }
 
 fn reply_empty(result: Outcome<()>, reply: ReplyEmpty) {
@@ -323,7 +323,7 @@ impl Filesystem for Requests {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -333,7 +333,8 @@ impl Filesystem for Requests {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.bridge.write(file.0, WriteWish { offset, kind, flags }, bytes) {
+        let group = Gid(request.gid());
+        match self.bridge.write(file.0, WriteWish { offset, kind, flags, group }, bytes) {
             Ok(count) => reply.written(count),
             Err(code) => reply.error(errno(code)),
         }

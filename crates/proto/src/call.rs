@@ -3,7 +3,7 @@
 use crate::client::Call;
 use crate::delegation::Change;
 use crate::grant::Admission;
-use bearing_types::{Credentials, SetIds, Squash};
+use bearing_types::{Credentials, Gid, SetIds, Squash};
 
 impl Call {
     /// Whether it changes anything that outlives the reply, so that it must be executed at most once.
@@ -62,11 +62,12 @@ impl Call {
         if squash == Squash::None {
             return;
         }
+        let nobodys = SetIds::Clear(Gid(Squash::NOBODY));
         match self {
             Call::Delegated { steps, .. } => {
                 for step in steps {
                     if let Change::Commit { set_ids, .. } = &mut step.change {
-                        *set_ids = SetIds::Clear;
+                        *set_ids = nobodys;
                     }
                     if let Some(who) = asked_by(&mut step.change) {
                         *who = squash.apply(who).into_owned();
@@ -74,7 +75,7 @@ impl Call {
                 }
             }
             // A client says itself who writes, and of a squashed one nobody is root.
-            Call::Commit { set_ids, .. } | Call::MakeHole { set_ids, .. } => *set_ids = SetIds::Clear,
+            Call::Commit { set_ids, .. } | Call::MakeHole { set_ids, .. } => *set_ids = nobodys,
             call => {
                 if let Some(who) = call.who() {
                     *who = squash.apply(who).into_owned();

@@ -63,31 +63,23 @@ pub enum SetIds {
     /// They stay: whoever changes it may set them (CAP_FSETID on Linux).
     #[default]
     Keep,
-    /// They go: others would run with its owner's rights what they did not write.
-    Clear,
+    /// They go: others would run with its owner's rights what they did not write. Whoever changes it is of this group.
+    Clear(Gid),
 }
 
 impl SetIds {
     /// What a change by this user does.
     pub fn by(who: &Credentials) -> SetIds {
-        if who.uid == Uid(0) { SetIds::Keep } else { SetIds::Clear }
+        if who.uid == Uid(0) { SetIds::Keep } else { SetIds::Clear(who.gid) }
     }
 
-    /// The mode after the change. Set-group-id goes also where the group may not execute and says nothing: of a write
-    /// it is not known whether a member of the group made it.
-    pub fn applied(self, mode: Mode) -> Mode {
+    /// The mode of a file of a group after the change. As on Linux a member of the group leaves set-group-id where the
+    /// group may not execute.
+    pub fn applied(self, mode: Mode, gid: Gid) -> Mode {
         match self {
             SetIds::Keep => mode,
-            SetIds::Clear => mode.without(Mode::SETUID | Mode::SETGID),
-        }
-    }
-
-    /// The mode after this user has cut a file of this group. As on Linux a member of it keeps set-group-id where the
-    /// group may not execute.
-    pub fn cut_by(who: &Credentials, gid: Gid, mode: Mode) -> Mode {
-        match SetIds::by(who) {
-            SetIds::Clear if who.in_group(gid) && !mode.has(0o010) => mode.without(Mode::SETUID),
-            set_ids => set_ids.applied(mode),
+            SetIds::Clear(of) if of == gid && !mode.has(0o010) => mode.without(Mode::SETUID),
+            SetIds::Clear(_) => mode.without(Mode::SETUID | Mode::SETGID),
         }
     }
 }
@@ -255,21 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn a_change_by_anybody_but_root_takes_both_set_id_bits_away() {
+    fn a_change_by_anybody_but_root_takes_set_id_bits_away_and_a_member_leaves_one_that_says_nothing() {
         let other = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
-        let after = |who: &Credentials| SetIds::by(who).applied(Mode::new(0o6755));
-        assert_eq!((after(&other), after(&Credentials::ROOT)), (Mode::new(0o755), Mode::new(0o6755)));
-    }
-
-    #[test]
-    fn a_member_of_its_group_keeps_the_set_group_id_bit_of_what_he_cuts_where_the_group_may_not_execute() {
-        let other = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
-        for (gid, mode, after) in
-            [(9, 0o6744, 0o2744), (9, 0o6754, 0o754), (8, 0o6744, 0o744), (9, 0o4744, 0o744)]
-        {
-            assert_eq!(SetIds::cut_by(&other, Gid(gid), Mode::new(mode)), Mode::new(after), "{mode:o} {gid}");
+        let cases = [(9, 0o6744, 0o2744), (9, 0o6754, 0o754), (8, 0o6744, 0o744), (9, 0o4744, 0o744)];
+        for (gid, mode, after) in cases {
+            let cleared = SetIds::by(&other).applied(Mode::new(mode), Gid(gid));
+            assert_eq!(cleared, Mode::new(after), "{mode:o} of group {gid}");
+            let kept = SetIds::by(&Credentials::ROOT).applied(Mode::new(mode), Gid(gid));
+            assert_eq!(kept, Mode::new(mode));
         }
-        assert_eq!(SetIds::cut_by(&Credentials::ROOT, Gid(9), Mode::new(0o6744)), Mode::new(0o6744));
     }
 
     #[test]

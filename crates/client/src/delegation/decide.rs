@@ -633,7 +633,7 @@ impl State {
         attributes.size = attributes.size.max(base + size_min).max(base + end);
         attributes.space += extents.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
         attributes.modified = attributes.modified.max(now);
-        attributes.mode = set_ids.applied(attributes.mode);
+        attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
         touch(attributes, now);
         let attributes = *attributes;
         let handle = ours.handle(node);

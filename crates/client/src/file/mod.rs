@@ -205,7 +205,7 @@ impl File {
 
     /// Whether a change of its content changes its mode too, as far as is known.
     fn is_changed_by(&self, set_ids: SetIds) -> bool {
-        set_ids.applied(self.attributes.mode) != self.attributes.mode
+        set_ids.applied(self.attributes.mode, self.attributes.gid) != self.attributes.mode
     }
 
     fn is_dirty(&self) -> bool {

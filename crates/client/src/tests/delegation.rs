@@ -200,7 +200,7 @@ fn what_somebody_writes_here_takes_the_set_id_bits_of_a_file_away_before_it_is_a
     let Ok(Answer::Opened(file, _)) = world.result(ticket) else { panic!("it is open") };
     let write = |set_ids| Operation::Write { file, offset: Some(0), bytes: vec![7; 10], set_ids };
     let attributes = Operation::Attributes { node, file_type: FileType::Regular };
-    for (set_ids, mode) in [(SetIds::Keep, 0o6777), (SetIds::Clear, 0o777)] {
+    for (set_ids, mode) in [(SetIds::Keep, 0o6777), (SetIds::Clear(Gid(8)), 0o777)] {
         servers.perform(&mut world, write(set_ids)).unwrap();
         let ticket = world.start(attributes.clone());
         assert_eq!(world.found(ticket).attributes.mode, Mode::new(mode));

@@ -83,7 +83,7 @@ pub(super) fn put(
     attributes.space = (attributes.space + added).saturating_sub(freed.bytes());
     attributes.size = attributes.size.max(size_min).max(end);
     attributes.modified = attributes.modified.max(modified.min(view.time()));
-    attributes.mode = set_ids.applied(attributes.mode);
+    attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
     freed.release(view)?;
     record.touch(view.time());
     view.put_node(handle.node, record.clone());

@@ -42,7 +42,7 @@ pub(super) fn decide(
     attributes.space = attributes.space.saturating_sub(freed);
     attributes.size = attributes.size.max(size_min);
     attributes.modified = attributes.modified.max(view.time());
-    attributes.mode = set_ids.applied(attributes.mode);
+    attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
     record.touch(view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));

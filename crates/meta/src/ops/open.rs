@@ -22,7 +22,7 @@ pub(super) struct Wish {
 pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: Wish) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     check(view, handle.node, &record, who, wish)?;
-    let mode = SetIds::cut_by(who, record.attributes.gid, record.attributes.mode);
+    let mode = SetIds::by(who).applied(record.attributes.mode, record.attributes.gid);
     if wish.truncate && (record.attributes.size > 0 || record.attributes.mode != mode) {
         set_size(view, handle, &mut record, 0)?;
         record.attributes.mode = mode;

@@ -46,7 +46,7 @@ pub(super) fn set(
         check_writable(&record, who, open)?;
         set_size(view, handle, &mut record, size)?;
         let attributes = &mut record.attributes;
-        attributes.mode = SetIds::cut_by(who, attributes.gid, attributes.mode);
+        attributes.mode = SetIds::by(who).applied(attributes.mode, attributes.gid);
     }
     let now = view.time();
     let changed = record.attributes.changed;

@@ -92,7 +92,7 @@ impl Oracle {
             Mutation::Link { node, directory, name, .. } => self.link(*node, *directory, name),
             Mutation::SetAttributes { node, who, change, .. } => self.set_attributes(*node, who, change),
             Mutation::Truncate { node, who, .. } => {
-                self.known(*node).cut_by(who);
+                self.known(*node).clear(SetIds::by(who));
                 self.resize(*node, 0)
             }
             Mutation::MakeHole { node, start, end, size_min, set_ids } => {
@@ -256,7 +256,7 @@ impl Oracle {
             access.mode = mode_for(who, access.gid, mode);
         }
         if let Some(size) = change.size {
-            known.cut_by(who);
+            known.clear(SetIds::by(who));
             self.resize(node, size);
         }
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
@@ -320,17 +320,7 @@ impl Piece {
 
 impl Node {
     fn clear(&mut self, set_ids: SetIds) {
-        self.access.mode = set_ids.applied(self.access.mode);
-    }
-
-    /// A cut by a member of its group leaves set-group-id where the group may not execute.
-    fn cut_by(&mut self, who: &Credentials) {
-        let Access { mode, gid, .. } = self.access;
-        let stays = who.in_group(gid) && !mode.has(0o010) && mode.has(Mode::SETGID);
-        self.clear(SetIds::by(who));
-        if stays {
-            self.access.mode = Mode::new(self.access.mode.bits() | u32::from(Mode::SETGID));
-        }
+        self.access.mode = set_ids.applied(self.access.mode, self.access.gid);
     }
 }
 
