@@ -78,7 +78,7 @@ impl Both {
             self.server.receive(Some(Duration::from_millis(1)), &mut self.received).unwrap();
             self.received.iter().for_each(|packet| {
                 if let Destination::Connection(id) = packet.from {
-                    self.server.vouch(id, 1);
+                    self.server.vouch(id, bearing_env::Peer::Client(1));
                 }
             });
         }
