@@ -28,6 +28,7 @@ impl State {
         next.now = self.now;
         next.counters = self.counters;
         next.counters.sessions_lost += 1;
+        next.session.follow(&self.session);
         next.recalls.follow(&mut self.recalls);
         next.delegations.follow(&self.delegations);
         next.files.follow(&mut self.files);

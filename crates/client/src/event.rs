@@ -45,7 +45,8 @@ pub enum Event {
     },
     /// A session was agreed on, as [`Command::Enrol`] asked for. From now on packets are signed with its secret, which is the shell's business.
     Enrolled(SessionId),
-    /// A server took a packet not. `Expired` and `Revoked` are proven; the others are believed only while the session is not open yet.
+    /// A server took a packet not. `Expired` and `Revoked` are proven; the others are believed only by a client that never had a
+    /// session open.
     Refused(Refusal),
     /// Nothing can be sent to this server, or a connection to it broke. A hint: requests are sent again sooner.
     Unreachable(ServerId),

@@ -35,6 +35,8 @@ pub(crate) struct Session {
     id: SessionId,
     /// The client is ending it itself.
     closing: bool,
+    /// This session, or one before it, was open once: the secret and the release are good ones, whatever unsigned words say.
+    was_open: bool,
     agreed: Option<Promise<Result<(), Code>>>,
     /// Tries to get one, and when the next is due.
     tries: u32,
@@ -50,6 +52,7 @@ impl Session {
             phase: Phase::Enrolling,
             id,
             closing: false,
+            was_open: false,
             agreed,
             tries,
             try_due,
@@ -77,6 +80,11 @@ impl Session {
         self.closing = true;
     }
 
+    /// It comes after another one.
+    pub fn follow(&mut self, before: &Session) {
+        self.was_open = before.was_open;
+    }
+
     pub fn is_ending(&self) -> bool {
         self.closing
     }
@@ -85,6 +93,7 @@ impl Session {
 impl State {
     fn open_session(&mut self, renew_within: Duration) {
         self.session.phase = Phase::Open;
+        self.session.was_open = true;
         self.out.push(Command::Note(Note::SessionOpen(renew_within)));
         self.step("session open");
         self.release_waiting(Ok(()));
@@ -155,16 +164,19 @@ impl State {
         }
     }
 
-    /// A packet was not taken. What is unsigned can only be forged, or concern one stray packet, once the session is open.
+    /// A packet was not taken. What is unsigned may be forged: it is believed only by a client that never had a session, so that whoever mounts with
+    /// a wrong secret or release is told. One that had goes on trying.
     pub fn take_refusal(&mut self, refusal: Refusal) {
         self.counters.refused += 1;
-        let is_open = self.session.phase == Phase::Open;
         match refusal {
             Refusal::Revoked => self.end_session(Code::Unauthenticated),
+            // What expired is the session before: none is agreed on yet.
+            Refusal::Expired if self.session.phase == Phase::Enrolling => {}
             Refusal::Expired => self.session_ended(),
-            Refusal::Unauthenticated if !is_open => self.end_session(Code::Unauthenticated),
-            Refusal::Version { .. } if !is_open => self.end_session(Code::Unsupported),
-            Refusal::Unauthenticated | Refusal::Version { .. } | Refusal::NeedTicket => {}
+            Refusal::Unauthenticated | Refusal::Version { .. } if self.session.was_open => {}
+            Refusal::Unauthenticated => self.end_session(Code::Unauthenticated),
+            Refusal::Version { .. } => self.end_session(Code::Unsupported),
+            Refusal::NeedTicket => {}
         }
     }
 }

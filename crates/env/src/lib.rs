@@ -11,7 +11,7 @@ mod secret;
 
 pub use clock::Clock;
 pub use endpoint::{
-    ConnectionId, Counters, DatagramSender, Destination, Endpoint, EndpointError, Incoming, SendError,
+    ConnectionId, Counters, DatagramSender, Destination, Endpoint, EndpointError, Incoming, Peer, SendError,
     Transport, Waker,
 };
 pub use random::{random_bytes, random_u64};

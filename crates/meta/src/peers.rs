@@ -367,13 +367,18 @@ impl MetaServer {
 
     pub(crate) fn take_data(&mut self, now: Now, server: ServerId, reply: DataReply) {
         self.health.heard(now.mono, server);
-        let Some((job, slot, _)) = self.data_requests.remove(&reply.id) else {
+        let Some((job, slot, _)) = self.data_requests.get(&reply.id).copied() else {
             return self.take_pong(now, server, &reply);
         };
-        let Some(job) = self.jobs.get_mut(job) else { return };
-        if let Some(slot) = job.context.data.get_mut(slot) {
+        let slot = self.jobs.get_mut(job).and_then(|job| job.context.data.get_mut(slot));
+        // Only whoever was asked answers.
+        if slot.as_ref().is_some_and(|slot| slot.server != server) {
+            return;
+        }
+        self.data_requests.remove(&reply.id);
+        if let Some(slot) = slot {
             slot.result = Some(Some(reply.result));
-            self.ready.push_back(job.id);
+            self.ready.push_back(job);
         }
     }
 }

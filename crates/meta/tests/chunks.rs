@@ -95,6 +95,16 @@ fn a_chunk_is_sealed_at_the_end_of_the_furthest_frame_though_questions_and_answe
 }
 
 #[test]
+fn what_one_data_server_was_asked_no_other_answers() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let opened = open(&mut cluster);
+    data_servers(&mut cluster, [70, 100], |server, number| server == DATA[1] && number < 3);
+    cluster.overheard_by = Some(DATA[0]);
+    assert_eq!(seal(&mut cluster, &opened).sealed, Some(100), "70 bytes are what the other one has");
+}
+
+#[test]
 fn a_server_that_missed_a_seal_is_told_when_it_is_asked_for_again() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));

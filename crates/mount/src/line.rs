@@ -35,6 +35,8 @@ pub(crate) struct Session {
     version: u16,
     ticket: Arc<[u8]>,
     renew_at: Mono,
+    /// Servers take the ticket until then at least, if their clocks are right: it was sealed before it was received.
+    good_until: Mono,
 }
 
 impl Session {
@@ -46,12 +48,17 @@ impl Session {
             version: agreed.version,
             ticket: agreed.ticket.as_slice().into(),
             renew_at: half_way(now, agreed.ticket_seconds),
+            good_until: now.after(life(agreed.ticket_seconds)),
         }
     }
 }
 
+fn life(ticket_seconds: u32) -> Duration {
+    Duration::from_secs(u64::from(ticket_seconds))
+}
+
 fn half_way(now: Mono, ticket_seconds: u32) -> Mono {
-    now.after(Duration::from_secs(u64::from(ticket_seconds)) / 2)
+    now.after(life(ticket_seconds) / 2)
 }
 
 /// Seals one packet.
@@ -163,6 +170,22 @@ impl Line {
         is_new
     }
 
+    /// Whether anything was sent to an address.
+    pub fn has_sent_to(&self, address: SocketAddr) -> bool {
+        self.sending.has_sent_to(address)
+    }
+
+    /// The address that was greeted with a counter.
+    pub fn greeted(&self, counter: u64) -> Option<SocketAddr> {
+        self.sending.greeted(counter)
+    }
+
+    /// Whether the ticket that is shown now has had its time. An earlier one may be refused for its age while the session goes on, and so may
+    /// this one by a server whose clock is wrong.
+    pub fn is_ticket_over(&self, now: Mono) -> bool {
+        self.session.as_ref().is_some_and(|session| session.good_until <= now)
+    }
+
     /// Whether a signed hint answers something that was not hinted at yet.
     pub fn is_new_hint(&self, peer: SocketAddr, answers: u64) -> bool {
         self.sending.is_new_hint(peer, answers)
@@ -196,6 +219,7 @@ impl Line {
         {
             session.ticket = ticket.into();
             session.renew_at = half_way(now, ticket_seconds);
+            session.good_until = now.after(life(ticket_seconds));
         }
     }
 }

@@ -368,8 +368,8 @@ impl Post {
             Outcome::Refused(reason, versions) => {
                 let refusal = match reason {
                     HelloRefusal::Version => Refusal::Version { speaks: versions.highest },
-                    HelloRefusal::Secret => Refusal::Unauthenticated,
-                    HelloRefusal::Revoked => Refusal::Revoked,
+                    // Whoever overheard the hello may say so: it is no more than an unsigned word.
+                    HelloRefusal::Secret | HelloRefusal::Revoked => Refusal::Unauthenticated,
                 };
                 vec![Event::Refused(refusal)]
             }
@@ -424,6 +424,8 @@ impl Post {
 
     fn take_unsigned(&self, peer: SocketAddr, packet: &Packet) -> Vec<Event> {
         match packet.messages[..] {
+            // Who was not sent to asks for a ticket to have our signature.
+            [Message::Refused(Refusal::NeedTicket)] if !self.line().has_sent_to(peer) => self.refuse(),
             [Message::Refused(Refusal::NeedTicket)] => {
                 // Perhaps forged: it costs one packet, and only a signed answer to that means anything.
                 self.greeting(peer).iter().for_each(|greeting| {
@@ -440,6 +442,7 @@ impl Post {
 
     fn take_hint(&self, peer: SocketAddr, server: ServerId, packet: &Packet) -> Vec<Event> {
         match packet.messages[..] {
+            [Message::Welcome { .. }] if !self.is_of_whom_was_greeted(peer, server, packet) => self.refuse(),
             [Message::Welcome { versions }] => {
                 let welcomed = self.line().welcomed(peer, server, &packet.header, versions);
                 match welcomed {
@@ -457,13 +460,31 @@ impl Post {
                     }
                 }
             }
-            [Message::Refused(refusal @ (Refusal::Expired | Refusal::Revoked))]
-                if self.line().is_new_hint(peer, packet.header.to) =>
-            {
+            [Message::Refused(refusal)] if self.is_final(peer, packet.header.to, refusal) => {
                 vec![Event::Refused(refusal)]
             }
             _ => self.refuse(),
         }
+    }
+
+    /// Whether a server that answers a greeting is the one at the address that was greeted, as far as it is known which one that is. Another one was
+    /// sent the greeting by somebody who overheard it, and would take what is meant for the first.
+    fn is_of_whom_was_greeted(&self, peer: SocketAddr, server: ServerId, packet: &Packet) -> bool {
+        let greeted = self.line().greeted(packet.header.to).unwrap_or(peer);
+        let known = self.servers_at(&[greeted]);
+        known.is_empty() || known.contains(&server)
+    }
+
+    /// Whether a signed refusal ends the session. Old packets with an earlier ticket, sent again by a stranger, are refused as expired too, and so is
+    /// all that a server with a wrong clock gets: only a ticket that has had its time here can be over.
+    fn is_final(&self, peer: SocketAddr, answers: u64, refusal: Refusal) -> bool {
+        let line = self.line();
+        let is_true = match refusal {
+            Refusal::Expired => line.is_ticket_over(self.clock.mono()),
+            Refusal::Revoked => true,
+            Refusal::Unauthenticated | Refusal::Version { .. } | Refusal::NeedTicket => false,
+        };
+        is_true && line.is_new_hint(peer, answers)
     }
 
     fn events(&self, server: ServerId, packet: Packet) -> Vec<Event> {

@@ -78,7 +78,7 @@ impl Both {
             self.server.receive(Some(Duration::from_millis(1)), &mut self.received).unwrap();
             self.received.iter().for_each(|packet| {
                 if let Destination::Connection(id) = packet.from {
-                    self.server.vouch(id, 1);
+                    self.server.vouch(id, bearing_env::Peer::Client(1));
                 }
             });
         }
@@ -247,6 +247,50 @@ fn what_is_not_signed_with_the_session_secret_or_came_before_says_nothing() {
     let mut other = refusal(Refusal::Unauthenticated);
     other[4] = 99;
     assert_eq!(both.open(&other), [Event::Refused(Refusal::Version { speaks: 99 })]);
+}
+
+#[test]
+fn a_ticket_that_has_its_time_before_it_is_not_over_whatever_a_signed_refusal_says() {
+    let both = Both::enrolled();
+    both.post.send(vec![letter(1, vec![], Transport::Datagram)]);
+    let expired = both.said_by_server(0, START, 1, &Message::Refused(Refusal::Expired));
+    let stranger = "192.0.2.1:9".parse().unwrap();
+    assert_eq!(both.post.open(stranger, &expired), [], "it answers an old packet that somebody sent again");
+    assert_eq!(both.open(&expired), [], "the clock of that server is wrong");
+    let renewed = |ticket_seconds| TicketMessage::Renewed { ticket: vec![1; 100], ticket_seconds };
+    assert_eq!(both.open(&both.said_by_server(1, START, 0, &Message::Ticket(renewed(60)))), []);
+    assert_eq!(both.open(&expired), [], "another ticket is shown now");
+    assert_eq!(both.open(&both.said_by_server(2, START, 0, &Message::Ticket(renewed(0)))), []);
+    assert_eq!(both.open(&expired), [Event::Refused(Refusal::Expired)]);
+}
+
+#[test]
+fn a_greeting_that_another_server_answers_tells_nothing_of_the_one_that_was_greeted() {
+    let both = Both::enrolled();
+    let address = both.server.local_address();
+    let kind = bearing_proto::client::ServerKind::Data;
+    let entry = |server| ServerEntry { server, kind, address };
+    both.post.set_servers(vec![entry(ServerId(9))]);
+    let greeting = both.post.line().greet(address).unwrap().packet();
+    let answers = envelope::header(&greeting).unwrap().counter;
+    let welcome = both.said_by_server(0, Start(8), answers, &Message::Welcome { versions: Versions::SPOKEN });
+    assert_eq!(both.open(&welcome), [], "server 9 is there, and the answer is another's");
+    both.post.set_servers(vec![entry(ServerId(9)), entry(SERVER)]);
+    assert_eq!(both.open(&welcome).len(), 2, "both serve at this address, and began anew");
+}
+
+#[test]
+fn a_stranger_who_asks_for_a_ticket_is_shown_none() {
+    let mut both = Both::enrolled();
+    let refusal = Message::Refused(Refusal::NeedTicket);
+    let need_ticket = envelope::seal(&Stamp::NOBODY, None, Some(&refusal), &[]);
+    let stranger = Endpoint::server(local()).unwrap();
+    assert_eq!(both.post.open(stranger.local_address(), &need_ticket), []);
+    assert_eq!(both.open(&need_ticket), []);
+    both.turn_until(|both| !both.received.is_empty());
+    let (_, greeting) = both.opened().remove(0);
+    assert!(!envelope::ticket(&both.received[0].bytes, &greeting.header).is_empty());
+    assert_eq!(greeting.header.counter, 1, "nothing was signed for the stranger");
 }
 
 #[test]

@@ -142,7 +142,7 @@ pub enum Refusal {
     NeedTicket,
     /// The ticket has expired. Signed.
     Expired,
-    /// The enrolment by which the session began was revoked. Signed, or unsigned in answer to a handshake.
+    /// The enrolment by which the session began was revoked. Signed.
     Revoked,
 }
 

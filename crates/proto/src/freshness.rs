@@ -97,6 +97,11 @@ impl<K: Ord + Copy> Sending<K> {
         Next { counter: self.counter, to, version, with_ticket: true }
     }
 
+    /// Whether anything was sent to a server: packets, or a greeting that may still be answered.
+    pub fn has_sent_to(&self, to: K) -> bool {
+        self.peers.contains_key(&to) || self.greeted.values().any(|greeted| *greeted == to)
+    }
+
     /// A packet that was signed and not seen before came from a server.
     pub fn heard(&mut self, from: K) {
         if let Some(peer) = self.peers.get_mut(&from) {
@@ -113,6 +118,11 @@ impl<K: Ord + Copy> Sending<K> {
     pub fn learn(&mut self, server: K, start: Start, version: u16) {
         let hinted = self.counter;
         self.peers.insert(server, Peer { start, version, hinted, answered: false, unanswered: 0 });
+    }
+
+    /// Who was greeted with a counter. `None`: nobody, or it is long ago.
+    pub fn greeted(&self, counter: u64) -> Option<K> {
+        self.greeted.get(&counter).copied()
     }
 
     /// Whether a hint from a server answers something that was sent later than what its last one answered.

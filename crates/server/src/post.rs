@@ -282,7 +282,12 @@ impl Post {
         Ok(Opened::Messages { sender, squash, messages, attachment })
     }
 
+    /// A greeting that was meant for one server and is answered by another was overheard and sent to that one: what is meant for the first must not
+    /// be stamped with the start of the second, which would take it.
     fn take_hint(&mut self, server: ServerId, packet: &Packet) -> Result<Opened, PacketError> {
+        if self.sending.greeted(packet.header.to).is_some_and(|greeted| greeted != server) {
+            return Ok(Opened::Nothing);
+        }
         let [Message::Welcome { versions }] = packet.messages[..] else { return Ok(Opened::Nothing) };
         match self.sending.welcomed(server, packet.header.to, packet.header.from, versions) {
             Welcomed::Known(server) | Welcomed::Restarted(server) => self.release(server),

@@ -391,6 +391,27 @@ fn what_is_for_a_server_whose_start_is_not_known_waits_and_goes_when_it_is_told(
     assert!(opened(first).messages.is_empty(), "a stream begins with a short packet that proves who we are");
 }
 
+#[test]
+fn a_greeting_that_another_server_answers_tells_nothing_of_the_one_that_was_greeted() {
+    let third = ServerId(3);
+    let mut post = Post::new(ME, keys(), [(ME, at(1)), (OTHER, at(2)), (third, at(3))]);
+    post.to_server(OTHER, &request(1), &[]);
+    let opened = |sealed: &Sealed| envelope::open(&sealed.packet, Some(keys().packets())).unwrap();
+    let answers = opened(&post.take_sealed()[0]).header.counter;
+    let welcome = |from: ServerId, start: u64| {
+        let (sender, from) = (Sender::Server(from), Start(start));
+        let stamp = Stamp { version: VERSION, sender, counter: 0, from, to: answers, ticket: &[] };
+        let welcome = Message::Welcome { versions: Versions::SPOKEN };
+        envelope::seal(&stamp, Some(keys().packets()), Some(&welcome), &[])
+    };
+    // Whoever overheard the greeting sent it to the third server.
+    assert_eq!(post.open(now(), &datagram(2, welcome(third, 33))), Opened::Nothing);
+    assert!(post.take_sealed().is_empty(), "what is meant for one server is not stamped for another");
+    assert_eq!(post.open(now(), &datagram(2, welcome(OTHER, 22))), Opened::Nothing);
+    let sealed = post.take_sealed();
+    assert_eq!((opened(&sealed[0]).header.to, &opened(&sealed[0]).messages[..]), (22, &[request(1)][..]));
+}
+
 proptest::proptest! {
     #[test]
     fn arbitrary_bytes_never_panic_and_are_never_taken(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..700), kind in 0u8..4) {

@@ -11,7 +11,7 @@ use crate::contacts::Contacts;
 use crate::post::{Opened, Post};
 use crate::state::{ChunkReport, Occupied, Phase};
 use bearing_env::{
-    Clock, Destination, Endpoint, EndpointError, Incoming, Secret, Transport, Waker, random_u64,
+    Clock, Destination, Endpoint, EndpointError, Incoming, Peer, Secret, Transport, Waker, random_u64,
 };
 use bearing_proto::client::ServerKind;
 use bearing_proto::envelope::{Refusal, VERSION};
@@ -243,8 +243,9 @@ impl Shell<'_> {
             let opened = self.post.open(now, &packet);
             if let (Opened::Messages { sender, .. }, Destination::Connection(connection)) =
                 (&opened, packet.from)
+                && let Some(peer) = peer_of(*sender)
             {
-                self.endpoint.vouch(connection, number_of(*sender));
+                self.endpoint.vouch(connection, peer);
             }
             self.endpoint.recycle(packet.bytes);
             self.handle(now, opened, driver)?;
@@ -395,12 +396,12 @@ impl Shell<'_> {
     }
 }
 
-/// Tells peers apart whose streams count together.
-fn number_of(sender: Sender) -> u64 {
+/// Whose streams count together.
+fn peer_of(sender: Sender) -> Option<Peer> {
     match sender {
-        Sender::Client(session) => session.0,
-        Sender::Server(server) => u64::from(server.0),
-        Sender::Nobody => 0,
+        Sender::Client(session) => Some(Peer::Client(session.0)),
+        Sender::Server(server) => Some(Peer::Server(u64::from(server.0))),
+        Sender::Nobody => None,
     }
 }
 

@@ -51,6 +51,27 @@ fn a_revoked_client_gets_no_other_session() {
 }
 
 #[test]
+fn nothing_unsigned_ends_a_client_that_had_a_session_while_it_gets_another_one() {
+    let mut world = World::open();
+    world.is_mute = true;
+    world.step(Event::Refused(Refusal::Expired));
+    let waiting = world.start(Operation::Root);
+    let unsigned =
+        [Refusal::Version { speaks: 99 }, Refusal::Unauthenticated, Refusal::NeedTicket, Refusal::Expired];
+    unsigned.iter().for_each(|refusal| world.step(Event::Refused(*refusal)));
+    world.is_mute = false;
+    while world.sent.is_empty() {
+        assert!(world.pass_to_next(), "it goes on trying: {:?}", world.finished);
+    }
+    unsigned[..3].iter().for_each(|refusal| world.step(Event::Refused(*refusal)));
+    world.answer_one(Body::Map(Some(Box::new(map()))));
+    world.answer_one(Body::Session { renew_within_ms: 30_000 });
+    world.answer_one(Body::Directory(Box::new(root_view(20_000))));
+    world.found(waiting);
+    assert_eq!(world.client.counters().sessions_lost, 1, "an overheard word of the first session is nothing");
+}
+
+#[test]
 fn a_file_that_was_open_is_opened_again_and_its_loss_is_told_once() {
     let (mut world, mut servers) = stage();
     let (file, node) = create_open(&mut world, &mut servers, "a");

@@ -34,6 +34,8 @@ pub struct World {
     pub finished: BTreeMap<Ticket, Result<Answer, Code>>,
     pub invalidations: Vec<(u64, Vec<Invalidation>)>,
     pub notes: Vec<Note>,
+    /// Nobody agrees on a session.
+    pub is_mute: bool,
     next_ticket: u64,
 }
 
@@ -55,6 +57,7 @@ impl World {
             finished: BTreeMap::new(),
             invalidations: Vec::new(),
             notes: Vec::new(),
+            is_mute: false,
             next_ticket: 1,
         }
     }
@@ -91,7 +94,7 @@ impl World {
                 Command::Note(note) => self.notes.push(note),
             }
         }
-        if enrols {
+        if enrols && !self.is_mute {
             self.step(Event::Enrolled(SESSION));
         }
     }

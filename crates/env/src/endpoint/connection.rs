@@ -3,11 +3,13 @@
 //! A frame is a packet's length (u32, little-endian) and the packet.
 
 use super::PACKET_BYTES_MAX;
-use super::SendError;
 use super::pool::Pool;
+use super::{Peer, SendError};
+use bearing_types::Mono;
 use socket2::Socket;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const PREFIX_BYTES: usize = 4;
 /// Bytes that one connection may hand in per turn, so that no other waits long.
@@ -19,6 +21,8 @@ const COMPACT_BYTES: usize = 1024 * 1024;
 const UNPROVEN_PACKET_MAX: usize = 2048;
 /// Packets that such a stream may hand in.
 const UNPROVEN_PACKETS_MAX: usize = 8;
+/// A packet that began to come in and does not grow for so long is not waited for.
+pub const STALLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +38,18 @@ pub enum Stage {
 pub enum Owner {
     /// Ours: we made it.
     Ourselves,
-    /// Of whoever has this number, in the caller's terms.
-    Peer(u64),
+    /// Of whoever proved a key on it.
+    Peer(Peer),
+}
+
+impl Owner {
+    /// Whether it is a client's.
+    pub fn is_client(self) -> bool {
+        match self {
+            Owner::Peer(Peer::Client(_)) => true,
+            Owner::Peer(Peer::Server(_)) | Owner::Ourselves => false,
+        }
+    }
 }
 
 /// Whether anything more can be written now.
@@ -78,6 +92,8 @@ pub struct Connection {
     pub stage: Stage,
     /// The turn in which something last came in.
     pub used_turn: u64,
+    /// When the packet that is coming in last grew.
+    pub grown: Mono,
     /// The other side has proved a key, or we made the connection: it may send large packets. Whose it is.
     pub owner: Option<Owner>,
     /// What of its buffers was added to the sums.
@@ -86,12 +102,17 @@ pub struct Connection {
     pub wants_room: bool,
     queue: Vec<u8>,
     queue_sent: usize,
+    /// Of what is queued, the first so many bytes are waited for, and since which turn.
+    awaited: usize,
+    awaited_turn: u64,
     /// Packets handed in while nobody had proved himself.
     unproven_packets: usize,
     prefix: [u8; PREFIX_BYTES],
     prefix_bytes: usize,
     /// The packet that is coming in, once its prefix is complete.
     packet: Option<Vec<u8>>,
+    /// The turn in which that began.
+    pub packet_turn: u64,
 }
 
 impl Connection {
@@ -103,15 +124,44 @@ impl Connection {
             outbound,
             stage,
             used_turn: 0,
+            grown: Mono::ZERO,
             owner: outbound.then_some(Owner::Ourselves),
             counted: 0,
             unproven_packets: 0,
             wants_room: false,
             queue: Vec::new(),
             queue_sent: 0,
+            awaited: 0,
+            awaited_turn: 0,
             prefix: [0; PREFIX_BYTES],
             prefix_bytes: 0,
             packet: None,
+            packet_turn: 0,
+        }
+    }
+
+    /// Since which turn it holds bytes without coming further: the packet that is coming in is not whole, or what was queued then is not sent. To
+    /// grow by a few bytes is not to come further. `None`: it holds nothing.
+    pub fn stuck_since(&self) -> Option<u64> {
+        let incoming = self.packet.as_ref().map(|_| self.packet_turn);
+        let outgoing = (!self.queue.is_empty()).then_some(self.awaited_turn);
+        incoming.into_iter().chain(outgoing).min()
+    }
+
+    /// Bytes of the packet that is coming in. `None`: none is.
+    pub fn partial(&self) -> Option<usize> {
+        self.packet.as_ref().map(Vec::len)
+    }
+
+    /// When the packet that is coming in is given up unless it grows.
+    pub fn stalled_due(&self) -> Option<Mono> {
+        self.packet.as_ref().map(|_| self.grown.after(STALLED_TIMEOUT))
+    }
+
+    /// What is queued now is waited for from this turn on, once all that was waited for before is sent.
+    pub fn await_queue(&mut self, turn: u64) {
+        if self.queue_sent >= self.awaited {
+            (self.awaited, self.awaited_turn) = (self.queue.len(), turn);
         }
     }
 
@@ -159,13 +209,14 @@ impl Connection {
         }
         self.queue.clear();
         self.queue.shrink_to(COMPACT_BYTES);
-        self.queue_sent = 0;
+        (self.queue_sent, self.awaited) = (0, 0);
         Ok(Written::All)
     }
 
     fn compact(&mut self) {
         if self.queue_sent >= COMPACT_BYTES && self.queue_sent * 2 >= self.queue.len() {
             self.queue.drain(..self.queue_sent);
+            self.awaited = self.awaited.saturating_sub(self.queue_sent);
             self.queue_sent = 0;
         }
     }

@@ -49,6 +49,15 @@ pub enum Destination {
     Connection(ConnectionId),
 }
 
+/// Who proved a key on a stream, by a number in the caller's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A server. Part of what streams may hold is kept for them.
+    Server(u64),
+    /// A client, by its session. All of them together hold so much; one that comes no further makes room for others.
+    Client(u64),
+}
+
 /// How a packet travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -246,10 +255,10 @@ impl Endpoint {
         self.streams.is_connected(address)
     }
 
-    /// A packet that came by a connection was signed, and not seen before: its peer may send large ones from now on. Connections with the same number
-    /// are one peer's, and share what he may make us hold. Until then a connection hands in a few short packets, for 5 s at most.
-    pub fn vouch(&mut self, connection: ConnectionId, number: u64) {
-        self.streams.vouch(connection, number, &mut self.counters);
+    /// A packet that came by a connection was signed, and not seen before: its peer may send large ones from now on. Connections of one peer
+    /// share what he may make us hold. Until then a connection hands in a few short packets, for 5 s at most.
+    pub fn vouch(&mut self, connection: ConnectionId, peer: Peer) {
+        self.streams.vouch(connection, peer, &mut self.counters);
     }
 
     /// Memory of the buffers of all streams, in bytes.
@@ -262,7 +271,7 @@ impl Endpoint {
     pub fn send(&mut self, to: Destination, transport: Transport, packet: &[u8]) -> Result<(), SendError> {
         let result = match (to, transport) {
             (Destination::Address(address), Transport::Datagram) => self.datagrams.queue(address, packet),
-            _ => self.streams.queue(&self.poll, to, packet),
+            _ => self.streams.queue(&self.poll, to, packet, &mut self.counters),
         };
         if result.is_err() {
             self.counters.packets_not_queued += 1;
@@ -299,7 +308,9 @@ impl Endpoint {
         };
         let mut ready = std::mem::take(&mut self.ready);
         let waited = self.poll.wait(timeout, &mut ready);
+        self.streams.end_wait(Clock.mono());
         let handled = waited.and_then(|()| ready.iter().try_for_each(|ready| self.handle(*ready, incoming)));
+        self.streams.give_up_stalled(&self.poll, &mut self.pool, incoming, &mut self.counters);
         self.failures_announced = self.streams.failures.len();
         self.ready = ready;
         handled

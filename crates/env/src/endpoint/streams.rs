@@ -1,10 +1,10 @@
 //! The TCP side of an endpoint: the listener, and all connections by their ids.
 
 use super::address::plain;
-use super::connection::{Closed, Connection, Owner, Stage, Written};
+use super::connection::{Closed, Connection, Owner, STALLED_TIMEOUT, Stage, Written};
 use super::poll::{Interest, Poll, Ready};
 use super::pool::Pool;
-use super::{ConnectionId, Counters, Destination, Incoming, SendError, Transport};
+use super::{ConnectionId, Counters, Destination, Incoming, Peer, SendError, Transport};
 use bearing_types::Mono;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::{HashMap, VecDeque};
@@ -22,8 +22,13 @@ const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
 const OWNER_CONNECTIONS_MAX: usize = 16;
 /// Bytes that all connections of one owner hold: a few of the largest packets each way.
 const OWNER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes that all connections hold.
+/// Bytes that all connections hold. Beyond, connections of clients are closed, first the one that came no further for longest: a client has any
+/// number of sessions, so what one of them may hold bounds nobody.
 const BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Of these, so many are held by connections of clients. The rest is for other servers, and for streams that we make.
+const CLIENTS_BYTES_MAX: usize = 384 * 1024 * 1024;
+/// How often it is looked for packets that do not grow, at most.
+const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// Accepted per turn, at most; the rest comes with the next.
 const ACCEPT_TURN_MAX: usize = 64;
 /// Bytes that may wait for one connection. Enough for a few of the largest packets.
@@ -54,6 +59,12 @@ pub struct Streams {
     /// Bytes that are held, of each owner and in all.
     owners: HashMap<Owner, Sum>,
     bytes: usize,
+    clients_bytes: usize,
+    /// The limits of these two.
+    pub bytes_max: usize,
+    pub clients_bytes_max: usize,
+    /// When to look for packets that do not grow. `None`: none was coming in.
+    stalled_due: Option<Mono>,
     now: Mono,
     next_id: ConnectionId,
     dirty: Vec<ConnectionId>,
@@ -74,6 +85,10 @@ impl Streams {
             unproven: VecDeque::new(),
             owners: HashMap::new(),
             bytes: 0,
+            clients_bytes: 0,
+            bytes_max: BYTES_MAX,
+            clients_bytes_max: CLIENTS_BYTES_MAX,
+            stalled_due: None,
             now: Mono::ZERO,
             next_id: ConnectionId(first_id),
             dirty: Vec::new(),
@@ -84,7 +99,13 @@ impl Streams {
     }
 
     /// Queues a packet for a peer, connecting if there is no connection yet.
-    pub fn queue(&mut self, poll: &Poll, to: Destination, packet: &[u8]) -> Result<(), SendError> {
+    pub fn queue(
+        &mut self,
+        poll: &Poll,
+        to: Destination,
+        packet: &[u8],
+        counters: &mut Counters,
+    ) -> Result<(), SendError> {
         let id = match to {
             Destination::Connection(id) => id,
             Destination::Address(address) => match self.by_address.get(&address) {
@@ -92,13 +113,17 @@ impl Streams {
                 None => self.connect(poll, address)?,
             },
         };
-        let connection = self.connections.get_mut(&id).ok_or(SendError::Gone)?;
-        let owned = connection.owner.and_then(|owner| self.owners.get(&owner)).map_or(0, |sum| sum.bytes);
-        let is_peers = matches!(connection.owner, Some(Owner::Peer(_)));
-        if self.bytes + packet.len() > BYTES_MAX || is_peers && owned + packet.len() > OWNER_BYTES_MAX {
+        if !self.connections.contains_key(&id) {
+            return Err(SendError::Gone);
+        }
+        if self.owner_bytes(id) + packet.len() > OWNER_BYTES_MAX
+            || !self.make_room(id, packet.len(), counters)
+        {
             return Err(SendError::QueueFull);
         }
+        let connection = self.connections.get_mut(&id).ok_or(SendError::Gone)?;
         connection.queue(packet, QUEUE_BYTES_MAX)?;
+        connection.await_queue(self.turn);
         self.count(id);
         self.dirty.push(id);
         Ok(())
@@ -123,17 +148,51 @@ impl Streams {
         if let Some(owner) = connection.owner {
             let sum = self.owners.entry(owner).or_default();
             sum.bytes = sum.bytes - was + is;
+            if owner.is_client() {
+                self.clients_bytes = self.clients_bytes - was + is;
+            }
         }
     }
 
+    /// Bytes that the owner of a connection holds. What we hold on streams of our own is bounded for each of them only.
+    fn owner_bytes(&self, id: ConnectionId) -> usize {
+        match self.connections.get(&id).and_then(|connection| connection.owner) {
+            Some(owner @ Owner::Peer(_)) => self.owners.get(&owner).map_or(0, |sum| sum.bytes),
+            Some(Owner::Ourselves) | None => 0,
+        }
+    }
+
+    /// Makes room for so many bytes more on a connection, by closing others of clients. Says whether there is.
+    fn make_room(&mut self, id: ConnectionId, bytes: usize, counters: &mut Counters) -> bool {
+        while self.is_full(id, bytes) {
+            let others = self.connections.iter().filter(|(other, connection)| {
+                **other != id && connection.counted > 0 && connection.owner.is_some_and(Owner::is_client)
+            });
+            let stuck = others.filter_map(|(other, connection)| Some((connection.stuck_since()?, *other)));
+            let Some((_, longest)) = stuck.min() else { return false };
+            self.close(longest, Closed::OverLimit, counters);
+        }
+        true
+    }
+
+    fn is_full(&self, id: ConnectionId, bytes: usize) -> bool {
+        let owner = self.connections.get(&id).and_then(|connection| connection.owner);
+        let is_client = owner.is_some_and(Owner::is_client);
+        self.bytes + bytes > self.bytes_max
+            || is_client && self.clients_bytes + bytes > self.clients_bytes_max
+    }
+
     /// Whoever is at the other end of a connection has proved a key. Everything of one owner counts together.
-    pub fn vouch(&mut self, id: ConnectionId, number: u64, counters: &mut Counters) {
+    pub fn vouch(&mut self, id: ConnectionId, peer: Peer, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.owner.is_none())
         else {
             return;
         };
-        let owner = Owner::Peer(number);
+        let owner = Owner::Peer(peer);
         connection.owner = Some(owner);
+        if owner.is_client() {
+            self.clients_bytes += connection.counted;
+        }
         let sum = self.owners.entry(owner).or_default();
         sum.bytes += connection.counted;
         sum.connections += 1;
@@ -206,6 +265,7 @@ impl Streams {
     fn write(&mut self, poll: &Poll, id: ConnectionId, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let result = connection.flush().and_then(|written| {
+            connection.await_queue(self.turn);
             let wants_room = written == Written::Partly;
             if wants_room != connection.wants_room {
                 let interest = if wants_room { Interest::ReadAndWrite } else { Interest::Read };
@@ -273,7 +333,38 @@ impl Streams {
     pub fn begin_turn(&mut self, now: Mono, counters: &mut Counters) -> Option<Mono> {
         self.turn += 1;
         self.now = now;
-        self.give_up_unproven(counters)
+        let unproven_due = self.give_up_unproven(counters);
+        unproven_due.into_iter().chain(self.stalled_due).min()
+    }
+
+    /// The wait of this turn is over.
+    pub fn end_wait(&mut self, now: Mono) {
+        self.now = now;
+    }
+
+    /// Closes connections on which a packet began to come in and does not grow.
+    pub fn give_up_stalled(
+        &mut self,
+        poll: &Poll,
+        pool: &mut Pool,
+        incoming: &mut Vec<Incoming>,
+        counters: &mut Counters,
+    ) {
+        if self.stalled_due.is_none_or(|due| due > self.now) {
+            return;
+        }
+        let now = self.now;
+        let is_stalled = |connection: &Connection| connection.stalled_due().is_some_and(|due| due <= now);
+        let stalled = self.connections.iter().filter(|(_, connection)| is_stalled(connection));
+        for id in stalled.map(|(id, _)| *id).collect::<Vec<_>>() {
+            // We may have been away for long ourselves: what came meanwhile waits in the socket.
+            self.handle(poll, Ready { token: id.0, read: true, write: false }, pool, incoming, counters);
+            if self.connections.get(&id).is_some_and(is_stalled) {
+                self.close(id, Closed::OverLimit, counters);
+            }
+        }
+        let due = self.connections.values().filter_map(Connection::stalled_due).min();
+        self.stalled_due = due.map(|due| due.max(now.after(STALLED_INTERVAL)));
     }
 
     /// Reads from and writes to a connection that is ready.
@@ -293,14 +384,23 @@ impl Streams {
             let peer = connection.peer;
             let from =
                 if connection.outbound { Destination::Address(peer) } else { Destination::Connection(id) };
+            let (before, packets) = (connection.partial(), incoming.len());
             let mut deliver = |bytes| {
                 counters.stream_packets_received += 1;
                 incoming.push(Incoming { from, peer, transport: Transport::Stream, bytes });
             };
             result = connection.receive(&mut self.scratch, pool, &mut deliver);
+            let is_another = before.is_none() || incoming.len() > packets;
+            if connection.partial().is_some() && is_another {
+                connection.packet_turn = self.turn;
+            }
+            if connection.partial().is_some() && (is_another || connection.partial() != before) {
+                connection.grown = self.now;
+                self.stalled_due.get_or_insert(self.now.after(STALLED_TIMEOUT));
+            }
         }
         self.count(id);
-        if result.is_ok() && self.holds_too_much(id) {
+        if result.is_ok() && self.holds_too_much(id, counters) {
             result = Err(Closed::OverLimit);
         }
         match result {
@@ -310,14 +410,10 @@ impl Streams {
         }
     }
 
-    /// Whether a connection, with all others, holds more than it may.
-    fn holds_too_much(&self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
-        let owned = match connection.owner {
-            Some(owner @ Owner::Peer(_)) => self.owners.get(&owner).map_or(0, |sum| sum.bytes),
-            Some(Owner::Ourselves) | None => 0,
-        };
-        connection.counted > 0 && (self.bytes > BYTES_MAX || owned > OWNER_BYTES_MAX)
+    /// Whether a connection that holds something holds more than it may, with others of its owner, or has no room though others were closed.
+    fn holds_too_much(&mut self, id: ConnectionId, counters: &mut Counters) -> bool {
+        let holds = self.connections.get(&id).is_some_and(|connection| connection.counted > 0);
+        holds && (self.owner_bytes(id) > OWNER_BYTES_MAX || !self.make_room(id, 0, counters))
     }
 
     fn note_failure(&mut self, peer: SocketAddr) {
@@ -337,6 +433,9 @@ impl Streams {
             let sum = self.owners.entry(owner).or_default();
             sum.bytes -= connection.counted;
             sum.connections -= usize::from(!connection.outbound);
+            if owner.is_client() {
+                self.clients_bytes -= connection.counted;
+            }
             if sum.connections == 0 && sum.bytes == 0 {
                 self.owners.remove(&owner);
             }

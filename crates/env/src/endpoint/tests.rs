@@ -19,7 +19,7 @@ fn server() -> Endpoint {
 fn vouch_for_all(endpoint: &mut Endpoint, incoming: &[Incoming]) {
     for packet in incoming {
         if let Destination::Connection(connection) = packet.from {
-            endpoint.vouch(connection, 7);
+            endpoint.vouch(connection, Peer::Client(7));
         }
     }
 }
@@ -303,6 +303,69 @@ fn one_peer_holds_no_more_with_many_connections_than_with_a_few() {
         server.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
     }
     assert!(server.stream_bytes() <= 2 * (64 << 20), "{} bytes", server.stream_bytes());
+}
+
+/// A client with a number of its own that sent a part of a packet, and is silent then until it is closed.
+fn hoard(server: &mut Endpoint, number: u64, held: usize) {
+    let mut peer = TcpStream::connect(server.local_address()).unwrap();
+    peer.write_all(&[1, 0, 0, 0, 9]).unwrap();
+    let mut incoming = Vec::new();
+    while incoming.is_empty() {
+        server.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
+    }
+    let Destination::Connection(connection) = incoming[0].from else { panic!("{incoming:?}") };
+    server.vouch(connection, Peer::Client(number));
+    let before = server.stream_bytes();
+    std::thread::spawn(move || {
+        let _ = peer.write_all(&(PACKET_BYTES_MAX as u32).to_le_bytes());
+        let _ = peer.write_all(&vec![1; held]);
+        let _ = peer.read(&mut [0; 8]);
+    });
+    let started = Instant::now();
+    while server.stream_bytes() < before + held {
+        assert!(started.elapsed() < DEADLINE, "{} bytes", server.stream_bytes());
+        server.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
+    }
+}
+
+#[test]
+fn clients_that_hold_much_and_come_no_further_make_room_and_stop_no_stream_of_servers() {
+    let (mut server, mut other) = (server(), server());
+    (server.streams.clients_bytes_max, server.streams.bytes_max) = (6 << 20, 12 << 20);
+    (0..3).for_each(|number| hoard(&mut server, 100 + number, (2 << 20) - 100));
+    // What we send to another server has room of its own.
+    let to_other = Destination::Address(other.local_address());
+    server.send(to_other, Transport::Stream, b"who I am").unwrap();
+    server.send(to_other, Transport::Stream, &vec![5; 4 << 20]).unwrap();
+    let mut client = Endpoint::client().unwrap();
+    let to = Destination::Address(server.local_address());
+    client.send(to, Transport::Stream, b"who I am").unwrap();
+    client.send(to, Transport::Stream, &vec![5; 5 << 20]).unwrap();
+    let (mut at_server, mut at_client, mut at_other) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = [(&mut client, &mut at_client), (&mut server, &mut at_server), (&mut other, &mut at_other)];
+    drive(&mut all, |counts| counts[1] == 2 && counts[2] == 2);
+    let closed = server.counters().connections_refused;
+    assert!(closed > 0, "only a part of the packet is read at a time, and for that there was no room");
+    // An answer has room too.
+    server.send(at_server[1].from, Transport::Stream, &vec![6; 5 << 20]).unwrap();
+    drive(&mut [(&mut client, &mut at_client), (&mut server, &mut at_server)], |counts| counts[0] == 1);
+    assert_eq!(server.counters().connections_refused, 3);
+    assert_eq!(server.counters().connections_accepted, 4, "the client never had to come again");
+}
+
+#[test]
+fn a_packet_that_does_not_grow_is_not_waited_for() {
+    let mut server = server();
+    hoard(&mut server, 100, 1000);
+    let give_up = |server: &mut Endpoint, after: Duration| {
+        server.streams.end_wait(Clock.mono().after(after));
+        server.streams.give_up_stalled(&server.poll, &mut server.pool, &mut Vec::new(), &mut server.counters);
+        server.counters.connections_refused
+    };
+    assert_eq!(give_up(&mut server, Duration::ZERO), 0);
+    assert!(server.streams.begin_turn(Clock.mono(), &mut server.counters).is_some(), "it wakes by itself");
+    assert_eq!(give_up(&mut server, Duration::from_secs(10)), 1);
+    assert_eq!(server.stream_bytes(), 0);
 }
 
 #[test]

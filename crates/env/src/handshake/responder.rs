@@ -1,6 +1,6 @@
 //! The server's side.
 
-use super::limits::Limits;
+use super::limits::{Admission, Limits};
 use super::{AGREED_BYTES_MAX, Tickets, builder};
 use crate::{random_bytes, random_u64};
 use bearing_proto::envelope::{Start, Versions};
@@ -59,19 +59,18 @@ impl Responder {
         bytes: &[u8],
         is_revoked: impl FnOnce(&Hello) -> Option<bool>,
     ) -> Heard {
-        if bytes.len() > HELLO_BYTES_MAX || !self.limits.take_hello(now.mono) {
-            return Heard::Nothing;
-        }
+        // Only what is a hello counts: anything shorter costs nothing, here and whoever sends it.
         let Some((hello, prologue_bytes)) = Hello::decode(bytes) else { return Heard::Nothing };
         let (prologue, message) = bytes.split_at(prologue_bytes);
         let Some(version) = self.versions.common(hello.versions) else {
             return self.refuse(&hello, HelloRefusal::Version);
         };
-        if self.limits.wants_cookie()
-            && !hello.cookie.is_some_and(|cookie| self.limits.is_good(now.mono, peer, cookie))
-        {
-            let cookie = self.limits.cookie(now.mono, peer);
-            return Heard::Answer(self.answer(&hello, Reaction::Cookie(cookie)));
+        match self.limits.admit(now.mono, peer, hello.cookie) {
+            Admission::Read => {}
+            Admission::Cookie(cookie) => {
+                return Heard::Answer(self.answer(&hello, Reaction::Cookie(cookie)));
+            }
+            Admission::Drop => return Heard::Nothing,
         }
         let secret = handshake_secret(&self.keys.enrolment(&hello.name, hello.squash));
         let Ok(mut noise) = builder(prologue, secret.bytes()).and_then(snow::Builder::build_responder) else {

@@ -157,6 +157,33 @@ fn many_handshakes_need_a_cookie_of_the_address_and_more_than_the_limit_are_not_
 }
 
 #[test]
+fn strangers_who_send_hellos_without_end_keep_no_client_out() {
+    let mut server = server(SIX);
+    let stranger: Enrolment = Key::new([9; 32]).into();
+    let spoofed = |n: u32| SocketAddr::from((std::net::Ipv4Addr::from_bits(0x0a00_0000 + n), 7));
+    let mut take = |from: SocketAddr, bytes: &[u8]| server.take(now(), from, START, bytes, |_| Some(false));
+    // Short ones are none, and count for nothing; but for their secret the others are as good as any.
+    let hello = Initiator::new(&stranger, SIX, None);
+    for n in 0..20_000 {
+        assert_eq!(take(spoofed(n), &hello.hello()[..32]), Heard::Nothing);
+        assert_ne!(take(spoofed(n), hello.hello()), Heard::Nothing);
+    }
+    // One who answers at his address has the part of that address.
+    let mut with_cookie = |enrolment: &Enrolment, from: SocketAddr| {
+        let mut asking = Initiator::new(enrolment, SIX, None);
+        let answer = said(take(from, asking.hello()));
+        let Outcome::Cookie(cookie) = asking.take(&answer) else { panic!("no cookie") };
+        Initiator::new(enrolment, SIX, Some(cookie))
+    };
+    let hello = with_cookie(&stranger, spoofed(1));
+    let mut client = with_cookie(&default_enrolment(), peer(1));
+    let read = (0..20_000).filter(|_| take(spoofed(1), hello.hello()) != Heard::Nothing).count();
+    assert_eq!(read, 200);
+    let answer = said(take(peer(1), client.hello()));
+    assert!(matches!(client.take(&answer), Outcome::Agreed(_)));
+}
+
+#[test]
 fn a_renewed_ticket_is_of_the_same_session() {
     let server = server(SIX);
     let Outcome::Agreed(agreed) = shake(&mut self::server(SIX), &default_enrolment(), SIX) else { panic!() };

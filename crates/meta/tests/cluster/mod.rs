@@ -52,6 +52,8 @@ pub struct Cluster {
     pub obedient: bool,
     /// What data servers answer; `None`: nothing.
     pub data: DataAnswers,
+    /// A data server that hears what the others are asked, and answers first.
+    pub overheard_by: Option<ServerId>,
     /// How far servers' wall clocks are ahead of `now`, in nanoseconds.
     pub ahead: BTreeMap<ServerId, i64>,
     /// Messages between servers do not arrive for now.
@@ -152,6 +154,7 @@ impl Cluster {
                     life: 1,
                 }))
             }),
+            overheard_by: None,
             ahead: BTreeMap::new(),
             hold_peers: false,
             held_peers: Vec::new(),
@@ -350,9 +353,12 @@ impl Cluster {
                 Command::LockFree(session, free) => self.free.push((session, free)),
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Data(server, request) => {
-                    if let Some(result) = (self.data)(server, &request) {
-                        let reply = DataReply { id: request.id, result };
-                        self.events.push_back((id, Event::Data(server, reply)));
+                    let overheard_by = self.overheard_by.filter(|other| *other != server);
+                    for server in overheard_by.into_iter().chain([server]) {
+                        if let Some(result) = (self.data)(server, &request) {
+                            let reply = DataReply { id: request.id, result };
+                            self.events.push_back((id, Event::Data(server, reply)));
+                        }
                     }
                 }
                 Command::Ask(ask) => {

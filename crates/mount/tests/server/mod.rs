@@ -193,7 +193,7 @@ impl Run {
         }
         let opened = envelope::open(&packet.bytes, self.sessions.get(&session)).unwrap();
         if let Destination::Connection(connection) = packet.from {
-            self.endpoint.vouch(connection, session.0);
+            self.endpoint.vouch(connection, bearing_env::Peer::Client(session.0));
         }
         if opened.messages.is_empty() {
             return;
