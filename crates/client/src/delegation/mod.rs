@@ -232,13 +232,13 @@ impl Delegations {
         all.any(|directory| directory.tablet == tablet)
     }
 
-    /// The incarnation of a tablet: of what is lent there, or would be.
-    fn incarnation(&mut self, tablet: Option<Block>) -> u64 {
+    /// The incarnation of a tablet: of what is lent there, or would be; and whether something is.
+    fn incarnation(&mut self, tablet: Option<Block>) -> (u64, bool) {
         match tablet.and_then(|tablet| self.tablets.get(&tablet)) {
-            Some(lent) => lent.incarnation,
+            Some(lent) => (lent.incarnation, true),
             None => {
                 self.incarnations += 1;
-                self.incarnations
+                (self.incarnations, false)
             }
         }
     }
@@ -246,6 +246,13 @@ impl Delegations {
     /// Whether that is still what is lent.
     fn is_current(&self, tablet: Block, incarnation: u64) -> bool {
         self.tablets.get(&tablet).is_some_and(|lent| lent.incarnation == incarnation)
+    /// Whether nothing of a tablet is lent any more, and nothing is left to be said of what was.
+    fn is_done_with(&self, tablet: Block) -> bool {
+        let idle = |lent: &Lent| lent.queue.is_empty() && !lent.sending && lent.returned.is_empty();
+        let any_node = self.ours.of_tablet(tablet).next().is_some();
+        !self.any_lent(tablet) && !any_node && self.tablets.get(&tablet).is_some_and(idle)
+    }
+
     }
 
     fn is_moving(&self, directory: NodeId) -> bool {

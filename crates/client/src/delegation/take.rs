@@ -80,6 +80,10 @@ impl State {
         if present.is_some_and(|present| present != incarnation) {
             return;
         }
+        // Only the answer to a renewal says that what has lapsed is lent yet.
+        if self.delegations.tablets.contains_key(&tablet) && !self.still_lent(tablet) {
+            return;
+        }
         let mut directories = lent.directories.into_iter();
         let Some(asked) = directories.next() else { return };
         let handle = asked.view.node.node;
@@ -249,11 +253,16 @@ impl Hub {
     }
 
     async fn ask_delegation(self, directory: Handle, who: Credentials) {
-        let incarnation = self.with(|state| {
+        let (incarnation, joins) = self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             state.delegations.incarnation(tablet)
+            // All was given back: what is lent from now on joins nothing.
+            if let Some(tablet) = tablet.filter(|tablet| state.delegations.is_done_with(*tablet)) {
+                state.lose_tablet(tablet);
+            }
         });
-        let answered = self.call(directory.home, Call::Delegate { directory, who, incarnation }).await;
+        let call = Call::Delegate { directory, who, incarnation, joins };
+        let answered = self.call(directory.home, call).await;
         self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             match (answered, tablet) {
@@ -263,6 +272,8 @@ impl Hub {
                     }
                 }
                 _ => state.not_again(directory.node, REFUSED),
+                // What it was to join was given back or lost meanwhile.
+                (Err(Code::Stale), _) => state.not_again(directory.node, CALLED_BACK),
             }
             state.delegations.moved(directory.node);
         });
