@@ -621,6 +621,13 @@ fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
 
 /// Alice has the directory delegated; its home is not the server that has her session.
 fn lent_by_another_server() -> (Cluster, Handle) {
+    let (mut cluster, directory) = with_directory_at_another_server();
+    delegate(&mut cluster, ALICE, directory);
+    (cluster, directory)
+}
+
+/// The home of the directory is not the server that has Alice's session.
+fn with_directory_at_another_server() -> (Cluster, Handle) {
     let (mut cluster, first) = with_directory();
     let grant = cluster.root(ALICE).grant;
     let home = cluster.owner(position_of_session(ALICE)).0;
@@ -631,7 +638,6 @@ fn lent_by_another_server() -> (Cluster, Handle) {
         }
         directory = cluster.mkdir(ALICE, &grant, &format!("further-{number}")).unwrap();
     }
-    delegate(&mut cluster, ALICE, directory);
     (cluster, directory)
 }
 
@@ -696,6 +702,54 @@ fn leases_of_a_session_that_ended_hold_no_change_up() {
         cluster.unlink(BOB, &grant, name).unwrap();
     }
     assert!(cluster.now.mono.since(before) < Duration::from_secs(1), "no lease was waited for");
+}
+
+#[test]
+fn what_is_lent_to_a_session_that_its_home_has_not_heard_of_is_its_own_until_its_lease_is_over() {
+    let (mut cluster, directory) = lent_by_another_server();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let mut renewed = cluster.now.mono;
+    let refused = loop {
+        cluster.pass(Duration::from_secs(2));
+        renew(&mut cluster, BOB);
+        let nothing = batch(&cluster, vec![], ids, vec![]);
+        match send(&mut cluster, directory, nothing) {
+            Ok(_) => renewed = cluster.now.mono,
+            Err(code) => break code,
+        }
+    };
+    assert_eq!(refused, Code::SessionEnded);
+    assert!(waits(look(&mut cluster, directory, "f")), "she serves from it until her lease is over");
+    cluster.pass(Duration::from_secs(6));
+    assert!(waits(look(&mut cluster, directory, "f")));
+    let over = Config::standard().delegation_life + SOON;
+    cluster.pass(over.saturating_sub(cluster.now.mono.since(renewed)));
+    look(&mut cluster, directory, "f");
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn what_a_session_leases_that_its_home_has_not_heard_of_is_waited_for_until_its_lease_is_over() {
+    let (mut cluster, directory) = with_directory_at_another_server();
+    let [grant, bobs] = [ALICE, BOB].map(|session| cluster.directory(session, directory).unwrap().grant);
+    let home = cluster.owner(position_of_session(ALICE)).0;
+    let text = "f";
+    let at = position(&grant, text);
+    assert_ne!(cluster.owner(at).0, home, "an entry lies with its directory");
+    let node = cluster.create(BOB, &bobs, text).unwrap();
+    while cluster.lookup(ALICE, &grant, text).is_ok() {
+        cluster.pass(Duration::from_millis(500));
+        renew(&mut cluster, BOB);
+    }
+    let unlink = |cluster: &mut Cluster| {
+        let grant = cluster.directory(BOB, directory).unwrap().grant;
+        let (who, name) = (root_user(), name(text));
+        let call = Call::Unlink { grant, who, name, node: node.node, keep_open: false };
+        cluster.answer_of(BOB, at, call)
+    };
+    assert!(waits(unlink(&mut cluster)), "her kernel goes by it until her lease is over");
+    cluster.pass(Config::standard().lease_max);
+    assert_eq!(finds(unlink(&mut cluster)), Ok(true));
 }
 
 #[test]
