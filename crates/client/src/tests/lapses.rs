@@ -10,6 +10,45 @@ use bearing_types::*;
 use std::time::Duration;
 
 #[test]
+fn nothing_is_told_of_a_lent_file_once_the_lease_has_lapsed() {
+    let mut world = with_root();
+    let (who, mode) = (Credentials::ROOT, Mode::new(0o644));
+    let new = NewNode { file_type: FileType::Regular, mode, device: 0, target: Vec::new() };
+    let made = world.start(Operation::Create { directory: root(), name: name("f"), who, new, open: true });
+    let Ok(Answer::Opened(file, found)) = world.result(made) else { panic!("a file is made here") };
+    let node = found.node;
+    let (file_type, who) = (FileType::Regular, Credentials::ROOT);
+    let name = XattrName::new(b"user.x").unwrap();
+    let all = [
+        Operation::Seek { file, offset: 0, target: SeekTarget::Data },
+        Operation::Copy {
+            source: file,
+            source_offset: 0,
+            target: file,
+            target_offset: 0,
+            length: 10,
+            set_ids: SetIds::Keep,
+        },
+        Operation::Xattr { node, file_type, who: who.clone(), name },
+        Operation::Xattrs { node, file_type, who },
+        Operation::Read { file, offset: 0, length: 10 },
+    ];
+    for operation in all.clone() {
+        let ticket = world.start(operation);
+        assert!(world.finished.contains_key(&ticket), "its owner is not needed");
+    }
+    for _ in 0..110 {
+        world.pass(Duration::from_millis(100));
+    }
+    for operation in all {
+        let told = format!("{operation:?}");
+        let ticket = world.start(operation);
+        world.pass(Duration::from_millis(50));
+        assert!(!world.finished.contains_key(&ticket), "{told}");
+    }
+}
+
+#[test]
 fn a_directory_that_is_asked_for_when_all_was_given_back_joins_nothing() {
     let mut world = given_back();
     let returning = world.take_request();
