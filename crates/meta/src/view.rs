@@ -519,14 +519,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Ids for a client to give out. Runs of the same operation lend the same ones.
-    pub fn lend_ids(&mut self, session: SessionId) -> Decide<LentIds> {
-        let lent = match self.context.lent {
-            Some(lent) => lent,
-            None => self.ids.take_some(self.config.ids_lent).ok_or(Stop::Later)?,
-        };
-        self.context.lent = Some(lent);
-        Ok(LentIds::sign(lent.0, lent.1, session, self.keys.grants()))
+    /// Ids for a client to give out; `None` while there are too few. Runs of the same operation lend the same ones.
+    pub fn lend_ids(&mut self, session: SessionId) -> Option<LentIds> {
+        let lent = self.context.lent.or_else(|| self.ids.take_some(self.config.ids_lent));
+        self.context.lent = lent;
+        lent.map(|(first, count)| LentIds::sign(first, count, session, self.keys.grants()))
     }
 
     // --- leases ---

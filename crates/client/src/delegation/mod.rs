@@ -67,6 +67,8 @@ struct Lent {
     clock: (Wall, Mono),
     ids: VecDeque<(LentIds, u32)>,
     ids_wanted: bool,
+    /// Its owner had none to give: it is not asked ahead of time before this.
+    ids_not_before: Mono,
     queue: VecDeque<Step>,
     /// The first so many of the queue are on their way.
     on_way: usize,
@@ -77,7 +79,8 @@ struct Lent {
     /// Directories to give back with the next batch.
     returned: Vec<NodeId>,
     waiting: Vec<(u64, Promise<Result<(), Code>>)>,
-    waiting_for_ids: Vec<Promise<()>>,
+    /// Told whether there are some.
+    waiting_for_ids: Vec<Promise<bool>>,
 }
 
 /// See [`Delegations::kept`].
@@ -243,9 +246,6 @@ impl Delegations {
         }
     }
 
-    /// Whether that is still what is lent.
-    fn is_current(&self, tablet: Block, incarnation: u64) -> bool {
-        self.tablets.get(&tablet).is_some_and(|lent| lent.incarnation == incarnation)
     /// Whether nothing of a tablet is lent any more, and nothing is left to be said of what was.
     fn is_done_with(&self, tablet: Block) -> bool {
         let idle = |lent: &Lent| lent.queue.is_empty() && !lent.sending && lent.returned.is_empty();
@@ -253,6 +253,9 @@ impl Delegations {
         !self.any_lent(tablet) && !any_node && self.tablets.get(&tablet).is_some_and(idle)
     }
 
+    /// Whether that is still what is lent.
+    fn is_current(&self, tablet: Block, incarnation: u64) -> bool {
+        self.tablets.get(&tablet).is_some_and(|lent| lent.incarnation == incarnation)
     }
 
     fn is_moving(&self, directory: NodeId) -> bool {

@@ -102,6 +102,7 @@ impl State {
             clock: (lent.now, now),
             ids: VecDeque::new(),
             ids_wanted: false,
+            ids_not_before: Mono::ZERO,
             queue: VecDeque::new(),
             on_way: 0,
             queued: 0,
@@ -166,7 +167,7 @@ impl State {
             promise.keep(Err(Code::Io));
         }
         for promise in lent.waiting_for_ids {
-            promise.keep(());
+            promise.keep(false);
         }
         let directories: Vec<NodeId> = {
             let all = self.delegations.directories.iter().chain(&self.delegations.suspended);
@@ -255,11 +256,11 @@ impl Hub {
     async fn ask_delegation(self, directory: Handle, who: Credentials) {
         let (incarnation, joins) = self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
-            state.delegations.incarnation(tablet)
             // All was given back: what is lent from now on joins nothing.
             if let Some(tablet) = tablet.filter(|tablet| state.delegations.is_done_with(*tablet)) {
                 state.lose_tablet(tablet);
             }
+            state.delegations.incarnation(tablet)
         });
         let call = Call::Delegate { directory, who, incarnation, joins };
         let answered = self.call(directory.home, call).await;
@@ -271,9 +272,9 @@ impl Hub {
                         state.take_delegation(*lent, tablet, incarnation, &answered.stamp);
                     }
                 }
-                _ => state.not_again(directory.node, REFUSED),
                 // What it was to join was given back or lost meanwhile.
                 (Err(Code::Stale), _) => state.not_again(directory.node, CALLED_BACK),
+                _ => state.not_again(directory.node, REFUSED),
             }
             state.delegations.moved(directory.node);
         });

@@ -110,3 +110,31 @@ fn what_is_lent_when_the_lease_on_the_rest_has_lapsed_makes_nothing_of_that_curr
         "only the answer to a renewal says that the root is lent yet"
     );
 }
+
+#[test]
+fn an_owner_that_has_no_ids_to_give_renews_and_what_needs_one_is_its_to_decide() {
+    let mut world = with_root();
+    let wants =
+        |request: &Request| matches!(&request.call, Call::Delegated { ids_wanted, .. } if *ids_wanted > 0);
+    for number in 0..100 {
+        let ticket = world.start(make(&format!("n{number}")));
+        world.found(ticket);
+    }
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    assert!(wants(&batch));
+    done(&mut world, &batch);
+    assert!(world.sent.is_empty(), "it is not asked over and over");
+    let over = world.start(make("over"));
+    world.pass(Duration::from_millis(3));
+    let asked = world.take_request();
+    assert!(wants(&asked) && steps_of(&asked).0.is_empty());
+    done(&mut world, &asked);
+    let decides = world.take_request();
+    assert!(matches!(decides.call, Call::Directory { .. } | Call::Create { .. }), "{decides:?}");
+    assert!(!world.finished.contains_key(&over));
+    world.pass(Duration::from_millis(4_000));
+    let renews = |sent: &Sent| matches!(sent.request().call, Call::Delegated { .. });
+    let renewal = world.sent.iter().find(|sent| renews(sent)).expect("a renewal").request().clone();
+    assert!(!wants(&renewal));
+}

@@ -77,8 +77,8 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: 
     prefetch(view, &whole.entries)?;
     let mut lent = vec![whole];
     add_what_is_below(view, (session, who), room, &mut lent)?;
-    let ids = view.lend_ids(session)?;
-    let holder = Holder { session, incarnation };
+    // Not worth waiting for whoever gives them out: others decide in the directory meanwhile.
+    let ids = view.lend_ids(session).ok_or(Stop::Refuse(Code::Unsupported))?;
     view.changes(LeaseKey::Content(handle.node));
     let directories = lent.into_iter().map(|whole| lend(view, holder, whole)).collect::<Decide<Vec<_>>>()?;
     view.lends = true;
