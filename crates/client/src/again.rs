@@ -101,11 +101,40 @@ fn files_of(operation: &Operation) -> Vec<OpenFile> {
         Operation::Read { file, .. }
         | Operation::Write { file, .. }
         | Operation::MakeHole { file, .. }
+        | Operation::Allocate { file, .. }
         | Operation::Seek { file, .. }
         | Operation::Flush { file }
         | Operation::Sync { file } => vec![*file],
         Operation::Copy { source, target, .. } => vec![*source, *target],
-        _ => Vec::new(),
+        Operation::Root
+        | Operation::Lookup { .. }
+        | Operation::Parent { .. }
+        | Operation::Attributes { .. }
+        | Operation::Create { .. }
+        | Operation::MakeDirectory { .. }
+        | Operation::Unlink { .. }
+        | Operation::RemoveDirectory { .. }
+        | Operation::Rename { .. }
+        | Operation::Link { .. }
+        | Operation::ReadLink { .. }
+        | Operation::List { .. }
+        | Operation::Open { .. }
+        | Operation::Close { .. }
+        | Operation::SyncAll
+        | Operation::SyncNames
+        | Operation::Statfs
+        | Operation::Extents { .. }
+        | Operation::Chunks { .. }
+        | Operation::Xattr { .. }
+        | Operation::Xattrs { .. }
+        | Operation::SetXattr { .. }
+        | Operation::Lock { .. }
+        | Operation::Unlock { .. }
+        | Operation::TestLock { .. }
+        | Operation::SetQuota { .. }
+        | Operation::Quota { .. }
+        | Operation::Place { .. }
+        | Operation::End => Vec::new(),
     }
 }
 

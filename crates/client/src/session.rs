@@ -217,8 +217,9 @@ impl Hub {
         let position = self.with(|state| position_of_session(state.session.id));
         let Some(mut renew_within) = self.open().await else { return };
         loop {
-            self.describe(position).await;
-            self.sleep(renew_within / 3).await;
+            let pause = renew_within / 3;
+            self.describe(position, pause);
+            self.sleep(pause).await;
             // Whatever else waits for that server: a session that is not renewed is over.
             match self.call_past_fence(position, Call::RenewSession).await {
                 Ok(answered) => {
@@ -233,11 +234,16 @@ impl Hub {
         }
     }
 
-    /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that forgot it hears it again.
-    async fn describe(&self, position: Position) {
-        if let Some(description) = self.with(|state| state.config.description.clone()) {
-            let _ = self.call_past_fence(position, Call::Describe(description)).await;
-        }
+    /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that forgot it
+    /// hears it again. No renewal waits for it: the session would be over at its home meanwhile.
+    fn describe(&self, position: Position, patience: Duration) {
+        let hub = self.clone();
+        self.with(|state| {
+            let Some(description) = state.config.description.clone() else { return };
+            state.spawn(async move {
+                let _ = hub.call_within(position, Call::Describe(description), patience).await;
+            });
+        });
     }
 
     async fn open(&self) -> Option<Duration> {

@@ -122,6 +122,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         for session in collected.ended {
             tablet.ended.remove(&session);
+            tablet.closed.remove(&session);
         }
         match collected.next {
             Some(next) => {

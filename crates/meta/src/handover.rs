@@ -64,6 +64,8 @@ impl MetaServer {
             }
         }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        // Those that waited for locks are gone too.
+        tablet.waiting.clear();
         tablet.phase = Phase::Leaving(Leaving {
             to,
             since: now.mono,

@@ -127,6 +127,11 @@ impl Horizon {
         self.parts.iter().map(|(session, part)| (*session, part.logged))
     }
 
+    /// Whether it says that a session may hold leases.
+    pub fn names(&self, session: SessionId) -> bool {
+        self.parts.get(&session).is_some_and(|part| part.logged != Reach::NONE)
+    }
+
     pub fn knows(&self, session: SessionId) -> bool {
         self.parts.contains_key(&session)
     }

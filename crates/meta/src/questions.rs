@@ -6,7 +6,7 @@ use crate::quotas;
 use crate::record::{NodeContent, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
-use bearing_proto::peer::{FragmentStat, Question, Told};
+use bearing_proto::peer::{FragmentStat, Question, SessionLife, Told};
 use bearing_types::{Block, Code, NodeId, SessionId, Wall};
 
 /// The first id that the common counter gives out: 1 is the root.
@@ -83,5 +83,10 @@ fn take_ids(view: &mut View, count: u32) -> Decide<Told> {
 
 fn session_alive(view: &mut View, session: SessionId) -> Decide<Told> {
     let alive = view.get(Key::Session(session))?.is_some() && view.get(Key::Ended(session))?.is_none();
-    Ok(Told::Session { alive })
+    let life = match alive {
+        true => SessionLife::Lives,
+        false if view.closed.contains(&session) => SessionLife::Closed,
+        false => SessionLife::Over,
+    };
+    Ok(Told::Session(life))
 }

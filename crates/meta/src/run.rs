@@ -39,6 +39,7 @@ pub(crate) enum Decided {
     Reaped(bool),
     LetGo,
     SessionOver,
+    SessionRunsOut,
     Reported,
     Collected(Collected),
     Tended(Tended),
@@ -88,6 +89,18 @@ impl MetaServer {
         if matches!(tablet.phase, Phase::Leaving(_)) {
             // What is being copied must not change any more.
             return self.postpone(job, out);
+        }
+        if let JobWork::Request(session, request) = &job.work
+            && tablet.ended.contains(session)
+        {
+            // It came before that was known. What it would be given nobody would ask back.
+            let (session, sequence) = (*session, request.sequence);
+            // It may have been woken by something else than the lock that it waits for.
+            tablet.waits_no_more(id);
+            self.abort_parts(&mut job, out);
+            let reply = self.done(job.tablet, sequence, Err(Code::SessionEnded));
+            self.reply(session, reply, out);
+            return self.drop_job(job);
         }
         if matches!(job.work, JobWork::Request(..))
             && now.mono.since(job.context.started.mono) >= self.config.job_life
@@ -355,6 +368,9 @@ impl MetaServer {
         let start = job.tablet;
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
+                if let (Call::CloseSession, Some(tablet)) = (&request.call, self.tablets.get_mut(&start)) {
+                    tablet.closed.insert(session);
+                }
                 self.note_session_calls(now, start, session, (request.sequence, &request.call), out);
                 self.renew_delegations(now, start, session, &request.call);
                 out.extend(step_of(&request.call).map(|name| Command::Note(Note::Step(name))));
@@ -403,11 +419,22 @@ impl MetaServer {
             // The mark stands: now everything that the session has here goes too.
             (JobWork::EndSession(session), Decided::SessionOver) => {
                 out.push(Command::Note(Note::Step("silent session ended")));
+                if let Some(tablet) = self.tablets.get_mut(&start) {
+                    tablet.forget_session(session);
+                    tablet.ended.insert(session);
+                }
                 self.tell_session_over(now, start, session, out);
             }
             (JobWork::SweepSession(session), Decided::SessionOver) => {
                 out.push(Command::Note(Note::Step("session swept")));
                 self.forget_session(now, start, session);
+            }
+            (JobWork::SweepSession(session), Decided::SessionRunsOut) => {
+                let Some(tablet) = self.tablets.get_mut(&start) else { return };
+                tablet.ended.insert(session);
+                if tablet.running_out.insert(session) {
+                    out.push(Command::Note(Note::Step("session runs out")));
+                }
             }
             (JobWork::Collect { .. }, Decided::Collected(collected)) => {
                 self.take_collected(now, start, collected, out)
@@ -423,6 +450,7 @@ impl MetaServer {
                 | Decided::Reaped(_)
                 | Decided::LetGo
                 | Decided::SessionOver
+                | Decided::SessionRunsOut
                 | Decided::Reported
                 | Decided::Collected(_)
                 | Decided::Tended(_)
@@ -653,7 +681,7 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
             delegations::end(view, *directory, *session).map(|()| Decided::SessionOver)
         }
         JobWork::ReportUsage(quota) => quotas::report(view, *quota).map(|()| Decided::Reported),
-        JobWork::SweepSession(session) => crate::upkeep::sweep(view, *session).map(|()| Decided::SessionOver),
+        JobWork::SweepSession(session) => upkeep::sweep(view, *session),
         JobWork::Tend(chunk) => tend::tend(view, *chunk).map(Decided::Tended),
         JobWork::SweepChunks(from, servers) => tend::sweep(view, *from, servers).map(Decided::Swept),
         JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),

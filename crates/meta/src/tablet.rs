@@ -129,6 +129,11 @@ pub(crate) struct Tablet {
     /// Sessions that may hold leases or files, as the log says.
     pub horizon: Horizon,
     pub ended: BTreeSet<SessionId>,
+    /// Those at home here that their clients closed themselves. Not logged: what is forgotten of that costs others
+    /// the time of a lease.
+    pub closed: BTreeSet<SessionId>,
+    /// Sessions that are over, are refused, and may use what they have leased here for a while yet.
+    pub running_out: BTreeSet<SessionId>,
     pub sessions: BTreeMap<SessionId, SessionState>,
     /// Sessions whose record lies here, and when they were last renewed.
     pub registered: BTreeMap<SessionId, Mono>,
@@ -209,6 +214,8 @@ impl Tablet {
             opens: OpenTable::default(),
             horizon: Horizon::new(now.mono, config),
             ended: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            running_out: BTreeSet::new(),
             sessions: BTreeMap::new(),
             registered: BTreeMap::new(),
             descriptions: BTreeMap::new(),

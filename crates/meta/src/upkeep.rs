@@ -10,11 +10,12 @@ use crate::machine::MetaServer;
 use crate::namespace::REAPER;
 use crate::ops;
 use crate::record::Record;
+use crate::run::Decided;
 use crate::startup::upkeep_interval;
 use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
 use bearing_proto::data::{DataCall, DataReply, DataRequest};
-use bearing_proto::peer::{ItemId, PeerBody, Question, Told};
+use bearing_proto::peer::{ItemId, PeerBody, Question, SessionLife, Told};
 use bearing_types::{
     ChunkId, LogIndex, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId,
 };
@@ -94,9 +95,11 @@ impl MetaServer {
         let due = |asked: Option<Asking>, pause| {
             asked.is_none_or(|asked| asked.is_due(now.mono, pause, resend_max))
         };
+        let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
-        let silent = tablet.leases.newly_silent(now.mono, &self.config);
+        let mut silent = tablet.leases.newly_silent(now.mono, &self.config);
+        silent.extend(tablet.running_out.iter().take(room));
         let items: Vec<ItemId> = tablet
             .outbox
             .iter()
@@ -228,6 +231,7 @@ impl MetaServer {
         let ended = tablet.cache.get(&Key::Ended(session)).is_some_and(|slot| slot.record.is_some());
         if ended {
             tablet.ended.insert(session);
+            tablet.running_out.remove(&session);
             tablet.sessions.remove(&session);
             tablet.forget_session(session);
             tablet.horizon.forget(session);
@@ -322,13 +326,16 @@ pub(crate) fn nodes_to_reap(batch: &BTreeMap<Key, Option<Record>>) -> Vec<NodeId
 }
 
 /// Asks the tablet of a silent session whether it lives; if not, everything of it here goes, and the mark stays.
-pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<()> {
-    let Told::Session { alive } = view.ask(position_of_session(session), Question::Session { session })?
-    else {
+/// If it did not end itself, its client may not know that it is over, and use what it has leased here: then all
+/// of that has to run out first, and it is only refused what it asks for until then.
+pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<Decided> {
+    let Told::Session(life) = view.ask(position_of_session(session), Question::Session { session })? else {
         return Err(Stop::Later);
     };
-    if alive {
-        return Ok(());
+    match life {
+        SessionLife::Lives => return Ok(Decided::SessionOver),
+        SessionLife::Over if view.may_use_leases(session) => return Ok(Decided::SessionRunsOut),
+        SessionLife::Over | SessionLife::Closed => {}
     }
     for node in view.opens.orphans_of(session) {
         ops::forget_holder(view, node, session)?;
@@ -348,5 +355,5 @@ pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<()> {
     view.delete(Key::Holder(session));
     let ended = view.time();
     view.put(Key::Ended(session), Record::Mark(ended));
-    Ok(())
+    Ok(Decided::SessionOver)
 }

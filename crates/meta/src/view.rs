@@ -5,7 +5,7 @@ use crate::cache::Cache;
 use crate::config::Config;
 use crate::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
 use crate::file_extents::{self, EXTENTS_MAX, Known};
-use crate::horizon::Reach;
+use crate::horizon::{Horizon, Reach};
 use crate::ids::Ids;
 use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
@@ -93,6 +93,10 @@ pub(crate) struct View<'a> {
     pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
     pub(crate) leases: &'a LeaseTable,
     pub(crate) opens: &'a OpenTable,
+    /// What sessions may have leased.
+    pub(crate) horizon: &'a Horizon,
+    /// Sessions at home here that their clients have closed.
+    pub(crate) closed: &'a BTreeSet<SessionId>,
     /// Delegated directories, and to whom.
     pub(crate) delegations: &'a BTreeMap<NodeId, Holder>,
     /// Who holds locks of files, and who waits for them.
@@ -166,6 +170,8 @@ impl<'a> View<'a> {
             locked: &mut tablet.locked,
             leases: &tablet.leases,
             opens: &tablet.opens,
+            horizon: &tablet.horizon,
+            closed: &tablet.closed,
             delegations: &tablet.delegations,
             waits: &mut tablet.locks,
             lent: &tablet.lent,
@@ -502,6 +508,14 @@ impl<'a> View<'a> {
         held.map(|(directory, _)| *directory).collect()
     }
 
+    /// Whether a session may use something of this tablet yet without asking.
+    pub fn may_use_leases(&self, session: SessionId) -> bool {
+        let delegated = self.delegated_to(session).into_iter().map(LeaseKey::Delegation);
+        let delegated: Vec<LeaseKey> = delegated.collect();
+        let held = self.leases.holders(&delegated, None, self.now.mono);
+        held.contains_key(&session) || self.horizon.names(session)
+    }
+
     /// The next node made has this id; its client chose it out of those that were lent to it.
     pub fn expect_id(&mut self, id: NodeId) {
         if self.ids_used == self.context.ids.len() {
@@ -509,14 +523,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Ids for a client to give out. Runs of the same operation lend the same ones.
-    pub fn lend_ids(&mut self, session: SessionId) -> Decide<LentIds> {
-        let lent = match self.context.lent {
-            Some(lent) => lent,
-            None => self.ids.take_some(self.config.ids_lent).ok_or(Stop::Later)?,
-        };
-        self.context.lent = Some(lent);
-        Ok(LentIds::sign(lent.0, lent.1, session, self.keys.grants()))
+    /// Ids for a client to give out; `None` while there are too few. Runs of the same operation lend the same ones.
+    pub fn lend_ids(&mut self, session: SessionId) -> Option<LentIds> {
+        let lent = self.context.lent.or_else(|| self.ids.take_some(self.config.ids_lent));
+        self.context.lent = lent;
+        lent.map(|(first, count)| LentIds::sign(first, count, session, self.keys.grants()))
     }
 
     // --- leases ---

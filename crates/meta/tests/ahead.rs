@@ -128,7 +128,11 @@ fn a_delegated_directory_is_not_called_back_for_names_that_nobody_asked_for() {
     let (mut cluster, directory) = with_files(Scheme::AnglecutHashed);
     let bobs = grant(&mut cluster, BOB, directory);
     cluster
-        .call(ALICE, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 })
+        .call(
+            ALICE,
+            directory.home,
+            Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
+        )
         .unwrap();
     cluster.recalls.clear();
     let page = ahead(&mut cluster, &bobs, root_user(), (Cookie::START, 100));
@@ -142,7 +146,11 @@ fn whoever_is_lent_a_directory_has_its_names_and_files_recalled_that_were_taken_
     let bobs = grant(&mut cluster, BOB, directory);
     let names = all_ahead(&mut cluster, &bobs, 100);
     cluster
-        .call(ALICE, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 })
+        .call(
+            ALICE,
+            directory.home,
+            Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
+        )
         .unwrap();
     assert!(recalled(&cluster, LeaseKey::Names(directory.node)));
     let files = names.values().filter(|view| view.attributes.is_some()).map(|view| view.node.node);
@@ -154,7 +162,7 @@ fn what_was_delegated_meanwhile_comes_with_leases_on_files_too() {
     let (mut cluster, directory) = with_files(Scheme::AnglecutHashed);
     let bobs = grant(&mut cluster, BOB, directory);
     all_ahead(&mut cluster, &bobs, 100);
-    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     let Ok(Body::Delegation(lent)) = cluster.call(ALICE, directory.home, call) else { panic!("lent") };
     cluster.pass(Duration::from_millis(300));
     let call = Call::Delegated {

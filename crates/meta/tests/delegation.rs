@@ -26,9 +26,22 @@ fn with_directory() -> (Cluster, Handle) {
     (cluster, directory)
 }
 
+/// Another directory of Alice's that lies in the same tablet.
+fn beside(cluster: &mut Cluster, directory: Handle) -> Handle {
+    let grant = cluster.root(ALICE).grant;
+    let others: Vec<Handle> =
+        (0..40).map(|number| cluster.mkdir(ALICE, &grant, &format!("e{number}")).unwrap()).collect();
+    let beside = |other: &&Handle| cluster.owner(other.home) == cluster.owner(directory.home);
+    *others.iter().find(beside).expect("one of many lies in the same tablet")
+}
+
 fn delegate(cluster: &mut Cluster, session: bearing_types::SessionId, directory: Handle) -> DelegationView {
     match cluster
-        .call(session, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 })
+        .call(
+            session,
+            directory.home,
+            Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
+        )
         .unwrap()
     {
         Body::Delegation(view) => *view,
@@ -131,11 +144,7 @@ fn a_silent_holder_loses_what_it_did_not_send_and_is_refused_later() {
 #[test]
 fn a_silent_holder_loses_all_that_was_lent_with_it_and_what_is_lent_later_renews_the_rest() {
     let (mut cluster, directory) = with_directory();
-    let grant = cluster.root(ALICE).grant;
-    let mut others = (0..40).map(|number| cluster.mkdir(ALICE, &grant, &format!("e{number}")).unwrap());
-    let others: Vec<Handle> = others.by_ref().collect();
-    let beside = |other: &&Handle| cluster.owner(other.home) == cluster.owner(directory.home);
-    let other = *others.iter().find(beside).expect("one of many lies in the same tablet");
+    let other = beside(&mut cluster, directory);
     let ids = delegate(&mut cluster, ALICE, directory).ids;
     cluster.pass(Duration::from_secs(6));
     delegate(&mut cluster, ALICE, other);
@@ -146,6 +155,36 @@ fn a_silent_holder_loses_all_that_was_lent_with_it_and_what_is_lent_later_renews
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
     let late = batch(&cluster, vec![create(other, "f", ids.first)], ids, vec![]);
     assert_eq!(send(&mut cluster, other, late).map(|_| ()), Err(Code::Stale));
+    let joins = Call::Delegate { directory: other, who: root_user(), incarnation: 1, joins: true };
+    assert_eq!(cluster.call(ALICE, other.home, joins), Err(Code::Stale), "it revives nothing");
+    let renewal = batch(&cluster, vec![], ids, vec![]);
+    let renewed = send(&mut cluster, directory, renewal).map(|_| ());
+    assert_eq!(renewed, Err(Code::Stale), "what she remembers of the directory may be old");
+    cluster.pass(SOON);
+    let anew = Call::Delegate { directory: other, who: root_user(), incarnation: 2, joins: false };
+    assert!(cluster.call(ALICE, other.home, anew).is_ok());
+}
+
+#[test]
+fn a_directory_lent_beside_one_that_others_have_waited_for_too_long_does_not_renew_that() {
+    let (mut cluster, directory) = with_directory();
+    let other = beside(&mut cluster, directory);
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    assert!(waits(look(&mut cluster, directory, "f")));
+    let since = cluster.now.mono;
+    while cluster.now.mono.since(since) <= Config::standard().delegation_return {
+        let nothing = batch(&cluster, vec![], ids, vec![]);
+        send(&mut cluster, directory, nothing).unwrap();
+        cluster.pass(Duration::from_secs(4));
+        renew(&mut cluster, ALICE);
+        renew(&mut cluster, BOB);
+    }
+    let joins = Call::Delegate { directory: other, who: root_user(), incarnation: 1, joins: true };
+    assert_eq!(cluster.call(ALICE, other.home, joins), Err(Code::Stale));
+}
+
+fn renew(cluster: &mut Cluster, session: bearing_types::SessionId) {
+    cluster.call(session, position_of_session(session), Call::RenewSession).unwrap();
 }
 
 fn attributes(cluster: &mut Cluster, session: bearing_types::SessionId, node: Handle) -> Option<Answer> {
@@ -230,7 +269,7 @@ fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
     // The lease is over; by itself the server would ask half a second later.
     cluster.pass(Duration::from_millis(700));
     assert!(cluster.surveys.is_empty());
-    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
     assert!(cluster.surveys.iter().any(|(session, survey)| *session == BOB && survey.nodes == [node.node]));
     // Bob is silent: nobody waits for him for long, and his file is not lent.
@@ -258,7 +297,7 @@ fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
     cluster.pass(Duration::from_millis(700));
     cluster.obedient = true;
     // Each survey names two files, and its answer brings the next one.
-    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
     let sizes: Vec<usize> = cluster.surveys.iter().map(|(_, survey)| survey.nodes.len()).collect();
     assert_eq!(sizes, [2, 2, 1]);
@@ -394,7 +433,7 @@ fn steps_that_a_client_gave_up_are_refused_though_the_directory_is_its_again() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
     let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
-    let again = Call::Delegate { directory, who: root_user(), incarnation: 2 };
+    let again = Call::Delegate { directory, who: root_user(), incarnation: 2, joins: false };
     cluster.call(ALICE, directory.home, again).unwrap();
     assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
 }
@@ -424,13 +463,19 @@ fn steps_that_name_no_directory_are_refused_too_once_their_client_gave_them_up()
 fn two_who_change_a_directory_in_turn_do_not_get_it_delegated() {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
-    let refused =
-        cluster.call(BOB, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 });
+    let refused = cluster.call(
+        BOB,
+        directory.home,
+        Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
+    );
     assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
     let sent = batch(&cluster, vec![], ids, vec![directory.node]);
     send(&mut cluster, directory, sent).unwrap();
-    let soon =
-        cluster.call(BOB, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 });
+    let soon = cluster.call(
+        BOB,
+        directory.home,
+        Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
+    );
     assert_eq!(soon.map(|_| ()), Err(Code::Unsupported), "it rests for a moment");
     cluster.pass(Duration::from_secs(2));
     delegate(&mut cluster, BOB, directory);
@@ -442,8 +487,11 @@ fn a_directory_that_lies_in_several_tablets_is_not_delegated() {
     cluster.open_session(ALICE);
     let root = cluster.root(ALICE).grant;
     let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-    let refused =
-        cluster.call(ALICE, directory.home, Call::Delegate { directory, who: root_user(), incarnation: 1 });
+    let refused = cluster.call(
+        ALICE,
+        directory.home,
+        Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
+    );
     assert_eq!(refused.map(|_| ()), Err(Code::Unsupported));
 }
 
@@ -545,7 +593,7 @@ fn kept_names_are_in_nobodys_way_for_longer_than_kernels_go_by_them_and_never_in
 fn whoever_is_lent_a_directory_is_alone_with_its_names() {
     let (mut cluster, directory, _) = names_kept();
     cluster.pass(Duration::from_millis(100));
-    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     assert!(waits(cluster.answer_of(BOB, directory.home, call)));
     assert!(names_recalled(&cluster, directory));
 }
@@ -553,11 +601,7 @@ fn whoever_is_lent_a_directory_is_alone_with_its_names() {
 #[test]
 fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
     let (mut cluster, directory) = with_directory();
-    let grant = cluster.root(ALICE).grant;
-    let others: Vec<Handle> =
-        (0..40).map(|number| cluster.mkdir(ALICE, &grant, &format!("e{number}")).unwrap()).collect();
-    let beside = |other: &&Handle| cluster.owner(other.home) == cluster.owner(directory.home);
-    let other = *others.iter().find(beside).expect("one of many lies in the same tablet");
+    let other = beside(&mut cluster, directory);
     let ids = delegate(&mut cluster, ALICE, directory).ids;
     let late = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
     // The client never took this one.
@@ -569,7 +613,7 @@ fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
     send(&mut cluster, directory, over).unwrap();
     assert_eq!(send(&mut cluster, directory, late).map(|_| ()), Err(Code::Stale));
     cluster.pass(Duration::from_millis(100));
-    let again = |incarnation| Call::Delegate { directory, who: root_user(), incarnation };
+    let again = |incarnation| Call::Delegate { directory, who: root_user(), incarnation, joins: false };
     assert_eq!(cluster.call(ALICE, directory.home, again(1)), Err(Code::Stale));
     assert!(cluster.call(ALICE, directory.home, again(2)).is_ok());
     assert_eq!(finds(look(&mut cluster, other, "f")), Ok(false), "nobody has to be asked for it");
@@ -577,6 +621,13 @@ fn what_is_given_up_is_lent_no_more_and_late_steps_and_questions_are_refused() {
 
 /// Alice has the directory delegated; its home is not the server that has her session.
 fn lent_by_another_server() -> (Cluster, Handle) {
+    let (mut cluster, directory) = with_directory_at_another_server();
+    delegate(&mut cluster, ALICE, directory);
+    (cluster, directory)
+}
+
+/// The home of the directory is not the server that has Alice's session.
+fn with_directory_at_another_server() -> (Cluster, Handle) {
     let (mut cluster, first) = with_directory();
     let grant = cluster.root(ALICE).grant;
     let home = cluster.owner(position_of_session(ALICE)).0;
@@ -587,7 +638,6 @@ fn lent_by_another_server() -> (Cluster, Handle) {
         }
         directory = cluster.mkdir(ALICE, &grant, &format!("further-{number}")).unwrap();
     }
-    delegate(&mut cluster, ALICE, directory);
     (cluster, directory)
 }
 
@@ -652,6 +702,54 @@ fn leases_of_a_session_that_ended_hold_no_change_up() {
         cluster.unlink(BOB, &grant, name).unwrap();
     }
     assert!(cluster.now.mono.since(before) < Duration::from_secs(1), "no lease was waited for");
+}
+
+#[test]
+fn what_is_lent_to_a_session_that_its_home_has_not_heard_of_is_its_own_until_its_lease_is_over() {
+    let (mut cluster, directory) = lent_by_another_server();
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let mut renewed = cluster.now.mono;
+    let refused = loop {
+        cluster.pass(Duration::from_secs(2));
+        renew(&mut cluster, BOB);
+        let nothing = batch(&cluster, vec![], ids, vec![]);
+        match send(&mut cluster, directory, nothing) {
+            Ok(_) => renewed = cluster.now.mono,
+            Err(code) => break code,
+        }
+    };
+    assert_eq!(refused, Code::SessionEnded);
+    assert!(waits(look(&mut cluster, directory, "f")), "she serves from it until her lease is over");
+    cluster.pass(Duration::from_secs(6));
+    assert!(waits(look(&mut cluster, directory, "f")));
+    let over = Config::standard().delegation_life + SOON;
+    cluster.pass(over.saturating_sub(cluster.now.mono.since(renewed)));
+    look(&mut cluster, directory, "f");
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn what_a_session_leases_that_its_home_has_not_heard_of_is_waited_for_until_its_lease_is_over() {
+    let (mut cluster, directory) = with_directory_at_another_server();
+    let [grant, bobs] = [ALICE, BOB].map(|session| cluster.directory(session, directory).unwrap().grant);
+    let home = cluster.owner(position_of_session(ALICE)).0;
+    let text = "f";
+    let at = position(&grant, text);
+    assert_ne!(cluster.owner(at).0, home, "an entry lies with its directory");
+    let node = cluster.create(BOB, &bobs, text).unwrap();
+    while cluster.lookup(ALICE, &grant, text).is_ok() {
+        cluster.pass(Duration::from_millis(500));
+        renew(&mut cluster, BOB);
+    }
+    let unlink = |cluster: &mut Cluster| {
+        let grant = cluster.directory(BOB, directory).unwrap().grant;
+        let (who, name) = (root_user(), name(text));
+        let call = Call::Unlink { grant, who, name, node: node.node, keep_open: false };
+        cluster.answer_of(BOB, at, call)
+    };
+    assert!(waits(unlink(&mut cluster)), "her kernel goes by it until her lease is over");
+    cluster.pass(Config::standard().lease_max);
+    assert_eq!(finds(unlink(&mut cluster)), Ok(true));
 }
 
 #[test]

@@ -4,7 +4,9 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode};
+use bearing_proto::client::{
+    AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode, TimeChange,
+};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{
     ChunkId, Code, Credentials, FileType, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall,
@@ -257,6 +259,28 @@ fn a_read_is_noted_once_after_each_change_and_changes_nothing_else() {
     let never = Wall(i64::MAX);
     cluster.call(BOB, node.home, Call::Accessed { node, at: never }).unwrap();
     assert!(shown(&mut cluster).accessed < never, "nobody reads in the future");
+}
+
+#[test]
+fn a_read_that_is_heard_of_late_does_not_undo_a_time_of_access_that_was_set() {
+    let mut cluster = cluster();
+    let (node, _) = create(&mut cluster, "f");
+    cluster.pass(std::time::Duration::from_secs(10));
+    let read = cluster.now.wall;
+    cluster.pass(std::time::Duration::from_secs(1));
+    let set = Wall(77);
+    let change = AttributeChange { accessed: Some(TimeChange::To(set)), ..AttributeChange::default() };
+    let call = Call::SetAttributes { node, who: root_user(), change, token: None };
+    cluster.call(ALICE, node.home, call).unwrap();
+    let note = |cluster: &mut Cluster, at| cluster.call(BOB, node.home, Call::Accessed { node, at });
+    assert_eq!(note(&mut cluster, read), Ok(Body::Done));
+    let shown =
+        |cluster: &mut Cluster| attributes(cluster.call(BOB, node.home, Call::Attributes { node }).unwrap());
+    assert_eq!(shown(&mut cluster).accessed, set, "as ALICE said, after it was read");
+    let again = Wall(cluster.now.wall.0 + 1);
+    cluster.pass(std::time::Duration::from_secs(1));
+    note(&mut cluster, again).unwrap();
+    assert_eq!(shown(&mut cluster).accessed, again);
 }
 
 #[test]

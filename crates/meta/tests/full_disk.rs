@@ -164,7 +164,7 @@ fn steps(cluster: &Cluster, directory: Handle, text: &str, ids: LentIds, returne
 fn delegated_directories_are_called_back_and_what_was_decided_in_them_is_taken_from_the_reserve() {
     let (mut cluster, grant, _) = with_file();
     let directory = cluster.lookup(ALICE, &grant, "d").unwrap();
-    let ask = Call::Delegate { directory, who: root_user(), incarnation: 1 };
+    let ask = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     let Body::Delegation(lent) = cluster.call(ALICE, directory.home, ask.clone()).unwrap() else {
         panic!("a delegation")
     };

@@ -67,6 +67,49 @@ fn files_are_made_while_the_server_that_gives_out_ids_is_down() {
     }
 }
 
+/// A server that was restarted while the one that gives out ids is down, and so has none; a directory there.
+fn without_ids(prepare: impl FnOnce(&mut Cluster, Handle)) -> (Cluster, Handle) {
+    let mut cluster = cluster(Scheme::AnglecutHashed);
+    let giver = cluster.owner(Position(0)).0;
+    let other = ServerId(3 - giver.0);
+    let directory = directory_at(&mut cluster, other);
+    prepare(&mut cluster, directory);
+    cluster.kill(giver);
+    restart(&mut cluster, other);
+    (cluster, directory)
+}
+
+fn delegate(cluster: &mut Cluster, directory: Handle) -> Option<Answer> {
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
+    cluster.answer_of(ALICE, directory.home, call)
+}
+
+#[test]
+fn a_server_without_ids_lends_no_directory_and_lets_nobody_wait_for_that() {
+    let (mut cluster, directory) = without_ids(|_, _| ());
+    let answer = delegate(&mut cluster, directory);
+    assert!(matches!(answer, Some(Answer::Done { result: Err(Code::Unsupported), .. })), "{answer:?}");
+}
+
+#[test]
+fn a_server_without_ids_renews_and_does_steps() {
+    let mut lent = None;
+    let (mut cluster, directory) = without_ids(|cluster, directory| {
+        cluster.pass(Duration::from_secs(4));
+        lent = delegate(cluster, directory);
+    });
+    let Some(Answer::Done { result: Ok(body), .. }) = lent else { panic!("{lent:?}") };
+    let Body::Delegation(lent) = *body else { panic!("{body:?}") };
+    let mut call = cluster::delegated(Vec::new(), lent.ids, Vec::new());
+    if let Call::Delegated { ids_wanted, .. } = &mut call {
+        *ids_wanted = 256;
+    }
+    match cluster.call(ALICE, directory.home, call) {
+        Ok(Body::Steps(done)) => assert_eq!(done.ids, None),
+        other => panic!("{other:?}"),
+    }
+}
+
 // --- jobs ---
 
 /// Names of the root lie with both servers. The home of the root, and who keeps the rest of it.

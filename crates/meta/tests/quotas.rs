@@ -234,6 +234,6 @@ fn a_grant_from_before_a_quota_makes_nothing_that_is_not_counted() {
 #[test]
 fn a_directory_with_a_quota_is_not_delegated() {
     let (mut cluster, directory) = with_quota(limit(1 << 30, 100));
-    let call = Call::Delegate { directory, who: root_user(), incarnation: 1 };
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     assert_eq!(cluster.call(ALICE, directory.home, call).map(|_| ()), Err(Code::Unsupported));
 }

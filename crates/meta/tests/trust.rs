@@ -362,7 +362,11 @@ fn delegate(
     directory: Handle,
     who: Credentials,
 ) -> Result<Box<DelegationView>, Code> {
-    match cluster.call(session, directory.home, Call::Delegate { directory, who, incarnation: 1 })? {
+    match cluster.call(
+        session,
+        directory.home,
+        Call::Delegate { directory, who, incarnation: 1, joins: false },
+    )? {
         Body::Delegation(lent) => Ok(lent),
         other => panic!("{other:?}"),
     }

@@ -306,6 +306,9 @@ pub enum Call {
         who: Credentials,
         /// Chosen by the client, anew whenever it lost what was lent to it: steps that it gave up are told by it from those that it sends now.
         incarnation: u64,
+        /// It holds other directories of the tablet under this incarnation. Refused as `Stale` if its owner
+        /// has taken all of them back meanwhile.
+        joins: bool,
     },
     /// What was decided in delegated directories of one tablet, in order; done whole or not at all. Without steps it only renews.
     Delegated {

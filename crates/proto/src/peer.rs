@@ -134,6 +134,17 @@ pub enum PeerBody {
     },
 }
 
+/// What the home of a session says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionLife {
+    /// It lives.
+    Lives,
+    /// Its client has closed it, and uses nothing any more.
+    Closed,
+    /// It is over. Its client may not know yet, and use what it has leased from others until that is over.
+    Over,
+}
+
 /// The id of an outbox item: the log record that wrote it, and its place in that record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ItemId {
@@ -439,10 +450,7 @@ pub enum Told {
         count: u32,
     },
     /// Whether the session lives.
-    Session {
-        /// It does.
-        alive: bool,
-    },
+    Session(SessionLife),
     /// The node's owner and group.
     Owner {
         /// The user.

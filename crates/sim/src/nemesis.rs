@@ -25,6 +25,9 @@ pub enum Act {
     /// A client, drawn by this number among those that have files open, reaches nobody for so many nanoseconds: longer than any lease, shorter than
     /// the life of its session.
     CutOff(u64, u64),
+    /// One drawn in the same way does not reach the server that has its session, for longer than that lives, and
+    /// all others all the time.
+    CutFromHome(u64, u64),
     /// They are whole again.
     Mend(Vec<(HostId, HostId)>),
     /// The network gets bad, for so many nanoseconds.
@@ -92,6 +95,7 @@ impl Act {
             Act::Cut(ways, _) if ways.len() == 1 => "one way is cut",
             Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
             Act::CutOff(..) => "a client shall be cut off",
+            Act::CutFromHome(..) => "a client shall be cut off from its session's home",
             Act::Cut(..) => "half of the hosts are parted",
             Act::Storm(_) => "a storm",
             Act::Slow(..) => "a slow disk",
@@ -204,7 +208,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6,
+            8, 8, 6, 8,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -235,7 +239,8 @@ impl Nemesis {
             25 => Act::EmptyDisk(self.one_of(hosts.data()), downtime),
             26 => Act::OlderDisk(self.one_of(hosts.data()), downtime),
             27 => Act::RotOpen(self.rng.next(), downtime),
-            _ => Act::Away(self.one_of(hosts.data()), self.rng.between(8_000, 14_000) * MILLISECOND),
+            28 => Act::Away(self.one_of(hosts.data()), self.rng.between(8_000, 14_000) * MILLISECOND),
+            _ => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
         }
     }
 

@@ -64,7 +64,8 @@ impl Sim {
         self.world.after(spell, Happening::Act(Act::Hasten));
     }
 
-    fn excuse(&mut self, spell: u64) {
+    /// For so long nobody can be expected to get through.
+    pub(crate) fn excuse(&mut self, spell: u64) {
         if spell > LONG {
             self.excused = self.excused.max(Instantly(self.world.now().0 + spell));
         }

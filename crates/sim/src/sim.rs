@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::recorder::Recorder;
 use crate::world::{Happening, World};
 use bearing_client::Operation;
-use bearing_placement::Scheme;
+use bearing_placement::{Scheme, position_of_session};
 use bearing_types::{Block, NameKey};
 use bearing_workload::Seeded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -552,6 +552,7 @@ impl Sim {
                 self.world.after(spell, Happening::Act(Act::Mend(ways)));
             }
             Act::CutOff(number, spell) => self.cut_off(number, spell),
+            Act::CutFromHome(number, spell) => self.cut_from_home(number, spell),
             Act::Mend(ways) => {
                 ways.iter().for_each(|(from, to)| self.reach.mended([*from, *to], self.world.now().0));
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, false));
@@ -659,6 +660,26 @@ impl Sim {
     }
 
     fn cut_off(&mut self, number: u64, spell: u64) {
+        let Some(host) = self.one_to_cut_off(number, spell) else { return };
+        self.world.counts.add("fault: a client with open files is cut off for long");
+        let others = self.hosts.all().filter(|other| *other != host);
+        let ways = others.flat_map(|other| [(host, other), (other, host)]).collect();
+        self.act(Act::Cut(ways, spell));
+    }
+
+    fn cut_from_home(&mut self, number: u64, spell: u64) {
+        let Some(host) = self.one_to_cut_off(number, spell) else { return };
+        let client = self.clients.iter().find(|client| client.host == host).expect("it is a client's host");
+        let position = position_of_session(client.session());
+        let tablet = self.ledger.tablets().find(|tablet| tablet.contains(position));
+        let Some(home) = tablet.and_then(|tablet| self.ledger.owner_of(tablet)) else { return };
+        self.world.counts.add("fault: a client is cut off from its session's home for long");
+        self.excuse(spell);
+        self.act(Act::Cut(vec![(host, home), (home, host)], spell));
+    }
+
+    /// A client with open files, drawn by this number.
+    fn one_to_cut_off(&mut self, number: u64, spell: u64) -> Option<HostId> {
         // Who was cut off gets some time before it happens again, or its operations would be late for no other reason.
         let now = self.world.now().0;
         let rested =
@@ -668,15 +689,9 @@ impl Sim {
         let outlived = spell > 30 * SECOND;
         let spared = |host: &HostId| outlived && self.hosts.role(*host) == Role::Client(0);
         let open: Vec<HostId> = open.filter(rested).filter(|host| !spared(host)).collect();
-        if open.is_empty() {
-            return;
-        }
-        self.world.counts.add("fault: a client with open files is cut off for long");
-        let host = open[(number % open.len() as u64) as usize];
+        let host = *open.get((number % open.len().max(1) as u64) as usize)?;
         self.cut_off_until.insert(host, now + spell);
-        let others = self.hosts.all().filter(|other| *other != host);
-        let ways = others.flat_map(|other| [(host, other), (other, host)]).collect();
-        self.act(Act::Cut(ways, spell));
+        Some(host)
     }
 
     fn set_slowness(&mut self, host: HostId, slowness: u64) {

@@ -68,7 +68,13 @@ impl Hub {
                     self.hold_back(tablet).await;
                     return Some(result);
                 }
-                Local::NeedIds => self.await_ids(tablet).await,
+                Local::NeedIds => {
+                    if !self.await_ids(tablet).await {
+                        // Its owner may have a few yet, or waits for more as it does for everybody.
+                        self.suspend(directory).await;
+                        return None;
+                    }
+                }
                 Local::Outside => {
                     self.suspend(directory).await;
                     return None;
@@ -88,7 +94,8 @@ impl Hub {
         }
     }
 
-    async fn await_ids(&self, tablet: Block) {
+    /// Asks for ids, and says whether there are some.
+    async fn await_ids(&self, tablet: Block) -> bool {
         let waiting = self.with(|state| {
             let lent = state.delegations.tablets.get_mut(&tablet)?;
             lent.ids_wanted = true;
@@ -100,8 +107,9 @@ impl Hub {
             }
             Some(awaited)
         });
-        if let Some(waiting) = waiting {
-            waiting.await;
+        match waiting {
+            Some(waiting) => waiting.await,
+            None => false,
         }
     }
 

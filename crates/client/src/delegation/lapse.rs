@@ -6,7 +6,7 @@
 //! for a minute costs its clients that minute, and no byte.
 
 use crate::hub::{Hub, State};
-use crate::operation::Operation;
+use crate::operation::{OpenFile, Operation};
 use bearing_types::Position;
 use std::time::Duration;
 
@@ -36,11 +36,42 @@ impl State {
             Operation::Link { node, directory, .. } => lapsed(node.home) || lapsed(directory.home),
             Operation::Attributes { node, .. }
             | Operation::SetAttributes { node, .. }
+            | Operation::Xattr { node, .. }
+            | Operation::Xattrs { node, .. }
+            | Operation::SetXattr { node, .. }
             | Operation::ReadLink { node }
             | Operation::Open { node, .. } => lapsed(node.home),
-            Operation::Read { file, .. } => self.files.home_of(*file).is_some_and(lapsed),
-            _ => false,
+            Operation::Read { file, .. }
+            | Operation::Seek { file, .. }
+            | Operation::Allocate { file, .. } => self.is_file_lapsed(*file),
+            Operation::Copy { source, target, .. } => {
+                self.is_file_lapsed(*source) || self.is_file_lapsed(*target)
+            }
+            // Of these nothing is answered from what is lent: they are about what was written, or somebody else
+            // is asked, which waits by itself.
+            Operation::Root
+            | Operation::Close { .. }
+            | Operation::Write { .. }
+            | Operation::MakeHole { .. }
+            | Operation::Flush { .. }
+            | Operation::Sync { .. }
+            | Operation::SyncAll
+            | Operation::SyncNames
+            | Operation::Statfs
+            | Operation::Extents { .. }
+            | Operation::Chunks { .. }
+            | Operation::Lock { .. }
+            | Operation::Unlock { .. }
+            | Operation::TestLock { .. }
+            | Operation::SetQuota { .. }
+            | Operation::Quota { .. }
+            | Operation::Place { .. }
+            | Operation::End => false,
         }
+    }
+
+    fn is_file_lapsed(&self, file: OpenFile) -> bool {
+        self.files.home_of(file).is_some_and(|home| self.is_lapsed_at(home))
     }
 }
 

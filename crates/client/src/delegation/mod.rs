@@ -67,6 +67,8 @@ struct Lent {
     clock: (Wall, Mono),
     ids: VecDeque<(LentIds, u32)>,
     ids_wanted: bool,
+    /// Its owner had none to give: it is not asked ahead of time before this.
+    ids_not_before: Mono,
     queue: VecDeque<Step>,
     /// The first so many of the queue are on their way.
     on_way: usize,
@@ -77,7 +79,8 @@ struct Lent {
     /// Directories to give back with the next batch.
     returned: Vec<NodeId>,
     waiting: Vec<(u64, Promise<Result<(), Code>>)>,
-    waiting_for_ids: Vec<Promise<()>>,
+    /// Told whether there are some.
+    waiting_for_ids: Vec<Promise<bool>>,
 }
 
 /// See [`Delegations::kept`].
@@ -232,15 +235,22 @@ impl Delegations {
         all.any(|directory| directory.tablet == tablet)
     }
 
-    /// The incarnation of a tablet: of what is lent there, or would be.
-    fn incarnation(&mut self, tablet: Option<Block>) -> u64 {
+    /// The incarnation of a tablet: of what is lent there, or would be; and whether something is.
+    fn incarnation(&mut self, tablet: Option<Block>) -> (u64, bool) {
         match tablet.and_then(|tablet| self.tablets.get(&tablet)) {
-            Some(lent) => lent.incarnation,
+            Some(lent) => (lent.incarnation, true),
             None => {
                 self.incarnations += 1;
-                self.incarnations
+                (self.incarnations, false)
             }
         }
+    }
+
+    /// Whether nothing of a tablet is lent any more, and nothing is left to be said of what was.
+    fn is_done_with(&self, tablet: Block) -> bool {
+        let idle = |lent: &Lent| lent.queue.is_empty() && !lent.sending && lent.returned.is_empty();
+        let any_node = self.ours.of_tablet(tablet).next().is_some();
+        !self.any_lent(tablet) && !any_node && self.tablets.get(&tablet).is_some_and(idle)
     }
 
     /// Whether that is still what is lent.

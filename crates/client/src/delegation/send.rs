@@ -17,6 +17,9 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Ids below which more are wanted.
 const IDS_LOW: u32 = 256;
 
+/// An owner that had none is asked for more ahead of time only after so long.
+const IDS_PAUSE: Duration = Duration::from_secs(1);
+
 /// A sync under way.
 #[derive(Clone, Copy)]
 pub(crate) struct Sync {
@@ -30,6 +33,7 @@ struct Batch {
     call: Call,
     steps: usize,
     returned: usize,
+    wants_ids: bool,
 }
 
 impl State {
@@ -51,7 +55,8 @@ impl State {
         let names_kept = returned_count > 0;
         let over = false;
         let call = Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over };
-        Some(Batch { incarnation, position: lent.position, call, steps: count, returned: returned_count })
+        let (position, wants_ids) = (lent.position, ids_wanted > 0);
+        Some(Batch { incarnation, position, call, steps: count, returned: returned_count, wants_ids })
     }
 
     fn take_steps_done(&mut self, tablet: Block, batch: &Batch, done: StepsDone, sent: bearing_types::Mono) {
@@ -67,11 +72,14 @@ impl State {
         lent.returned.drain(..batch.returned);
         lent.on_way = 0;
         lent.done += batch.steps as u64;
-        if let Some(ids) = done.ids {
-            lent.ids.push_back((ids, 0));
+        if batch.wants_ids {
+            if done.ids.is_none() {
+                lent.ids_not_before = self.now.mono.after(IDS_PAUSE);
+            }
+            lent.ids.extend(done.ids.map(|ids| (ids, 0)));
             lent.ids_wanted = false;
             for promise in lent.waiting_for_ids.drain(..) {
-                promise.keep(());
+                promise.keep(done.ids.is_some());
             }
         }
         // Used up, and no step that shows them is left.
@@ -108,7 +116,7 @@ impl State {
         let id = lent.take_id();
         // More are asked for before the last range is used up.
         let low = lent.ids.back().map_or(0, |(last, _)| last.count / 2).min(IDS_LOW);
-        lent.ids_wanted |= lent.ids_left() < low;
+        lent.ids_wanted |= lent.ids_left() < low && self.now.mono >= lent.ids_not_before;
         id
     }
 }

@@ -80,6 +80,10 @@ impl State {
         if present.is_some_and(|present| present != incarnation) {
             return;
         }
+        // Only the answer to a renewal says that what has lapsed is lent yet.
+        if self.delegations.tablets.contains_key(&tablet) && !self.still_lent(tablet) {
+            return;
+        }
         let mut directories = lent.directories.into_iter();
         let Some(asked) = directories.next() else { return };
         let handle = asked.view.node.node;
@@ -98,6 +102,7 @@ impl State {
             clock: (lent.now, now),
             ids: VecDeque::new(),
             ids_wanted: false,
+            ids_not_before: Mono::ZERO,
             queue: VecDeque::new(),
             on_way: 0,
             queued: 0,
@@ -162,7 +167,7 @@ impl State {
             promise.keep(Err(Code::Io));
         }
         for promise in lent.waiting_for_ids {
-            promise.keep(());
+            promise.keep(false);
         }
         let directories: Vec<NodeId> = {
             let all = self.delegations.directories.iter().chain(&self.delegations.suspended);
@@ -249,11 +254,16 @@ impl Hub {
     }
 
     async fn ask_delegation(self, directory: Handle, who: Credentials) {
-        let incarnation = self.with(|state| {
+        let (incarnation, joins) = self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
+            // All was given back: what is lent from now on joins nothing.
+            if let Some(tablet) = tablet.filter(|tablet| state.delegations.is_done_with(*tablet)) {
+                state.lose_tablet(tablet);
+            }
             state.delegations.incarnation(tablet)
         });
-        let answered = self.call(directory.home, Call::Delegate { directory, who, incarnation }).await;
+        let call = Call::Delegate { directory, who, incarnation, joins };
+        let answered = self.call(directory.home, call).await;
         self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             match (answered, tablet) {
@@ -262,6 +272,8 @@ impl Hub {
                         state.take_delegation(*lent, tablet, incarnation, &answered.stamp);
                     }
                 }
+                // What it was to join was given back or lost meanwhile.
+                (Err(Code::Stale), _) => state.not_again(directory.node, CALLED_BACK),
                 _ => state.not_again(directory.node, REFUSED),
             }
             state.delegations.moved(directory.node);

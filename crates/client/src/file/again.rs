@@ -27,7 +27,8 @@ impl Files {
         for (number, open) in &before.opens {
             let Some(file) = before.files.get(&open.node) else { continue };
             let untold = file.losses.count > open.told_by_sync;
-            let wish = Wish { read: open.read, write: open.write, truncate: false, execute: false };
+            let super::Open { read, write, execute, .. } = *open;
+            let wish = Wish { read, write, truncate: false, execute };
             let who = before.openers.get(number).cloned().unwrap_or(Credentials::ROOT);
             let left = Left { node: file.handle, wish, who, lost: unstable(file) || untold };
             self.left.insert(*number, left);

@@ -56,7 +56,9 @@ impl Hub {
     /// Whether so many bytes more have room on the data servers, and in the quota that counts the file.
     async fn expect_room(&self, node: NodeId, bytes: u64) -> Result<(), Code> {
         let handle = self.with(|state| state.files.handle(node)).ok_or(Code::InvalidArgument)?;
+        // Who has just started has heard from no data server, and knows nothing of their space.
         if let Answer::Statfs(all) = self.statfs().await?
+            && all.bytes_total > 0
             && all.bytes_free < bytes
         {
             return Err(Code::NoSpace);

@@ -91,6 +91,8 @@ struct Open {
     node: NodeId,
     read: bool,
     write: bool,
+    /// It was opened to be executed, which needs no right to read it.
+    execute: bool,
     /// How many losses of the file its syncs and its flushes have told of. A flush tells somebody else, such as a child process whose end closes what it was
     /// given: whoever syncs has to hear of the same loss.
     told_by_sync: u64,

@@ -208,7 +208,8 @@ impl State {
         self.files.note_lost(handle.node);
         let file = self.files.files.get_mut(&handle.node).expect("it was just put there");
         let (node, told) = (handle.node, file.losses.known());
-        let open = Open { node, read: wish.read, write: wish.write, told_by_sync: told, told_by_flush: told };
+        let Wish { read, write, execute, .. } = wish;
+        let open = Open { node, read, write, execute, told_by_sync: told, told_by_flush: told };
         self.files.opens.insert(number, open);
         file.opens += 1;
         token.into_iter().for_each(|token| file.open_for.take(token));

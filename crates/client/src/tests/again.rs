@@ -5,6 +5,7 @@ use super::world::*;
 use crate::*;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::envelope::Refusal;
+use bearing_proto::sessions::SessionDescription;
 use bearing_types::*;
 
 /// The servers end the session, and agree on another one.
@@ -106,6 +107,60 @@ fn who_opens_a_closed_file_that_lost_something_is_told_at_its_sync() {
     let again = opened(servers.perform(&mut world, open(node, true)));
     assert_eq!(servers.perform(&mut world, Operation::Sync { file: again }), Err(Code::Io));
     done(&mut world, &mut servers, Operation::Sync { file: again });
+}
+
+#[test]
+fn a_program_that_is_executed_is_opened_again_to_be_executed() {
+    let (mut world, mut servers) = stage();
+    let (_, node) = create_open(&mut world, &mut servers, "a");
+    let who = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
+    let execute = Operation::Open { node, who, read: true, write: false, truncate: false, execute: true };
+    let file = opened(servers.perform(&mut world, execute));
+    lose_session(&mut world);
+    world.start(Operation::Read { file, offset: 0, length: 10 });
+    let asked = world.take_request().call;
+    assert!(matches!(asked, Call::Open { execute: true, write: false, .. }), "{asked:?}");
+}
+
+#[test]
+fn a_file_is_opened_again_whatever_is_done_with_it_first() {
+    let set_ids = SetIds::Keep;
+    type With = fn(OpenFile, SetIds) -> Operation;
+    let all: [With; 6] = [
+        |file, set_ids| Operation::Allocate { file, start: 0, end: 10, grows: true, set_ids },
+        |file, set_ids| Operation::MakeHole { file, start: 0, end: 10, size_min: 0, set_ids },
+        |file, set_ids| Operation::Write { file, offset: None, bytes: vec![1], set_ids },
+        |file, _| Operation::Read { file, offset: 0, length: 10 },
+        |file, _| Operation::Seek { file, offset: 0, target: SeekTarget::Hole },
+        |file, _| Operation::Sync { file },
+    ];
+    for with in all {
+        let (mut world, mut servers) = stage();
+        let (file, _) = create_open(&mut world, &mut servers, "a");
+        lose_session(&mut world);
+        servers.begin_session();
+        servers.log.clear();
+        let done = servers.perform(&mut world, with(file, set_ids));
+        assert!(done.is_ok(), "{:?}: {done:?}", with(file, set_ids));
+        assert_eq!(servers.log.first().map(String::as_str), Some("open"));
+    }
+}
+
+#[test]
+fn a_session_is_renewed_in_time_though_nobody_hears_who_uses_it() {
+    let (host, version) = ("host".into(), "1".into());
+    let description = SessionDescription { host, path: None, process: 1, version, since: Wall(0) };
+    let mut world = World::new(ClientConfig { description: Some(description), ..config() });
+    world.step(Event::Tick);
+    world.answer_one(Body::Map(Some(Box::new(map()))));
+    world.answer_one(Body::Session { renew_within_ms: 30_000 });
+    assert!(matches!(world.take_request().call, Call::Describe(_)));
+    let opened = world.now.mono;
+    let renews = |sent: &Sent| sent.request().call == Call::RenewSession;
+    while !std::mem::take(&mut world.sent).iter().any(renews) {
+        assert!(world.pass_to_next());
+    }
+    assert_eq!(world.now.mono.since(opened), std::time::Duration::from_secs(10));
 }
 
 #[test]

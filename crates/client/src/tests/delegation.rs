@@ -18,19 +18,19 @@ fn delegating() -> World {
     World::open_with(ClientConfig { delegates: true, ..config() })
 }
 
-fn make(text: &str) -> Operation {
+pub fn make(text: &str) -> Operation {
     let new =
         NewNode { file_type: FileType::Symlink, mode: Mode::new(0o777), device: 0, target: b"x".to_vec() };
     Operation::Create { directory: root(), name: name(text), who: Credentials::ROOT, new, open: false }
 }
 
 /// Two links are made in the root by its home; then the root is delegated, as if they had gone meanwhile.
-fn with_root() -> World {
+pub fn with_root() -> World {
     with_root_and(Vec::new(), Vec::new())
 }
 
 /// The root is delegated with these entries, and with directories below it.
-fn with_root_and(entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
+pub fn with_root_and(entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
     lend_root(delegating(), entries, below)
 }
 
@@ -76,21 +76,21 @@ fn lend_at(
     world.reply_done(asked, Ok(Body::Delegation(Box::new(lent))));
 }
 
-fn lent(node: Handle, text: &str, file_type: FileType) -> LentEntry {
+pub fn lent(node: Handle, text: &str, file_type: FileType) -> LentEntry {
     let cookie = Cookie::new(hash_of(text), 1);
     let attributes = attributes(file_type, 1);
     let lent = (file_type != FileType::Directory).then_some(LentNode { attributes, extended: false });
     LentEntry { cookie, name: name(text), node, file_type, lent }
 }
 
-fn steps_of(request: &Request) -> (Vec<Step>, Vec<NodeId>) {
+pub fn steps_of(request: &Request) -> (Vec<Step>, Vec<NodeId>) {
     match &request.call {
         Call::Delegated { steps, returned, .. } => (steps.clone(), returned.clone()),
         other => panic!("steps were expected, not {other:?}"),
     }
 }
 
-fn done(world: &mut World, request: &Request) {
+pub fn done(world: &mut World, request: &Request) {
     world.reply_done(request, Ok(steps_done(&steps_of(request).0)));
 }
 
@@ -240,7 +240,7 @@ fn a_call_back_is_answered_after_the_kernel_forgot_and_the_last_step_is_done() {
 }
 
 /// The root, with a link in it, is called back and given back.
-fn given_back() -> World {
+pub fn given_back() -> World {
     let mut world = with_root();
     let ticket = world.start(make("c"));
     let remaining = world.found(ticket).name_remaining.0;
@@ -290,6 +290,11 @@ fn names_are_forgotten_also_when_their_recall_comes_before_the_answer_that_lease
 
 /// Two links are made in the root by its home. Whether the root is asked for then.
 fn asks_for_root_after_two_changes(world: &mut World, first: u64) -> bool {
+    root_asked_for(world, first).is_some()
+}
+
+/// The same, and how.
+pub fn root_asked_for(world: &mut World, first: u64) -> Option<Request> {
     world.sent.clear();
     for (number, text) in [(first, "x"), (first + 1, "y")] {
         let (text, mut answered) = (format!("{text}{first}"), 0);
@@ -302,13 +307,13 @@ fn asks_for_root_after_two_changes(world: &mut World, first: u64) -> bool {
                     world.reply_done(&request, Ok(Body::Directory(Box::new(root_view(20_000)))));
                 }
                 Call::Create { .. } => world.reply_done(&request, Ok(entry(file(number, &text), 0))),
-                Call::Delegate { .. } => return true,
+                Call::Delegate { .. } => return Some(request),
                 _ => {}
             }
         }
         world.sent.clear();
     }
-    false
+    None
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod chunks;
 mod copies;
 mod delegation;
 mod files;
+mod lapses;
 mod leases;
 mod locks;
 mod names;

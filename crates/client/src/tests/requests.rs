@@ -8,8 +8,17 @@ use bearing_proto::envelope::Refusal;
 use bearing_types::*;
 use std::time::Duration;
 
-fn statfs() -> Operation {
-    Operation::Statfs
+/// Asks the owner of the first tablet something.
+fn ask() -> Operation {
+    Operation::Place { directory: first() }
+}
+
+fn asked() -> Call {
+    Call::Place { directory: first() }
+}
+
+fn first() -> bearing_proto::client::Handle {
+    bearing_proto::client::Handle { node: NodeId(9), home: Position(0) }
 }
 
 fn attributes_of(position: u64) -> Operation {
@@ -21,7 +30,7 @@ fn attributes_of(position: u64) -> Operation {
 fn the_map_is_asked_of_a_seed_then_the_session_is_opened_then_operations_go_on() {
     let mut world = World::new(config());
     assert_eq!(world.client.next_wake(), Some(Mono::ZERO));
-    let ticket = world.start(statfs());
+    let ticket = world.start(ask());
     let sent = world.take_one();
     assert_eq!((sent.to, &sent.request().call), (Target::AnySeed, &Call::Map { have: None }));
     let request = sent.request().clone();
@@ -33,7 +42,7 @@ fn the_map_is_asked_of_a_seed_then_the_session_is_opened_then_operations_go_on()
     assert_eq!((sent.request().position, sent.request().epoch), (position, Epoch(1)));
     let request = sent.request().clone();
     world.reply_done(&request, Ok(Body::Session { renew_within_ms: 30_000 }));
-    assert_eq!(world.take_request().call, Call::Statfs);
+    assert_eq!(world.take_request().call, asked());
     assert!(!world.finished.contains_key(&ticket));
     assert!(world.notes.contains(&Note::SessionOpen(Duration::from_secs(30))));
 }
@@ -41,9 +50,9 @@ fn the_map_is_asked_of_a_seed_then_the_session_is_opened_then_operations_go_on()
 #[test]
 fn a_wrong_secret_fails_operations_as_unauthenticated() {
     let mut world = World::new(config());
-    let early = world.start(statfs());
+    let early = world.start(ask());
     world.step(Event::Refused(Refusal::Unauthenticated));
-    let late = world.start(statfs());
+    let late = world.start(ask());
     assert_eq!(world.result(early), Err(Code::Unauthenticated));
     assert_eq!(world.result(late), Err(Code::Unauthenticated));
 }
@@ -52,8 +61,8 @@ fn a_wrong_secret_fails_operations_as_unauthenticated() {
 fn an_unsigned_refusal_cannot_end_an_open_session() {
     let mut world = World::open();
     world.step(Event::Refused(Refusal::Unauthenticated));
-    world.start(statfs());
-    assert_eq!(world.take_request().call, Call::Statfs);
+    world.start(ask());
+    assert_eq!(world.take_request().call, asked());
 }
 
 #[test]
@@ -70,13 +79,13 @@ fn a_session_is_renewed_after_a_third_of_its_time() {
 #[test]
 fn a_request_without_an_answer_is_sent_again_under_its_number_soon_and_then_with_growing_pauses() {
     let mut world = World::open();
-    world.start(statfs());
+    world.start(ask());
     let first = world.take_one();
     let mut times = vec![world.now.mono];
     while times.len() < 16 {
         assert!(world.pass_to_next());
         for sent in std::mem::take(&mut world.sent) {
-            if sent.request().call == Call::Statfs {
+            if sent.request().call == asked() {
                 assert_eq!(sent.request().sequence, first.request().sequence);
                 times.push(world.now.mono);
             } else {
@@ -93,9 +102,27 @@ fn a_request_without_an_answer_is_sent_again_under_its_number_soon_and_then_with
 }
 
 #[test]
+fn space_is_asked_of_whoever_answers() {
+    let mut world = World::open();
+    let ticket = world.start(Operation::Statfs);
+    // The owner of the first tablet is down, and so is the server that the shell would choose.
+    let sent = loop {
+        let others = |sent: &Sent| sent.to == Target::Server(S2) && sent.request().call == Call::Statfs;
+        if let Some(sent) = std::mem::take(&mut world.sent).into_iter().find(others) {
+            break sent;
+        }
+        assert!(world.pass_to_next());
+        assert!(!world.finished.contains_key(&ticket), "nobody else is asked");
+    };
+    let view = bearing_proto::client::StatfsView { bytes_total: 2, bytes_free: 1 };
+    world.reply_done(sent.request(), Ok(Body::Statfs(view)));
+    assert_eq!(world.result(ticket), Ok(Answer::Statfs(view)));
+}
+
+#[test]
 fn a_request_is_given_up_at_its_deadline() {
     let mut world = World::open();
-    let ticket = world.start(statfs());
+    let ticket = world.start(ask());
     let begun = world.now.mono;
     while !world.finished.contains_key(&ticket) {
         assert!(world.pass_to_next());
@@ -108,7 +135,7 @@ fn a_request_is_given_up_at_its_deadline() {
 #[test]
 fn not_now_is_asked_again_under_the_same_number_after_the_pause() {
     let mut world = World::open();
-    world.start(statfs());
+    world.start(ask());
     let request = world.take_request();
     world.reply(request.sequence, WireAnswer::Retry { after_us: 50_000 });
     // A copy of the same answer changes nothing.
@@ -123,7 +150,7 @@ fn not_now_is_asked_again_under_the_same_number_after_the_pause() {
 #[test]
 fn a_referral_is_learnt_and_followed_under_the_new_epoch() {
     let mut world = World::open();
-    world.start(statfs());
+    world.start(ask());
     let request = world.take_request();
     let (low, _) = Block::RING.halves().unwrap();
     world.reply(request.sequence, WireAnswer::Referral { tablet: low, epoch: Epoch(7), owner: S2 });
@@ -174,7 +201,7 @@ fn a_change_that_an_older_epoch_has_made_is_made() {
 #[test]
 fn two_servers_that_point_at_each_other_are_not_asked_without_pauses() {
     let mut world = World::open();
-    world.start(statfs());
+    world.start(ask());
     let request = world.take_request();
     let (low, _) = Block::RING.halves().unwrap();
     world.reply(request.sequence, WireAnswer::Referral { tablet: low, epoch: Epoch(1), owner: S1 });
@@ -188,7 +215,7 @@ fn two_servers_that_point_at_each_other_are_not_asked_without_pauses() {
 fn who_does_not_know_makes_the_client_fetch_the_whole_map_and_ask_again() {
     let mut world = World::open();
     world.pass(Duration::from_secs(1));
-    world.start(statfs());
+    world.start(ask());
     let request = world.take_request();
     world.reply(request.sequence, WireAnswer::Unknown);
     let asked = world.take_one();
@@ -201,7 +228,7 @@ fn who_does_not_know_makes_the_client_fetch_the_whole_map_and_ask_again() {
 #[test]
 fn an_answer_too_large_for_a_datagram_is_fetched_over_a_stream() {
     let mut world = World::open();
-    world.start(statfs());
+    world.start(ask());
     let sent = world.take_one();
     assert_eq!(sent.transport, Transport::Datagram);
     world.reply(sent.request().sequence, WireAnswer::TooLarge);
@@ -227,14 +254,14 @@ fn requests_for_one_tablet_are_sent_next_to_each_other() {
 #[test]
 fn finished_below_stops_at_the_oldest_outstanding_request() {
     let mut world = World::open();
-    world.start(statfs());
+    world.start(ask());
     let old = world.take_request();
     assert_eq!(old.finished_below, old.sequence);
-    world.start(statfs());
+    world.start(ask());
     let second = world.take_request();
     assert_eq!(second.finished_below, old.sequence);
     world.reply_done(&old, Err(Code::Io));
-    world.start(statfs());
+    world.start(ask());
     let third = world.take_request();
     assert_eq!(third.finished_below, second.sequence);
 }
@@ -243,7 +270,7 @@ fn finished_below_stops_at_the_oldest_outstanding_request() {
 fn the_same_events_give_the_same_commands() {
     let run = || {
         let mut world = World::open();
-        world.start(statfs());
+        world.start(ask());
         world.start(attributes_of(1 << 63));
         let mut log = Vec::new();
         for _ in 0..50 {

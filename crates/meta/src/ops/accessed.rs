@@ -19,7 +19,9 @@ pub(super) fn note(view: &mut View, handle: Handle, at: Wall) -> Decide<()> {
     // One that is gone is no reason to refuse anything: what was decided with this would be lost.
     let Some(mut record) = view.node(handle.node)? else { return Ok(()) };
     let at = at.min(view.time());
-    if record.attributes.notes_access(at) {
+    // It was read before its attributes were changed, perhaps by somebody who said what the time of access shall be.
+    let is_late = at < record.attributes.changed;
+    if !is_late && record.attributes.notes_access(at) {
         record.attributes.accessed = at;
         view.put_node(handle.node, record);
     }

@@ -15,6 +15,13 @@ use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Permission, Ses
 const ENTRY_BYTES: usize = 140;
 const DIRECTORY_BYTES: usize = 512;
 
+/// Under what a client asks for a directory.
+pub(super) struct Asked {
+    pub incarnation: u64,
+    /// It holds something of the tablet under that.
+    pub joins: bool,
+}
+
 /// A directory that may be lent, and all that is in it.
 struct Whole {
     node: NodeId,
@@ -41,9 +48,13 @@ impl Room {
     }
 }
 
-pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, incarnation: u64) -> Decide<Body> {
+pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: Asked) -> Decide<Body> {
     let session = rights::asker(view)?;
-    if view.is_over(incarnation) {
+    let holder = Holder { session, incarnation: asked.incarnation };
+    // What is lent renews all that its holder has. Who was out of reach for so long that all was taken away from
+    // it must not have that revived by a question that comes late, nor keep what others have waited for too long.
+    let lost = asked.joins && (!view.holds_any(holder) || view.is_overdue(holder));
+    if view.is_over(asked.incarnation) || lost {
         return Err(Stop::Refuse(Code::Stale));
     }
     let record = view.node_at(handle)?;
@@ -57,17 +68,17 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, incarna
     }
     let entries = list::names(view, handle.node, view.config.delegated_entries_max - 1)?;
     let entries = entries.ok_or(Stop::Refuse(Code::Unsupported))?;
-    let asked = Whole { node: handle.node, record, entries };
+    let whole = Whole { node: handle.node, record, entries };
     let mut room =
         Room { entries: view.config.delegated_entries_max, bytes: view.config.delegated_bytes_max };
-    if !room.take(&asked.entries) {
+    if !room.take(&whole.entries) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
-    prefetch(view, &asked.entries)?;
-    let mut lent = vec![asked];
+    prefetch(view, &whole.entries)?;
+    let mut lent = vec![whole];
     add_what_is_below(view, (session, who), room, &mut lent)?;
-    let ids = view.lend_ids(session)?;
-    let holder = Holder { session, incarnation };
+    // Not worth waiting for whoever gives them out: others decide in the directory meanwhile.
+    let ids = view.lend_ids(session).ok_or(Stop::Refuse(Code::Unsupported))?;
     view.changes(LeaseKey::Content(handle.node));
     let directories = lent.into_iter().map(|whole| lend(view, holder, whole)).collect::<Decide<Vec<_>>>()?;
     view.lends = true;

@@ -99,8 +99,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Place { directory } => directory::place(view, *directory),
         Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
         Call::FinishChunk { chunk, payload, opened } => chunk::finish(view, *chunk, *payload, opened),
-        Call::Delegate { directory, who, incarnation } => {
-            delegate::decide(view, *directory, who, *incarnation)
+        Call::Delegate { directory, who, incarnation, joins } => {
+            let asked = delegate::Asked { incarnation: *incarnation, joins: *joins };
+            delegate::decide(view, *directory, who, asked)
         }
         Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over } => {
             let returned =

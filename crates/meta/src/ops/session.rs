@@ -5,7 +5,7 @@ use crate::record::Record;
 use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};
-use bearing_proto::peer::{Question, Told};
+use bearing_proto::peer::{Question, SessionLife, Told};
 use bearing_types::{Code, SessionId};
 
 pub(super) fn open(view: &mut View) -> Decide<Body> {
@@ -40,11 +40,11 @@ pub(crate) fn meet(view: &mut View, session: SessionId, call: &Call) -> Decide<(
         return Ok(());
     }
     match view.ask(position_of_session(session), Question::Session { session })? {
-        Told::Session { alive: true } => {
+        Told::Session(SessionLife::Lives) => {
             view.known = true;
             Ok(())
         }
-        Told::Session { alive: false } => Err(Stop::Refuse(Code::SessionEnded)),
+        Told::Session(SessionLife::Closed | SessionLife::Over) => Err(Stop::Refuse(Code::SessionEnded)),
         _ => Err(Stop::Later),
     }
 }
