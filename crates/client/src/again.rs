@@ -31,6 +31,8 @@ impl State {
         next.session.follow(&self.session);
         next.recalls.follow(&mut self.recalls);
         next.delegations.follow(&self.delegations);
+        let chunks = &self.chunks;
+        self.files.forget_stable(|chunk| chunks.is_settled(chunk));
         next.files.follow(&mut self.files);
         next.out = std::mem::take(&mut self.out);
         next

@@ -99,6 +99,8 @@ pub struct ClientConfig {
     pub chunk_bytes_max: u64,
     /// Full chunks that are not known to be stable; of more the oldest are synced unasked.
     pub unsynced_chunks_max: usize,
+    /// Closed files of which it is remembered one by one what they left unsynced, or lost.
+    pub closed_files_max: usize,
     /// Appends under way at the same time, for one file.
     pub appends_max: usize,
     /// Data reads under way at the same time, for one operation.
@@ -171,6 +173,7 @@ impl ClientConfig {
             writeout_after: Duration::from_secs(5),
             chunk_bytes_max: 64 << 20,
             unsynced_chunks_max: 64,
+            closed_files_max: 64 << 10,
             appends_max: 8,
             reads_max: 8,
             copy_bytes_max: 64 << 20,

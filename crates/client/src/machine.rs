@@ -283,7 +283,12 @@ impl Hub {
         self.with(State::begin_end);
         let synced = self.sync_all().await;
         // Whoever asks while the session is being closed has not been told by an answer that is yet to come.
-        self.with(|state| state.tell_losses_again(told));
+        self.with(|state| {
+            state.tell_losses_again(told);
+            if synced.is_err() {
+                state.files.tell_lost_again();
+            }
+        });
         if synced.is_ok() {
             self.finish_all_chunks().await;
         }

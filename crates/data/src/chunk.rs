@@ -135,6 +135,11 @@ impl Chunk {
         self.epoch == ChunkEntry::HEADLESS
     }
 
+    /// Something of it is missing that its header tells of, or all of it.
+    pub fn is_cut_short(&self) -> bool {
+        self.is_headless() || matches!(self.phase, Phase::Sealed(length) if self.writer.written < length)
+    }
+
     pub fn create(&mut self, cx: &mut Cx<'_>) {
         cx.log(Job::Create(self.id), LogCommand::Create { chunk: self.id, epoch: self.epoch });
     }

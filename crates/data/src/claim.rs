@@ -30,6 +30,7 @@ pub struct Claim {
     fresh: DiskId,
     /// Whether the register is known to be absent, so that it may be written.
     absent: bool,
+    /// Of the question that is open. It keeps it when it is asked again: however late an answer comes, it counts.
     number: u64,
     due: Mono,
 }
@@ -51,7 +52,6 @@ impl Claim {
             return None;
         }
         self.due = now.after(REPEAT);
-        self.number += 1;
         let key = disk_key(self.server);
         let call = match self.disk.filter(|_| self.absent) {
             Some(disk) => {
@@ -62,11 +62,12 @@ impl Claim {
         Some(Ask { id: self.number, call })
     }
 
-    /// Takes an answer; only that to the last question counts.
+    /// Takes an answer, if it is to the question that is open.
     pub fn take(&mut self, told: &Told) -> Claimed {
         if told.id != self.number {
             return Claimed::Nothing;
         }
+        self.number += 1;
         match &told.result {
             Ok(TellBody::Swapped(_)) => Claimed::Ours,
             Ok(TellBody::Register(register) | TellBody::Conflict(register)) => {
@@ -150,6 +151,16 @@ mod tests {
         assert_eq!(again.1, Claimed::Ours);
         let late = Told { id: lost.id, result: Ok(TellBody::Conflict(register(FRESH))) };
         assert_eq!(claim.take(&late), Claimed::Nothing, "an older question");
+    }
+
+    #[test]
+    fn an_answer_to_the_open_question_counts_however_late_it_comes() {
+        let mut claim = claim(Some(OTHER));
+        let first = claim.ask(Mono(1)).expect("it asks");
+        let again = claim.ask(Mono(1_000_000_000)).expect("it asks again");
+        assert_eq!(first, again);
+        let late = Told { id: first.id, result: Ok(TellBody::Register(register(OTHER))) };
+        assert_eq!(claim.take(&late), Claimed::Ours);
     }
 
     #[test]

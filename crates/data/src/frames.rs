@@ -3,7 +3,7 @@
 //! it can; the rest is asked of others.
 
 use crate::check::HEADER_BYTES_MAX;
-use crate::chunk::Phase;
+use crate::chunk::{Chunk, Phase};
 use crate::context::{Asker, Cx, Job};
 use crate::event::LogCommand;
 use crate::server::Chunks;
@@ -63,7 +63,9 @@ pub(crate) fn holds(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, asked: &[(Ch
         return cx.refuse(asker, DataError::Capability);
     }
     let held = |id: &ChunkId, length: u64| {
-        chunks.get(id).is_some_and(|chunk| matches!(chunk.phase, Phase::Sealed(end) if length <= end))
+        // The header says where it was sealed. The file may be shorter all the same.
+        let here = |chunk: &Chunk| matches!(chunk.phase, Phase::Sealed(end) if length <= end.min(chunk.writer.written));
+        chunks.get(id).is_some_and(here)
     };
     let lacks = asked.iter().filter(|(id, length)| !held(id, *length)).map(|(id, _)| *id).collect();
     cx.reply(asker, Ok(DataBody::Lacks { chunks: lacks }));

@@ -108,7 +108,10 @@ impl Scan {
             let header = match FrameHeader::decode(rest) {
                 Ok(header) => header,
                 Err(_) if position > 0 && rest.len() < HEADER_BYTES_MAX as usize => return self.go_on(here),
-                Err(FrameError::Version(_)) if header_fits(rest) => return Found::Newer,
+                Err(FrameError::Version(_)) if header_fits(rest) => {
+                    self.at = here;
+                    return Found::Newer;
+                }
                 Err(FrameError::Version(_) | FrameError::Damaged) => return Found::End(here),
             };
             let start = header.header_bytes as usize;
@@ -140,13 +143,28 @@ impl Scan {
 
 /// Goes over a whole log and past what is damaged. [`Survey::want`] says what to read; what came of it goes
 /// to [`Survey::take`] or, if it could not be read, to [`Survey::pass_over`].
+///
+/// Where the frames before are whole, a header tells its frame's length whatever became of the payload. Behind
+/// damage that is not so: what is found there may be a file's content, such as a copy of another log, or made to
+/// look like a frame. From then on a header says nothing unless its payload fits it.
 #[derive(Clone, Debug)]
 pub(crate) struct Survey {
     /// Over frames that are whole so far.
     scan: Scan,
     /// The next whole frame is sought.
     seeking: Option<Seeking>,
+    /// The damage that was passed last. Before there is any, every place is certain.
+    passed: Option<Passed>,
     damaged: Vec<Range<u64>>,
+}
+
+/// Damage behind which the scan goes on.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    from: u64,
+    /// Something was found there that may be a frame.
+    to: u64,
+    unread: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,7 +173,7 @@ struct Seeking {
     from: u64,
     /// No whole frame begins before this place.
     at: u64,
-    /// Some of what was passed over could not be read.
+    /// Some of what was passed over could not be read, or may be of a newer version.
     unread: bool,
 }
 
@@ -173,7 +191,8 @@ pub(crate) enum Surveyed {
 
 impl Survey {
     pub fn new(end: u64, scan_bytes: u32) -> Survey {
-        Survey { scan: Scan::new(end, scan_bytes), seeking: None, damaged: Vec::new() }
+        let scan = Scan::new(end, scan_bytes);
+        Survey { scan, seeking: None, passed: None, damaged: Vec::new() }
     }
 
     /// The next read, by offset and length.
@@ -190,9 +209,10 @@ impl Survey {
         match self.seeking {
             None => match self.scan.take(bytes) {
                 Found::More => Surveyed::More,
-                Found::Newer => Surveyed::Newer,
+                Found::Newer if self.passed.is_none() => Surveyed::Newer,
+                Found::Newer => self.seek_from(self.scan.at, true),
                 Found::End(end) if end == self.scan.end => self.ends(end),
-                Found::End(at) => self.seek(Seeking { from: at, at, unread: false }),
+                Found::End(at) => self.seek_from(at, false),
             },
             Some(seeking) => self.take_sought(seeking, bytes),
         }
@@ -201,9 +221,28 @@ impl Survey {
     /// What was wanted cannot be read.
     pub fn pass_over(&mut self) -> Surveyed {
         let (offset, length) = self.want();
-        let from = self.seeking.map_or(self.scan.at, |seeking| seeking.from);
-        let at = (offset + u64::from(length)).next_multiple_of(FRAME_ALIGN);
-        self.seek(Seeking { from, at, unread: true })
+        let behind = (offset + u64::from(length)).next_multiple_of(FRAME_ALIGN);
+        let scanned = self.scan.at;
+        match (self.seeking, self.passed, &self.scan.body) {
+            (Some(Seeking { from, .. }), ..) => self.seek(Seeking { from, at: behind, unread: true }),
+            (None, None, Some((header, _))) => {
+                self.seek(Seeking { from: scanned, at: scanned + header.frame_bytes(), unread: true })
+            }
+            (None, Some(passed), _) if passed.to == scanned => self.seek_from(scanned, true),
+            (None, ..) => self.seek(Seeking { from: scanned, at: behind, unread: true }),
+        }
+    }
+
+    /// The frame at a place is not whole. What was found behind damage and is not whole is a part of that damage.
+    fn seek_from(&mut self, at: u64, unread: bool) -> Surveyed {
+        let behind = at + FRAME_ALIGN;
+        self.seek(match self.passed {
+            None => Seeking { from: at, at, unread },
+            Some(passed) if passed.to == at => {
+                Seeking { from: passed.from, at: behind, unread: unread || passed.unread }
+            }
+            Some(_) => Seeking { from: at, at: behind, unread },
+        })
     }
 
     fn seek(&mut self, seeking: Seeking) -> Surveyed {
@@ -215,11 +254,12 @@ impl Survey {
             self.add_damaged(seeking.from..self.scan.end);
             return self.ends(self.scan.end);
         }
-        // What is torn at the end is nobody's loss here. Damage right before it is torn off with it.
-        match self.damaged.pop_if(|last| last.end == seeking.from) {
-            Some(last) => self.ends(last.start),
-            None => self.ends(seeking.from),
+        // What is torn at the end is nobody's loss here.
+        if let Some(last) = self.damaged.last_mut() {
+            last.end = last.end.min(seeking.from);
         }
+        self.damaged.pop_if(|last| last.is_empty());
+        self.ends(seeking.from)
     }
 
     fn ends(&mut self, end: u64) -> Surveyed {
@@ -227,7 +267,7 @@ impl Survey {
     }
 
     fn take_sought(&mut self, seeking: Seeking, bytes: &[u8]) -> Surveyed {
-        let Seeking { from, at, unread } = seeking;
+        let Seeking { from, at, mut unread } = seeking;
         if at == from
             && let Ok(header) = FrameHeader::decode(bytes)
         {
@@ -244,13 +284,15 @@ impl Survey {
                 return self.seek(Seeking { from, at: here, unread });
             }
             match FrameHeader::decode(rest) {
-                Ok(_) => {
+                Ok(header) if here + header.frame_bytes() <= self.scan.end && may_be_whole(&header, rest) => {
                     self.add_damaged(from..here);
+                    self.passed = Some(Passed { from, to: here, unread });
                     (self.seeking, self.scan) = (None, self.scan.clone().from(here));
                     return Surveyed::More;
                 }
-                Err(FrameError::Version(_)) if header_fits(rest) => return Surveyed::Newer,
-                Err(FrameError::Version(_) | FrameError::Damaged) => {}
+                // It is kept, whatever it is.
+                Err(FrameError::Version(_)) => unread |= header_fits(rest),
+                Ok(_) | Err(FrameError::Damaged) => {}
             }
         }
         // A read that came back short says that there is no more.
@@ -258,13 +300,21 @@ impl Survey {
         self.seek(Seeking { from, at: (at + passed).min(self.scan.end), unread })
     }
 
+    /// Adds damage, which may go on from what was added last.
     fn add_damaged(&mut self, range: Range<u64>) {
         let full = self.damaged.len() >= DAMAGED_RANGES_MAX;
         match self.damaged.last_mut() {
-            Some(last) if full || last.end == range.start => last.end = range.end,
+            Some(last) if full || last.end >= range.start => last.end = range.end,
             _ => self.damaged.push(range),
         }
     }
+}
+
+/// Whether what is here of a frame fits its header, as far as it is here.
+fn may_be_whole(header: &FrameHeader, bytes: &[u8]) -> bool {
+    let start = header.header_bytes as usize;
+    let first = header.payload_bytes.min(BLOCK_BYTES) as usize;
+    bytes.get(start..start + first).is_none_or(|block| header.verify(0, block))
 }
 
 /// Whether a header of any version fits its checksum: its length and its checksum lie at the same place in all versions, so that a newer frame

@@ -43,7 +43,7 @@ impl DataServer {
         let chunks: Chunks =
             chunks.iter().map(|entry| (entry.chunk, Chunk::found(entry, start.server))).collect();
         let mut core = Core::new(start, config, grants);
-        core.damaged.extend(chunks.values().filter(|chunk| chunk.is_headless()).map(|chunk| chunk.id));
+        core.damaged.extend(chunks.values().filter(|chunk| chunk.is_cut_short()).map(|chunk| chunk.id));
         DataServer { core, chunks, timers: BTreeSet::new() }
     }
 

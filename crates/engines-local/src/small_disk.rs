@@ -31,6 +31,17 @@ impl SmallDisk {
         }
     }
 
+    /// A directory of it takes no more writes, as all of a disk that fails. (The whole cannot be made so while a file is open for writing.)
+    pub fn make_read_only(&self, directory: &Path) {
+        let target = std::ffi::CString::new(directory.to_str().unwrap()).unwrap();
+        for flags in [libc::MS_BIND, libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY] {
+            let (kind, options) = (std::ptr::null(), std::ptr::null());
+            // SAFETY: the pointers are null or of strings that live until the call is over.
+            let result = unsafe { libc::mount(target.as_ptr(), target.as_ptr(), kind, flags, options) };
+            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        }
+    }
+
     /// Takes all its space.
     pub fn fill(&self) {
         let mut ballast = fs::File::create(self.0.path().join("ballast")).unwrap();

@@ -3,6 +3,7 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Config;
 use bearing_placement::Scheme;
 use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode,
@@ -31,6 +32,10 @@ struct Disks {
     unsealed: BTreeSet<(ServerId, ChunkId)>,
     /// Pings tell of what was damaged, not of what is.
     late_pings: Option<BTreeSet<(ServerId, ChunkId)>>,
+    /// Which servers have no room, which answer nothing, and which have a failed disk.
+    full: BTreeSet<ServerId>,
+    silent: BTreeSet<ServerId>,
+    failed: BTreeSet<ServerId>,
     /// How often each was started again.
     starts: BTreeMap<ServerId, u64>,
     calls: Vec<(ServerId, DataCall)>,
@@ -40,6 +45,9 @@ struct Disks {
 impl Disks {
     fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
         let here = (server, chunk);
+        if self.failed.contains(&server) {
+            return Err(DataError::Failed);
+        }
         if matches!(call, DataCall::Ping) {
             let damaged = self
                 .late_pings
@@ -51,7 +59,7 @@ impl Disks {
             let life = self.starts.get(&server).copied().unwrap_or(0);
             return Ok(DataBody::Space {
                 used: 0,
-                free: 1 << 40,
+                free: if self.full.contains(&server) { LENGTH } else { 1 << 40 },
                 filesystem: None,
                 damaged: damaged.collect(),
                 life,
@@ -100,11 +108,16 @@ impl Disks {
 }
 
 fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
-    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    cluster_with(&DATA)
+}
+
+fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
+    let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, Config::standard(), data);
     let disks: Rc<RefCell<Disks>> = Rc::default();
     let shared = Rc::clone(&disks);
     cluster.data = Box::new(move |server, request| {
-        Some(shared.borrow_mut().answer(server, request.chunk, &request.call))
+        let silent = shared.borrow().silent.contains(&server);
+        (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
     });
     cluster.open_session(ALICE);
     cluster.pass(Duration::from_secs(2));
@@ -411,6 +424,58 @@ fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
                 .any(|(to, call)| *to == DATA[0] && matches!(call, DataCall::Copy { .. }))
         );
         assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+    }
+}
+
+#[test]
+fn a_replica_is_kept_although_it_is_too_short_where_there_is_no_room_to_make_it_anew() {
+    let (mut cluster, disks) = cluster();
+    let chunk = open(&mut cluster);
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let short = (DATA[0], chunk.chunk.chunk);
+    disks.borrow_mut().full.insert(DATA[0]);
+    disks.borrow_mut().short.insert(short);
+    cluster.pass_with(&[ALICE], Duration::from_secs(30));
+    assert!(disks.borrow().held.contains(&short), "what it has of the chunk is better than nothing");
+    assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+    disks.borrow_mut().full.clear();
+    cluster.pass_with(&[ALICE], Duration::from_secs(30));
+    assert!(disks.borrow().held.contains(&short) && disks.borrow().short.is_empty());
+    assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+}
+
+#[test]
+fn a_server_whose_disk_failed_and_that_answers_all_the_same_holds_up_no_copy() {
+    for count in [1, 600] {
+        let servers = [100, 101, 102, 103].map(ServerId);
+        let (mut cluster, disks) = cluster_with(&servers);
+        let chunks: Vec<ChunkView> = (0..count).map(|_| open(&mut cluster)).collect();
+        for chunk in &chunks {
+            let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+            cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+        }
+        cluster.pass_with(&[ALICE], Duration::from_secs(30));
+        for lost in 0..2 {
+            match lost {
+                0 => disks.borrow_mut().failed.insert(servers[0]),
+                _ => disks.borrow_mut().silent.insert(servers[1]),
+            };
+            cluster.pass_with(&[ALICE], Duration::from_secs(40));
+            for _ in 0..100 {
+                let lacking: u64 =
+                    cluster.hosts.values().map(|host| host.machine.chunk_tally().lacking).sum();
+                if lacking == 0 {
+                    break;
+                }
+                cluster.pass_with(&[ALICE], Duration::from_secs(5));
+            }
+            for chunk in &chunks {
+                let holders = show(&mut cluster, chunk).unwrap().servers;
+                assert_eq!(holders.len(), 2);
+                assert!(!holders.iter().any(|holder| servers[..=lost].contains(holder)), "{holders:?}");
+            }
+        }
     }
 }
 

@@ -349,8 +349,12 @@ impl DataHost {
             }
             Command::Note(note) => {
                 if let Note::DiskFailed { .. } = note {
-                    // Somebody notices after a while, and restarts it.
-                    let noticed = self.rng.between(1_000, 6_000) * MILLISECOND;
+                    // Somebody notices after a while, and restarts it. Now and then so late that it is given up.
+                    let noticed = match self.rng.chance(1, 4) {
+                        true => self.rng.between(40_000, 80_000),
+                        false => self.rng.between(1_000, 6_000),
+                    };
+                    let noticed = noticed * MILLISECOND;
                     let life = world.life(self.host);
                     world.after(noticed, Happening::Replace(self.host, life));
                 }

@@ -1,5 +1,6 @@
 //! Open files, when a session is followed by another one.
 
+use super::left::LeftBehind;
 use super::{Files, Losses};
 use crate::again::Left;
 use crate::file::open::Wish;
@@ -7,23 +8,16 @@ use crate::operation::OpenFile;
 use bearing_types::{Code, Credentials, NodeId};
 use std::collections::BTreeSet;
 
-/// Files that lost something and are closed, of which that is remembered; of more, every file that is opened is said to have lost something.
-const LOST_MAX: usize = 64 << 10;
-
 impl Files {
     /// Takes over what stays of the files of the session before.
     pub fn follow(&mut self, before: &mut Files) {
         self.next_open = before.next_open;
         self.left = std::mem::take(&mut before.left);
-        self.lost = std::mem::take(&mut before.lost);
         let unstable =
             |file: &super::File| file.is_dirty() || file.written_end.is_some() || !file.unsynced.is_empty();
-        let files = before.files.iter();
-        self.lost.extend(files.filter(|(_, file)| unstable(file)).map(|(node, _)| *node));
-        self.lost.extend(before.left_unsynced.iter().map(|(node, _)| *node));
-        while self.lost.len() > LOST_MAX {
-            self.lost.pop_first();
-        }
+        let nodes = before.files.iter().filter(|(_, file)| unstable(file)).map(|(node, _)| *node);
+        let left_behind = std::mem::replace(&mut before.left_behind, LeftBehind::new(1));
+        self.left_behind.follow(left_behind, nodes);
         for (number, open) in &before.opens {
             let Some(file) = before.files.get(&open.node) else { continue };
             let untold = file.losses.count > open.told_by_sync;
@@ -79,7 +73,7 @@ impl Files {
 
     /// A file is opened: whether it lost something that nobody was told of.
     pub fn note_lost(&mut self, node: NodeId) {
-        if self.lost.remove(&node)
+        if self.left_behind.take_lost(node)
             && let Some(file) = self.files.get_mut(&node)
         {
             file.losses = Losses::default();

@@ -45,9 +45,9 @@ impl SealedEnd {
         self.length < end
     }
 
-    /// Whether a frame that begins there lies in a hole.
-    pub fn has_hole_at(&self, frame: u64) -> bool {
-        self.holes.iter().any(|(start, end)| (*start..*end).contains(&frame))
+    /// Whether the frame that begins there was not kept: it lies in a hole, or behind the end.
+    pub fn lacks(&self, frame: u64) -> bool {
+        self.length <= frame || self.holes.iter().any(|(start, end)| (*start..*end).contains(&frame))
     }
 }
 
@@ -159,6 +159,17 @@ impl Chunks {
         open.map(|(chunk, _)| *chunk).collect()
     }
 
+    /// Nothing of a chunk is to be made stable, or lost.
+    pub fn is_settled(&self, chunk: ChunkId) -> bool {
+        self.written.get(&chunk).is_none_or(Written::is_stable)
+    }
+
+    /// Whether a chunk was sealed without some of what was acknowledged.
+    pub fn has_lost(&self, chunk: ChunkId) -> bool {
+        let written = self.written.get(&chunk).filter(|written| written.sealed.is_some());
+        written.is_some_and(|written| !written.is_stable())
+    }
+
     /// Avoids a server for a while.
     fn avoid(&mut self, servers: &[ServerId], until: Mono) {
         for server in servers {
@@ -258,9 +269,7 @@ impl State {
         if self.chunks.written.get(&chunk).is_some_and(|written| written.is_stable() && !written.is_in_use())
         {
             self.chunks.written.remove(&chunk);
-            for node in self.files.unsynced_in(chunk) {
-                self.files.synced_in(node, chunk);
-            }
+            self.files.forget_stable(|stable| stable == chunk);
         }
     }
 
@@ -430,7 +439,9 @@ impl Hub {
     /// Files that do not refer to a removed chunk have lost nothing with it. Of the others the next sync tells.
     async fn settle_gone(&self, chunk: ChunkId) {
         for node in self.with(|state| state.files.unsynced_in(chunk)) {
-            if let Ok(false) = self.refers_to_any(node, &BTreeSet::from([chunk])).await {
+            if let Ok(false) =
+                self.refers_to_lost(node, &BTreeMap::from([(chunk, SealedEnd::default())])).await
+            {
                 self.with(|state| state.files.synced_in(node, chunk));
             }
         }

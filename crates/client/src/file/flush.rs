@@ -29,6 +29,9 @@ const APPEND_PAUSE: Duration = Duration::from_millis(20);
 /// The longest.
 const APPEND_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Where the last frame of a file ends in a chunk, if nobody remembers whether it has any there.
+const UNKNOWN_END: u64 = u64::MAX;
+
 /// What is being written out of one file.
 pub(super) struct Job {
     pub handle: Handle,
@@ -441,30 +444,27 @@ impl Hub {
 
     /// Syncs the chunks in which frames of this file lie that were committed before without being synced.
     async fn sync_earlier(&self, node: NodeId) -> Result<(), Code> {
-        let (earlier, all) = self.with(|state| {
-            let earlier = state.files.files.get(&node).map(|file| file.unsynced.clone()).unwrap_or_default();
-            let all = if state.files.left_unknown { state.chunks.unsynced() } else { Vec::new() };
-            (earlier, all)
-        });
-        let (mut lost, mut gone) = (false, BTreeSet::new());
+        let (earlier, is_open) =
+            self.with(|state| (state.files.unsynced_of(node), state.files.is_open(node)));
+        let mut lost = false;
+        // What is known to be kept of those that do not keep all: of those that were removed, nothing.
+        let mut kept: BTreeMap<ChunkId, SealedEnd> = BTreeMap::new();
         for (chunk, end) in &earlier {
             match self.sync_chunk(*chunk).await {
-                Err(Code::Stale) => drop(gone.insert(*chunk)),
-                sealed => {
-                    let Some(kept) = sealed? else { continue };
-                    lost |= kept.ends_before(*end)
-                        || (!kept.keeps(&(0..*end)) && self.refers_to_hole(node, *chunk, &kept).await?);
-                }
+                Err(Code::Stale) => drop(kept.insert(*chunk, SealedEnd::default())),
+                sealed => match sealed?.filter(|sealed| !sealed.keeps(&(0..*end))) {
+                    Some(sealed) if is_open && *end != UNKNOWN_END && sealed.ends_before(*end) => lost = true,
+                    Some(sealed) => drop(kept.insert(*chunk, sealed)),
+                    None => {}
+                },
             }
         }
-        // All that was committed in them was replaced since, if the file does not refer to them any more.
-        lost |= !gone.is_empty() && self.refers_to_any(node, &gone).await?;
-        for chunk in all {
-            self.sync_unless_gone(chunk).await?;
-        }
+        // All that was committed there was replaced since, or the file is no more, if nothing refers to it any more.
+        lost |= !kept.is_empty() && self.refers_to_lost(node, &kept).await?;
         self.with(|state| {
             if let Some(file) = state.files.files.get_mut(&node) {
                 file.unsynced.retain(|chunk, _| !earlier.contains_key(chunk));
+                file.unsynced_unknown = false;
                 if lost {
                     file.losses.note(Code::Io);
                 }
@@ -545,8 +545,36 @@ impl Hub {
         for chunk in left {
             self.sync_unless_gone(chunk).await?;
         }
+        failed = failed.or(self.sync_closed().await.err());
         let done = self.flush_all_steps().await;
-        failed.map_or(done.and(self.sync_ends(sync)), Err)
+        let lost = self.with(|state| {
+            let State { files, chunks, .. } = state;
+            files.left_behind.tell(|chunk| chunks.has_lost(chunk))
+        });
+        failed.map_or(done.and(lost).and(self.sync_ends(sync)), Err)
+    }
+
+    /// Finds what closed files have lost, once the chunks are stable or sealed. Who opens one of them next is told too.
+    async fn sync_closed(&self) -> Result<(), Code> {
+        let nodes = self.with(|state| {
+            let State { files, chunks, .. } = state;
+            files.forget_stable(|chunk| chunks.is_settled(chunk));
+            files.left_unsynced()
+        });
+        let mut failed = Ok(());
+        for node in nodes {
+            if !self.with(|state| state.files.revive(node)) {
+                continue;
+            }
+            let admitted = self.with(|state| state.admission(node)).is_some();
+            let synced = self.write_out(node, Stability::Stable).await;
+            failed = failed.and(self.with(|state| {
+                let result = state.files.closed_synced(node, admitted, synced);
+                state.files.drop_unused(node);
+                result
+            }));
+        }
+        failed
     }
 }
 
@@ -600,6 +628,38 @@ impl super::Files {
         }
         if mode == CommitMode::Append {
             self.count_appended(node, size_min);
+        }
+    }
+
+    /// Where frames of a file lie that were not synced, and where the last of them end.
+    fn unsynced_of(&self, node: NodeId) -> BTreeMap<ChunkId, u64> {
+        let Some(file) = self.files.get(&node) else { return BTreeMap::new() };
+        let mut unsynced = file.unsynced.clone();
+        if file.unsynced_unknown {
+            for chunk in self.left_behind.unknown() {
+                unsynced.entry(chunk).or_insert(UNKNOWN_END);
+            }
+        }
+        unsynced
+    }
+
+    /// What came of the sync of a file that was closed.
+    fn closed_synced(&mut self, node: NodeId, admitted: bool, synced: Result<(), Code>) -> Result<(), Code> {
+        let Some(file) = self.files.get_mut(&node) else { return synced };
+        match synced {
+            // A loss is noted already; otherwise it is asked again.
+            Ok(()) | Err(Code::Io | Code::Unreachable | Code::SessionEnded | Code::Unauthenticated) => synced,
+            // It is no more, and nobody misses anything.
+            Err(Code::Stale | Code::NotFound) if admitted => {
+                file.unsynced.clear();
+                Ok(())
+            }
+            // Nobody can say whether it refers to what is lost.
+            Err(_) => {
+                file.unsynced.clear();
+                file.losses.note(Code::Io);
+                Err(Code::Io)
+            }
         }
     }
 

@@ -16,6 +16,7 @@ mod dirty;
 pub(crate) mod extents;
 mod flush;
 mod holes;
+mod left;
 pub(crate) mod open;
 mod read;
 mod renew;
@@ -33,6 +34,7 @@ use bearing_proto::grant::{OpenToken, ReadRights};
 use bearing_types::{Attributes, Block, ChunkId, Code, Credentials, Mono, NodeId, SetIds, Version, Wall};
 use dirty::Runs;
 use extents::{ExtentMap, ReadRight, Stored};
+use left::LeftBehind;
 use renew::Renewals;
 use rights::OpenFor;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +80,8 @@ pub(crate) struct File {
     set_ids: SetIds,
     /// Chunks with frames of this file that are committed but were not synced, and where the last of these frames ends.
     unsynced: BTreeMap<ChunkId, u64>,
+    /// There may be more such chunks, among those of which nobody remembers whose frames they have.
+    unsynced_unknown: bool,
     losses: Losses,
     /// One write-out at a time.
     gate: Gate,
@@ -112,6 +116,11 @@ struct Losses {
 impl Losses {
     fn note(&mut self, code: Code) {
         *self = Losses { count: self.count + 1, code: Some(code), told: false };
+    }
+
+    /// There is one that nobody was told of.
+    fn is_untold(&self) -> bool {
+        self.count > 0 && !self.told
     }
 
     /// How many losses are no news for a file that is opened now.
@@ -154,15 +163,10 @@ pub(crate) struct Files {
     openers: BTreeMap<OpenFile, Credentials>,
     /// Files that were open in a session before this one, and were not used since.
     left: BTreeMap<OpenFile, Left>,
-    /// Files that lost something with a session before this one, which nobody was told of.
-    lost: BTreeSet<NodeId>,
     renewals: Renewals,
     files: BTreeMap<NodeId, File>,
     extents: Bounded<NodeId, ExtentMap>,
-    /// What closed files left unsynced.
-    left_unsynced: Bounded<NodeId, BTreeMap<ChunkId, u64>>,
-    /// Some of that was let go of: from then on a sync of any file syncs every chunk.
-    left_unknown: bool,
+    left_behind: LeftBehind,
     buffered_bytes: usize,
     waiting_for_room: Vec<Promise<()>>,
     next_open: u64,
@@ -172,10 +176,31 @@ pub(crate) struct Files {
     accesses: Accesses,
 }
 
-/// Closed files whose unsynced chunks are remembered one by one.
-const LEFT_UNSYNCED_MAX: usize = 64 << 10;
-
 impl File {
+    /// One of which nothing is open, buffered or unsynced.
+    fn new(handle: Handle, attributes: Attributes) -> File {
+        File {
+            handle,
+            opens: 0,
+            open_for: OpenFor::default(),
+            attributes,
+            validated: Mono::ZERO,
+            buffered: Buffered::Placed,
+            dirty: Runs::default(),
+            flushing: Runs::default(),
+            appended: 0,
+            written_end: None,
+            modified: Wall(0),
+            set_ids: SetIds::Keep,
+            unsynced: BTreeMap::new(),
+            unsynced_unknown: false,
+            losses: Losses::default(),
+            gate: Gate::default(),
+            writeout_planned: false,
+            release_due: false,
+        }
+    }
+
     /// Its length with our own writes, as far as can be known.
     fn size(&self) -> u64 {
         self.size_over(self.attributes.size)
@@ -230,12 +255,10 @@ impl Files {
             opens: BTreeMap::new(),
             openers: BTreeMap::new(),
             left: BTreeMap::new(),
-            lost: BTreeSet::new(),
             renewals: Renewals::default(),
             files: BTreeMap::new(),
             extents: Bounded::new(config.extent_files_max),
-            left_unsynced: Bounded::new(LEFT_UNSYNCED_MAX),
-            left_unknown: false,
+            left_behind: LeftBehind::new(config.closed_files_max),
             buffered_bytes: 0,
             waiting_for_room: Vec::new(),
             next_open: 1,
@@ -408,14 +431,17 @@ impl Files {
         }
     }
 
-    /// Lets go of a file of which nothing is open or buffered; remembers what it left unsynced.
+    /// Lets go of a file of which nothing is open or buffered; remembers what it left unsynced, and what it lost unnoticed.
     fn drop_unused(&mut self, node: NodeId) {
         if !self.files.get(&node).is_some_and(File::is_unused) {
             return;
         }
         let Some(file) = self.files.remove(&node) else { return };
-        if !file.unsynced.is_empty() && self.left_unsynced.insert(node, file.unsynced).is_some() {
-            self.left_unknown = true;
+        if file.losses.is_untold() {
+            self.left_behind.note_lost(node);
+        }
+        if !file.unsynced.is_empty() {
+            self.left_behind.note_unsynced(file);
         }
     }
 
@@ -434,8 +460,8 @@ impl Files {
 
     /// Whether anything was not synced in a chunk, also of files that are closed.
     fn is_unsynced_anywhere(&self, chunk: ChunkId) -> bool {
-        self.files.values().map(|file| &file.unsynced).any(|unsynced| unsynced.contains_key(&chunk))
-            || self.left_unsynced.iter().any(|(_, unsynced)| unsynced.contains_key(&chunk))
+        self.files.values().any(|file| file.unsynced.contains_key(&chunk))
+            || self.left_behind.is_unsynced_in(chunk)
     }
 
     /// Buffers shrank: whoever waits for room looks again.

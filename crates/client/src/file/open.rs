@@ -1,16 +1,15 @@
 //! Opening and closing files.
 
 use super::extents::ExtentMap;
-use super::{Buffered, File, Open, Opening};
+use super::{File, Open, Opening};
 use crate::cache::Seen;
 use crate::hub::{Hub, State};
 use crate::operation::{Answer, Found, OpenFile};
 use crate::request::Answered;
-use crate::task::{Awaited, Gate, promise};
+use crate::task::{Awaited, promise};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_types::{Access, Code, Credentials, FileType, Mono, NodeId, Permission, SetIds, Uid};
-use std::collections::BTreeMap;
+use bearing_types::{Access, Code, Credentials, FileType, Mono, NodeId, Permission, Uid};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -173,6 +172,7 @@ impl State {
             self.files.extents.insert(found.node.node, ExtentMap::empty(found.attributes.version));
         }
         let validated = self.now.mono;
+        self.files.left_behind.note_new(found.node.node);
         self.add_open(&seen, wish, token, validated)
     }
 
@@ -185,26 +185,9 @@ impl State {
         let handle = seen.node;
         let number = OpenFile(self.files.next_open);
         self.files.next_open += 1;
-        let unsynced = self.files.left_unsynced.remove(&handle.node);
-        self.files.files.entry(handle.node).or_insert_with(|| File {
-            handle,
-            opens: 0,
-            open_for: Default::default(),
-            attributes: seen.attributes,
-            validated,
-            buffered: Buffered::Placed,
-            dirty: Default::default(),
-            flushing: Default::default(),
-            appended: 0,
-            written_end: None,
-            modified: self.now.wall,
-            set_ids: SetIds::Keep,
-            unsynced: BTreeMap::new(),
-            losses: Default::default(),
-            gate: Gate::default(),
-            writeout_planned: false,
-            release_due: false,
-        });
+        let fresh = || File { validated, modified: self.now.wall, ..File::new(handle, seen.attributes) };
+        self.files.files.entry(handle.node).or_insert_with(fresh).unsynced_unknown = true;
+        self.files.take_up_unsynced(handle.node);
         self.files.note_lost(handle.node);
         let file = self.files.files.get_mut(&handle.node).expect("it was just put there");
         let (node, told) = (handle.node, file.losses.known());
@@ -213,7 +196,6 @@ impl State {
         self.files.opens.insert(number, open);
         file.opens += 1;
         token.into_iter().for_each(|token| file.open_for.take(token));
-        file.unsynced.extend(unsynced.into_iter().flatten());
         // Close-to-open: what was known of the content counts from this moment only if it is of this version.
         self.files.observe(handle.node, &seen.attributes, validated);
         // What is leased may be newer, if the two answers crossed.
@@ -257,6 +239,8 @@ impl super::Files {
         if let Some(file) = self.files.get_mut(&node) {
             token.into_iter().for_each(|token| file.open_for.take(token));
             file.validated = now;
+        } else if let Some(token) = token {
+            self.left_behind.take_token(node, token);
         }
     }
 
@@ -278,6 +262,7 @@ impl super::Files {
             self.made_room();
         }
         self.drop_unused(node);
+        self.left_behind.forget(node);
     }
 
     /// A release was answered.

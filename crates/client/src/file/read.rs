@@ -11,7 +11,7 @@ use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Code, Mono, NodeId, ServerId, Version};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -102,24 +102,15 @@ impl Hub {
         Err(Code::Io)
     }
 
-    /// Whether a file refers to any of these chunks that were removed, by what its home says now. It will not again: so it does not matter that
-    /// the file may be changed while its extents are gone over.
-    pub(super) async fn refers_to_any(
+    /// Whether a file refers to what was not kept of these chunks, by what its home says now. It will not again:
+    /// so it does not matter that the file may be changed while its extents are gone over.
+    pub(super) async fn refers_to_lost(
         &self,
         node: NodeId,
-        removed: &BTreeSet<ChunkId>,
+        kept: &BTreeMap<ChunkId, SealedEnd>,
     ) -> Result<bool, Code> {
-        self.refers(node, |extent| removed.contains(&extent.chunk.chunk)).await
-    }
-
-    /// Whether a file refers to a hole in a sealed chunk, by what its home says now.
-    pub(super) async fn refers_to_hole(
-        &self,
-        node: NodeId,
-        chunk: ChunkId,
-        kept: &SealedEnd,
-    ) -> Result<bool, Code> {
-        self.refers(node, |extent| extent.chunk.chunk == chunk && kept.has_hole_at(extent.frame)).await
+        let lost = |extent: &Extent| kept.get(&extent.chunk.chunk).is_some_and(|end| end.lacks(extent.frame));
+        self.refers(node, lost).await
     }
 
     async fn refers(&self, node: NodeId, which: impl Fn(&Extent) -> bool) -> Result<bool, Code> {

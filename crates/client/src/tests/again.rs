@@ -1,6 +1,7 @@
 //! A session that servers end is followed by another one.
 
 use super::files::*;
+use super::servers::*;
 use super::world::*;
 use crate::*;
 use bearing_proto::client::{Body, Call};
@@ -161,6 +162,57 @@ fn a_session_is_renewed_in_time_though_nobody_hears_who_uses_it() {
         assert!(world.pass_to_next());
     }
     assert_eq!(world.now.mono.since(opened), std::time::Duration::from_secs(10));
+}
+
+#[test]
+fn a_sync_of_everything_tells_once_what_was_lost_with_the_session_before() {
+    let (mut world, mut servers) = stage();
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, b"visible, not stable"));
+    done(&mut world, &mut servers, Operation::Flush { file });
+    done(&mut world, &mut servers, Operation::Close { file });
+    lose_session(&mut world);
+    servers.begin_session();
+    assert_eq!(servers.perform(&mut world, Operation::SyncAll), Err(Code::Io));
+    done(&mut world, &mut servers, Operation::SyncAll);
+}
+
+#[test]
+fn a_session_after_which_all_was_stable_has_lost_nothing() {
+    let (mut world, mut servers) = stage();
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, b"one"));
+    done(&mut world, &mut servers, Operation::Flush { file });
+    done(&mut world, &mut servers, Operation::Close { file });
+    let (other, _) = create_open(&mut world, &mut servers, "b");
+    done(&mut world, &mut servers, write(other, 0, b"two, in the same chunk"));
+    done(&mut world, &mut servers, Operation::Sync { file: other });
+    lose_session(&mut world);
+    servers.begin_session();
+    done(&mut world, &mut servers, Operation::SyncAll);
+}
+
+#[test]
+fn of_more_files_than_are_remembered_every_one_may_have_lost_something_with_the_session() {
+    let mut world = World::open_with(ClientConfig { closed_files_max: 1, ..config() });
+    let mut servers = Servers::new(1);
+    let nodes = ["a", "b", "c"].map(|text| {
+        let (file, node) = create_open(&mut world, &mut servers, text);
+        done(&mut world, &mut servers, write(file, 0, b"visible, not stable"));
+        done(&mut world, &mut servers, Operation::Flush { file });
+        done(&mut world, &mut servers, Operation::Close { file });
+        node
+    });
+    lose_session(&mut world);
+    servers.begin_session();
+    for node in nodes {
+        let file = opened(servers.perform(&mut world, open(node, true)));
+        assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Err(Code::Io));
+        done(&mut world, &mut servers, Operation::Sync { file });
+        done(&mut world, &mut servers, Operation::Close { file });
+    }
+    let (new, _) = create_open(&mut world, &mut servers, "d");
+    done(&mut world, &mut servers, Operation::Sync { file: new });
 }
 
 #[test]

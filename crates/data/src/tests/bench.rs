@@ -140,7 +140,7 @@ impl Bench {
         Bench::listing(log, Config::standard(), vec![entry])
     }
 
-    fn listing(log: MemChunkLog, config: Config, chunks: Vec<ChunkEntry>) -> Bench {
+    pub fn listing(log: MemChunkLog, config: Config, chunks: Vec<ChunkEntry>) -> Bench {
         let machine = DataServer::new(Start { server: ME, first_id: 1000 }, config, key(), chunks);
         let now = Now { mono: Mono(1), wall: Wall(5) };
         Bench { machine, log, now, pending: VecDeque::new(), steps: Vec::new() }

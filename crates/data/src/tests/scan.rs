@@ -121,6 +121,84 @@ fn a_survey_takes_no_frame_within_a_damaged_frame_for_one_of_the_log_unless_its_
     assert_eq!(survey(&outer, 65_536), Surveyed::End(length, damaged));
 }
 
+/// A header as of a payload of so many bytes, with none of them. Anybody can write that into a file.
+fn bare_header(payload_bytes: usize) -> Vec<u8> {
+    let whole = frame(3, payload_bytes);
+    let length = whole.len() - payload_bytes.next_multiple_of(8);
+    whole[..length].to_vec()
+}
+
+/// A log that begins with a frame of this content, whose header is damaged, and where the whole frames behind it begin.
+fn behind_damage(content: &[u8], behind: usize) -> (Vec<u8>, u64) {
+    let mut log = Vec::new();
+    bearing_proto::frame::encode(&super::bench::owner(1), content, &mut log);
+    log[20] ^= 1;
+    let start = log.len() as u64;
+    for salt in 0..behind {
+        log.extend(frame(salt as u64, 100_000));
+    }
+    (log, start)
+}
+
+#[test]
+fn a_survey_takes_no_length_from_a_header_that_it_found_behind_damage() {
+    for (payload, behind) in [(4 << 20, 60), (4 << 20, 2), (100_000, 2), (70_000, 2)] {
+        for before in [0, 800, 70_000] {
+            let content = [vec![7; before], bare_header(payload), vec![8; 800]].concat();
+            let (log, start) = behind_damage(&content, behind);
+            let expected = Surveyed::End(log.len() as u64, std::iter::once(0..start).collect());
+            for window in [65_536, 1 << 20] {
+                assert_eq!(survey(&log, window), expected, "{payload} bytes claimed, {behind} frames");
+            }
+        }
+    }
+}
+
+/// As in a copy of another chunk's log, which was written in pieces of any length.
+#[test]
+fn a_survey_takes_no_length_from_a_torn_frame_behind_whole_ones_within_a_damaged_one() {
+    let inner = [frame(4, 100), frame(5, 300_000)].concat();
+    let (log, start) = behind_damage(&inner[..100_000], 5);
+    let whole = frame(4, 100).len() as u64;
+    let content = start - 100_000;
+    let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
+    assert_eq!(end, log.len() as u64);
+    assert_eq!(damaged, [0..content, content + whole..start]);
+}
+
+#[test]
+fn a_survey_does_not_stop_for_what_looks_newer_behind_damage_and_does_not_cut_it_off() {
+    for inner in [newer_frame(), [frame(1, 10), newer_frame()].concat()] {
+        let (log, start) = behind_damage(&inner, 2);
+        let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
+        assert_eq!((end, damaged.last().map(|last| last.end)), (log.len() as u64, Some(start)));
+        let (alone, length) = behind_damage(&inner, 0);
+        let Surveyed::End(end, _) = survey(&alone, 65_536) else { panic!("no end") };
+        assert_eq!(end, length, "it may be a frame of a newer version");
+    }
+}
+
+#[test]
+fn a_survey_passes_over_the_rest_of_a_frame_that_cannot_be_read() {
+    let mut log = frame(1, 10);
+    let from = log.len() as u64;
+    let content = [vec![7; 200_000], frame(2, 100), vec![7; 100]].concat();
+    bearing_proto::frame::encode(&super::bench::owner(1), &content, &mut log);
+    let to = log.len() as u64;
+    log.extend(frame(3, 100));
+    let mut survey = Survey::new(log.len() as u64, 65_536);
+    let surveyed = loop {
+        let (offset, length) = survey.want();
+        let bytes = &log[offset as usize..(offset as usize + length as usize).min(log.len())];
+        let unreadable = (offset..offset + u64::from(length)).contains(&100_000);
+        match if unreadable { survey.pass_over() } else { survey.take(bytes) } {
+            Surveyed::More => {}
+            surveyed => break surveyed,
+        }
+    };
+    assert_eq!(surveyed, Surveyed::End(log.len() as u64, std::iter::once(from..to).collect()));
+}
+
 #[test]
 fn a_survey_tells_of_so_many_damaged_ranges_and_then_of_one_that_covers_the_rest() {
     let (one, count) = (frame(1, 40), 200);

@@ -82,6 +82,31 @@ fn a_reader_that_meets_damage_has_it_told() {
 }
 
 #[test]
+fn a_sector_that_cannot_be_read_is_damage_like_any_other() {
+    let mut log = two_chunks();
+    log.make_unreadable(CHUNK, 150_000);
+    let mut bench = Bench::on(log, Config::standard());
+    assert_eq!(told(&mut bench), [], "nobody looked yet");
+    pass(&mut bench, Duration::from_secs(90));
+    assert_eq!(told(&mut bench), [CHUNK, OTHER_CHUNK]);
+    let result = bench.result(META, DataCall::Verify { length: 200_000 }, &[]);
+    assert_eq!(result, Err(DataError::Corrupt), "never Busy for ever");
+}
+
+#[test]
+fn a_replica_that_is_shorter_than_its_seal_is_not_held_and_told_as_damaged() {
+    let mut log = two_chunks();
+    let mut chunks = log.chunks().unwrap();
+    let length = chunks[0].length;
+    chunks[0].sealed = Some(length + 8);
+    let mut bench = Bench::listing(log, Config::standard(), chunks);
+    assert_eq!(told(&mut bench), [CHUNK]);
+    let mut lacks = |length| bench.result(META, DataCall::Holds { chunks: vec![(CHUNK, length)] }, &[]);
+    assert_eq!(lacks(length), Ok(DataBody::Lacks { chunks: vec![] }));
+    assert_eq!(lacks(length + 8), Ok(DataBody::Lacks { chunks: vec![CHUNK] }));
+}
+
+#[test]
 fn a_replica_is_checked_at_once_when_a_metadata_server_asks() {
     for (chunk, expected) in [(CHUNK, Ok(DataBody::Done)), (OTHER_CHUNK, Err(DataError::Corrupt))] {
         let mut bench = Bench::on(two_chunks(), Config::standard());

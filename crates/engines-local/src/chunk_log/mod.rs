@@ -206,6 +206,17 @@ impl FileChunkLog {
     }
 }
 
+/// Why bytes of a chunk cannot be read. Where the disk does not give them, now or ever, or they are not in the file any
+/// more, this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
+fn unreadable(path: &Path, error: &io::Error) -> EngineError {
+    let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+        || matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG));
+    match is_gone {
+        true => EngineError::Corrupt { what: format!("{}: cannot be read ({error})", path.display()) },
+        false => failed("read", path, error),
+    }
+}
+
 fn list(path: &Path) -> EngineResult<Vec<PathBuf>> {
     let entries = fs::read_dir(path).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
     let entries = entries.map_err(|error| failed("list", path, &error))?;
@@ -330,7 +341,18 @@ impl ChunkLog for FileChunkLog {
         let count = end.saturating_sub(offset).min(u64::from(length)) as usize;
         let mut bytes = vec![0; count];
         if count > 0 {
-            self.with_file(chunk, "read", |file| file.read_exact_at(&mut bytes, DATA_OFFSET + offset))?;
+            let path = self.path(chunk);
+            let mut read = |file: &File| file.read_exact_at(&mut bytes, DATA_OFFSET + offset);
+            let open = || OpenOptions::new().read(true).write(true).open(&path);
+            let read = match self.files.get(chunk, open) {
+                Ok(file) => read(file),
+                // The system has stopped writing to a disk that fails. What is there can be read all the same.
+                Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                    File::open(&path).and_then(|file| read(&file))
+                }
+                Err(error) => Err(error),
+            };
+            read.map_err(|error| unreadable(&path, &error))?;
         }
         Ok(bytes)
     }

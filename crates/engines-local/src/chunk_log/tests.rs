@@ -222,3 +222,35 @@ fn a_chunk_is_sealed_on_a_full_disk_or_says_that_there_is_no_space_and_stays_as_
     let sealed: Vec<Option<u64>> = log.chunks().unwrap().into_iter().map(|entry| entry.sealed).collect();
     assert_eq!(sealed, [Some(5000), Some(14_000)]);
 }
+
+#[test]
+fn bytes_that_the_disk_does_not_give_are_damaged() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = one_chunk(temporary.path());
+    let mut log = open(temporary.path());
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(DATA_OFFSET + 4000).unwrap();
+    assert!(matches!(log.read(CHUNK, 3000, 2000), Err(EngineError::Corrupt { .. })));
+    assert_eq!(log.read(CHUNK, 3000, 1000), Ok(vec![7; 1000]), "the others are as they were");
+    for errno in [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EBADMSG] {
+        let error = io::Error::from_raw_os_error(errno);
+        assert!(matches!(unreadable(&file, &error), EngineError::Corrupt { .. }), "{error}");
+    }
+    for errno in [libc::EMFILE, libc::ENOMEM, libc::EACCES] {
+        let error = io::Error::from_raw_os_error(errno);
+        assert!(matches!(unreadable(&file, &error), EngineError::Failed { .. }), "{error}");
+    }
+    drop(log);
+    let mut log = open(temporary.path());
+    fs::remove_file(&file).unwrap();
+    assert!(matches!(log.read(CHUNK, 0, 10), Err(EngineError::Corrupt { .. })));
+}
+
+#[test]
+fn a_disk_that_was_made_read_only_is_read() {
+    let Some(disk) = SmallDisk::mount(1 << 20) else { return };
+    one_chunk(disk.path());
+    let mut log = open(disk.path());
+    disk.make_read_only(&disk.path().join(CHUNKS));
+    assert_eq!(log.read(CHUNK, 0, 10), Ok(vec![7; 10]));
+    assert!(log.set(CHUNK, Epoch(9), 5000, SEALED).is_err());
+}

@@ -78,13 +78,18 @@ impl Surroundings<'_> {
 
     /// A server for one more replica: the one with the most room.
     fn spare(&self, record: &ChunkRecord) -> Option<ServerId> {
-        let length = record.sealed.unwrap_or(0);
         let free = |server: &&ServerId| {
             let known = record.servers.contains(server) || record.former.contains(server);
-            !known && self.health.room(**server) > 2 * length
+            !known && self.has_room(**server, record)
         };
         let takers = self.health.takers.iter().filter(free);
         takers.copied().max_by_key(|server| (self.health.room(*server), *server))
+    }
+
+    /// Whether a server can take a copy of the chunk. What it holds of it already is not counted.
+    fn has_room(&self, server: ServerId, record: &ChunkRecord) -> bool {
+        let length = record.sealed.unwrap_or(0);
+        self.health.takers.contains(&server) && self.health.room(server) > 2 * length
     }
 
     /// Servers for a chunk of this length that is made of another: those for a new one, turned by its number.
@@ -134,14 +139,19 @@ impl Surroundings<'_> {
             (false, Some(_)) => true,
             (false, None) if self.health.copies_full || self.health.was_refused(chunk) => false,
             (false, None) => {
-                self.spare(record).is_some() || (sources.iter().any(damaged) && !sources.iter().all(damaged))
+                let droppable = |server: &ServerId| damaged(server) && self.has_room(*server, record);
+                self.spare(record).is_some()
+                    || (sources.iter().any(droppable) && !sources.iter().all(damaged))
             }
         }
     }
 
     /// What the chunk needs next, if anything that can be done now.
     pub fn wanted(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Care> {
-        let reachable = |server: &ServerId| self.health.answers(*server) || self.health.is_unknown(*server);
+        // One whose disk failed answers too, and removes nothing: what else the chunk needs does not wait for it.
+        let reachable = |server: &ServerId| {
+            self.health.is_unknown(*server) || (self.health.answers(*server) && !self.health.is_lost(*server))
+        };
         if record.doomed {
             let holders = holders(record);
             return (holders.is_empty() || holders.iter().any(reachable)).then_some(Care::Remove);
@@ -417,12 +427,16 @@ fn take_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerI
     }
 }
 
-/// No other server can take a copy: a damaged replica goes, once it has said so itself and another one is known to be whole, so that its server can be
-/// given a new one.
+/// No other server can take a copy: a damaged replica goes, once it has said so itself and another one is known to be
+/// whole, so that its server can be given a new one. Not where there is no room for that.
 fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
     let (around, length) = (view.surroundings(), record.sealed.unwrap_or(0));
-    let damaged =
-        |server: &&ServerId| around.health.is_damaged(**server, id) && around.health.answers(**server);
+    // Without room for a copy there would be one replica less for good.
+    let damaged = |server: &&ServerId| {
+        around.health.is_damaged(**server, id)
+            && around.health.answers(**server)
+            && around.has_room(**server, &record)
+    };
     let damaged = record.servers.iter().find(damaged).copied();
     let good = around.good(id, &record).into_iter().find(|server| around.health.answers(*server));
     let (Some(damaged), Some(good)) = (damaged, good) else { return Ok(Tended::Nothing) };

@@ -113,6 +113,11 @@ impl Cluster {
     }
 
     pub fn with_config(servers: u32, scheme: Scheme, config: Config) -> Cluster {
+        Cluster::with_data(servers, scheme, config, &DATA)
+    }
+
+    /// The same with these data servers.
+    pub fn with_data(servers: u32, scheme: Scheme, config: Config, data: &[ServerId]) -> Cluster {
         let ids: Vec<ServerId> = (1..=servers).map(ServerId).collect();
         let mut coordinator = MemCoordinator::new();
         for tablet in Assignment::even(&ids, 4).unwrap().tablets() {
@@ -126,7 +131,7 @@ impl Cluster {
             data_copies: 2,
         };
         coordinator.swap(FILESYSTEM_KEY, None, encode(&filesystem)).unwrap();
-        let data = DATA.map(|server| (server, ServerKind::Data));
+        let data = data.iter().map(|server| (*server, ServerKind::Data));
         for (server, kind) in ids.iter().map(|id| (*id, ServerKind::Metadata)).chain(data) {
             let entry = ServerEntry { server, kind, address: "127.0.0.1:1".parse().unwrap() };
             coordinator.swap(&server_key(server), None, encode(&entry)).unwrap();

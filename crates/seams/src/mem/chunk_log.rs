@@ -20,6 +20,8 @@ struct Chunk {
     named: bool,
     /// A sync failed: no more appends.
     broken: bool,
+    /// This byte cannot be read, nor what is read with it.
+    unreadable: Option<u64>,
 }
 
 impl Chunk {
@@ -94,6 +96,13 @@ impl MemChunkLog {
         }
     }
 
+    /// A byte of a chunk cannot be read any more, as where a sector of a disk has failed.
+    pub fn make_unreadable(&mut self, chunk: ChunkId, at: u64) {
+        if let Some(chunk) = self.chunks.get_mut(&chunk) {
+            chunk.unreadable = Some(at);
+        }
+    }
+
     fn chunk(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
         match self.chunks.get_mut(&id) {
             Some(chunk) => Ok(chunk),
@@ -131,8 +140,15 @@ impl ChunkLog for MemChunkLog {
         if self.chunks.contains_key(&chunk) {
             return refused(format!("create chunk {chunk}, which exists"));
         }
-        let empty =
-            Chunk { epoch, bytes: Vec::new(), synced_bytes: 0, end: End::Open, named: false, broken: false };
+        let empty = Chunk {
+            epoch,
+            bytes: Vec::new(),
+            synced_bytes: 0,
+            end: End::Open,
+            named: false,
+            broken: false,
+            unreadable: None,
+        };
         self.chunks.insert(chunk, empty);
         Ok(())
     }
@@ -162,10 +178,15 @@ impl ChunkLog for MemChunkLog {
     }
 
     fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
-        let bytes = &self.chunk(chunk, "read")?.bytes;
+        let Chunk { bytes, unreadable, .. } = self.chunk(chunk, "read")?;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         let end = start.saturating_add(length as usize).min(bytes.len());
-        Ok(bytes[start..end].to_vec())
+        match unreadable.filter(|at| (start as u64..end as u64).contains(at)) {
+            Some(at) => {
+                Err(EngineError::Corrupt { what: format!("chunk {chunk}: byte {at} cannot be read") })
+            }
+            None => Ok(bytes[start..end].to_vec()),
+        }
     }
 
     fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, end: End) -> EngineResult<()> {
@@ -175,6 +196,7 @@ impl ChunkLog for MemChunkLog {
         }
         let entry = self.stable_chunk(chunk, "set")?;
         entry.bytes.truncate(length as usize);
+        entry.unreadable = entry.unreadable.filter(|at| *at < length);
         entry.synced_bytes = entry.bytes.len();
         entry.epoch = epoch;
         entry.end = end;
