@@ -47,7 +47,7 @@ pub(crate) struct Cut {
 #[derive(Debug)]
 enum Stage {
     Waiting,
-    Scanning(Survey),
+    Scanning(Box<Survey>),
     Setting { length: u64, end: End },
 }
 
@@ -146,7 +146,7 @@ impl Chunk {
                 Verdict::Scan => {
                     cx.step("scan after a restart begins");
                     cx.core.scans_waiting.push_back(self.id);
-                    Stage::Scanning(Survey::new(self.writer.written, cx.core.config.scan_bytes))
+                    Stage::Scanning(Box::new(Survey::new(self.writer.written, cx.core.config.scan_bytes)))
                 }
                 Verdict::Fence => {
                     self.set(cx, epoch, self.writer.written, End::Fenced { restarted: self.stained })
