@@ -328,10 +328,14 @@ impl FingerServer {
     }
 
     pub(super) fn ping(&mut self, now: Mono, out: &mut Vec<Command>) {
-        let Neighbours { pd, sc, .. } = self.neighbours;
+        let Neighbours { pd, sc, nsc, .. } = self.neighbours;
         for neighbour in BTreeSet::from([pd.server, sc.server]) {
             self.heard.entry(neighbour).or_insert(now);
             self.tell(neighbour, FingerMessage::Ping { pd, sc }, out);
+        }
+        // Whoever has what the successor had may take this server for gone too: it hears of nobody else who it follows.
+        if self.config.rebuilds() && self.is_dead(sc.server) && !self.is_dead(nsc.server) {
+            self.tell(nsc.server, FingerMessage::Ping { pd, sc: nsc }, out);
         }
         self.heard.retain(|server, _| [pd.server, sc.server].contains(server));
         self.next_ping = Some(now.after(self.config.ping_every));
