@@ -16,4 +16,5 @@ mod requests;
 mod rights;
 mod servers;
 mod surveys;
+mod syncs;
 pub(crate) mod world;
