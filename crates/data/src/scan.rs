@@ -144,9 +144,9 @@ impl Scan {
 /// Goes over a whole log and past what is damaged. [`Survey::want`] says what to read; what came of it goes
 /// to [`Survey::take`] or, if it could not be read, to [`Survey::pass_over`].
 ///
-/// Where the frames before are whole, a header tells its frame's length whatever became of the payload. Behind
-/// damage that is not so: what is found there may be a file's content, such as a copy of another log, or made to
-/// look like a frame. From then on a header says nothing unless its payload fits it.
+/// Where the frames before are whole, a header tells its frame's length whatever became of the payload.
+/// Behind damage that is not so: what is found there may be a file's content, such as a copy of another log,
+/// or made to look like a frame. From then on a header says nothing unless its payload fits it.
 #[derive(Clone, Debug)]
 pub(crate) struct Survey {
     /// Over frames that are whole so far.
@@ -233,7 +233,7 @@ impl Survey {
         }
     }
 
-    /// The frame at a place is not whole. What was found behind damage and is not whole is a part of that damage.
+    /// The frame at a place is not whole. What was found behind damage and is not whole is a part of that.
     fn seek_from(&mut self, at: u64, unread: bool) -> Surveyed {
         let behind = at + FRAME_ALIGN;
         self.seek(match self.passed {

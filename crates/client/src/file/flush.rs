@@ -459,7 +459,7 @@ impl Hub {
                 },
             }
         }
-        // All that was committed there was replaced since, or the file is no more, if nothing refers to it any more.
+        // What nothing refers to any more was replaced since.
         lost |= !kept.is_empty() && self.refers_to_lost(node, &kept).await?;
         self.with(|state| {
             if let Some(file) = state.files.files.get_mut(&node) {
@@ -554,7 +554,8 @@ impl Hub {
         failed.map_or(done.and(lost).and(self.sync_ends(sync)), Err)
     }
 
-    /// Finds what closed files have lost, once the chunks are stable or sealed. Who opens one of them next is told too.
+    /// Finds what closed files have lost, once the chunks are stable or sealed. Who opens one of them next is
+    /// told too.
     async fn sync_closed(&self) -> Result<(), Code> {
         let nodes = self.with(|state| {
             let State { files, chunks, .. } = state;

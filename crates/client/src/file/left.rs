@@ -1,8 +1,8 @@
 //! What closed files left behind: bytes that are not stable, and losses that nobody was told of.
 //!
-//! A bounded number of files is remembered one by one. Of more it is only known in which chunks their bytes lie:
-//! whoever opens a file then asks its home whether it refers to what these have lost, and a sync of everything
-//! takes whatever these have lost for theirs.
+//! A bounded number of files is remembered one by one. Of more it is only known in which chunks their bytes
+//! lie: whoever opens a file then asks its home whether it refers to what these have lost, and a sync of
+//! everything takes whatever these have lost for theirs.
 
 use super::rights::OpenFor;
 use super::{File, Files};

@@ -102,8 +102,8 @@ impl Hub {
         Err(Code::Io)
     }
 
-    /// Whether a file refers to what was not kept of these chunks, by what its home says now. It will not again:
-    /// so it does not matter that the file may be changed while its extents are gone over.
+    /// Whether a file refers to what was not kept of these chunks, by what its home says now. It will not
+    /// again: so it does not matter that the file may be changed while its extents are gone over.
     pub(super) async fn refers_to_lost(
         &self,
         node: NodeId,

@@ -17,4 +17,5 @@ mod requests;
 mod rights;
 mod servers;
 mod surveys;
+mod syncs;
 pub(crate) mod world;

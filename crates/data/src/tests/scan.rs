@@ -128,7 +128,8 @@ fn bare_header(payload_bytes: usize) -> Vec<u8> {
     whole[..length].to_vec()
 }
 
-/// A log that begins with a frame of this content, whose header is damaged, and where the whole frames behind it begin.
+/// A log that begins with a frame of this content, whose header is damaged, and where the whole frames behind
+/// it begin.
 fn behind_damage(content: &[u8], behind: usize) -> (Vec<u8>, u64) {
     let mut log = Vec::new();
     bearing_proto::frame::encode(&super::bench::owner(1), content, &mut log);

@@ -206,8 +206,8 @@ impl FileChunkLog {
     }
 }
 
-/// Why bytes of a chunk cannot be read. Where the disk does not give them, now or ever, or they are not in the file any
-/// more, this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
+/// Why bytes of a chunk cannot be read. Where the disk does not give them, or they are not in the file any more,
+/// this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
 fn unreadable(path: &Path, error: &io::Error) -> EngineError {
     let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
         || matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG));
