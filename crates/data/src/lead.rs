@@ -282,7 +282,8 @@ impl Chunk {
             | DataError::Capability
             | DataError::Failed
             | DataError::Clock
-            | DataError::Source => self.peer_lost(cx, server),
+            | DataError::Source
+            | DataError::Unsettled => self.peer_lost(cx, server),
         }
     }
 

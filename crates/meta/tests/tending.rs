@@ -9,7 +9,7 @@ use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode,
 };
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
-use bearing_proto::grant::OpenToken;
+use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, SetIds, Wall};
 use cluster::{ALICE, BOB, Cluster, DATA, filled_by, name, opened_by, position, root_user};
 use std::cell::RefCell;
@@ -424,6 +424,46 @@ fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
                 .any(|(to, call)| *to == DATA[0] && matches!(call, DataCall::Copy { .. }))
         );
         assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
+    }
+}
+
+#[test]
+fn bytes_that_went_with_a_lost_disk_do_not_keep_the_rest_from_being_copied() {
+    let (mut cluster, disks) = cluster();
+    let file = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = open(&mut cluster);
+    commit(&mut cluster, file, &chunk).unwrap();
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    // One has the first half only; the other had all of it, and has another disk now.
+    let (short, shared) = ((chunk.servers[0], chunk.chunk.chunk), Rc::clone(&disks));
+    disks.borrow_mut().short.insert(short);
+    disks.borrow_mut().held.remove(&(chunk.servers[1], chunk.chunk.chunk));
+    cluster.data = Box::new(move |server, request| {
+        let mut disks = shared.borrow_mut();
+        let of_chunk = request.chunk == short.1;
+        Some(match &request.call {
+            DataCall::Frames { from, .. } if of_chunk && server == short.0 => match from {
+                0 => Ok(DataBody::Frames { frames: disks.frames.clone(), next: Some(LENGTH / 2) }),
+                _ => Err(DataError::BeyondEnd),
+            },
+            DataCall::Copy { .. } if of_chunk => Ok(DataBody::Busy { done: 100 }),
+            DataCall::Gather { .. } => {
+                disks.held.insert((server, request.chunk));
+                Ok(DataBody::Done)
+            }
+            call => disks.answer(server, request.chunk, call),
+        })
+    });
+    pass_a_life(&mut cluster);
+    let by = Admission::User(root_user());
+    let call = Call::Extents { node: file.0, by, offset: 0, count_max: 10 };
+    match cluster.call(ALICE, file.0.home, call).unwrap() {
+        Body::Extents { extents, .. } => {
+            assert_ne!(extents[0].chunk.chunk, chunk.chunk.chunk, "it is whole elsewhere")
+        }
+        other => panic!("{other:?}"),
     }
 }
 

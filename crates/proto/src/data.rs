@@ -341,6 +341,8 @@ pub enum DataError {
     Clock,
     /// The bytes that were to be appended could not be had from the servers that were named: send them.
     Source,
+    /// It is not known yet how much of the chunk is here: ask again.
+    Unsettled,
 }
 
 #[cfg(test)]

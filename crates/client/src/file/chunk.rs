@@ -579,7 +579,8 @@ pub(super) fn to_avoid(view: &ChunkView, failure: DataFailure) -> Vec<ServerId> 
             | DataError::BeyondEnd
             | DataError::Capability
             | DataError::Damaged
-            | DataError::Source,
+            | DataError::Source
+            | DataError::Unsettled,
         )
         | DataFailure::Over(_) => Vec::new(),
     }

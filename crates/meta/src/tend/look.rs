@@ -66,7 +66,13 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     };
     let frames = match frames {
         Ok(frames) => frames,
-        Err(missing) => return Ok(Tended::Missing(missing)),
+        Err(Unlisted::At(servers)) => return Ok(Tended::Missing(servers)),
+        Err(Unlisted::Nowhere(lost)) => {
+            record.holes.push(lost);
+            record.holes.sort();
+            keep(view, id, record);
+            return Ok(Tended::Did("bytes that nobody has noted"));
+        }
     };
     let mut uses = uses(view, id, &record, &frames)?;
     // What lies behind the end or in a hole is lost: it is no reason to keep the rest.
@@ -98,16 +104,25 @@ pub(super) fn still_young(view: &View) -> Decide<()> {
     if age > LOOK_LIFE { Err(Stop::Later) } else { Ok(()) }
 }
 
-/// All frames below the sealed length that are not in holes; or those servers that do not have the chunk, if
-/// nobody has.
+/// Why the frames of a stretch cannot be listed.
+pub(super) enum Unlisted {
+    /// These servers do not have the chunk, and nobody has that stretch.
+    At(Vec<ServerId>),
+    /// All servers of the chunk have said that they do not have this stretch, and some have what lies before it: it
+    /// went with a disk that is lost for good. What is left is worth as much as if it had never been there.
+    Nowhere((u64, u64)),
+}
+
+/// All frames below the sealed length that are not in holes.
 pub(super) fn frames(
     view: &mut View,
     id: ChunkId,
     record: &ChunkRecord,
-) -> Decide<Result<Vec<FrameAt>, Vec<ServerId>>> {
+) -> Decide<Result<Vec<FrameAt>, Unlisted>> {
     let length = record.sealed.unwrap_or(0);
     let mut servers = record.servers.clone();
     servers.retain(|server| view.health.answers(*server));
+    let all_answer = servers.len() == record.servers.len();
     servers.sort_by_key(|server| view.health.is_damaged(*server, id));
     let (mut frames, mut from) = (Vec::new(), 0);
     while let Some((start, end)) = next_stretch(&record.holes, from, length) {
@@ -116,7 +131,11 @@ pub(super) fn frames(
                 frames.extend(page.into_iter().filter(|frame| frame.frame < end));
                 from = next.unwrap_or(end);
             }
-            Err(missing) => return Ok(Err(missing)),
+            Err(NotHere { missing, .. }) if !missing.is_empty() => return Ok(Err(Unlisted::At(missing))),
+            Err(NotHere { nowhere: true, .. }) if all_answer => {
+                return Ok(Err(Unlisted::Nowhere((start, end))));
+            }
+            Err(_) => return Err(Stop::Later),
         }
     }
     Ok(Ok(frames))
@@ -134,25 +153,35 @@ fn next_stretch(holes: &[(u64, u64)], from: u64, length: u64) -> Option<(u64, u6
 /// Frames, and where the next ones begin.
 type Page = (Vec<FrameAt>, Option<u64>);
 
+/// What servers said of a page that none of them has.
+struct NotHere {
+    /// Those that do not have the chunk, which nobody knew.
+    missing: Vec<ServerId>,
+    /// All have said that it is not there, and some have what lies before it.
+    nowhere: bool,
+}
+
 /// One page, from the first server that has it.
 fn page(
     view: &mut View,
     id: ChunkId,
     servers: &[ServerId],
     (from, end): (u64, u64),
-) -> Decide<Result<Page, Vec<ServerId>>> {
+) -> Decide<Result<Page, NotHere>> {
     let call = DataCall::Frames { from, end, count_max: FRAMES_MAX };
-    let mut missing = Vec::new();
+    let (mut missing, mut beyond, mut unclear) = (Vec::new(), false, false);
     for server in servers {
         match view.data(id, &[*server], &call)?.remove(0) {
             Some(Ok(DataBody::Frames { frames, next })) => {
                 return Ok(Ok((frames, next.filter(|next| *next > from))));
             }
             Some(Err(DataError::NoChunk)) if !view.health.is_damaged(*server, id) => missing.push(*server),
-            _ => {}
+            Some(Err(DataError::NoChunk)) => {}
+            Some(Err(DataError::BeyondEnd)) => beyond = true,
+            _ => unclear = true,
         }
     }
-    if missing.is_empty() { Err(Stop::Later) } else { Ok(Err(missing)) }
+    Ok(Err(NotHere { missing, nowhere: beyond && !unclear }))
 }
 
 /// Asks the homes of all nodes that frames name which extents they have in the chunk. From then on they take no new ones.
