@@ -275,12 +275,13 @@ impl Post {
         life: Life,
         streamed: Streamed,
     ) -> Result<(), SendError> {
-        // A server reads only short packets from a stream on which nobody has proved himself.
-        let first = if endpoint.has_stream(address) { None } else { self.greeting(address) };
         let packet = match streamed {
             Streamed::Greeting => self.greeting(address),
             Streamed::Packet(held) => self.seal_or_hold(address, life, held),
         };
+        // A server reads only short packets from a stream on which nobody has proved himself, and only a greeting with
+        // its start proves anything. So the greeting is made after the packet: its start may have become known just now.
+        let first = if endpoint.has_stream(address) { None } else { self.greeting(address) };
         let mut packets = first.iter().chain(&packet);
         let to = Destination::Address(address);
         packets.try_for_each(|packet| endpoint.send(to, bearing_env::Transport::Stream, packet))

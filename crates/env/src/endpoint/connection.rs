@@ -7,7 +7,7 @@ use super::pool::Pool;
 use super::{Peer, SendError};
 use bearing_types::Mono;
 use socket2::Socket;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -196,7 +196,8 @@ impl Connection {
             return Ok(Written::Partly);
         }
         while self.queue_sent < self.queue.len() {
-            match (&self.socket).write(&self.queue[self.queue_sent..]) {
+            // Programs that end with whoever reads their output do not end with a server: no SIGPIPE.
+            match self.socket.send_with_flags(&self.queue[self.queue_sent..], libc::MSG_NOSIGNAL) {
                 Ok(0) => return Err(Closed::ByPeer),
                 Ok(count) => self.queue_sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
