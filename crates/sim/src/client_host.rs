@@ -37,7 +37,7 @@ pub struct Asked {
     /// What it means.
     pub meaning: Meaning,
     /// The machine's own word for it, without the bytes of writes.
-    what: Operation,
+    pub what: Operation,
     /// When it began.
     pub invoked: Mono,
     locks: Locks,

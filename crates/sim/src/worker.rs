@@ -5,9 +5,10 @@ use crate::network::HostId;
 use crate::program::{FileRun, Listing, Meaning, Program, Stage};
 use crate::recorder::Recorder;
 use crate::world::World;
+use bearing_client::Operation;
 use bearing_client::{Answer, Found};
 use bearing_proto::client::RenameMode;
-use bearing_types::{Code, FileType, LockOwner, Mono, NodeId, Outcome};
+use bearing_types::{Code, FileType, LockOwner, Mono, NodeId, Outcome, SetIds};
 use bearing_workload::{Action, FileSteps, OwnWrites, Piece, Query, Seen, View};
 
 /// How often an action is drawn anew because another worker of the client is at the same file.
@@ -474,9 +475,13 @@ fn stepped(
             let piece = Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());
             run.unsettled.push(piece.clone());
-            run.own.unflushed.push(piece);
-            // A write may have waited for an append of the same file: it is in the buffer when it is answered.
-            run.written.push(now);
+            // One that takes set-id bits away is answered when it is in the file: what others wrote since lies over it.
+            let clears = matches!(asked.what, Operation::Write { set_ids: SetIds::Clear(_), .. });
+            if !(clears && run.own.flushed >= asked.invoked) {
+                run.own.unflushed.push(piece);
+                // It may have waited for an append of the same file: it is in the buffer when it is answered.
+                run.written.push(now);
+            }
         }
         (FileSteps::Append { bytes, .. }, Ok(Answer::Written(count))) => {
             if *count as usize != bytes.len() {
