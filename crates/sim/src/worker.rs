@@ -479,8 +479,8 @@ fn stepped(
             let clears = matches!(asked.what, Operation::Write { set_ids: SetIds::Clear(_), .. });
             if !(clears && run.own.flushed >= asked.invoked) {
                 run.own.unflushed.push(piece);
-                // It may have waited for an append of the same file: it is in the buffer when it is answered.
-                run.written.push(now);
+                // Others may have waited for an append of the same file: they are in the buffer when they are answered.
+                run.written.push(if clears { asked.invoked } else { now });
             }
         }
         (FileSteps::Append { bytes, .. }, Ok(Answer::Written(count))) => {
