@@ -113,10 +113,17 @@ pub(crate) fn start(
             let result = session.run();
             drop(stop_expiring);
             set_cache(None);
-            result
+            end_of_serving(result)
         })
         .map_err(kernel_error)?;
     Ok(Mounted { serving, unmounter: Unmounter { point, device: mounted_device } })
+}
+
+/// A connection that the kernel gave up is the end of every mount. Whose thread is just taking a request then, hears of it as an
+/// aborted connection instead of a missing device.
+fn end_of_serving(result: io::Result<()>) -> io::Result<()> {
+    let is_end = |error: &io::Error| error.raw_os_error() == Some(libc::ECONNABORTED);
+    result.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) })
 }
 
 /// Removes what was kept long enough, now and then, until the mount is gone.
@@ -188,5 +195,17 @@ impl Unmounter {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
             result => result.map_err(failed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ended_while_a_request_was_taken_is_no_failure() {
+        let with = |number| end_of_serving(Err(io::Error::from_raw_os_error(number)));
+        assert!(with(libc::ECONNABORTED).is_ok());
+        assert_eq!(with(libc::EIO).unwrap_err().raw_os_error(), Some(libc::EIO));
     }
 }
