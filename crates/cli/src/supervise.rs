@@ -21,7 +21,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The pause before a child is started again, doubled with every failure in a row.
+/// The pause before a child is started again after its second failure in a row, doubled with every further one. After the first
+/// there is none: it is missed.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -235,6 +236,7 @@ impl Supervisor<'_> {
             let again = !hopeless && !unmounted && self.plan.restart == Restart::Always;
             ward.due = again.then(|| Instant::now() + ward.pause());
             let next = match ward.due {
+                Some(_) if ward.pause().is_zero() => "started again".to_owned(),
                 Some(_) => format!("started again in {} ms", ward.pause().as_millis()),
                 None => "left dead".to_owned(),
             };
@@ -434,8 +436,10 @@ impl Ward {
     }
 
     fn pause(&self) -> Duration {
-        let doublings = self.failures.saturating_sub(1).min(16);
-        PAUSE_MIN.saturating_mul(1 << doublings).min(PAUSE_MAX)
+        match self.failures.checked_sub(2) {
+            None => Duration::ZERO,
+            Some(doublings) => PAUSE_MIN.saturating_mul(1 << doublings.min(16)).min(PAUSE_MAX),
+        }
     }
 }
 
@@ -444,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_their_limit() {
+    fn the_first_start_again_is_at_once_and_then_pauses_double_up_to_their_limit() {
         let mut ward = Ward::new(Role::Daemon(DaemonName::COORDINATOR));
         let pauses: Vec<u128> = (1..=8)
             .map(|failures| {
@@ -452,6 +456,6 @@ mod tests {
                 ward.pause().as_millis()
             })
             .collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 5000]);
     }
 }

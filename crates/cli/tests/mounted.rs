@@ -415,7 +415,7 @@ fn logs_that_are_cut_often_lose_nothing() {
     for server in ["metadata-1", "metadata-2"] {
         let path = cluster.file(&format!("{server}/config.toml"));
         let text = fs::read_to_string(&path).unwrap();
-        let small = text.replace("log_bytes_max = 67108864", "log_bytes_max = 100000");
+        let small = text.replace("log_bytes_max = 33554432", "log_bytes_max = 100000");
         assert_ne!(text, small, "the setting is there");
         fs::write(&path, small).unwrap();
     }

@@ -482,12 +482,20 @@ taken_as! {
 }
 
 /// What one log record does to its tablet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogEntry {
     /// Whether everything before this record is void: the tablet arrives here by hand-over, and what this server held of it long ago counts no more.
     pub reset: bool,
     /// What changes.
     pub changes: Vec<LoggedChange>,
+}
+
+/// The same, where it was read: serde takes a `Vec<u8>` byte by byte, and a restart decodes a whole log.
+#[derive(Deserialize)]
+struct BorrowedEntry<'a> {
+    reset: bool,
+    #[serde(borrow)]
+    changes: Vec<(&'a [u8], Option<&'a [u8]>)>,
 }
 
 impl LogEntry {
@@ -499,12 +507,17 @@ impl LogEntry {
 
     /// An entry from its bytes.
     pub fn decode(bytes: &[u8]) -> Result<LogEntry, RecordError> {
-        match bytes.split_first() {
+        let borrowed: BorrowedEntry<'_> = match bytes.split_first() {
             Some((&LOG_VERSION_BEFORE_INTENTS, body)) => {
-                postcard::from_bytes(body).map_err(|_| RecordError::Malformed)
+                postcard::from_bytes(body).map_err(|_| RecordError::Malformed)?
             }
-            _ => decode_versioned(bytes, LOG_VERSION),
-        }
+            _ => decode_versioned(bytes, LOG_VERSION)?,
+        };
+        let owned = |(key, value): (&[u8], Option<&[u8]>)| LoggedChange {
+            key: key.to_vec(),
+            value: value.map(<[u8]>::to_vec),
+        };
+        Ok(LogEntry { reset: borrowed.reset, changes: borrowed.changes.into_iter().map(owned).collect() })
     }
 
     /// That this server intends to serve the tablet under an epoch.

@@ -10,6 +10,9 @@ use std::fmt;
 
 /// Records read from the log at a time.
 const READ_RECORDS: usize = 1024;
+/// Bytes of changes that are gathered before the store gets them. Of a key that changed often it gets the last value only, and
+/// few large batches are much faster than one for each record: how long this takes is how long a killed server is missed.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// Why a server cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,11 +87,15 @@ pub fn recover<S: Store + DiskLabel, L: TabletLog + DiskLabel>(
         for (_, record) in records.into_iter().skip(skip) {
             replay.take(record)?;
         }
+        if replay.gathered_bytes > GATHERED_BYTES_MAX {
+            replay.apply()?;
+        }
         if count < READ_RECORDS {
             break;
         }
         from = Some(last);
     }
+    replay.apply()?;
     let tablets = replay.tablets;
     Ok(Recovered { store: store.disk()?, log: log.disk()?, fresh, tablets })
 }
@@ -96,6 +103,9 @@ pub fn recover<S: Store + DiskLabel, L: TabletLog + DiskLabel>(
 struct Replay<'a, S> {
     store: &'a mut S,
     tablets: BTreeMap<Block, RecoveredTablet>,
+    /// What the store does not have yet of each tablet, up to its last record.
+    gathered: BTreeMap<Block, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+    gathered_bytes: usize,
 }
 
 impl<S: Store> Replay<'_, S> {
@@ -109,7 +119,7 @@ impl<S: Store> Replay<'_, S> {
             let intent = intent.and_then(Record::into_intent);
             tablets.insert(tablet, RecoveredTablet { last, intent, gap: None });
         }
-        Ok(Replay { store, tablets })
+        Ok(Replay { store, tablets, gathered: BTreeMap::new(), gathered_bytes: 0 })
     }
 
     fn take(&mut self, record: LoggedRecord) -> Result<(), RecoverError> {
@@ -126,6 +136,7 @@ impl<S: Store> Replay<'_, S> {
             return Ok(());
         }
         if entry.reset {
+            self.gathered.remove(&tablet);
             self.store.remove_tablet(tablet)?;
         }
         if entry.reset || known.is_none() {
@@ -134,12 +145,13 @@ impl<S: Store> Replay<'_, S> {
         let changes = entry.changes.into_iter().map(|change| Change { key: change.key, value: change.value });
         // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces.
         let intent = known.and_then(|known| known.intent).filter(|_| entry.reset).map(intent_change);
-        self.store.apply(tablet, index, &changes.chain(intent).collect::<Vec<_>>())?;
+        self.gather(tablet, changes.chain(intent));
         let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
         let follows = entry.reset || index == held.last.next();
         let gap = if follows { held.gap } else { held.gap.or(Some((held.last, index))) };
         *held = RecoveredTablet { last: index, gap: gap.filter(|_| !entry.reset), ..*held };
-        Ok(())
+        // Until then the intent, which the log may not have any more, is nowhere.
+        if entry.reset { self.apply() } else { Ok(()) }
     }
 
     /// Intents are beside the tablet's own records: they have no index, and the newest counts.
@@ -151,7 +163,25 @@ impl<S: Store> Replay<'_, S> {
         let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
         if held.intent < Some(intent) {
             held.intent = Some(intent);
-            self.store.apply(tablet, held.last, &[intent_change(intent)])?;
+            self.gather(tablet, [intent_change(intent)]);
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, tablet: Block, changes: impl IntoIterator<Item = Change>) {
+        let gathered = self.gathered.entry(tablet).or_default();
+        for change in changes {
+            self.gathered_bytes += change.key.len() + change.value.as_ref().map_or(0, Vec::len);
+            gathered.insert(change.key, change.value);
+        }
+    }
+
+    fn apply(&mut self) -> Result<(), RecoverError> {
+        self.gathered_bytes = 0;
+        for (tablet, gathered) in std::mem::take(&mut self.gathered) {
+            let last = self.tablets.get(&tablet).map_or(LogIndex::ZERO, |held| held.last);
+            let changes = gathered.into_iter().map(|(key, value)| Change { key, value });
+            self.store.apply(tablet, last, &changes.collect::<Vec<_>>())?;
         }
         Ok(())
     }

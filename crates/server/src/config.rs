@@ -71,7 +71,7 @@ impl Default for MetadataLimits {
     fn default() -> MetadataLimits {
         let standard = bearing_meta::Config::standard();
         MetadataLimits {
-            log_bytes_max: 64 << 20,
+            log_bytes_max: 32 << 20,
             cache_entries_max: standard.cache_entries_max,
             data_server_lost_after_s: standard.lost_after.as_secs(),
             chunk_life_s: standard.chunk_life.as_secs(),

@@ -26,5 +26,5 @@ pub mod toml_file;
 pub use coordinator::run_coordinator;
 pub use data::run_data;
 pub use error::StartError;
-pub use metadata::run_metadata;
+pub use metadata::{run_metadata, segment_bytes};
 pub use shell::{Driver, run as run_driver};

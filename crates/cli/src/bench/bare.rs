@@ -109,7 +109,9 @@ impl Bare {
         machine::pin(SERVER_CORE)?;
         let mut store =
             FjallStore::open(&directory.join("store"), &STORE_CONTENTS).context("open the store")?;
-        let log = FileTabletLog::open(&directory.join("tablet-log"), &LOG_CONTENTS)
+        let path = directory.join("tablet-log");
+        let segment_bytes = bearing_server::segment_bytes(MetadataLimits::default().log_bytes_max);
+        let log = FileTabletLog::open_with_segments(&path, &LOG_CONTENTS, segment_bytes)
             .context("open the tablet log")?;
         store.create_tablet(Block::RING).context("make a tablet")?;
         machine::pin(CLIENT_CORE)?;
