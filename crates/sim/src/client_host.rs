@@ -5,6 +5,7 @@ use crate::cluster::{Hosts, Role};
 use crate::crash_point::CrashPoints;
 use crate::kernel::{Kernel, Locks};
 use crate::ledger::{Ledger, NameNews};
+use crate::nemesis::Act;
 use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
@@ -24,6 +25,11 @@ use std::time::Duration;
 
 /// Workers of one client.
 pub const WORKERS: usize = 3;
+/// With delegations, every so many programs ask for stability and do nothing else; one of five after a change that the
+/// client decided by itself.
+const SYNC_EVERY: u64 = 40;
+/// With delegations, after so many syncs that succeeded a client dies.
+const DIES_AFTER_SYNC: u64 = 6;
 /// An operation may take so long; longer means that somebody waits for ever.
 const PATIENCE: u64 = 55 * crate::clock::SECOND;
 
@@ -90,6 +96,8 @@ pub struct ClientHost {
     session_lost: bool,
     /// Operations of that time whose end means nothing any more.
     abandoned: BTreeSet<Ticket>,
+    /// It has decided a change by itself since a program asked for something last.
+    decided: bool,
     /// The session is over, or something else makes a new start necessary.
     pub restart_wanted: bool,
     has_begun: bool,
@@ -129,6 +137,7 @@ impl ClientHost {
             finished: VecDeque::new(),
             session_lost: false,
             abandoned: BTreeSet::new(),
+            decided: false,
             restart_wanted: false,
             has_begun: false,
             crash_points: CrashPoints::default(),
@@ -408,11 +417,28 @@ impl ClientHost {
         (0..WORKERS).any(|worker| self.has_open(worker))
     }
 
+    /// Whether a program asks for stability now, instead of doing something.
+    pub fn wants_sync(&mut self) -> bool {
+        let often = if std::mem::take(&mut self.decided) { 5 } else { SYNC_EVERY };
+        self.delegations && self.generator.is_some() && self.rng.chance(1, often)
+    }
+
+    /// Whatever is stable only a moment after it was said to be is lost then.
+    fn perhaps_die_after_sync(&mut self, world: &mut World, succeeded: bool) {
+        if self.delegations && self.generator.is_some() && succeeded && self.rng.chance(1, DIES_AFTER_SYNC) {
+            world.counts.add("fault: a client dies when its sync is answered");
+            let downtime = self.rng.between(20, 900) * MILLISECOND;
+            world.after(1, Happening::Act(Act::Crash(self.host, downtime)));
+        }
+    }
+
     /// The worker goes on after a while.
     pub fn think(&mut self, world: &mut World, worker: usize) {
         let delay = match self.rng.below(20) {
             // A file is left open so long that others remove it, and that a client that is cut off loses its leases.
             // Others wait for what is locked.
+            // What was decided here is synced before it was sent.
+            0..10 if self.decided => 0,
             0..10 if self.has_locked(worker) => self.rng.between(1, 100),
             0..3 if self.has_open(worker) => self.rng.between(1_000, 12_000),
             0 => self.rng.between(200, 1500),
@@ -452,6 +478,7 @@ impl ClientHost {
         );
         if syncs {
             recorder.synced(self.session, asked.invoked, result.is_ok());
+            self.perhaps_die_after_sync(world, result.is_ok());
         }
         match asked.worker {
             None => self.finished.push_back((ticket, result)),
@@ -565,6 +592,7 @@ impl ClientHost {
             Command::Decided(step) => {
                 world.counts.add("client: changes decided in delegated directories");
                 recorder.decided(world, self.host, self.session, &step);
+                self.decided = true;
             }
             Command::Enrol => {
                 self.enrol(world);

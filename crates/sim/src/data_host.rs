@@ -117,9 +117,10 @@ impl DataHost {
         self.faults = Some(rng);
     }
 
-    /// Whether the disk takes no more bytes.
+    /// Whether the disk takes no more bytes; its own too while another one is in its place.
     pub fn set_full(&mut self, full: bool) {
         self.log.set_full(full);
+        self.right.iter_mut().for_each(|right| right.set_full(full));
     }
 
     /// What it holds on its own disk, also while another one is in its place.

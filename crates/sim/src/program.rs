@@ -18,6 +18,8 @@ pub enum Program {
     Listing(Listing),
     /// A file.
     File(Box<FileRun>),
+    /// What was decided in delegated directories is made stable, as an fsync of a directory does.
+    SyncNames,
 }
 
 /// A listing under way.
@@ -198,6 +200,9 @@ impl Program {
             Program::Single(action) => Some(single(action)),
             Program::Listing(listing) => Some(listing.next()),
             Program::File(run) => Some(run.next()),
+            Program::SyncNames => {
+                Some(Ask { operation: Operation::SyncNames, locks: Vec::new(), meaning: Meaning::Part })
+            }
         }
     }
 
@@ -218,7 +223,7 @@ impl Program {
                 | Action::SetAttributes { node, .. }
                 | Action::Link { node, .. },
             ) => Some(node.node),
-            Program::Single(_) | Program::Listing(_) | Program::Idle => None,
+            Program::Single(_) | Program::Listing(_) | Program::SyncNames | Program::Idle => None,
         }
     }
 

@@ -19,6 +19,10 @@ pub fn draw(client: &mut ClientHost, recorder: &Recorder, worker: usize) -> bool
     if recorder.operations_left == 0 {
         return false;
     }
+    if client.wants_sync() {
+        client.workers[worker].program = Program::SyncNames;
+        return true;
+    }
     for _ in 0..DRAWS_MAX {
         let Some(generator) = &mut client.generator else { return false };
         let mut program = Program::new(generator.next_action());
@@ -116,6 +120,7 @@ pub fn finished(
     let mut program = std::mem::replace(&mut client.workers[worker].program, Program::Idle);
     match &mut program {
         Program::Idle => unreachable!("an idle worker asks nothing"),
+        Program::SyncNames => return,
         Program::Single(action) => {
             learn(client, action, &result);
             record(client, world, recorder, asked, &result);

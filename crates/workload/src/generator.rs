@@ -114,7 +114,7 @@ impl Default for GeneratorOptions {
         };
         GeneratorOptions {
             weights: Weights::EVEN,
-            shared_percent: 50,
+            shared_percent: 60,
             names: 8,
             write_bytes_max: 6000,
             directories_max: 10,
@@ -467,7 +467,7 @@ impl Generator {
         let write = self.rng.chance(3, 4);
         let mut steps = Vec::new();
         // All clients want the same few: these are the locks that are waited for.
-        if self.rng.chance(1, 2) {
+        if self.rng.chance(4, 5) {
             steps.push(self.lock());
         }
         for _ in 0..if write { self.rng.between(1, 4) } else { 0 } {
