@@ -207,7 +207,7 @@ impl Nemesis {
         let downtime = self.downtime();
         let spell = self.spell();
         let weights = [
-            50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 25, 4, 40, 20, 25, 18, 4, 10, 8, 8,
+            50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
             8, 8, 6, 8,
         ];
         match self.rng.weighted(&weights) {
