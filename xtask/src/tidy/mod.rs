@@ -10,6 +10,7 @@ mod imports;
 mod lex;
 mod mutants;
 mod paths;
+mod promises;
 mod purity;
 mod reasons;
 mod report;
@@ -54,5 +55,6 @@ fn check(tree: &Tree) -> Findings {
     mutants::check(tree, &mut found);
     hygiene::check(tree, &mut found);
     reasons::check(tree, &mut found);
+    promises::check(tree, &mut found);
     found
 }

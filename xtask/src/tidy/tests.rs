@@ -288,3 +288,11 @@ fn dependencies_and_reasons_must_match() {
     let page = "docs/design/dependencies.md";
     caught(&format!("{page}+"), "| `blake3` | sums |\n", &format!("{page}:5"), "not a dependency");
 }
+
+#[test]
+fn a_promise_names_a_test_that_is_there() {
+    let page = "| what | kept | `a_test_that_was_renamed` in `a_file.rs` |\n";
+    caught("docs/promises.md", page, "docs/promises.md:1", "no source has");
+    let tests = ("crates/meta/src/laws.rs+", "#[test]\nfn a_test_that_was_renamed() {}\n");
+    assert_eq!(findings(&[("docs/promises.md", page), tests]), Vec::<String>::new());
+}
