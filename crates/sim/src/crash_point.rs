@@ -5,7 +5,7 @@ use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
 /// Steps that most runs do not get to.
-const RARE: [&str; 12] = [
+const RARE: [&str; 13] = [
     "hand-over given up",
     "silent session ended",
     "session open",
@@ -17,6 +17,7 @@ const RARE: [&str; 12] = [
     "replica found missing",
     "chunk removed from some of its servers",
     "damage found, nobody told",
+    "bytes that nobody has noted",
     "compaction called off",
 ];
 

@@ -185,8 +185,9 @@ impl State {
         }
         let nodes: Vec<NodeId> = self.delegations.ours.of_tablet(tablet).collect();
         for node in nodes {
+            let token = self.delegations.ours.token(node);
             self.delegations.ours.remove(node);
-            self.files.lose(node);
+            self.files.lose(node, token);
             kernel.push(Invalidation::Node { node });
         }
         if !lent.queue.is_empty() {

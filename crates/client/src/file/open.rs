@@ -9,7 +9,7 @@ use crate::request::Answered;
 use crate::task::{Awaited, promise};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_types::{Access, Code, Credentials, FileType, Mono, NodeId, Permission, Uid};
+use bearing_types::{Access, Code, Credentials, FileType, Mono, NodeId, Permission, Uid, Version};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -244,11 +244,15 @@ impl super::Files {
         }
     }
 
-    /// A file that was made here was never made at its home: what was written to it is lost.
-    pub fn lose(&mut self, node: NodeId) {
+    /// What was decided about a file here never came to its home: what was written to it is lost, and whatever its home says of it
+    /// counts from now on, though it be older.
+    pub fn lose(&mut self, node: NodeId, token: Option<OpenToken>) {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
+            token.into_iter().for_each(|token| file.open_for.take(token));
             file.losses.note(Code::Io);
+            file.attributes.version = Version(0);
+            file.validated = Mono::ZERO;
         }
     }
 

@@ -1,10 +1,12 @@
 //! What is lent when its lease has lapsed, when more of its tablet is asked for, and when its owner has no ids to give.
 
 use super::delegation::*;
+use super::servers::steps_done;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Body, Call, Handle, LeaseMs, NewNode, Request};
+use bearing_proto::client::{AttributeChange, Body, Call, Handle, LeaseMs, NewNode, NodeView, Request};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentIds};
+use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
@@ -137,4 +139,56 @@ fn an_owner_that_has_no_ids_to_give_renews_and_what_needs_one_is_its_to_decide()
     let renews = |sent: &Sent| matches!(sent.request().call, Call::Delegated { .. });
     let renewal = world.sent.iter().find(|sent| renews(sent)).expect("a renewal").request().clone();
     assert!(!wants(&renewal));
+}
+
+#[test]
+fn an_open_file_is_what_its_home_says_once_what_was_decided_about_it_here_is_lost() {
+    let mut world = with_root();
+    let (who, mode) = (Credentials::ROOT, Mode::new(0o644));
+    let new = NewNode { file_type: FileType::Regular, mode, device: 0, target: Vec::new() };
+    let made = world.start(Operation::Create { directory: root(), name: name("f"), who, new, open: true });
+    let Ok(Answer::Opened(file, found)) = world.result(made) else { panic!("a file is made here") };
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    let Body::Steps(mut told) = steps_done(&steps_of(&batch).0) else { panic!("of steps") };
+    let rights = OpenRights::ReadWrite;
+    told.steps[0].token = Some(OpenToken::sign(found.node.node, SESSION, rights, &Key::new([9; 32])));
+    world.reply_done(&batch, Ok(Body::Steps(told)));
+    let change = AttributeChange { mode: Some(Mode::new(0o600)), ..AttributeChange::default() };
+    let (node, file_type, who) = (found.node, FileType::Regular, Credentials::ROOT);
+    let changed = world.start(Operation::SetAttributes { node, file_type, who, change, file: None });
+    assert!(world.found(changed).attributes.version > found.attributes.version);
+    world.pass(Duration::from_millis(3));
+    let batch = world.take_request();
+    world.reply_done(&batch, Err(Code::Stale));
+    assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);
+    let read = world.start(Operation::Read { file, offset: 0, length: 50 });
+    let mut asked = 0;
+    while !world.finished.contains_key(&read) {
+        while let Some((number, _)) = world.invalidations.pop() {
+            world.step(Event::Invalidated(number));
+        }
+        if world.sent.is_empty() {
+            world.pass(Duration::from_millis(5));
+            continue;
+        }
+        let request = world.sent.remove(0).request().clone();
+        let at_home = Attributes { size: 10, ..found.attributes };
+        let answer = match request.call {
+            Call::Attributes { .. } => Body::Node(NodeView { attributes: at_home, ..file_view(node, 1, 0) }),
+            Call::Extents { .. } => {
+                let (version, size) = (at_home.version, at_home.size);
+                Body::Extents { version, size, extents: vec![], complete: true, reads: None, token: None }
+            }
+            Call::Delegated { .. } => {
+                done(&mut world, &request);
+                continue;
+            }
+            other => panic!("nothing else is asked: {other:?}"),
+        };
+        asked += 1;
+        assert!(asked < 20, "its home has said what it is, and is asked again: {request:?}");
+        world.reply_done(&request, Ok(answer));
+    }
+    assert_eq!(world.result(read), Ok(Answer::Bytes(vec![0; 10])));
 }
