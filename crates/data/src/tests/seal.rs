@@ -344,10 +344,32 @@ fn other_servers_fetch_from_a_replica_that_is_too_short_to_be_sealed() {
 }
 
 #[test]
-fn clients_may_not_fence_seal_remove_or_ping() {
+fn clients_may_not_ask_for_what_servers_ask_each_other() {
     let (mut bench, one) = two_frames();
-    for call in [fence(), seal(one), DataCall::Remove { epoch: Epoch(9) }, DataCall::Ping] {
-        assert_eq!(bench.result(CLIENT, call, &[]), Err(DataError::Capability));
+    let epoch = Epoch(9);
+    let calls = [
+        fence(),
+        seal(one),
+        DataCall::Remove { epoch },
+        DataCall::Ping,
+        DataCall::Replicate { epoch: Epoch(1), offset: 2 * one, committed: 2 * one, crc: 0 },
+        DataCall::SyncReplica { epoch: Epoch(1), committed: 2 * one },
+        DataCall::Frames { from: 0, end: one, count_max: 10 },
+        DataCall::Copy { epoch, sources: vec![bearing_types::ServerId(1002)], length: one },
+        DataCall::Gather {
+            epoch,
+            from: CHUNK,
+            sources: vec![bearing_types::ServerId(1002)],
+            pieces: Default::default(),
+            length: one,
+        },
+        DataCall::Fetch { offset: 0, length: 8 },
+        DataCall::Verify { length: one },
+        DataCall::Holds { chunks: vec![(CHUNK, one)] },
+    ];
+    for call in calls {
+        let told = format!("{call:?}");
+        assert_eq!(bench.result(CLIENT, call, &[]), Err(DataError::Capability), "{told}");
         assert_eq!(bench.machine.chunk_count(), 1);
     }
 }
