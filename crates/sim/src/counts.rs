@@ -1,5 +1,6 @@
 //! What happened how often: faults, crash points, protocol steps. A kind that never happens in a whole run fails the run.
 
+use crate::crash_point::MORTAL;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -189,7 +190,7 @@ impl Counts {
 
     /// Kinds of faults, steps and crash points that never happened: a run that did not meet them proved nothing about them.
     pub fn missing(&self) -> Vec<String> {
-        let steps = self.0.keys().filter_map(|name| name.strip_prefix("step: "));
+        let steps = self.0.keys().filter_map(|name| name.strip_prefix(MORTAL));
         let crashes = steps.map(|step| format!("crash at: {step}"));
         let all = EXPECTED.iter().map(|name| (*name).to_owned()).chain(crashes);
         all.filter(|name| self.of(name) == 0).collect()

@@ -4,6 +4,8 @@ use crate::world::World;
 use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
+/// What a step counts as, too, while its process may die at it.
+pub const MORTAL: &str = "step that may be the last: ";
 /// Steps that most runs do not get to.
 const RARE: [&str; 13] = [
     "hand-over given up",
@@ -33,6 +35,9 @@ impl CrashPoints {
     /// A step was told. Gives whether the process dies here.
     pub fn meet(&mut self, world: &mut World, rng: &mut Seeded, whose: &str, name: &'static str) -> bool {
         world.counts.add(&format!("step: {whose}{name}"));
+        if self.per_million > 0 {
+            world.counts.add(&format!("{MORTAL}{whose}{name}"));
+        }
         let seen = self.seen.entry(name).or_default();
         *seen += 1;
         let often = if RARE.contains(&name) { 32 } else { 1 };
