@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// What a step counts as, too, while its process may die at it.
 pub const MORTAL: &str = "step that may be the last: ";
 /// Steps that most runs do not get to.
-const RARE: [&str; 13] = [
+const RARE: [&str; 14] = [
     "hand-over given up",
     "silent session ended",
     "session open",
@@ -20,6 +20,7 @@ const RARE: [&str; 13] = [
     "chunk removed from some of its servers",
     "damage found, nobody told",
     "bytes that nobody has noted",
+    "presumed abort",
     "compaction called off",
 ];
 

@@ -151,7 +151,8 @@ impl Sim {
         let lost = self.lost;
         for host in hosts.into_iter().filter(|host| lost != Some(*host)) {
             let whole = self.disk(host).whole_frames(chunk);
-            let reached = news && self.reach.counts(host, now) && self.away != Some(host);
+            let disk_failed = self.disk(host).disk_failed.is_some_and(|at| now - at >= OUT_OF_REACH);
+            let reached = news && self.reach.counts(host, now) && self.away != Some(host) && !disk_failed;
             for (start, end) in whole {
                 *held.entry(start).or_default() += 1;
                 let kept = record.keeps(start) && record.sealed.is_some_and(|length| end <= length);

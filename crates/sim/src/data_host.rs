@@ -44,6 +44,8 @@ pub struct DataHost {
     pub slowness: u64,
     /// The next sync fails.
     pub fail_sync: bool,
+    /// Since when it takes nothing any more, because a sync failed.
+    pub disk_failed: Option<u64>,
     /// Where it may die.
     pub crash_points: CrashPoints,
     /// It wants to die now, and why.
@@ -73,6 +75,7 @@ impl DataHost {
             out: Vec::new(),
             slowness: 1,
             fail_sync: false,
+            disk_failed: None,
             crash_points: CrashPoints::default(),
             dying: None,
         }
@@ -107,6 +110,7 @@ impl DataHost {
         self.jobs.clear();
         self.wake_at = None;
         self.fail_sync = false;
+        self.disk_failed = None;
         self.dying = None;
         let mut fault = crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), world);
         self.log.crash(&mut fault);
@@ -350,6 +354,7 @@ impl DataHost {
             }
             Command::Note(note) => {
                 if let Note::DiskFailed { .. } = note {
+                    self.disk_failed.get_or_insert(world.now().0);
                     // Somebody notices after a while, and restarts it. Now and then so late that it is given up.
                     let noticed = match self.rng.chance(1, 4) {
                         true => self.rng.between(40_000, 80_000),
