@@ -21,8 +21,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The pause before a child is started again after its second failure in a row, doubled with every further one. After the first
-/// there is none: it is missed.
+/// The pause before a child is started again after its second failure in a row, doubled with every further
+/// one. After the first there is none: clients wait for a server that is down.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);

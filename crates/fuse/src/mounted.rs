@@ -119,8 +119,8 @@ pub(crate) fn start(
     Ok(Mounted { serving, unmounter: Unmounter { point, device: mounted_device } })
 }
 
-/// A connection that the kernel gave up is the end of every mount. Whose thread is just taking a request then, hears of it as an
-/// aborted connection instead of a missing device.
+/// Every mount ends with the kernel giving its connection up. A thread that is taking a request at that
+/// moment is told ECONNABORTED, all others ENODEV.
 fn end_of_serving(result: io::Result<()>) -> io::Result<()> {
     let is_end = |error: &io::Error| error.raw_os_error() == Some(libc::ECONNABORTED);
     result.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) })

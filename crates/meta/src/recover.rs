@@ -10,8 +10,8 @@ use std::fmt;
 
 /// Records read from the log at a time.
 const READ_RECORDS: usize = 1024;
-/// Bytes of changes that are gathered before the store gets them. Of a key that changed often it gets the last value only, and
-/// few large batches are much faster than one for each record: how long this takes is how long a killed server is missed.
+/// Bytes of changes that are gathered before the store gets them. Of a key that changed often it gets the last
+/// value only, and a few large batches are much faster than one for each record: clients wait for the replay.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// Why a server cannot start.

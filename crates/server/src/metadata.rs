@@ -76,7 +76,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
     })
 }
 
-/// The size of a segment of a tablet log: the log is cut by whole segments, so a few of them make up its limit.
+/// The size of a segment of a tablet log: the log is cut by whole segments, so a few make up its limit.
 pub fn segment_bytes(log_bytes_max: u64) -> u64 {
     (log_bytes_max / 4).clamp(64 << 10, 64 << 20)
 }

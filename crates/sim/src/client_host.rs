@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// Workers of one client.
 pub const WORKERS: usize = 3;
-/// With delegations, every so many programs ask for stability and do nothing else; one of five after a change that the
-/// client decided by itself.
+/// With delegations, one of so many programs asks for stability and does nothing else; one of five after a
+/// change that the client decided by itself.
 const SYNC_EVERY: u64 = 40;
 /// With delegations, after so many syncs that succeeded a client dies.
 const DIES_AFTER_SYNC: u64 = 6;

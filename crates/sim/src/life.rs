@@ -50,7 +50,8 @@ impl Sim {
         self.lost != Some(host) && self.away != Some(host)
     }
 
-    /// Whether a server holds all of a chunk, undamaged, and will again. An older disk brings damage back that was of no account.
+    /// Whether a server holds all of a chunk, undamaged, and will again. Its bytes are looked at: an older disk
+    /// brings damage back.
     fn holds(&mut self, host: HostId, chunk: ChunkId, record: &ChunkRecord) -> bool {
         if !self.counts(host) || self.rotten.contains(&(host, chunk)) {
             return false;
@@ -181,8 +182,8 @@ impl Sim {
         wrong
     }
 
-    /// Whether a frame that never was stable is whole nowhere: its bits flipped on one server, and the other is lost for
-    /// good. Then the rest is not copied (`docs/promises.md`, open breaches).
+    /// Whether a frame that never was stable is whole nowhere: its bits flipped on one server, and the other is
+    /// lost for good. Then the rest is not copied (`docs/promises.md`, open breaches).
     fn lacks_a_frame(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
         let whole: BTreeSet<u64> = hosts

@@ -1,5 +1,4 @@
-//! What `docs/promises.md` names as the test that holds a promise is in the sources: a test that was renamed or
-//! removed takes its name there along.
+//! Each test that `docs/promises.md` names is in the sources: who renames or removes one changes the page.
 
 use std::collections::BTreeSet;
 

@@ -244,8 +244,8 @@ impl super::Files {
         }
     }
 
-    /// What was decided about a file here never came to its home: what was written to it is lost, and whatever its home says of it
-    /// counts from now on, though it be older.
+    /// What was decided about a file here never came to its home: what was written to it is lost, and whatever
+    /// its home says of it counts from now on, although that is of an older version.
     pub fn lose(&mut self, node: NodeId, token: Option<OpenToken>) {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
