@@ -240,6 +240,8 @@ impl MetaHost {
     pub fn put_disk_back(&mut self) {
         if let Some((store, log)) = self.disks.put_back() {
             (self.store, self.log) = (store, log);
+            // It may have been full when it was taken out, and whoever puts it back has made room.
+            self.log.set_full(false);
         }
     }
 
