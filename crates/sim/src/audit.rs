@@ -54,6 +54,9 @@ impl Audit {
     /// Nothing is wrong any more: of a session that ends no server holds anything a moment later.
     fn end_a_session(&self, sim: &mut Sim) {
         let last = sim.clients.len() - 1;
+        // One that was cut off from servers as it ended its session is not back yet, and they may not know of the end.
+        let end = sim.world.now().0 + OPERATION_MAX;
+        sim.run_until(end, |sim| sim.clients[last].is_running());
         let session = sim.clients[last].session();
         if sim.metadata.iter().any(|host| host.holds_for(session)) {
             sim.world.counts.add("a session that something is held for ends in peace");

@@ -231,6 +231,11 @@ impl ClientHost {
         self.session
     }
 
+    /// Whether it runs: one whose session ended begins anew after a while.
+    pub fn is_running(&self) -> bool {
+        self.machine.is_some()
+    }
+
     /// Operations that should have been over long ago.
     pub fn overdue(
         &self,
