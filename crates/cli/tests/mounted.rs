@@ -256,23 +256,24 @@ fn holes_are_made_found_and_cost_nothing_up_to_8_tib_and_beyond() {
     let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
     let (keep, punch, zero) =
         (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE);
-    file.write_all_at(&[7; 10_000], 0).unwrap();
-    allocate(&file, punch | keep, 2_000, 3_000).unwrap();
-    let mut expected = vec![7; 10_000];
-    expected[2_000..5_000].fill(0);
+    file.write_all_at(&[7; 30_000], 0).unwrap();
+    allocate(&file, punch | keep, 2_000, 13_000).unwrap();
+    let mut expected = vec![7; 30_000];
+    expected[2_000..15_000].fill(0);
     assert_eq!(fs::read(&path).unwrap(), expected);
-    assert_eq!([libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| seek(&file, 0, whence)), [Ok(0), Ok(2_000)]);
+    // Told in blocks: where 2,000 bytes are stored, 4,096 are no hole.
+    assert_eq!([libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| seek(&file, 0, whence)), [Ok(0), Ok(4_096)]);
     assert_eq!(
-        [libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| seek(&file, 3_000, whence)),
-        [Ok(5_000), Ok(3_000)]
+        [libc::SEEK_DATA, libc::SEEK_HOLE].map(|whence| seek(&file, 5_000, whence)),
+        [Ok(12_288), Ok(5_000)]
     );
-    assert_eq!(seek(&file, 9_000, libc::SEEK_HOLE), Ok(10_000));
-    assert_eq!(seek(&file, 10_000, libc::SEEK_DATA), Err(libc::ENXIO));
+    assert_eq!(seek(&file, 13_000, libc::SEEK_HOLE), Ok(30_000));
+    assert_eq!(seek(&file, 30_000, libc::SEEK_DATA), Err(libc::ENXIO));
     allocate(&file, keep, 0, 1 << 20).unwrap();
-    assert_eq!(file.metadata().unwrap().len(), 10_000);
-    allocate(&file, zero, 9_000, 2_000).unwrap();
-    assert_eq!(file.metadata().unwrap().len(), 11_000);
-    assert_eq!(fs::read(&path).unwrap()[9_000..], [0; 2_000]);
+    assert_eq!(file.metadata().unwrap().len(), 30_000);
+    allocate(&file, zero, 29_000, 2_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 31_000);
+    assert_eq!(fs::read(&path).unwrap()[29_000..], [0; 2_000]);
     for refused in [libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
         assert_eq!(allocate(&file, refused, 0, 4_096), Err(libc::EOPNOTSUPP));
     }
@@ -280,7 +281,7 @@ fn holes_are_made_found_and_cost_nothing_up_to_8_tib_and_beyond() {
     let far = 9_i64 << 40;
     file.write_all_at(b"far", far as u64).unwrap();
     file.sync_all().unwrap();
-    assert_eq!(seek(&file, 20_000, libc::SEEK_DATA), Ok(far));
+    assert_eq!(seek(&file, 40_000, libc::SEEK_DATA), Ok(far));
     assert_eq!(allocate(&file, 0, far, 1 << 40), Err(libc::ENOSPC), "no such disk has room for it");
     file.set_len(10 << 40).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 10 << 40);
@@ -288,8 +289,8 @@ fn holes_are_made_found_and_cost_nothing_up_to_8_tib_and_beyond() {
     // A copy has the same holes: else this would take for ever.
     cluster.run(&["fs", "cp", "/sparse", "/copy"]).ok();
     let copy = fs::File::open(cluster.mnt().join("copy")).unwrap();
-    assert_eq!((copy.metadata().unwrap().len(), seek(&copy, 20_000, libc::SEEK_DATA)), (10 << 40, Ok(far)));
-    assert_eq!(seek(&copy, 0, libc::SEEK_HOLE), Ok(2_000));
+    assert_eq!((copy.metadata().unwrap().len(), seek(&copy, 40_000, libc::SEEK_DATA)), (10 << 40, Ok(far)));
+    assert_eq!(seek(&copy, 0, libc::SEEK_HOLE), Ok(4_096));
     assert!(cluster.run(&["check"]).ok().contains("0 problems"));
 }
 

@@ -9,6 +9,9 @@ use std::ops::Range;
 /// Pages of extents asked for within one search before it is given up.
 const PAGES_MAX: u32 = 1 << 20;
 
+/// See [`Hub::seek`].
+const BLOCK_BYTES: u64 = 4096;
+
 /// How far a search got with what is known.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
@@ -107,15 +110,42 @@ impl Hub {
         .await?
     }
 
+    /// Stored bytes and holes are told in blocks, as programs expect: a block in which anything is stored is no hole.
     pub(crate) async fn seek(&self, file: OpenFile, offset: u64, target: SeekTarget) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.node_of(file))?;
         self.flush_if_dirty(node).await?;
         self.validate(node).await?;
-        let mut from = offset;
+        let size = || self.with(|state| state.files.files.get(&node).map_or(0, |file| file.attributes.size));
+        if offset >= size() {
+            return Ok(Answer::Place(None));
+        }
+        let mut block = offset - offset % BLOCK_BYTES;
+        loop {
+            let stored = self.seek_exactly(node, block, SeekTarget::Data).await?;
+            let hole = stored.is_none_or(|stored| stored >= block + BLOCK_BYTES);
+            match (target, stored) {
+                (SeekTarget::Data, None) => return Ok(Answer::Place(None)),
+                (SeekTarget::Data, Some(stored)) => {
+                    return Ok(Answer::Place(Some(offset.max(stored - stored % BLOCK_BYTES))));
+                }
+                (SeekTarget::Hole, _) if hole => {
+                    return Ok(Answer::Place(Some(offset.max(block).min(size()))));
+                }
+                (SeekTarget::Hole, _) => {
+                    let end =
+                        self.seek_exactly(node, block.max(stored.unwrap_or(0)), SeekTarget::Hole).await?;
+                    block = end.unwrap_or(u64::MAX).min(size()).next_multiple_of(BLOCK_BYTES);
+                }
+            }
+        }
+    }
+
+    async fn seek_exactly(&self, node: NodeId, from: u64, target: SeekTarget) -> Result<Option<u64>, Code> {
+        let mut from = from;
         for _ in 0..PAGES_MAX {
             match self.with(|state| state.seek_step(node, from, target)) {
-                Step::Found(at) => return Ok(Answer::Place(Some(at))),
-                Step::Nowhere => return Ok(Answer::Place(None)),
+                Step::Found(at) => return Ok(Some(at)),
+                Step::Nowhere => return Ok(None),
                 Step::Unknown(at) => {
                     from = at;
                     self.ask_extents(node, at).await?;
