@@ -6,6 +6,9 @@
 //! at the length given. Both are taken one at a time for a chunk, and judged again after each piece of work,
 //! so that a repeat finds the work done.
 //!
+//! A fence of a sealed chunk stops nothing: it is read from end to end and told what of it is whole, for the metadata server that looks for
+//! what can be saved of a chunk that nobody has whole.
+//!
 //! A replica that is damaged is never cut at the damage: what follows may be nowhere else. It is sealed with
 //! the others, says "corrupt" to whoever wants it sealed, and is made anew from them. Its other frames are
 //! read, and copied from it, as long as it is there.
@@ -87,6 +90,10 @@ pub(crate) fn cut(
     }
     if chunk.cuts.len() >= cx.core.config.cuts_waiting_max {
         return cx.drop_request();
+    }
+    // Whoever fences what is sealed wants to know what of it is whole now.
+    if seal.is_none() && matches!(chunk.phase, Phase::Sealed(1..)) {
+        chunk.scanned = false;
     }
     chunk.cuts.push_back(Cut { asker, epoch, seal, stage: Stage::Waiting });
     chunk.next_cut(cx);
@@ -308,8 +315,14 @@ impl Chunk {
             cx.step("damage within an unsealed chunk, nobody told");
         }
         match self.phase {
-            Phase::Sealed(sealed) if length < sealed => self.damaged.push(length..sealed),
-            Phase::Sealed(_) => {}
+            Phase::Sealed(sealed) => {
+                if length < sealed {
+                    self.damaged.push(length..sealed);
+                }
+                if let Some(first) = self.damaged.first() {
+                    cx.damaged(self.id, first.start);
+                }
+            }
             _ => {
                 if length < before {
                     cx.note(Note::Cut { chunk: self.id, before, after: length });

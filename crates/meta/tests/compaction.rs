@@ -62,8 +62,9 @@ impl Disks {
                 Ok(DataBody::Done)
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
-            DataCall::Frames { from: 0, .. } => {
-                Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
+            DataCall::Frames { from, end, .. } => {
+                let asked = self.frames.iter().filter(|frame| (*from..*end).contains(&frame.frame));
+                Ok(DataBody::Frames { frames: asked.copied().collect(), next: None })
             }
             _ => Ok(DataBody::Done),
         }

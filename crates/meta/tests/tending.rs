@@ -11,108 +11,23 @@ use bearing_proto::client::{
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, SetIds, Wall};
+use cluster::disks::{Disks, LENGTH};
 use cluster::{ALICE, BOB, Cluster, DATA, filled_by, name, opened_by, position, root_user};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-
-const LENGTH: u64 = 5_000;
-
-/// Data servers that hold the same frames of every chunk.
-#[derive(Default)]
-struct Disks {
-    frames: Vec<FrameAt>,
-    /// Which server holds which chunk, and which of these are damaged.
-    held: BTreeSet<(ServerId, ChunkId)>,
-    damaged: BTreeSet<(ServerId, ChunkId)>,
-    /// Which lack bytes at their ends.
-    short: BTreeSet<(ServerId, ChunkId)>,
-    /// Which do not know yet that theirs is sealed.
-    unsealed: BTreeSet<(ServerId, ChunkId)>,
-    /// Pings tell of what was damaged, not of what is.
-    late_pings: Option<BTreeSet<(ServerId, ChunkId)>>,
-    /// Which servers have no room, which answer nothing, and which have a failed disk.
-    full: BTreeSet<ServerId>,
-    silent: BTreeSet<ServerId>,
-    failed: BTreeSet<ServerId>,
-    /// How often each was started again.
-    starts: BTreeMap<ServerId, u64>,
-    calls: Vec<(ServerId, DataCall)>,
-    copied: BTreeMap<ServerId, u32>,
-}
-
-impl Disks {
-    fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
-        let here = (server, chunk);
-        if self.failed.contains(&server) {
-            return Err(DataError::Failed);
-        }
-        if matches!(call, DataCall::Ping) {
-            let damaged = self
-                .late_pings
-                .as_ref()
-                .unwrap_or(&self.damaged)
-                .iter()
-                .filter(|(of, _)| *of == server)
-                .map(|(_, chunk)| *chunk);
-            let life = self.starts.get(&server).copied().unwrap_or(0);
-            return Ok(DataBody::Space {
-                used: 0,
-                free: if self.full.contains(&server) { LENGTH } else { 1 << 40 },
-                filesystem: None,
-                damaged: damaged.collect(),
-                life,
-            });
-        }
-        self.calls.push((server, call.clone()));
-        match call {
-            DataCall::Holds { chunks } => {
-                let lacks = chunks.iter().map(|(chunk, _)| *chunk);
-                let lacks = lacks.filter(|chunk| !self.held.contains(&(server, *chunk)));
-                Ok(DataBody::Lacks { chunks: lacks.collect() })
-            }
-            DataCall::Fence { .. } => {
-                self.held.insert(here);
-                Ok(DataBody::Fenced { length: LENGTH, restarted: false, damaged: Vec::new() })
-            }
-            DataCall::Remove { .. } => {
-                self.held.remove(&here);
-                self.damaged.remove(&here);
-                self.short.remove(&here);
-                Ok(DataBody::Done)
-            }
-            DataCall::Copy { .. } => {
-                // The first answers say that it is not done yet.
-                let asked = self.copied.entry(server).or_default();
-                *asked += 1;
-                if *asked < 4 {
-                    return Ok(DataBody::Busy { done: 100 });
-                }
-                self.held.insert(here);
-                Ok(DataBody::Done)
-            }
-            _ if !self.held.contains(&here) => Err(DataError::NoChunk),
-            DataCall::Seal { .. } if self.short.contains(&here) => Err(DataError::Corrupt),
-            DataCall::Seal { .. } if self.unsealed.remove(&here) => Ok(DataBody::Done),
-            DataCall::Verify { .. } if self.short.contains(&here) || self.unsealed.contains(&here) => {
-                Err(DataError::BeyondEnd)
-            }
-            DataCall::Frames { from: 0, .. } => {
-                Ok(DataBody::Frames { frames: self.frames.clone(), next: None })
-            }
-            DataCall::Verify { .. } if self.damaged.contains(&here) => Err(DataError::Corrupt),
-            _ => Ok(DataBody::Done),
-        }
-    }
-}
 
 fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
     cluster_with(&DATA)
 }
 
 fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
-    let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, Config::standard(), data);
+    cluster_of(data, Config::standard())
+}
+
+fn cluster_of(data: &[ServerId], config: Config) -> (Cluster, Rc<RefCell<Disks>>) {
+    let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, config, data);
     let disks: Rc<RefCell<Disks>> = Rc::default();
     let shared = Rc::clone(&disks);
     cluster.data = Box::new(move |server, request| {
@@ -448,6 +363,10 @@ fn bytes_that_went_with_a_lost_disk_do_not_keep_the_rest_from_being_copied() {
                 0 => Ok(DataBody::Frames { frames: disks.frames.clone(), next: Some(LENGTH / 2) }),
                 _ => Err(DataError::BeyondEnd),
             },
+            DataCall::Fence { .. } if of_chunk && server == short.0 => {
+                Ok(DataBody::Fenced { length: LENGTH / 2, restarted: false, damaged: Vec::new() })
+            }
+            DataCall::Fence { .. } if of_chunk => Err(DataError::NoChunk),
             DataCall::Copy { .. } if of_chunk => Ok(DataBody::Busy { done: 100 }),
             DataCall::Gather { .. } => {
                 disks.held.insert((server, request.chunk));
@@ -457,13 +376,123 @@ fn bytes_that_went_with_a_lost_disk_do_not_keep_the_rest_from_being_copied() {
         })
     });
     pass_a_life(&mut cluster);
+    assert_ne!(chunk_of(&mut cluster, file.0), chunk.chunk.chunk, "it is whole elsewhere");
+}
+
+/// The chunk that a file's bytes lie in.
+fn chunk_of(cluster: &mut Cluster, node: Handle) -> ChunkId {
     let by = Admission::User(root_user());
-    let call = Call::Extents { node: file.0, by, offset: 0, count_max: 10 };
-    match cluster.call(ALICE, file.0.home, call).unwrap() {
-        Body::Extents { extents, .. } => {
-            assert_ne!(extents[0].chunk.chunk, chunk.chunk.chunk, "it is whole elsewhere")
-        }
+    match cluster.call(ALICE, node.home, Call::Extents { node, by, offset: 0, count_max: 10 }).unwrap() {
+        Body::Extents { extents, .. } => extents[0].chunk.chunk,
         other => panic!("{other:?}"),
+    }
+}
+
+/// A chunk, and the files that lie in it.
+struct Torn {
+    lost: (Handle, OpenToken),
+    whole: (Handle, OpenToken),
+    chunk: ChunkView,
+}
+
+/// Two files lie in one chunk. What the first has there is damaged at one of its servers, its header too or not; the
+/// other server is gone.
+fn damaged_in_its_only_replica(header_too: bool) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
+    let config = Config { look_every: Duration::from_secs(600), ..Config::standard() };
+    let (mut cluster, disks) = cluster_of(&[100, 101, 102, 103].map(ServerId), config);
+    let files = ["f", "g"].map(|name| create(&mut cluster, name));
+    let frames = [0, LENGTH / 2].map(|frame| FrameAt { frame, payload: 2_000, ..frame_of(files[0].0) });
+    let frames = [frames[0], FrameAt { node: files[1].0.node, home: files[1].0.home, ..frames[1] }];
+    let chunk = open(&mut cluster);
+    for ((node, token), frame) in files.iter().zip(frames) {
+        let extent =
+            Extent { file_offset: 0, length: 2_000, chunk: chunk.chunk, frame: frame.frame, skip: 0 };
+        let call = Call::Commit {
+            node: *node,
+            token: *token,
+            extents: vec![extent],
+            size_min: 0,
+            modified: Wall(0),
+            mode: CommitMode::Put,
+            opened: filled_by(ALICE, &[extent]),
+            set_ids: SetIds::Keep,
+        };
+        cluster.call(ALICE, node.home, call).unwrap();
+    }
+    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.pass_with(&[ALICE], Duration::from_secs(5));
+    disks.borrow_mut().silent.insert(chunk.servers[1]);
+    let (id, damaged, shared) = (chunk.chunk.chunk, chunk.servers[0], Rc::clone(&disks));
+    cluster.data = Box::new(move |server, request| {
+        let mut disks = shared.borrow_mut();
+        let here = request.chunk == id && server == damaged && disks.held.contains(&(server, id));
+        let from = |from: u64| frames.iter().copied().filter(|frame| frame.frame >= from).collect();
+        let answer = match &request.call {
+            _ if disks.silent.contains(&server) => return None,
+            DataCall::Frames { from: 0, .. } if here && header_too => Err(DataError::Corrupt),
+            DataCall::Frames { from: start, .. } if here => {
+                Ok(DataBody::Frames { frames: from(*start), next: None })
+            }
+            DataCall::Fence { .. } if here => {
+                disks.damaged.insert((server, id));
+                let damaged = vec![(0, LENGTH / 2)];
+                Ok(DataBody::Fenced { length: LENGTH, restarted: false, damaged })
+            }
+            // Another disk lies in the other server when it is back.
+            DataCall::Fence { .. } if request.chunk == id => Err(DataError::NoChunk),
+            DataCall::Copy { .. } if request.chunk == id => {
+                disks.calls.push((server, request.call.clone()));
+                Err(DataError::Corrupt)
+            }
+            DataCall::Gather { pieces, .. } => {
+                disks.calls.push((server, request.call.clone()));
+                let whole = pieces.new_place(0).is_none();
+                whole.then(|| disks.held.insert((server, request.chunk)));
+                if whole { Ok(DataBody::Done) } else { Err(DataError::Corrupt) }
+            }
+            call => disks.answer(server, request.chunk, call),
+        };
+        Some(answer)
+    });
+    let [lost, whole] = files;
+    (cluster, disks, Torn { lost, whole, chunk })
+}
+
+#[test]
+fn a_damaged_frame_in_an_only_replica_stays_and_keeps_no_other_from_being_saved() {
+    for header_too in [false, true] {
+        let (mut cluster, disks, Torn { lost, whole, chunk }) = damaged_in_its_only_replica(header_too);
+        let id = chunk.chunk.chunk;
+        pass_a_life(&mut cluster);
+        assert_ne!(chunk_of(&mut cluster, whole.0), id, "it is where there are two replicas");
+        assert_eq!(chunk_of(&mut cluster, lost.0), id, "whoever has it may be back");
+        show(&mut cluster, &chunk).unwrap();
+        disks.borrow_mut().calls.clear();
+        cluster.pass_with(&[ALICE], Duration::from_secs(300));
+        let tried = |(_, call): &&(ServerId, DataCall)| {
+            matches!(call, DataCall::Copy { .. } | DataCall::Gather { .. })
+        };
+        assert_eq!(disks.borrow().calls.iter().find(tried), None, "it is not tried again and again");
+    }
+}
+
+#[test]
+fn what_is_damaged_in_an_only_replica_goes_when_nobody_refers_to_it() {
+    for header_too in [false, true] {
+        let (mut cluster, disks, Torn { lost, whole, chunk }) = damaged_in_its_only_replica(header_too);
+        pass_a_life(&mut cluster);
+        truncate(&mut cluster, lost);
+        pass_a_life(&mut cluster);
+        let held = (chunk.servers[0], chunk.chunk.chunk);
+        // Whose it is may be known to the server that is away only.
+        assert_eq!(disks.borrow().held.contains(&held), header_too);
+        disks.borrow_mut().silent.clear();
+        disks.borrow_mut().held.remove(&(chunk.servers[1], chunk.chunk.chunk));
+        pass_a_life(&mut cluster);
+        assert!(!disks.borrow().held.contains(&held));
+        assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+        assert_ne!(chunk_of(&mut cluster, whole.0), chunk.chunk.chunk);
     }
 }
 

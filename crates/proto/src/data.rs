@@ -69,7 +69,7 @@ pub enum DataCall {
         length: u32,
     },
     /// From a metadata server: refuse appends under older epochs from now on, and say which of the chunk's
-    /// frames are here. First half of sealing.
+    /// frames are here. First half of sealing. Of a chunk that is sealed already it is said which are whole now.
     Fence {
         /// The new epoch.
         epoch: Epoch,

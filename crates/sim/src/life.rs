@@ -14,10 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long it may take until every chunk is as it should be, when nothing is wrong any more.
 const MENDED_WITHIN: u64 = 240 * SECOND;
 
+/// Of each chunk the frames that files refer to.
+type UsedFrames = BTreeMap<ChunkId, BTreeSet<u64>>;
+
 impl Sim {
-    /// All chunk records that are stable, and all chunks that stable extents refer to.
-    pub(crate) fn chunk_records(&self) -> (BTreeMap<ChunkId, ChunkRecord>, BTreeSet<ChunkId>) {
-        let (mut records, mut used) = (BTreeMap::new(), BTreeSet::new());
+    /// All chunk records that are stable, and the frames of all chunks that stable extents refer to.
+    pub(crate) fn chunk_records(&self) -> (BTreeMap<ChunkId, ChunkRecord>, UsedFrames) {
+        let (mut records, mut used) = (BTreeMap::new(), UsedFrames::new());
         for tablet in self.ledger.tablets() {
             for (key, value) in self.ledger.model.stored(tablet) {
                 match (Key::decode(key), Record::decode(value)) {
@@ -25,7 +28,7 @@ impl Sim {
                         records.insert(chunk, *record);
                     }
                     (Some(Key::Extent(..)), Ok(Record::Extent(extent))) => {
-                        used.insert(extent.chunk.chunk);
+                        used.entry(extent.chunk.chunk).or_default().insert(extent.frame);
                     }
                     _ => {}
                 }
@@ -87,15 +90,6 @@ impl Sim {
         frames.iter().all(|(start, stable)| !stable || whole.contains(start))
     }
 
-    fn has_stable_frame(&self, chunk: ChunkId) -> bool {
-        self.recorder.frames_of(chunk).iter().any(|(_, stable)| *stable)
-    }
-
-    fn is_whole_at_any(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
-        let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
-        hosts.iter().any(|host| self.holds(*host, chunk, record))
-    }
-
     /// Whether nothing is lost when a data server is, or its disk.
     pub(crate) fn can_do_without(&mut self, host: HostId) -> bool {
         let (records, _) = self.chunk_records();
@@ -149,15 +143,18 @@ impl Sim {
         let mut wrong = Vec::new();
         for (chunk, record) in &records {
             let removed = record.doomed && record.former.is_empty();
-            // It cannot be looked at or copied. Stable frames are never given up (`SealKeeps`, `SyncedIsKept`).
-            let ruined = !self.is_whole_at_any(*chunk, record) && !self.has_stable_frame(*chunk);
-            if !used.contains(chunk) && !removed && !ruined {
-                wrong.push((Promise::SpaceReturns, format!("{chunk} is referred to by nobody: {record:?}")));
-            }
-            let partly = self.lacks_a_frame(*chunk, record);
-            if let Some(length) =
-                record.sealed.filter(|length| *length > 0 && !record.doomed && !ruined && !partly)
-            {
+            let Some(frames) = used.get(chunk) else {
+                if !removed {
+                    wrong.push((
+                        Promise::SpaceReturns,
+                        format!("{chunk} is referred to by nobody: {record:?}"),
+                    ));
+                }
+                continue;
+            };
+            let whole = self.whole_at_any(*chunk, record);
+            let worth = frames.iter().any(|frame| record.keeps(*frame) && whole.contains(frame));
+            if let Some(length) = record.sealed.filter(|length| *length > 0 && !record.doomed && worth) {
                 wrong.extend(self.wrong_copies(*chunk, record, length));
             }
         }
@@ -182,16 +179,12 @@ impl Sim {
         wrong
     }
 
-    /// Whether a frame that never was stable is whole nowhere: its bits flipped on one server, and the other is
-    /// lost for good. Then the rest is not copied (`docs/promises.md`, open breaches).
-    fn lacks_a_frame(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
-        let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
-        let whole: BTreeSet<u64> = hosts
-            .iter()
-            .flat_map(|host| self.data[usize::from(host.0 - 1 - METADATA)].whole_frames(chunk).into_keys())
-            .collect();
-        let frames = self.recorder.frames_of(chunk);
-        frames.iter().any(|(start, stable)| !stable && record.keeps(*start) && !whole.contains(start))
+    /// Where frames begin that are whole at any server of a chunk.
+    fn whole_at_any(&mut self, chunk: ChunkId, record: &ChunkRecord) -> BTreeSet<u64> {
+        let hosts = record.servers.iter().filter_map(|server| self.data_host(*server));
+        let hosts: Vec<HostId> = hosts.filter(|host| self.counts(*host)).collect();
+        let data = |host: &HostId| usize::from(host.0 - 1 - METADATA);
+        hosts.iter().flat_map(|host| self.data[data(host)].whole_frames(chunk).into_keys()).collect()
     }
 
     fn wrong_copies(

@@ -293,6 +293,23 @@ fn what_rots_after_a_fence_is_told_by_the_next_one_after_a_start() {
 }
 
 #[test]
+fn a_fence_of_a_sealed_chunk_reads_it_anew_and_what_is_damaged_is_known_from_then_on() {
+    let (mut bench, one) = two_frames();
+    assert_eq!(bench.result(META, fence(), &[]), fenced(2 * one, false));
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE);
+    bench.log.flip_bit(CHUNK, 100);
+    assert_eq!(bench.result(META, seal(2 * one), &[]), DONE, "nobody has looked");
+    let told = Ok(DataBody::Fenced { length: 2 * one, restarted: true, damaged: vec![(0, one)] });
+    assert_eq!(bench.result(META, fence(), &[]), told);
+    assert_eq!(bench.result(META, seal(2 * one), &[]), Err(DataError::Corrupt));
+    let Ok(DataBody::Space { damaged, .. }) = bench.result(META, DataCall::Ping, &[]) else {
+        panic!("no ping")
+    };
+    assert_eq!(damaged, [CHUNK]);
+    assert_eq!(bench.bytes(one, 0, 100), payload(1, 100), "the other frame is read as before");
+}
+
+#[test]
 fn what_is_damaged_before_a_torn_end_is_torn_off_with_it() {
     let (mut bench, [_, second, _]) =
         three_frames_and(|log, [_, second, _]| log.flip_bit(CHUNK, second as usize + 200));

@@ -123,6 +123,34 @@ pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64, opened: &Ca
     Ok(Body::Done)
 }
 
+/// What none of a sealed chunk's servers has whole.
+pub(crate) struct Lost {
+    /// Each range begins and ends where frames do.
+    pub ranges: Vec<(u64, u64)>,
+    /// All its servers have said so: nobody has to be waited for.
+    pub for_good: bool,
+}
+
+/// Has the servers of a sealed chunk read it anew, as far as they answer.
+pub(crate) fn lost_of(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Lost> {
+    let health = view.health;
+    let known = record.servers.iter().filter(|server| !health.is_unknown(**server));
+    let asked: Vec<ServerId> =
+        known.clone().copied().filter(|server| health.answers(*server) && !health.is_lost(*server)).collect();
+    let for_good = asked.len() == known.count();
+    let results = view.data(id, &asked, &DataCall::Fence { epoch: record.epoch })?;
+    let mut held = Vec::new();
+    for result in results {
+        match fence_of(result, false, false) {
+            Fence::Held { held: found, .. } => held.push(found),
+            Fence::Nothing => {}
+            Fence::Silent | Fence::Lost => return Err(Stop::Later),
+        }
+    }
+    let held: Vec<&Held> = held.iter().collect();
+    Ok(Lost { ranges: holes_of(&held, record.sealed.unwrap_or(0)), for_good })
+}
+
 /// One server's part in a seal.
 enum Fence {
     Held {

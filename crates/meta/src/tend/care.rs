@@ -119,10 +119,10 @@ impl Surroundings<'_> {
     }
 
     /// Whether there is nothing that a copy could be made of as a whole, only frames here and there.
-    fn is_torn(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+    pub fn is_torn(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let nowhere_whole = || {
             self.lacks(chunk, record) > 0
-                && self.good(chunk, record).is_empty()
+                && (self.good(chunk, record).is_empty() || self.health.was_refused(chunk))
                 && !self.can_copy(chunk, record)
         };
         !record.holes.is_empty() || nowhere_whole()
@@ -134,7 +134,9 @@ impl Surroundings<'_> {
         }
         let sources = self.sources(chunk, record);
         let damaged = |server: &ServerId| self.health.is_damaged(*server, chunk);
-        match (sources.is_empty(), record.coming) {
+        // The last look found nothing to be saved: what is in use is damaged in all of them.
+        let in_vain = record.looked.is_some() && record.kept == 0 && sources.iter().all(damaged);
+        match (sources.is_empty() || in_vain, record.coming) {
             (true, _) => false,
             (false, Some(_)) => true,
             (false, None) if self.health.copies_full || self.health.was_refused(chunk) => false,

@@ -20,8 +20,9 @@
 //! a delegated directory: where bytes lie is no part of what is lent. Who has an older list of extents reads from the old chunk, and when that is gone
 //! asks for the list anew.
 
+use super::Tended;
 use super::care::keep;
-use super::{Tended, look};
+use super::look::{self, Unlisted};
 use crate::key::Key;
 use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Record};
 use crate::view::{Decide, Stop, View};
@@ -41,13 +42,23 @@ const QUESTIONS_MAX: usize = 8;
 /// Parts of one extent that are looked at in one question; what is left is found by the next.
 const PARTS_MAX: usize = 64;
 
-/// The frames that files refer to, those that lie one behind the other as one range.
-pub(super) fn live_ranges(frames: &[FrameAt], record: &ChunkRecord, uses: &[ChunkUse]) -> Vec<Range<u64>> {
-    let used: BTreeSet<u64> = uses.iter().map(|used| used.extent.frame).collect();
+/// The frames that files refer to and that are not lost, those that lie one behind the other as one range.
+pub(super) fn live_ranges(
+    frames: &[FrameAt],
+    record: &ChunkRecord,
+    lost: &[(u64, u64)],
+    uses: &[ChunkUse],
+) -> Vec<Range<u64>> {
+    let is_lost = |frame: u64| lost.iter().any(|(start, end)| (*start..*end).contains(&frame));
+    let used: BTreeSet<u64> =
+        uses.iter().map(|used| used.extent.frame).filter(|frame| !is_lost(*frame)).collect();
     let nexts = frames.iter().skip(1).map(|frame| frame.frame).chain(record.sealed);
-    let hole = |frame: u64| record.holes.iter().map(|(start, _)| *start).find(|start| *start > frame);
+    let gap = |frame: u64| {
+        let starts = record.holes.iter().chain(lost).map(|(start, _)| *start);
+        starts.filter(|start| *start > frame).min()
+    };
     let ends =
-        frames.iter().zip(nexts).map(|(frame, next)| hole(frame.frame).map_or(next, |hole| hole.min(next)));
+        frames.iter().zip(nexts).map(|(frame, next)| gap(frame.frame).map_or(next, |gap| gap.min(next)));
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for (frame, end) in frames.iter().zip(ends).filter(|(frame, _)| used.contains(&frame.frame)) {
         match ranges.last_mut() {
@@ -154,7 +165,17 @@ pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord
     look::still_young(view)?;
     let Some(Gather { from, pieces, .. }) = record.gather.clone() else { return Ok(Tended::Nothing) };
     let Some(mut source) = source(view, from)? else { return Ok(Tended::Nothing) };
-    let Ok(frames) = look::frames(view, from, &source)? else { return Ok(Tended::Wait) };
+    let all = look::without(source.sealed.unwrap_or(0), &source.holes);
+    let frames = match look::frames(view, from, &source, &all)? {
+        // Of the frames that move none is damaged. They are asked for one piece after the other only then.
+        Err(Unlisted::Damaged(_)) => {
+            let moved: Vec<(u64, u64)> =
+                pieces.places().map(|(old, _, length)| (old, old + length)).collect();
+            look::frames(view, from, &source, &moved)?
+        }
+        frames => frames,
+    };
+    let Ok(frames) = frames else { return Ok(Tended::Wait) };
     let uses = look::uses(view, from, &source, &frames)?;
     let places: BTreeMap<u64, (u64, u64)> =
         pieces.places().map(|(old, new, length)| (old, (new, length))).collect();
@@ -239,9 +260,15 @@ mod tests {
         let uses = [used(400), used(80), used(160), used(80), used(4_000)];
         let mut record = ChunkRecord::new(home, Vec::new(), bearing_types::Wall(0));
         record.sealed = Some(480);
-        assert_eq!(live_ranges(&frames, &record, &uses), [80..320, 400..480]);
-        assert_eq!(live_ranges(&frames, &record, &[]), []);
+        assert_eq!(live_ranges(&frames, &record, &[], &uses), [80..320, 400..480]);
+        assert_eq!(live_ranges(&frames, &record, &[], &[]), []);
+        assert_eq!(live_ranges(&frames, &record, &[(80, 160)], &uses), [160..320, 400..480]);
+        assert_eq!(live_ranges(&frames, &record, &[(160, 320)], &uses), [80..160, 400..480]);
         record.holes = vec![(240, 320), (440, 480)];
-        assert_eq!(live_ranges(&frames, &record, &uses), [80..240, 400..440], "no frame reaches into a hole");
+        assert_eq!(
+            live_ranges(&frames, &record, &[], &uses),
+            [80..240, 400..440],
+            "no frame reaches into a hole"
+        );
     }
 }

@@ -13,9 +13,11 @@
 //!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_kept`, longer
 //!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
 //! - A commit before the answer shows in the answer.
-//! - Frames that no header names are damaged; then the look fails on this replica and goes to another, and if all are damaged nothing is removed.
+//! - A frame whose header is damaged in all replicas names nobody: while one of the chunk's servers does not answer, the chunk is not doomed; when all
+//!   have said that they do not have that frame, it is noted as a hole.
 //! - Frames beyond the sealed length were never stable, and those in its holes are nowhere. A file that
 //!   refers to one reads as an error, with the chunk or without it.
+//! - Other damaged frames are no holes, and stay where they are: who has a whole one may come back. They only keep no others from being compacted.
 //! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before this one is looked at again.
 //! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
 //!   that are unlinked and still open keep their nodes and extents.
@@ -29,6 +31,7 @@
 use super::care::keep;
 use super::{Tended, compact};
 use crate::key::Key;
+use crate::ops::{self, Lost};
 use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
@@ -60,12 +63,16 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for again.
     let dead_before = *view.context.dead_before.get_or_insert(record.dead_bytes);
     // Where nobody has joined, nobody has to be asked whose frames these are.
-    let frames = match record.users.is_empty() {
-        true => Ok(Vec::new()),
-        false => frames(view, id, &record)?,
+    let lost = match view.surroundings().is_torn(id, &record) {
+        true => ops::lost_of(view, id, &record)?,
+        false => Lost { ranges: Vec::new(), for_good: false },
     };
-    let frames = match frames {
-        Ok(frames) => frames,
+    let frames = match record.users.is_empty() {
+        true => Ok(Listed::default()),
+        false => all_frames(view, id, &record, &lost)?,
+    };
+    let Listed { frames, unnamed } = match frames {
+        Ok(listed) => listed,
         Err(Unlisted::At(servers)) => return Ok(Tended::Missing(servers)),
         Err(Unlisted::Nowhere(lost)) => {
             record.holes.push(lost);
@@ -73,16 +80,17 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
             keep(view, id, record);
             return Ok(Tended::Did("bytes that nobody has noted"));
         }
+        Err(Unlisted::Damaged(_)) => return Err(Stop::Later),
     };
     let mut uses = uses(view, id, &record, &frames)?;
     // What lies behind the end or in a hole is lost: it is no reason to keep the rest.
     uses.retain(|used| record.keeps(used.extent.frame));
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
-    let ranges = compact::live_ranges(&frames, &record, &uses);
+    let ranges = compact::live_ranges(&frames, &record, &lost.ranges, &uses);
     record.dead_bytes = record.dead_bytes.saturating_sub(dead_before);
     record.kept = ranges.iter().map(|range| range.end - range.start).sum();
     record.looked = Some(Looked { live, at: view.now.wall });
-    record.doomed = uses.is_empty();
+    record.doomed = uses.is_empty() && !unnamed;
     // A replica that vanished since is found when all are asked again.
     record.confirmed &= record.doomed;
     if record.doomed && record.coming.is_some() {
@@ -104,6 +112,14 @@ pub(super) fn still_young(view: &View) -> Decide<()> {
     if age > LOOK_LIFE { Err(Stop::Later) } else { Ok(()) }
 }
 
+/// The frames of a chunk.
+#[derive(Default)]
+struct Listed {
+    frames: Vec<FrameAt>,
+    /// Of some nobody knows whose they are.
+    unnamed: bool,
+}
+
 /// Why the frames of a stretch cannot be listed.
 pub(super) enum Unlisted {
     /// These servers do not have the chunk, and nobody has that stretch.
@@ -111,43 +127,73 @@ pub(super) enum Unlisted {
     /// All servers of the chunk have said that they do not have this stretch, and some have what lies before it: it
     /// went with a disk that is lost for good. What is left is worth as much as if it had never been there.
     Nowhere((u64, u64)),
+    /// The header at this place is damaged in all replicas of servers that answer.
+    Damaged(u64),
 }
 
 /// All frames below the sealed length that are not in holes.
+fn all_frames(
+    view: &mut View,
+    id: ChunkId,
+    record: &ChunkRecord,
+    lost: &Lost,
+) -> Decide<Result<Listed, Unlisted>> {
+    let mut passed = record.holes.clone();
+    loop {
+        let stretches = without(record.sealed.unwrap_or(0), &passed);
+        let at = match frames(view, id, record, &stretches)? {
+            Ok(frames) => {
+                return Ok(Ok(Listed { frames, unnamed: passed.len() > record.holes.len() }));
+            }
+            Err(Unlisted::Damaged(at)) => at,
+            Err(unlisted) => return Ok(Err(unlisted)),
+        };
+        match lost.ranges.iter().find(|(start, end)| (*start..*end).contains(&at)) {
+            Some((_, end)) if lost.for_good => return Ok(Err(Unlisted::Nowhere((at, *end)))),
+            Some((_, end)) => passed.push((at, *end)),
+            None => return Ok(Err(Unlisted::Damaged(at))),
+        }
+        passed.sort();
+    }
+}
+
+/// What is left of the first bytes without some ranges, which are in order.
+pub(super) fn without(length: u64, ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let ends = ranges.iter().map(|(_, end)| *end);
+    let starts = ranges.iter().map(|(start, _)| *start).chain([length]);
+    let stretches = std::iter::once(0).chain(ends).zip(starts);
+    stretches.filter(|(start, end)| start < end).collect()
+}
+
+/// All frames in some stretches, each of which begins and ends where frames do.
 pub(super) fn frames(
     view: &mut View,
     id: ChunkId,
     record: &ChunkRecord,
+    stretches: &[(u64, u64)],
 ) -> Decide<Result<Vec<FrameAt>, Unlisted>> {
-    let length = record.sealed.unwrap_or(0);
     let mut servers = record.servers.clone();
     servers.retain(|server| view.health.answers(*server));
     let all_answer = servers.len() == record.servers.len();
     servers.sort_by_key(|server| view.health.is_damaged(*server, id));
-    let (mut frames, mut from) = (Vec::new(), 0);
-    while let Some((start, end)) = next_stretch(&record.holes, from, length) {
-        match page(view, id, &servers, (start, end))? {
-            Ok((page, next)) => {
-                frames.extend(page.into_iter().filter(|frame| frame.frame < end));
-                from = next.unwrap_or(end);
+    let mut frames = Vec::new();
+    for (mut start, end) in stretches.iter().copied() {
+        while start < end {
+            match page(view, id, &servers, (start, end))? {
+                Ok((page, next)) => {
+                    frames.extend(page.into_iter().filter(|frame| frame.frame < end));
+                    start = next.unwrap_or(end);
+                }
+                Err(NotHere { missing, .. }) if !missing.is_empty() => return Ok(Err(Unlisted::At(missing))),
+                Err(NotHere { why: Why::Beyond, .. }) if all_answer => {
+                    return Ok(Err(Unlisted::Nowhere((start, end))));
+                }
+                Err(NotHere { why: Why::Damaged, .. }) => return Ok(Err(Unlisted::Damaged(start))),
+                Err(_) => return Err(Stop::Later),
             }
-            Err(NotHere { missing, .. }) if !missing.is_empty() => return Ok(Err(Unlisted::At(missing))),
-            Err(NotHere { nowhere: true, .. }) if all_answer => {
-                return Ok(Err(Unlisted::Nowhere((start, end))));
-            }
-            Err(_) => return Err(Stop::Later),
         }
     }
     Ok(Ok(frames))
-}
-
-/// The first stretch without a hole from here on.
-fn next_stretch(holes: &[(u64, u64)], from: u64, length: u64) -> Option<(u64, u64)> {
-    let start = holes
-        .iter()
-        .fold(from, |from, (start, end)| if (*start..*end).contains(&from) { *end } else { from });
-    let hole = holes.iter().map(|(start, _)| *start).find(|hole| *hole >= start);
-    (start < length).then(|| (start, hole.unwrap_or(length).min(length)))
 }
 
 /// Frames, and where the next ones begin.
@@ -157,8 +203,17 @@ type Page = (Vec<FrameAt>, Option<u64>);
 struct NotHere {
     /// Those that do not have the chunk, which nobody knew.
     missing: Vec<ServerId>,
-    /// All have said that it is not there, and some have what lies before it.
-    nowhere: bool,
+    why: Why,
+}
+
+/// The most that any of them has of it, if all who were asked have said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    Nothing,
+    /// What lies before it.
+    Beyond,
+    Damaged,
+    Unclear,
 }
 
 /// One page, from the first server that has it.
@@ -169,7 +224,7 @@ fn page(
     (from, end): (u64, u64),
 ) -> Decide<Result<Page, NotHere>> {
     let call = DataCall::Frames { from, end, count_max: FRAMES_MAX };
-    let (mut missing, mut beyond, mut unclear) = (Vec::new(), false, false);
+    let (mut missing, mut why) = (Vec::new(), Why::Nothing);
     for server in servers {
         match view.data(id, &[*server], &call)?.remove(0) {
             Some(Ok(DataBody::Frames { frames, next })) => {
@@ -177,11 +232,12 @@ fn page(
             }
             Some(Err(DataError::NoChunk)) if !view.health.is_damaged(*server, id) => missing.push(*server),
             Some(Err(DataError::NoChunk)) => {}
-            Some(Err(DataError::BeyondEnd)) => beyond = true,
-            _ => unclear = true,
+            Some(Err(DataError::BeyondEnd)) => why = why.max(Why::Beyond),
+            Some(Err(DataError::Corrupt)) => why = why.max(Why::Damaged),
+            _ => why = Why::Unclear,
         }
     }
-    Ok(Err(NotHere { missing, nowhere: beyond && !unclear }))
+    Ok(Err(NotHere { missing, why }))
 }
 
 /// Asks the homes of all nodes that frames name which extents they have in the chunk. From then on they take no new ones.

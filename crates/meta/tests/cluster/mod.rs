@@ -1,5 +1,7 @@
 //! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed at once. Faults are the simulator's business.
 
+pub mod disks;
+
 use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
