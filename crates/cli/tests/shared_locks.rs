@@ -125,6 +125,18 @@ fn ranges_are_locked_told_of_and_given_back_with_the_first_close() {
     range(&b, libc::F_SETLK, libc::F_WRLCK, 15, 1).unwrap();
 }
 
+#[test]
+fn what_was_opened_for_reading_before_there_were_locks_gives_them_back_with_the_first_close_too() {
+    let Some(mounts) = Mounts::new("early") else { return };
+    let [_, b] = mounts.both("f");
+    let reader = File::open(mounts.cluster.mnt().join("f")).unwrap();
+    let again = reader.try_clone().unwrap();
+    range(&reader, libc::F_SETLK, libc::F_RDLCK, 0, 10).unwrap();
+    assert_eq!(range(&b, libc::F_SETLK, libc::F_WRLCK, 0, 10), Err(libc::EAGAIN));
+    drop(again);
+    range(&b, libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap();
+}
+
 fn add(file: &File) {
     let mut bytes = [0; 8];
     file.read_exact_at(&mut bytes, 0).unwrap();

@@ -59,7 +59,7 @@ pub(crate) struct WriteWish {
     pub group: Gid,
 }
 
-fn writes(flags: OpenFlags) -> bool {
+pub(crate) fn writes(flags: OpenFlags) -> bool {
     flags.acc_mode() != OpenAccMode::O_RDONLY
 }
 
@@ -103,9 +103,6 @@ impl Bridge {
         }
         if has(flags, libc::O_APPEND) {
             answer |= FopenFlags::FOPEN_DIRECT_IO;
-        }
-        if !writes(flags) && !self.lockers.wants_every_close() {
-            answer |= FopenFlags::FOPEN_NOFLUSH;
         }
         let open = File { file, number, flags, written: AtomicU64::new(0), settled: AtomicU64::new(0) };
         self.files.lock().insert(file.0, Arc::new(open));
@@ -267,8 +264,10 @@ impl Bridge {
 
     /// The last user of a file handle is gone.
     pub fn release(&self, handle: u64) -> Outcome<()> {
+        let leaving = self.lockers.leave(handle);
         let flushed = self.flush(handle);
         let unlocked = self.unlock_released(handle);
+        drop(leaving);
         let file = self.files.lock().remove(&handle).ok_or(Code::Stale)?;
         self.inodes.closed(file.number);
         let closed = self.caller.done(Operation::Close { file: file.file });

@@ -7,7 +7,7 @@ use crate::attributes::{Kept, file_attr, time_change, unknown_directory};
 use crate::bridge::{Bridge, Told};
 use crate::directories::FullPart;
 use crate::errno::errno;
-use crate::files::WriteWish;
+use crate::files::{WriteWish, writes};
 use crate::gate::{Gate, Trust};
 use crate::groups::Groups;
 use crate::locks::{Asked, Signals, kind};
@@ -69,6 +69,15 @@ impl Requests {
     pub fn new(bridge: Bridge, gate: Arc<Gate>, locks: Locks) -> Requests {
         let bridge = Arc::new(bridge);
         Requests { bridge, gate, groups: Groups::default(), locks }
+    }
+
+    /// Whether a close(2) has to be told. It frees the locks of its process, so it is even where nothing can have been
+    /// written, unless the kernel keeps the locks or there are none.
+    fn close_flags(&self, flags: OpenFlags) -> FopenFlags {
+        match self.locks {
+            Locks::Local | Locks::Refused if !writes(flags) => FopenFlags::FOPEN_NOFLUSH,
+            Locks::Local | Locks::Refused | Locks::Shared => FopenFlags::empty(),
+        }
     }
 
     /// Runs something that finds a node, and tells the kernel of it.
@@ -279,7 +288,7 @@ impl Filesystem for Requests {
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.bridge.open(number, flags, self.groups.credentials(request)) {
-            Ok(opened) => reply.opened(FileHandle(opened.file), opened.flags),
+            Ok(opened) => reply.opened(FileHandle(opened.file), opened.flags | self.close_flags(flags)),
             Err(code) => reply.error(errno(code)),
         }
     }
@@ -301,7 +310,8 @@ impl Filesystem for Requests {
         match mode.and_then(open) {
             Ok((told, opened)) => turn.tell(|trust| {
                 let (ttl, attr) = (told.kept(trust).both(), file_attr(told.number, &told.found.attributes));
-                reply.created(&ttl, &attr, GENERATION, FileHandle(opened.file), opened.flags);
+                let flags = opened.flags | self.close_flags(OpenFlags(flags));
+                reply.created(&ttl, &attr, GENERATION, FileHandle(opened.file), flags);
             }),
             Err(code) => reply.error(errno(code)),
         }

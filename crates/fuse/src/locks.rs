@@ -14,8 +14,8 @@ use bearing_mount::Operation;
 use bearing_types::{Code, Lock, LockMode, LockOwner, LockRange, LockSpace, Outcome};
 use fuser::INodeNo;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Threads that wait for locks; more waits are refused (ENOLCK).
@@ -56,25 +56,38 @@ struct Taken {
     by_file: BTreeMap<u64, (INodeNo, BTreeSet<Locker>)>,
     /// The processes that may have locked something of a file with fcntl(2).
     by_node: BTreeSet<(INodeNo, LockOwner)>,
+    /// File handles with locks that are being released.
+    leaving: BTreeMap<u64, INodeNo>,
 }
 
 /// Who may hold locks through this mount.
 #[derive(Debug, Default)]
 pub(crate) struct Lockers {
     taken: Mutex<Taken>,
-    /// Whether fcntl(2) was ever asked for a lock: until then nobody needs to hear of a close(2) that has nothing to write.
-    has_ranges: AtomicBool,
+    /// Told when a file handle was released.
+    left: Condvar,
     waiting: AtomicUsize,
 }
 
 impl Lockers {
-    /// Whether close(2) may free a lock.
-    pub fn wants_every_close(&self) -> bool {
-        self.has_ranges.load(Ordering::Relaxed)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().expect("no thread panics while it holds the lockers")
+    }
+
+    /// Begins to release a file handle: until the end of that whoever asks for a lock of the file waits. The kernel does not wait for a release; but
+    /// it sends it before close(2) returns, and who asks then counts on the locks being gone.
+    pub fn leave(&self, file: u64) -> Leaving<'_> {
+        let mut taken = self.lock();
+        if let Some((number, _)) = taken.by_file.get(&file) {
+            let number = *number;
+            taken.leaving.insert(file, number);
+        }
+        Leaving { lockers: self, file }
+    }
+
+    fn await_left(&self, number: INodeNo) {
+        let is_left = |taken: &mut Taken| taken.leaving.values().any(|leaving| *leaving == number);
+        drop(self.left.wait_while(self.lock(), is_left));
     }
 
     fn note(&self, asked: &Asked, space: LockSpace) {
@@ -82,7 +95,6 @@ impl Lockers {
         let file = taken.by_file.entry(asked.file).or_insert_with(|| (asked.number, BTreeSet::new()));
         file.1.insert((asked.owner, space));
         if space == LockSpace::Ranges {
-            self.has_ranges.store(true, Ordering::Relaxed);
             taken.by_node.insert((asked.number, asked.owner));
         }
     }
@@ -106,8 +118,22 @@ impl Lockers {
     }
 }
 
+/// A file handle that is being released, while this lives.
+pub(crate) struct Leaving<'a> {
+    lockers: &'a Lockers,
+    file: u64,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.lockers.lock().leaving.remove(&self.file).is_some() {
+            self.lockers.left.notify_all();
+        }
+    }
+}
+
 impl Bridge {
-    /// Gives, changes or takes back a lock, without waiting.
+    /// Gives, changes or takes back a lock, without waiting for anybody who has it.
     pub fn set_lock(&self, asked: &Asked) -> Outcome<()> {
         let node = self.handle(asked.number)?;
         let space = self.space_of(asked);
@@ -118,6 +144,7 @@ impl Bridge {
         };
         // Before it is asked for: if the answer is lost, it may be held all the same.
         self.lockers.note(asked, space);
+        self.lockers.await_left(asked.number);
         self.caller.done(Operation::Lock { node, lock, waits: false })
     }
 
@@ -141,6 +168,7 @@ impl Bridge {
         let node = self.handle(asked.number)?;
         // Only fcntl(2) can ask.
         let lock = lock(asked, LockSpace::Ranges, range(asked)?)?.ok_or(Code::InvalidArgument)?;
+        self.lockers.await_left(asked.number);
         self.caller.lock_in_the_way(Operation::TestLock { node, lock })
     }
 
@@ -332,11 +360,25 @@ mod tests {
     }
 
     #[test]
-    fn until_somebody_locks_ranges_a_close_that_writes_nothing_needs_no_request() {
-        let (_, bridge) = bridge();
-        assert!(!bridge.lockers.wants_every_close());
-        bridge.set_lock(&asked(1, 77, 0, 9, libc::F_RDLCK)).unwrap();
-        assert!(bridge.lockers.wants_every_close());
+    fn who_asks_for_a_lock_waits_for_a_release_that_came_before() {
+        let (caller, bridge) = bridge();
+        bridge.set_lock(&asked(1, 77, 0, 9, libc::F_WRLCK)).unwrap();
+        let leaving = bridge.lockers.leave(1);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| bridge.set_lock(&asked(2, 78, 0, 9, libc::F_WRLCK)));
+            bridge.unlock_released(1).unwrap();
+            let elsewhere = Asked { number: INodeNo(6), ..asked(3, 77, 0, 9, libc::F_WRLCK) };
+            assert_eq!(bridge.set_lock(&elsewhere), Err(Code::Stale), "of another file nobody waits");
+            drop(leaving);
+            asking.join().unwrap().unwrap();
+        });
+        let said = |operation: &Operation| match operation {
+            Operation::Lock { lock, .. } => Some(("lock", lock.owner.0)),
+            Operation::Unlock { owner, .. } => Some(("unlock", owner.0)),
+            _ => None,
+        };
+        let said: Vec<_> = caller.asked().iter().filter_map(said).collect();
+        assert_eq!(said, [("lock", 77), ("unlock", 77), ("lock", 78)]);
     }
 
     #[test]
