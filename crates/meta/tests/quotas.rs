@@ -214,6 +214,21 @@ fn a_first_limit_wants_an_empty_directory_and_every_limit_wants_root() {
 }
 
 #[test]
+fn a_lowered_limit_counts_within_three_seconds_wherever_names_lie() {
+    let (mut cluster, directory) = with_quota(limit(u64::MAX, 10_000));
+    let inside = grant(&mut cluster, directory);
+    let create = |cluster: &mut Cluster, file: u32| cluster.create(ALICE, &inside, &format!("f{file}"));
+    for file in 0..64 {
+        create(&mut cluster, file).unwrap();
+    }
+    set(&mut cluster, directory, limit(u64::MAX, 64)).unwrap();
+    cluster.pass_with(&[ALICE], Duration::from_secs(3));
+    for file in 64..128 {
+        assert_eq!(create(&mut cluster, file).map(|_| ()), Err(Code::QuotaExceeded), "f{file}");
+    }
+}
+
+#[test]
 fn a_grant_from_before_a_quota_makes_nothing_that_is_not_counted() {
     let mut cluster = Cluster::new(2, Scheme::Hash);
     cluster.open_session(ALICE);

@@ -291,6 +291,34 @@ mod tests {
     }
 
     #[test]
+    fn a_server_hears_of_a_revoked_enrolment_within_a_second() {
+        let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
+        let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
+        let mut contacts = Contacts::new(me());
+        let (mut now, mut asked_at) = (Mono::ZERO, Vec::new());
+        let own =
+            Register { key: server_key(me().name.server()), version: 1, value: encode_register(&me_entry()) };
+        while asked_at.len() < 10 {
+            now = contacts.next_wake().max(now);
+            contacts.turn(now, &mut post);
+            let ask = asked(&mut post);
+            let body = match &ask.call {
+                AskCall::List { prefix, .. } => {
+                    if *prefix == ENROLMENT_PREFIX {
+                        asked_at.push(now);
+                    }
+                    TellBody::Registers(7, None)
+                }
+                _ => TellBody::Register(Some(own.clone())),
+            };
+            tell(&mut contacts, &mut post, ask.id, body);
+        }
+        let gaps: Vec<_> = asked_at.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+        // The way there and back has the rest.
+        assert!(gaps.iter().all(|gap| *gap <= Duration::from_millis(800)), "{gaps:?}");
+    }
+
+    #[test]
     fn an_unanswered_question_is_repeated_and_foreign_answers_are_left() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();

@@ -298,3 +298,29 @@ fn event_of(sender: Sender, squash: Squash, message: Message) -> Option<Event> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_proto::data::{DataBody, DataReply};
+    use bearing_proto::peer::{PeerBody, PeerMessage};
+    use bearing_types::{Epoch, Position, SessionId, TransactionId};
+
+    #[test]
+    fn clients_may_not_say_what_servers_say_to_each_other() {
+        let transaction = TransactionId { coordinator: Position(1), epoch: Epoch(1), number: 1 };
+        let body = PeerBody::Decided { transaction, commit: true };
+        let peer = PeerMessage { from: Position(1), to: Position(2), epoch: Epoch(1), body };
+        let said = [
+            Message::Peer(peer),
+            Message::Told(Told { id: 1, result: Ok(TellBody::Swapped(1)) }),
+            Message::DataReply(DataReply { id: 1, result: Ok(DataBody::Done) }),
+        ];
+        for message in said {
+            for stranger in [Sender::Client(SessionId(1)), Sender::Nobody] {
+                assert!(event_of(stranger, Squash::None, message.clone()).is_none(), "{message:?}");
+            }
+            assert!(event_of(Sender::Server(ServerId(2)), Squash::None, message).is_some());
+        }
+    }
+}

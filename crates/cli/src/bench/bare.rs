@@ -118,18 +118,32 @@ impl Bare {
         Ok(Bare { store, log, index: LogIndex::ZERO, number: 0, flushed: false })
     }
 
-    /// Writes batches on the server's core for some time.
-    pub fn run(&mut self, templates: &Templates, batch: usize, duration: Duration) -> Result<Written> {
+    /// Writes batches on the server's core for some time, and does something between any two of them, which is not
+    /// part of the time.
+    pub fn run(
+        &mut self,
+        templates: &Templates,
+        batch: usize,
+        duration: Duration,
+        between: impl FnMut() -> Result<()>,
+    ) -> Result<Written> {
         machine::pin(SERVER_CORE)?;
-        let written = self.write(templates, batch, duration);
+        let written = self.write(templates, batch, duration, between);
         machine::pin(CLIENT_CORE)?;
         written
     }
 
-    fn write(&mut self, templates: &Templates, batch: usize, duration: Duration) -> Result<Written> {
+    fn write(
+        &mut self,
+        templates: &Templates,
+        batch: usize,
+        duration: Duration,
+        mut between: impl FnMut() -> Result<()>,
+    ) -> Result<Written> {
         let mut written = Written { records: 0, elapsed: Duration::ZERO, processor: Duration::ZERO };
         let before = machine::processor_time(std::process::id())?;
         while written.elapsed < duration {
+            between()?;
             let (records, changes) = self.prepare(templates, batch);
             let started = Instant::now();
             let mark = self.log.append(&records).context("append to the log")?;

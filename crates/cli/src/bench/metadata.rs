@@ -188,7 +188,9 @@ impl Bench {
         let directory = self.tree.add_directory(link, requests, &name)?;
         let mut creates = Creates { tree: &mut self.tree, directory, count: 0 };
         let server = measured(cluster, || requests.run(link, &mut creates, load, Until::After(duration)))?;
-        let written = self.bare.run(&self.templates, load.in_flight, duration)?;
+        let tree = &mut self.tree;
+        let keep_session = || tree.keep_session(link, requests);
+        let written = self.bare.run(&self.templates, load.in_flight, duration, keep_session)?;
         let seconds = written.elapsed.as_secs_f64();
         let rate = written.records as f64 / seconds;
         let other = Sample {

@@ -80,6 +80,16 @@ impl Tree {
         None
     }
 
+    /// Keeps the session while something else is measured.
+    pub fn keep_session(&mut self, link: &mut Link, requests: &mut Loop<Ask>) -> Result<()> {
+        let now = Clock.mono();
+        if now >= self.renew_session_at {
+            one(link, requests, position_of_session(self.session), Call::RenewSession)?;
+            self.renew_session_at = now.after(RENEW);
+        }
+        Ok(())
+    }
+
     /// A lookup of an entry, by somebody who is neither owner nor root.
     pub fn lookup(&self, entry: u32) -> (Position, Call) {
         let grant = &self.directories[Tree::directory_of(entry) as usize].grant;
