@@ -321,14 +321,21 @@ impl Recorder {
     /// Whether bytes of a commit may be no part of the file any more: cut off, or written over. Then its chunk may be gone, and nobody is owed that they are kept.
     fn may_be_replaced(&self, commit: usize, mode: CommitMode, piece: &Piece) -> bool {
         let committed = &self.history.entries[commit];
-        let Event::Mutation { mutation: Mutation::Commit { node, .. }, .. } = &committed.event else {
+        let Event::Mutation { mutation: Mutation::Commit { node, size_min, .. }, outcome, .. } =
+            &committed.event
+        else {
             return false;
         };
-        // Where appended bytes went is not known here.
-        let whole = match mode {
-            CommitMode::Put => piece.offset..piece.offset + piece.bytes.len() as u64,
-            CommitMode::Append => 0..u64::MAX,
+        let base = match (mode, outcome) {
+            (CommitMode::Put, _) => Some(0),
+            (CommitMode::Append, MutationOutcome::Told(Ok(Seen::Node(view)))) => {
+                view.size.checked_sub(*size_min)
+            }
+            // A client that decided it by itself is not told where.
+            (CommitMode::Append, _) => None,
         };
+        let start = base.map(|base| base + piece.offset);
+        let whole = start.map_or(0..u64::MAX, |start| start..start + piece.bytes.len() as u64);
         let mut left = vec![whole];
         for (index, entry) in self.history.entries.iter().enumerate() {
             let Event::Mutation { mutation, outcome, .. } = &entry.event else { continue };
@@ -339,6 +346,24 @@ impl Recorder {
             }
             for range in replaces(mutation, *node) {
                 left = left.into_iter().flat_map(|part| without(part, &range)).collect();
+            }
+        }
+        left.is_empty()
+    }
+
+    /// Whether a client has made bytes that it wrote since then a part of the file.
+    pub fn has_committed(&self, host: HostId, node: NodeId, since: Mono, written: &Piece) -> bool {
+        let mut left = vec![written.offset..written.end()];
+        for entry in self.history.entries.iter().rev().take_while(|entry| entry.invoked >= since) {
+            let Event::Mutation { mutation, outcome: MutationOutcome::Told(Ok(_)), .. } = &entry.event else {
+                continue;
+            };
+            let Mutation::Commit { node: of, pieces, mode: CommitMode::Put, .. } = mutation else { continue };
+            if entry.client == client_id(host) && *of == node {
+                for piece in pieces {
+                    let range = piece.offset..piece.end();
+                    left = left.into_iter().flat_map(|part| without(part, &range)).collect();
+                }
             }
         }
         left.is_empty()

@@ -482,10 +482,10 @@ fn stepped(
             run.unsettled.push(piece.clone());
             // One that takes set-id bits away is answered when it is in the file: what others wrote since lies over it.
             let clears = matches!(asked.what, Operation::Write { set_ids: SetIds::Clear(_), .. });
-            if !(clears && run.own.flushed >= asked.invoked) {
+            if !(clears && recorder.has_committed(client.host, run.node.node, asked.invoked, &piece)) {
                 run.own.unflushed.push(piece);
-                // Others may have waited for an append of the same file: they are in the buffer when they are answered.
-                run.written.push(if clears { asked.invoked } else { now });
+                // It may have waited for an append of the same file: it is in the buffer when it is answered.
+                run.written.push(now);
             }
         }
         (FileSteps::Append { bytes, .. }, Ok(Answer::Written(count))) => {
