@@ -75,7 +75,9 @@ pub(crate) struct Chunk {
     pub stained: bool,
     /// Which frames are whole is known: nothing happened since they were written, or the log was surveyed since.
     pub scanned: bool,
-    /// Where that found damage.
+    /// When that was.
+    pub surveyed: Option<Mono>,
+    /// Where it found damage.
     pub damaged: Vec<Range<u64>>,
     pub cuts: VecDeque<Cut>,
     pub removers: Vec<Asker>,
@@ -100,6 +102,7 @@ impl Chunk {
             committed: 0,
             stained: false,
             scanned: true,
+            surveyed: None,
             damaged: Vec::new(),
             cuts: VecDeque::new(),
             removers: Vec::new(),

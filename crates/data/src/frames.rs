@@ -43,12 +43,19 @@ pub(crate) fn frames(
         return cx.refuse(asker, DataError::Capability);
     }
     let Some(chunk) = chunks.get(&id) else { return cx.refuse(asker, DataError::NoChunk) };
+    if chunk.is_headless() {
+        return cx.refuse(asker, DataError::Corrupt);
+    }
     // "Beyond the end" says of bytes that they are not here and will not be.
     if !matches!(chunk.phase, Phase::Sealed(_) | Phase::Fenced { settled: true }) {
         return cx.refuse(asker, DataError::Unsettled);
     }
     // What is here may end earlier, or be fenced only: then this is not all of it.
     let here = chunk.fetchable();
+    // Who has nothing of it, such as an older disk, says nothing of what it is.
+    if here == 0 {
+        return cx.refuse(asker, DataError::NoChunk);
+    }
     if from > here || (from == here && from < end) {
         return cx.refuse(asker, DataError::BeyondEnd);
     }

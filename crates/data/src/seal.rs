@@ -36,6 +36,10 @@ use bearing_proto::data::{DataBody, DataError};
 use bearing_seams::{End, EngineError, EngineResult};
 use bearing_types::{ChunkId, Epoch};
 use std::ops::Range;
+use std::time::Duration;
+
+/// A sealed chunk that is fenced is read anew after so long.
+const SURVEY_AGAIN: Duration = Duration::from_secs(10);
 
 /// A fence or seal.
 #[derive(Debug)]
@@ -91,8 +95,10 @@ pub(crate) fn cut(
     if chunk.cuts.len() >= cx.core.config.cuts_waiting_max {
         return cx.drop_request();
     }
-    // Whoever fences what is sealed wants to know what of it is whole now.
-    if seal.is_none() && matches!(chunk.phase, Phase::Sealed(1..)) {
+    // Whoever fences what is sealed wants to know what of it is whole now. He asks again until he hears of it.
+    let now = cx.mono();
+    let is_old = chunk.surveyed.is_none_or(|at| now.since(at) >= SURVEY_AGAIN);
+    if seal.is_none() && is_old && matches!(chunk.phase, Phase::Sealed(1..)) {
         chunk.scanned = false;
     }
     chunk.cuts.push_back(Cut { asker, epoch, seal, stage: Stage::Waiting });
@@ -192,11 +198,12 @@ impl Chunk {
             _ if epoch < self.epoch => Verdict::Answer(Err(DataError::Sealed)),
             // It was removed here.
             Some(at) if at > length && length == 0 => Verdict::Answer(Err(DataError::NoChunk)),
-            Some(at) if at > length => Verdict::Answer(Err(DataError::Corrupt)),
+            // The file may have lost its end.
+            Some(at) if at > length.min(self.writer.written) => Verdict::Answer(Err(DataError::Corrupt)),
             Some(at) if epoch > self.epoch => Verdict::Seal { length: at },
             Some(at) => Verdict::Answer(self.sealed_at(at)),
-            None if epoch == self.epoch => Verdict::Answer(self.fenced()),
-            None => Verdict::Seal { length },
+            // Nothing is appended to it under any epoch: nothing has to be kept stable for this.
+            None => Verdict::Answer(self.fenced()),
         }
     }
 
@@ -308,6 +315,7 @@ impl Chunk {
     /// It is known which frames are whole.
     fn surveyed(&mut self, cx: &mut Cx<'_>, length: u64, damaged: Vec<Range<u64>>) {
         let before = self.writer.written;
+        self.surveyed = Some(cx.mono());
         self.damaged = damaged;
         // What was whole when it was fenced is not all here any more.
         self.stained |= length < before || !self.damaged.is_empty();

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Threads that wait for locks; more waits are refused (ENOLCK).
 const WAITING_MAX: usize = 1024;
+/// How long a lock is waited for that a release under way may free.
+const RELEASE_AWAITED: Duration = Duration::from_secs(1);
 /// How the kernel says "to the end of the file, wherever that is".
 const END: u64 = i64::MAX as u64;
 /// How often the asking thread is looked at until it has gone to sleep in its system call.
@@ -74,8 +76,8 @@ impl Lockers {
         self.taken.lock().expect("no thread panics while it holds the lockers")
     }
 
-    /// Begins to release a file handle: until the end of that whoever asks for a lock of the file waits. The kernel does not wait for a release; but
-    /// it sends it before close(2) returns, and who asks then counts on the locks being gone.
+    /// Begins to release a file handle. The kernel does not wait for a release, but sends it before close(2) returns: whoever is refused a lock meanwhile
+    /// asks again after it, because he may count on the locks being gone.
     pub fn leave(&self, file: u64) -> Leaving<'_> {
         let mut taken = self.lock();
         if let Some((number, _)) = taken.by_file.get(&file) {
@@ -85,9 +87,16 @@ impl Lockers {
         Leaving { lockers: self, file }
     }
 
-    fn await_left(&self, number: INodeNo) {
-        let is_left = |taken: &mut Taken| taken.leaving.values().any(|leaving| *leaving == number);
-        drop(self.left.wait_while(self.lock(), is_left));
+    /// The file handles of a file that are being released.
+    fn leaving(&self, number: INodeNo) -> BTreeSet<u64> {
+        let leaving = &self.lock().leaving;
+        leaving.iter().filter(|(_, of)| **of == number).map(|(file, _)| *file).collect()
+    }
+
+    /// Waits until these are released, or for a while: what is written out before may take long, and the thread is the kernel's.
+    fn await_left(&self, files: &BTreeSet<u64>) {
+        let any = |taken: &mut Taken| files.iter().any(|file| taken.leaving.contains_key(file));
+        drop(self.left.wait_timeout_while(self.lock(), RELEASE_AWAITED, any));
     }
 
     fn note(&self, asked: &Asked, space: LockSpace) {
@@ -144,8 +153,15 @@ impl Bridge {
         };
         // Before it is asked for: if the answer is lost, it may be held all the same.
         self.lockers.note(asked, space);
-        self.lockers.await_left(asked.number);
-        self.caller.done(Operation::Lock { node, lock, waits: false })
+        let leaving = self.lockers.leaving(asked.number);
+        let mut result = self.caller.done(Operation::Lock { node, lock, waits: false });
+        if result == Err(Code::Locked) && !leaving.is_empty() {
+            self.lockers.await_left(&leaving);
+            result = self.caller.done(Operation::Lock { node, lock, waits: false });
+        }
+        // Another close(2) of the process may have come in between.
+        self.lockers.note(asked, space);
+        result
     }
 
     /// Gives a lock when it is free. For a thread that has nothing else to do.
@@ -168,7 +184,12 @@ impl Bridge {
         let node = self.handle(asked.number)?;
         // Only fcntl(2) can ask.
         let lock = lock(asked, LockSpace::Ranges, range(asked)?)?.ok_or(Code::InvalidArgument)?;
-        self.lockers.await_left(asked.number);
+        let leaving = self.lockers.leaving(asked.number);
+        let found = self.caller.lock_in_the_way(Operation::TestLock { node, lock })?;
+        if found.is_none() || leaving.is_empty() {
+            return Ok(found);
+        }
+        self.lockers.await_left(&leaving);
         self.caller.lock_in_the_way(Operation::TestLock { node, lock })
     }
 
@@ -318,7 +339,11 @@ mod tests {
     use std::sync::Arc;
 
     fn bridge() -> (Arc<FakeCaller>, Bridge) {
-        let caller = Arc::new(FakeCaller::answering(vec![Ok(Answer::Done); 16]));
+        bridge_answering(vec![Ok(Answer::Done); 16])
+    }
+
+    fn bridge_answering(answers: Vec<Outcome<Answer>>) -> (Arc<FakeCaller>, Bridge) {
+        let caller = Arc::new(FakeCaller::answering(answers));
         let bridge = Bridge::new(caller.clone(), handle(1));
         bridge.tell(found(5, FileType::Regular));
         (caller, bridge)
@@ -360,15 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_lock_waits_for_a_release_that_came_before() {
-        let (caller, bridge) = bridge();
+    fn who_is_refused_a_lock_while_a_file_handle_is_released_asks_again_after_that() {
+        let refused = [Ok(Answer::Done), Err(Code::Locked), Ok(Answer::Done), Ok(Answer::Done)];
+        let (caller, bridge) = bridge_answering(refused.to_vec());
         bridge.set_lock(&asked(1, 77, 0, 9, libc::F_WRLCK)).unwrap();
         let leaving = bridge.lockers.leave(1);
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| bridge.set_lock(&asked(2, 78, 0, 9, libc::F_WRLCK)));
+            // Once it was refused it waits for what was being released then.
+            while caller.asked().len() < 2 {
+                std::thread::yield_now();
+            }
             bridge.unlock_released(1).unwrap();
-            let elsewhere = Asked { number: INodeNo(6), ..asked(3, 77, 0, 9, libc::F_WRLCK) };
-            assert_eq!(bridge.set_lock(&elsewhere), Err(Code::Stale), "of another file nobody waits");
             drop(leaving);
             asking.join().unwrap().unwrap();
         });
@@ -378,7 +406,14 @@ mod tests {
             _ => None,
         };
         let said: Vec<_> = caller.asked().iter().filter_map(said).collect();
-        assert_eq!(said, [("lock", 77), ("unlock", 77), ("lock", 78)]);
+        assert_eq!(said, [("lock", 77), ("lock", 78), ("unlock", 77), ("lock", 78)]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_at_once_when_nothing_is_released() {
+        let (caller, bridge) = bridge_answering(vec![Err(Code::Locked)]);
+        assert_eq!(bridge.set_lock(&asked(1, 77, 0, 9, libc::F_WRLCK)), Err(Code::Locked));
+        assert_eq!(caller.asked().len(), 1);
     }
 
     #[test]

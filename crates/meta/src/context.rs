@@ -69,6 +69,8 @@ pub(crate) struct Context {
     pub lent: Option<(NodeId, u32)>,
     /// How many bytes of the chunk counted as dead when a look at it began.
     pub dead_before: Option<u64>,
+    /// Whether nobody had the chunk whole then.
+    pub torn: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -133,6 +135,7 @@ impl Context {
             ids: Vec::new(),
             lent: None,
             dead_before: None,
+            torn: None,
         }
     }
 

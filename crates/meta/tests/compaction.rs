@@ -63,8 +63,14 @@ impl Disks {
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
             DataCall::Frames { from, end, .. } => {
-                let asked = self.frames.iter().filter(|frame| (*from..*end).contains(&frame.frame));
-                Ok(DataBody::Frames { frames: asked.copied().collect(), next: None })
+                let made = self.gathered.iter().find(|(_, heir, ..)| *heir == chunk);
+                let place = |frame| made.map_or(Some(frame), |(_, _, pieces, _)| pieces.new_place(frame));
+                let here = self
+                    .frames
+                    .iter()
+                    .filter_map(|frame| place(frame.frame).map(|place| FrameAt { frame: place, ..*frame }));
+                let asked = here.filter(|frame| (*from..*end).contains(&frame.frame));
+                Ok(DataBody::Frames { frames: asked.collect(), next: None })
             }
             _ => Ok(DataBody::Done),
         }

@@ -256,7 +256,7 @@ impl Pieces {
 }
 
 /// Damaged ranges told of one replica.
-pub const DAMAGED_RANGES_MAX: usize = 64;
+pub const DAMAGED_RANGES_MAX: usize = 1024;
 
 /// The content of a reply that went well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use crate::sim::Sim;
 use crate::world::Happening;
 use bearing_meta::ChunkRecord;
 use bearing_types::ChunkId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A server that was out of reach for less than that counts as lost for nobody.
 const OUT_OF_REACH: u64 = 4 * SECOND;
@@ -27,8 +27,8 @@ pub(crate) struct Reach {
     /// From when to when it was down last.
     down: BTreeMap<HostId, (u64, u64)>,
     mended: BTreeMap<HostId, u64>,
-    /// Chunks whose seals were heard of.
-    judged: BTreeSet<ChunkId>,
+    /// The holes of chunks whose seals were heard of.
+    judged: BTreeMap<ChunkId, Vec<(u64, u64)>>,
 }
 
 impl Reach {
@@ -145,19 +145,20 @@ impl Sim {
     pub(crate) fn hear_of_seal(&mut self, chunk: ChunkId, record: &ChunkRecord) {
         let now = self.world.now().0;
         // Who counted as lost then may be back when more is heard of the chunk.
-        let news = self.reach.judged.insert(chunk);
+        let judged = self.reach.judged.insert(chunk, record.holes.clone());
         let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
         let mut held: BTreeMap<u64, usize> = BTreeMap::new();
         let lost = self.lost;
         for host in hosts.into_iter().filter(|host| lost != Some(*host)) {
             let whole = self.disk(host).whole_frames(chunk);
             let disk_failed = self.disk(host).disk_failed.is_some_and(|at| now - at >= OUT_OF_REACH);
-            let reached = news && self.reach.counts(host, now) && self.away != Some(host) && !disk_failed;
+            let reached = self.reach.counts(host, now) && self.away != Some(host) && !disk_failed;
             for (start, end) in whole {
                 *held.entry(start).or_default() += 1;
                 let kept = record.keeps(start) && record.sealed.is_some_and(|length| end <= length);
                 let acknowledged = || self.recorder.frames_of(chunk).iter().any(|(frame, _)| *frame == start);
-                if !kept && reached && acknowledged() && !self.recorder.was_reborn(chunk) {
+                let fell = judged.as_ref().is_none_or(|holes| new_hole(record, holes, start));
+                if !kept && fell && reached && acknowledged() && !self.recorder.was_reborn(chunk) {
                     let what = format!(
                         "{chunk} was sealed without its frame at {start}, which {host:?} holds: {record:?}"
                     );
@@ -168,4 +169,10 @@ impl Sim {
         }
         self.recorder.sealed(chunk, record, |start| held.get(&start).copied().unwrap_or(0));
     }
+}
+
+/// Whether something lies in a hole that was noted since.
+fn new_hole(record: &ChunkRecord, before: &[(u64, u64)], start: u64) -> bool {
+    let within = |holes: &[(u64, u64)]| holes.iter().any(|(from, to)| (*from..*to).contains(&start));
+    within(&record.holes) && !within(before)
 }

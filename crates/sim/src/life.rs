@@ -144,7 +144,7 @@ impl Sim {
         for (chunk, record) in &records {
             let removed = record.doomed && record.former.is_empty();
             let Some(frames) = used.get(chunk) else {
-                if !removed {
+                if !removed && !self.lacks_a_header(*chunk, record) {
                     wrong.push((
                         Promise::SpaceReturns,
                         format!("{chunk} is referred to by nobody: {record:?}"),
@@ -177,6 +177,17 @@ impl Sim {
             }
         }
         wrong
+    }
+
+    /// Whether nobody can say whose a frame is, because its header is damaged wherever it is: somebody may refer to it,
+    /// so the chunk is kept.
+    fn lacks_a_header(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
+        let data = |host: &HostId| usize::from(host.0 - 1 - METADATA);
+        let headers: BTreeSet<u64> =
+            hosts.iter().flat_map(|host| self.data[data(host)].headers(chunk)).collect();
+        let frames = self.recorder.frames_of(chunk);
+        frames.iter().any(|(start, _)| record.keeps(*start) && !headers.contains(start))
     }
 
     /// Where frames begin that are whole at any server of a chunk.

@@ -353,7 +353,8 @@ impl Recorder {
 
     /// Whether a client has made bytes that it wrote since then a part of the file.
     pub fn has_committed(&self, host: HostId, node: NodeId, since: Mono, written: &Piece) -> bool {
-        let mut left = vec![written.offset..written.end()];
+        let whole = written.offset..written.end();
+        let mut left = vec![whole];
         for entry in self.history.entries.iter().rev().take_while(|entry| entry.invoked >= since) {
             let Event::Mutation { mutation, outcome: MutationOutcome::Told(Ok(_)), .. } = &entry.event else {
                 continue;

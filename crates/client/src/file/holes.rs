@@ -128,8 +128,10 @@ impl Hub {
                 (SeekTarget::Data, Some(stored)) => {
                     return Ok(Answer::Place(Some(offset.max(stored - stored % BLOCK_BYTES))));
                 }
+                // Somebody may have cut it meanwhile.
                 (SeekTarget::Hole, _) if hole => {
-                    return Ok(Answer::Place(Some(offset.max(block).min(size()))));
+                    let end = Some(size()).filter(|size| offset < *size);
+                    return Ok(Answer::Place(end.map(|end| offset.max(block).min(end))));
                 }
                 (SeekTarget::Hole, _) => {
                     let end =

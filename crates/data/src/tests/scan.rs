@@ -2,6 +2,7 @@
 
 use super::bench::{frame, newer_frame};
 use crate::scan::{Found, Scan, Survey, Surveyed};
+use bearing_proto::data::DAMAGED_RANGES_MAX;
 
 /// Scans a log with reads of a window's size.
 fn scan(log: &[u8], scan_bytes: u32) -> Found {
@@ -202,14 +203,15 @@ fn a_survey_passes_over_the_rest_of_a_frame_that_cannot_be_read() {
 
 #[test]
 fn a_survey_tells_of_so_many_damaged_ranges_and_then_of_one_that_covers_the_rest() {
-    let (one, count) = (frame(1, 40), 200);
+    let (one, count) = (frame(1, 40), 2 * DAMAGED_RANGES_MAX + 72);
     let mut log = one.repeat(count);
     for number in (1..count - 1).step_by(2) {
         log[number * one.len() + 90] ^= 1;
     }
     let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
-    assert_eq!((end, damaged.len()), (log.len() as u64, 64));
-    assert_eq!(damaged[63], 127 * one.len() as u64..(count as u64 - 2) * one.len() as u64);
+    assert_eq!((end, damaged.len()), (log.len() as u64, DAMAGED_RANGES_MAX));
+    let (last, one) = (DAMAGED_RANGES_MAX as u64 * 2 - 1, one.len() as u64);
+    assert_eq!(damaged.last(), Some(&(last * one..(count as u64 - 2) * one)));
 }
 
 #[test]

@@ -310,6 +310,35 @@ fn a_fence_of_a_sealed_chunk_reads_it_anew_and_what_is_damaged_is_known_from_the
 }
 
 #[test]
+fn a_sealed_replica_whose_file_is_cut_short_is_corrupt_under_any_epoch_and_its_disk_good() {
+    let mut log = MemChunkLog::new();
+    log.create(CHUNK, EPOCH).unwrap();
+    log.append(CHUNK, 0, &frame(1, 100)).unwrap();
+    log.sync(CHUNK).unwrap();
+    let mut chunks = log.chunks().unwrap();
+    let length = chunks[0].length;
+    chunks[0].sealed = Some(length + 8);
+    let mut bench = Bench::listing(log, Config::standard(), chunks);
+    let newer = Epoch(9);
+    let told = Ok(DataBody::Fenced { length, restarted: false, damaged: vec![(length, length + 8)] });
+    assert_eq!(bench.result(META, DataCall::Fence { epoch: newer }, &[]), told);
+    let seal = DataCall::Seal { epoch: newer, length: length + 8 };
+    assert_eq!(bench.result(META, seal, &[]), Err(DataError::Corrupt));
+    assert!(!bench.machine.has_failed());
+    assert_eq!(bench.bytes(0, 0, 100), payload(1, 100));
+}
+
+#[test]
+fn who_has_nothing_of_a_chunk_says_nothing_of_its_end() {
+    let (mut bench, bytes) = (Bench::new(), frame(1, 100));
+    let frames = DataCall::Frames { from: 0, end: bytes.len() as u64, count_max: 10 };
+    assert_eq!(bench.result(META, frames.clone(), &[]), Err(DataError::NoChunk));
+    assert_eq!(bench.result(META, fence(), &[]), Err(DataError::NoChunk));
+    assert_eq!(bench.result(META, frames.clone(), &[]), Err(DataError::NoChunk), "the fence made it known");
+    assert_eq!(Bench::headless().result(META, frames, &[]), Err(DataError::Corrupt));
+}
+
+#[test]
 fn what_is_damaged_before_a_torn_end_is_torn_off_with_it() {
     let (mut bench, [_, second, _]) =
         three_frames_and(|log, [_, second, _]| log.flip_bit(CHUNK, second as usize + 200));

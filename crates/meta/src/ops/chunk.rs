@@ -123,32 +123,41 @@ pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64, opened: &Ca
     Ok(Body::Done)
 }
 
-/// What none of a sealed chunk's servers has whole.
-pub(crate) struct Lost {
-    /// Each range begins and ends where frames do.
-    pub ranges: Vec<(u64, u64)>,
-    /// All its servers have said so: nobody has to be waited for.
-    pub for_good: bool,
+/// What servers have said of a chunk that nobody has whole.
+#[derive(Default)]
+pub(crate) struct Damage {
+    /// What none of them has whole. Each range begins and ends where frames do.
+    pub everywhere: Vec<(u64, u64)>,
+    /// Those that lack something.
+    pub servers: Vec<ServerId>,
 }
 
-/// Has the servers of a sealed chunk read it anew, as far as they answer.
-pub(crate) fn lost_of(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Lost> {
+/// Has the servers of a sealed chunk that answer read it anew.
+pub(crate) fn damage_of(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Damage> {
+    let sealed = record.sealed.unwrap_or(0);
     let health = view.health;
-    let known = record.servers.iter().filter(|server| !health.is_unknown(**server));
-    let asked: Vec<ServerId> =
-        known.clone().copied().filter(|server| health.answers(*server) && !health.is_lost(*server)).collect();
-    let for_good = asked.len() == known.count();
+    // One that counts as lost for its failed disk may be the only one that has something.
+    let answering = record.servers.iter().filter(|server| health.answers(**server));
+    let asked: Vec<ServerId> = answering.copied().collect();
     let results = view.data(id, &asked, &DataCall::Fence { epoch: record.epoch })?;
-    let mut held = Vec::new();
-    for result in results {
-        match fence_of(result, false, false) {
-            Fence::Held { held: found, .. } => held.push(found),
-            Fence::Nothing => {}
-            Fence::Silent | Fence::Lost => return Err(Stop::Later),
+    let (mut held, mut servers) = (Vec::new(), Vec::new());
+    for (server, result) in asked.into_iter().zip(results) {
+        match fence_of(result, false, health.is_lost(server)) {
+            Fence::Held { held: found, .. } => {
+                if found.length < sealed || !found.damaged.is_empty() {
+                    servers.push(server);
+                }
+                held.push(found);
+            }
+            Fence::Nothing => servers.push(server),
+            Fence::Lost => {}
+            Fence::Silent => return Err(Stop::Later),
         }
     }
     let held: Vec<&Held> = held.iter().collect();
-    Ok(Lost { ranges: holes_of(&held, record.sealed.unwrap_or(0)), for_good })
+    // Where nobody has anything nothing is known of what there was.
+    let everywhere = if held.is_empty() { Vec::new() } else { holes_of(&held, sealed) };
+    Ok(Damage { everywhere, servers })
 }
 
 /// One server's part in a seal.

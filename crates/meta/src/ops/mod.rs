@@ -31,7 +31,7 @@ mod xattr;
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
 
-pub(crate) use chunk::{Lost, lost_of, seal as seal_chunk};
+pub(crate) use chunk::{Damage, damage_of, seal as seal_chunk};
 pub(crate) use release::{forget_holder, let_go, reap_page};
 pub(crate) use session::{end as end_session, meet};
 

@@ -134,12 +134,11 @@ impl Surroundings<'_> {
         }
         let sources = self.sources(chunk, record);
         let damaged = |server: &ServerId| self.health.is_damaged(*server, chunk);
-        // The last look found nothing to be saved: what is in use is damaged in all of them.
-        let in_vain = record.looked.is_some() && record.kept == 0 && sources.iter().all(damaged);
-        match (sources.is_empty() || in_vain, record.coming) {
+        match (sources.is_empty(), record.coming) {
             (true, _) => false,
             (false, Some(_)) => true,
             (false, None) if self.health.copies_full || self.health.was_refused(chunk) => false,
+            (false, None) if is_past_saving(record) && sources.iter().all(damaged) => false,
             (false, None) => {
                 let droppable = |server: &ServerId| damaged(server) && self.has_room(*server, record);
                 self.spare(record).is_some()
@@ -213,9 +212,18 @@ impl Surroundings<'_> {
             true => is_nearly(record.dead_bytes, looked.live),
             false => record.dead_bytes.saturating_mul(4) >= looked.live,
         };
-        (dead && record.dead_bytes > 0) || self.now >= looked.at.after(self.config.look_every)
+        let every = if is_past_saving(record) { SAVE_AGAIN } else { self.config.look_every };
+        (dead && record.dead_bytes > 0) || self.now >= looked.at.after(every.min(self.config.look_every))
     }
 }
+
+/// The last look found that what is in use of it is damaged wherever it is.
+fn is_past_saving(record: &ChunkRecord) -> bool {
+    record.looked.is_some() && record.kept == 0 && !record.doomed
+}
+
+/// What was past saving is looked at again after so long: somebody who has it may be back.
+const SAVE_AGAIN: Duration = Duration::from_secs(600);
 
 /// Of what is nearly dead less than this part is in use.
 const NEARLY_DEAD: u64 = 8;

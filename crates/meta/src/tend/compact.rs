@@ -20,9 +20,8 @@
 //! a delegated directory: where bytes lie is no part of what is lent. Who has an older list of extents reads from the old chunk, and when that is gone
 //! asks for the list anew.
 
-use super::Tended;
 use super::care::keep;
-use super::look::{self, Unlisted};
+use super::{Tended, look};
 use crate::key::Key;
 use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Record};
 use crate::view::{Decide, Stop, View};
@@ -165,17 +164,9 @@ pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord
     look::still_young(view)?;
     let Some(Gather { from, pieces, .. }) = record.gather.clone() else { return Ok(Tended::Nothing) };
     let Some(mut source) = source(view, from)? else { return Ok(Tended::Nothing) };
-    let all = look::without(source.sealed.unwrap_or(0), &source.holes);
-    let frames = match look::frames(view, from, &source, &all)? {
-        // Of the frames that move none is damaged. They are asked for one piece after the other only then.
-        Err(Unlisted::Damaged(_)) => {
-            let moved: Vec<(u64, u64)> =
-                pieces.places().map(|(old, _, length)| (old, old + length)).collect();
-            look::frames(view, from, &source, &moved)?
-        }
-        frames => frames,
-    };
-    let Ok(frames) = frames else { return Ok(Tended::Wait) };
+    // The heir has the same frames as the old chunk, of which nothing may be left by now.
+    let own = [(0, record.sealed.unwrap_or(0))];
+    let Ok(frames) = look::frames(view, id, &record, &own)? else { return Ok(Tended::Wait) };
     let uses = look::uses(view, from, &source, &frames)?;
     let places: BTreeMap<u64, (u64, u64)> =
         pieces.places().map(|(old, new, length)| (old, (new, length))).collect();

@@ -13,8 +13,7 @@
 //!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_kept`, longer
 //!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
 //! - A commit before the answer shows in the answer.
-//! - A frame whose header is damaged in all replicas names nobody: while one of the chunk's servers does not answer, the chunk is not doomed; when all
-//!   have said that they do not have that frame, it is noted as a hole.
+//! - A frame whose header is damaged in all replicas names nobody, and somebody may refer to it: such a chunk is not doomed.
 //! - Frames beyond the sealed length were never stable, and those in its holes are nowhere. A file that
 //!   refers to one reads as an error, with the chunk or without it.
 //! - Other damaged frames are no holes, and stay where they are: who has a whole one may come back. They only keep no others from being compacted.
@@ -31,7 +30,7 @@
 use super::care::keep;
 use super::{Tended, compact};
 use crate::key::Key;
-use crate::ops::{self, Lost};
+use crate::ops::{self, Damage};
 use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
@@ -63,13 +62,14 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for again.
     let dead_before = *view.context.dead_before.get_or_insert(record.dead_bytes);
     // Where nobody has joined, nobody has to be asked whose frames these are.
-    let lost = match view.surroundings().is_torn(id, &record) {
-        true => ops::lost_of(view, id, &record)?,
-        false => Lost { ranges: Vec::new(), for_good: false },
+    let is_torn = view.surroundings().is_torn(id, &record);
+    let damage = match *view.context.torn.get_or_insert(is_torn) {
+        true => ops::damage_of(view, id, &record)?,
+        false => Damage::default(),
     };
     let frames = match record.users.is_empty() {
         true => Ok(Listed::default()),
-        false => all_frames(view, id, &record, &lost)?,
+        false => all_frames(view, id, &record, &damage.everywhere)?,
     };
     let Listed { frames, unnamed } = match frames {
         Ok(listed) => listed,
@@ -86,7 +86,7 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     // What lies behind the end or in a hole is lost: it is no reason to keep the rest.
     uses.retain(|used| record.keeps(used.extent.frame));
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
-    let ranges = compact::live_ranges(&frames, &record, &lost.ranges, &uses);
+    let ranges = compact::live_ranges(&frames, &record, &damage.everywhere, &uses);
     record.dead_bytes = record.dead_bytes.saturating_sub(dead_before);
     record.kept = ranges.iter().map(|range| range.end - range.start).sum();
     record.looked = Some(Looked { live, at: view.now.wall });
@@ -103,7 +103,8 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         compact::begin(view, id, &mut record, &ranges)?;
     }
     keep(view, id, record);
-    Ok(Tended::Did(if compacts { "compaction begins" } else { found }))
+    let found = if compacts { "compaction begins" } else { found };
+    Ok(if damage.servers.is_empty() { Tended::Did(found) } else { Tended::Torn(found, damage.servers) })
 }
 
 /// A job that took so long is begun anew: what it was told is too old.
@@ -127,7 +128,7 @@ pub(super) enum Unlisted {
     /// All servers of the chunk have said that they do not have this stretch, and some have what lies before it: it
     /// went with a disk that is lost for good. What is left is worth as much as if it had never been there.
     Nowhere((u64, u64)),
-    /// The header at this place is damaged in all replicas of servers that answer.
+    /// No server that answers can list what begins here, and others may.
     Damaged(u64),
 }
 
@@ -136,7 +137,7 @@ fn all_frames(
     view: &mut View,
     id: ChunkId,
     record: &ChunkRecord,
-    lost: &Lost,
+    damaged: &[(u64, u64)],
 ) -> Decide<Result<Listed, Unlisted>> {
     let mut passed = record.holes.clone();
     loop {
@@ -148,8 +149,7 @@ fn all_frames(
             Err(Unlisted::Damaged(at)) => at,
             Err(unlisted) => return Ok(Err(unlisted)),
         };
-        match lost.ranges.iter().find(|(start, end)| (*start..*end).contains(&at)) {
-            Some((_, end)) if lost.for_good => return Ok(Err(Unlisted::Nowhere((at, *end)))),
+        match damaged.iter().find(|(start, end)| (*start..*end).contains(&at)) {
             Some((_, end)) => passed.push((at, *end)),
             None => return Ok(Err(Unlisted::Damaged(at))),
         }
@@ -158,7 +158,7 @@ fn all_frames(
 }
 
 /// What is left of the first bytes without some ranges, which are in order.
-pub(super) fn without(length: u64, ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+fn without(length: u64, ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let ends = ranges.iter().map(|(_, end)| *end);
     let starts = ranges.iter().map(|(start, _)| *start).chain([length]);
     let stretches = std::iter::once(0).chain(ends).zip(starts);
@@ -174,7 +174,8 @@ pub(super) fn frames(
 ) -> Decide<Result<Vec<FrameAt>, Unlisted>> {
     let mut servers = record.servers.clone();
     servers.retain(|server| view.health.answers(*server));
-    let all_answer = servers.len() == record.servers.len();
+    let known = record.servers.iter().filter(|server| !view.health.is_unknown(**server));
+    let all_answer = servers.len() == known.count();
     servers.sort_by_key(|server| view.health.is_damaged(*server, id));
     let mut frames = Vec::new();
     for (mut start, end) in stretches.iter().copied() {
@@ -188,7 +189,9 @@ pub(super) fn frames(
                 Err(NotHere { why: Why::Beyond, .. }) if all_answer => {
                     return Ok(Err(Unlisted::Nowhere((start, end))));
                 }
-                Err(NotHere { why: Why::Damaged, .. }) => return Ok(Err(Unlisted::Damaged(start))),
+                Err(NotHere { why: Why::Beyond | Why::Damaged, .. }) => {
+                    return Ok(Err(Unlisted::Damaged(start)));
+                }
                 Err(_) => return Err(Stop::Later),
             }
         }
@@ -234,6 +237,8 @@ fn page(
             Some(Err(DataError::NoChunk)) => {}
             Some(Err(DataError::BeyondEnd)) => why = why.max(Why::Beyond),
             Some(Err(DataError::Corrupt)) => why = why.max(Why::Damaged),
+            // Its disk failed: it may have it, and does not count.
+            _ if view.health.is_lost(*server) => why = why.max(Why::Damaged),
             _ => why = Why::Unclear,
         }
     }

@@ -67,6 +67,8 @@ pub(crate) enum Tended {
     Hopeless,
     /// These servers do not hold what they should.
     Missing(Vec<ServerId>),
+    /// One step further with a chunk that nobody has whole: these servers have said that they lack something.
+    Torn(&'static str, Vec<ServerId>),
     /// These servers were asked whether they hold all of it, sealed.
     Sealed(Seals),
     /// This server has all of it, whatever it said before.
@@ -329,6 +331,11 @@ impl MetaServer {
             Tended::Hopeless => {
                 self.health.set_refused(now.mono, chunk);
                 out.extend(step("copy refused"));
+                Some(now.mono)
+            }
+            Tended::Torn(name, servers) => {
+                servers.iter().for_each(|server| self.health.set_missing(*server, chunk));
+                out.extend(step(name));
                 Some(now.mono)
             }
             Tended::Missing(servers) => {

@@ -14,6 +14,8 @@ pub struct Disks {
     /// Which server holds which chunk, and which of these are damaged.
     pub held: BTreeSet<(ServerId, ChunkId)>,
     pub damaged: BTreeSet<(ServerId, ChunkId)>,
+    /// Chunks that were sealed anywhere.
+    pub sealed: BTreeSet<ChunkId>,
     /// Which lack bytes at their ends.
     pub short: BTreeSet<(ServerId, ChunkId)>,
     /// Which do not know yet that theirs is sealed.
@@ -65,6 +67,15 @@ impl Disks {
                 let lacks = lacks.filter(|chunk| !self.held.contains(&(server, *chunk)));
                 Ok(DataBody::Lacks { chunks: lacks.collect() })
             }
+            // What was sealed is read anew: a fence makes nothing whole.
+            DataCall::Fence { .. } if self.sealed.contains(&chunk) => {
+                let length = if self.short.contains(&here) { LENGTH / 2 } else { LENGTH };
+                let damaged = if self.damaged.contains(&here) { vec![(0, LENGTH)] } else { Vec::new() };
+                match self.held.contains(&here) {
+                    true => Ok(DataBody::Fenced { length, restarted: false, damaged }),
+                    false => Err(DataError::NoChunk),
+                }
+            }
             DataCall::Fence { .. } => {
                 self.held.insert(here);
                 Ok(DataBody::Fenced { length: LENGTH, restarted: false, damaged: Vec::new() })
@@ -86,6 +97,7 @@ impl Disks {
                 Ok(DataBody::Done)
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
+            DataCall::Seal { .. } if self.sealed.insert(chunk) => Ok(DataBody::Done),
             DataCall::Seal { .. } if self.short.contains(&here) => Err(DataError::Corrupt),
             DataCall::Seal { .. } if self.unsealed.remove(&here) => Ok(DataBody::Done),
             DataCall::Verify { .. } if self.short.contains(&here) || self.unsealed.contains(&here) => {
