@@ -127,6 +127,11 @@ impl Post {
     fn push(&mut self, world: &mut World, to: HostId, receiver: Sender, way: Way, message: &Message) -> bool {
         let bytes_max = if way == Way::Datagram { DATAGRAM_BYTES_MAX } else { STREAM_BYTES_MAX };
         let lane = || (Packing::new(), Receiver(receiver));
+        // Of an earlier session at the same host: the keys are others.
+        let others = self.pending.get(&(to, way)).is_some_and(|(_, mine)| *mine != Receiver(receiver));
+        if others && !self.flush_lane(world, to, way) {
+            return false;
+        }
         if self.pending.entry((to, way)).or_insert_with(lane).0.push(message, bytes_max) {
             return true;
         }
