@@ -30,7 +30,11 @@ struct Args {
 #[derive(Subcommand)]
 enum Action {
     /// Check the rules that the compiler does not know: who imports whom, pure rooms, file length
-    Tidy,
+    Tidy {
+        /// Only print how large the circles of files are that import each other
+        #[arg(long)]
+        circles: bool,
+    },
     /// Everything a change must pass: build, checks, tests, simulation
     Ci,
     /// Run simulated clusters, one per seed
@@ -60,7 +64,8 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<()> {
     let root = project_root()?;
     match &args.command {
-        Action::Tidy => tidy::run(&root),
+        Action::Tidy { circles: true } => tidy::print_circles(&root),
+        Action::Tidy { circles: false } => tidy::run(&root),
         Action::Ci => ci::run(&root),
         Action::Sim(sim) => sim::run(&root, sim),
         Action::BenchTree(bench) => bench_tree::run(&root, bench),

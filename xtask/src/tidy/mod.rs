@@ -3,6 +3,7 @@
 //! Each rule is a file; each reads the tree and adds findings, and none changes anything. A finding says
 //! where, what was seen, and what to do instead.
 
+mod circles;
 mod files;
 mod hashes;
 mod hygiene;
@@ -26,6 +27,12 @@ use anyhow::{Result, bail};
 
 use report::Findings;
 use tree::Tree;
+
+/// Prints how large the circles of files are that import each other.
+pub fn print_circles(root: &Path) -> Result<()> {
+    print!("{}", circles::table(&Tree::read(root)?));
+    Ok(())
+}
 
 /// Checks the project at `root`, prints what is wrong, and fails if anything is.
 pub fn run(root: &Path) -> Result<()> {
@@ -56,5 +63,6 @@ fn check(tree: &Tree) -> Findings {
     hygiene::check(tree, &mut found);
     reasons::check(tree, &mut found);
     promises::check(tree, &mut found);
+    circles::check(tree, &mut found);
     found
 }

@@ -28,6 +28,23 @@ pub fn all(tokens: &[Token]) -> Vec<Named> {
     found
 }
 
+/// What a file hands on: the paths of its `pub use`, whoever they are for.
+pub fn handed_on(tokens: &[Token]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for at in 0..tokens.len() {
+        if !tokens[at].is_word("use") || at == 0 {
+            continue;
+        }
+        let public = tokens[at - 1].is_word("pub")
+            || (tokens[at - 1].is_mark(')')
+                && tokens[..at].iter().rev().take(8).any(|token| token.is_word("pub")));
+        if public {
+            import(tokens, at + 1, &mut found);
+        }
+    }
+    found.into_iter().map(|named| named.segments).collect()
+}
+
 fn follows(tokens: &[Token], at: usize, mark: char) -> bool {
     at > 0 && tokens[at - 1].is_mark(mark)
 }

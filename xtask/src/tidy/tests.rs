@@ -296,3 +296,35 @@ fn a_promise_names_a_test_that_is_there() {
     let tests = ("crates/meta/src/laws.rs+", "#[test]\nfn a_test_that_was_renamed() {}\n");
     assert_eq!(findings(&[("docs/promises.md", page), tests]), Vec::<String>::new());
 }
+
+#[test]
+fn a_circle_of_six_files_is_caught_and_one_of_five_is_not() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let circle = |count: usize| -> Vec<(String, String)> {
+        let names = &names[..count];
+        let lib = names.iter().map(|name| format!("mod {name};\n")).collect::<String>();
+        let file = |at: usize| {
+            let next = names[(at + 1) % count];
+            // By an import, by a path, and by a name that the folder above hands on.
+            let text = match at % 3 {
+                0 => format!("//! One.\nuse crate::{next}::Thing;\npub struct Thing;\n"),
+                1 => format!("//! One.\nfn f() -> super::{next}::Thing {{ todo() }}\npub struct Thing;\n"),
+                _ => format!("//! One.\nuse super::Of{next};\npub struct Thing;\n"),
+            };
+            (format!("crates/types/src/{}.rs", names[at]), text)
+        };
+        let handed_on = names.iter().map(|name| format!("pub(crate) use {name}::Of{name};\n"));
+        let lib = format!("//! Words.\n{lib}{}", handed_on.collect::<String>());
+        let mut files: Vec<(String, String)> = (0..count).map(file).collect();
+        files.push(("crates/types/src/lib.rs".to_owned(), lib));
+        files
+    };
+    for (count, caught) in [(5, 0), (6, 1)] {
+        let files = circle(count);
+        let changes: Vec<(&str, &str)> =
+            files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let found = findings(&changes);
+        assert_eq!(found.len(), caught, "{found:#?}");
+        assert!(found.iter().all(|found| found.contains("a circle of 6 files")), "{found:#?}");
+    }
+}

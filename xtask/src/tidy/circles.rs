@@ -1,0 +1,175 @@
+//! Which files of a room import each other in a circle: whoever changes one of them has to know them all.
+//!
+//! A file imports those whose names it writes down as paths: `crate::a::b`, `super::c`, `child::d`, and what these hand on with `pub use`. Methods that
+//! are called on a value are not seen; the table of folders in `rooms.rs` says who may hold whose values.
+
+use super::paths;
+use super::report::Findings;
+use super::tree::{RustFile, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Files in one circle, at most.
+const CIRCLE_MAX: usize = 5;
+
+/// Rooms with larger circles, and how large these are. A number only gets smaller; at [`CIRCLE_MAX`] its row goes.
+const KNOWN: &[(&str, usize)] = &[
+    ("cli", 19),
+    ("client", 19),
+    ("data", 15),
+    ("lookup", 7),
+    ("meta", 64),
+    ("placement", 9),
+    ("seams", 6),
+    ("server", 10),
+    ("sim", 8),
+];
+
+/// A module's path inside its room.
+type Module = Vec<String>;
+type Graph = BTreeMap<Module, BTreeSet<Module>>;
+
+/// Checks that no circle is larger than allowed, nor smaller than the table says.
+pub fn check(tree: &Tree, found: &mut Findings) {
+    for (room, graph) in graphs(tree) {
+        let circle = largest(&graph);
+        let known = KNOWN.iter().find(|(known, _)| *known == room).map(|(_, files)| *files);
+        let allowed = known.unwrap_or(CIRCLE_MAX);
+        let path = |module: &Module| format!("crates/{room}/src/{}", module.join("/"));
+        if circle.len() > allowed {
+            let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+            found.add(
+                &path(&circle[0]),
+                1,
+                format!("a circle of {} files, {allowed} are allowed: {}", circle.len(), files.join(", ")),
+                "move what two files need of each other to a third one below both",
+            );
+        } else if known.is_some_and(|known| circle.len() < known && known <= graph.len()) {
+            found.add(
+                "xtask/src/tidy/circles.rs",
+                1,
+                format!("the largest circle of `{room}` is {} files by now", circle.len()),
+                "write that into the table: it gets no larger any more",
+            );
+        }
+    }
+}
+
+/// For each room its files, imports between them, and its largest circle.
+pub fn table(tree: &Tree) -> String {
+    let mut text = "room                files  imports  largest circle\n".to_owned();
+    for (room, graph) in graphs(tree) {
+        let imports: usize = graph.values().map(BTreeSet::len).sum();
+        text += &format!("{room:18} {:6} {imports:8} {:15}\n", graph.len(), largest(&graph).len());
+    }
+    text
+}
+
+fn graphs(tree: &Tree) -> BTreeMap<String, Graph> {
+    let mut files: BTreeMap<String, BTreeMap<Module, &RustFile>> = BTreeMap::new();
+    for file in tree.rust.iter().filter(|file| !file.test_only) {
+        if let Some(module) = module_of(&file.path) {
+            files.entry(file.room.clone()).or_default().insert(module, file);
+        }
+    }
+    files.into_iter().map(|(room, files)| (room, graph(&files))).collect()
+}
+
+/// `crates/meta/src/ops/create.rs` is `ops::create`.
+fn module_of(path: &str) -> Option<Module> {
+    let inner = path.split_once("/src/")?.1.strip_suffix(".rs")?;
+    let mut module: Module = inner.split('/').map(str::to_owned).collect();
+    module.pop_if(|last| matches!(last.as_str(), "mod" | "lib" | "main"));
+    Some(module)
+}
+
+fn graph(files: &BTreeMap<Module, &RustFile>) -> Graph {
+    let uses: BTreeMap<&Module, Vec<Vec<String>>> = files
+        .iter()
+        .map(|(module, file)| {
+            let named = paths::all(&file.tokens);
+            (module, named.into_iter().map(|named| named.segments).collect())
+        })
+        .collect();
+    let mut handed_on: BTreeMap<(Module, String), Module> = BTreeMap::new();
+    for (module, file) in files {
+        for path in paths::handed_on(&file.tokens) {
+            if let (Some(target), Some(name)) = (resolve(files, module, &path), path.last()) {
+                handed_on.insert((module.clone(), name.clone()), target);
+            }
+        }
+    }
+    let mut graph = Graph::new();
+    for (module, paths) in uses {
+        let imports = graph.entry(module.clone()).or_default();
+        for path in paths.iter().filter(|path| path.len() > 1) {
+            let Some(mut target) = resolve(files, module, path) else { continue };
+            // What a folder hands on belongs to the file that has it.
+            while let Some(next) = path.iter().find_map(|name| handed_on.get(&(target.clone(), name.clone())))
+                && *next != target
+            {
+                target = next.clone();
+            }
+            if target != *module {
+                imports.insert(target);
+            }
+        }
+    }
+    graph
+}
+
+/// The file that a path leads into, if it is one of the room.
+fn resolve(files: &BTreeMap<Module, &RustFile>, from: &Module, path: &[String]) -> Option<Module> {
+    let mut base = from.clone();
+    let mut rest = path;
+    match path.first()?.as_str() {
+        "crate" => {
+            base.clear();
+            rest = &path[1..];
+        }
+        "self" => rest = &path[1..],
+        "super" => {
+            while rest.first().is_some_and(|name| name == "super") {
+                base.pop();
+                rest = &rest[1..];
+            }
+        }
+        child => {
+            base.push(child.to_owned());
+            let is_child = files.contains_key(&base);
+            base.pop();
+            if !is_child {
+                return None;
+            }
+        }
+    }
+    for name in rest {
+        base.push(name.clone());
+        if !files.contains_key(&base) {
+            base.pop();
+            break;
+        }
+    }
+    files.contains_key(&base).then_some(base)
+}
+
+/// The largest set of files of which each leads to every other.
+fn largest(graph: &Graph) -> Vec<Module> {
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> =
+        graph.keys().map(|module| (module, reach(graph, module))).collect();
+    let circle = |module: &&Module| -> Vec<Module> {
+        let others = reached[*module].iter();
+        others.filter(|other| reached[**other].contains(*module)).map(|other| (*other).clone()).collect()
+    };
+    graph.keys().map(|module| circle(&module)).max_by_key(Vec::len).unwrap_or_default()
+}
+
+fn reach<'g>(graph: &'g Graph, from: &Module) -> BTreeSet<&'g Module> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&Module> = graph.get(from).into_iter().flatten().collect();
+    while let Some(module) = next.pop() {
+        if reached.insert(module) {
+            next.extend(graph.get(module).into_iter().flatten());
+        }
+    }
+    reached
+}
