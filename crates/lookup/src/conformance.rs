@@ -2,7 +2,8 @@
 //!
 //! Invariants: uses only the trait [`Machine`] and what a [`Kit`] says; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
 
-use crate::machine::{Event, FileKey, Machine, QueryId, Target};
+use crate::machine::{Event, Machine};
+use crate::query::{FileKey, QueryId, Target};
 use crate::world::{Ending, World};
 use bearing_placement::{Arcs, Assignment, Draws, Partition};
 use bearing_types::{MapVersion, Position, ServerId};

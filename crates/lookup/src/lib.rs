@@ -11,6 +11,7 @@ pub mod conformance;
 pub mod finger;
 mod machine;
 mod message;
+mod query;
 mod table;
 mod tablet_index;
 pub mod world;
@@ -18,8 +19,9 @@ pub mod world;
 pub use build::{COORDINATOR, Lookup};
 pub use client_map::{ClientMap, Located};
 pub use computed::ComputedClient;
-pub use machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target, Trail};
+pub use machine::{Command, Event, Machine};
 pub use message::Message;
+pub use query::{FileKey, LookupError, Query, QueryId, Target, Trail};
 pub use table::{AskFirst, NetworkClient, TableClient, TableServer};
 
 /// The page that says how a scheme is added; its example is compiled and run.

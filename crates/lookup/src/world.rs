@@ -3,7 +3,8 @@
 //! Invariants: one seed and one order of calls give one run; a server that vanished answers nothing, and whoever sends to it learns that it cannot be
 //! reached; only the truth decides whether a server that wants to serve a query may.
 
-use crate::machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};
+use crate::machine::{Command, Event, Machine};
+use crate::query::{FileKey, LookupError, Query, QueryId, Target};
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -12,17 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CIRCLE_MAX: usize = 5;
 
 /// Rooms with larger circles, and how large these are. A number only gets smaller; at [`CIRCLE_MAX`] its row goes.
-const KNOWN: &[(&str, usize)] = &[
-    ("cli", 19),
-    ("client", 19),
-    ("data", 15),
-    ("lookup", 7),
-    ("meta", 64),
-    ("placement", 9),
-    ("seams", 6),
-    ("server", 10),
-    ("sim", 8),
-];
+const KNOWN: &[(&str, usize)] = &[("cli", 19), ("client", 19), ("data", 15), ("meta", 64), ("sim", 8)];
 
 /// A module's path inside its room.
 type Module = Vec<String>;
@@ -59,7 +49,13 @@ pub fn table(tree: &Tree) -> String {
     let mut text = "room                files  imports  largest circle\n".to_owned();
     for (room, graph) in graphs(tree) {
         let imports: usize = graph.values().map(BTreeSet::len).sum();
-        text += &format!("{room:18} {:6} {imports:8} {:15}\n", graph.len(), largest(&graph).len());
+        let circle = largest(&graph);
+        text += &format!("{room:18} {:6} {imports:8} {:15}", graph.len(), circle.len());
+        if circle.len() > CIRCLE_MAX {
+            let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+            text += &format!("  {}", files.join(" "));
+        }
+        text += "\n";
     }
     text
 }
@@ -83,13 +79,6 @@ fn module_of(path: &str) -> Option<Module> {
 }
 
 fn graph(files: &BTreeMap<Module, &RustFile>) -> Graph {
-    let uses: BTreeMap<&Module, Vec<Vec<String>>> = files
-        .iter()
-        .map(|(module, file)| {
-            let named = paths::all(&file.tokens);
-            (module, named.into_iter().map(|named| named.segments).collect())
-        })
-        .collect();
     let mut handed_on: BTreeMap<(Module, String), Module> = BTreeMap::new();
     for (module, file) in files {
         for path in paths::handed_on(&file.tokens) {
@@ -99,10 +88,14 @@ fn graph(files: &BTreeMap<Module, &RustFile>) -> Graph {
         }
     }
     let mut graph = Graph::new();
-    for (module, paths) in uses {
+    for (module, file) in files {
         let imports = graph.entry(module.clone()).or_default();
-        for path in paths.iter().filter(|path| path.len() > 1) {
-            let Some(mut target) = resolve(files, module, path) else { continue };
+        let named = paths::by_module(&file.tokens).into_iter().flat_map(|(inner, tokens)| {
+            let from: Module = module.iter().chain(&inner).cloned().collect();
+            paths::all(&tokens).into_iter().map(move |named| (from.clone(), named.segments))
+        });
+        for (from, path) in named.filter(|(_, path)| path.len() > 1) {
+            let Some(mut target) = resolve(files, &from, &path) else { continue };
             // What a folder hands on belongs to the file that has it.
             while let Some(next) = path.iter().find_map(|name| handed_on.get(&(target.clone(), name.clone())))
                 && *next != target

@@ -28,6 +28,30 @@ pub fn all(tokens: &[Token]) -> Vec<Named> {
     found
 }
 
+/// A file's own tokens, and those of each module that stands within it, with their paths below the file.
+pub fn by_module(tokens: &[Token]) -> Vec<(Vec<String>, Vec<Token>)> {
+    let (mut own, mut inner, mut at) = (Vec::new(), Vec::new(), 0);
+    while at < tokens.len() {
+        let is_module =
+            tokens[at].is_word("mod") && tokens.get(at + 2).is_some_and(|token| token.is_mark('{'));
+        if !is_module {
+            own.push(tokens[at].clone());
+            at += 1;
+            continue;
+        }
+        let (name, end) = (tokens[at + 1].text.clone(), closing(tokens, at + 2));
+        let below = by_module(&tokens[at + 3..end.saturating_sub(1)]);
+        inner.extend(
+            below.into_iter().map(|(path, tokens)| {
+                (std::iter::once(name.clone()).chain(path).collect::<Vec<_>>(), tokens)
+            }),
+        );
+        at = end;
+    }
+    inner.insert(0, (Vec::new(), own));
+    inner
+}
+
 /// What a file hands on: the paths of its `pub use`, whoever they are for.
 pub fn handed_on(tokens: &[Token]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
@@ -204,6 +228,17 @@ mod tests {
     #[test]
     fn paths_in_expressions_are_found_and_methods_are_not() {
         assert_eq!(joined("::std::thread::spawn(x.env)"), ["std::thread::spawn", "x"]);
+    }
+
+    #[test]
+    fn modules_within_a_file_are_told_apart() {
+        let found = by_module(&cut("use a; mod b { use super::c; mod d { e } } f").tokens);
+        let words =
+            |tokens: &[Token]| -> Vec<String> { tokens.iter().map(|token| token.text.clone()).collect() };
+        let found: Vec<_> =
+            found.iter().map(|(path, tokens)| (path.join("::"), words(tokens).join(" "))).collect();
+        let expected = [("", "use a ; f"), ("b", "use super : : c ;"), ("b::d", "e")];
+        assert_eq!(found, expected.map(|(path, words)| (path.to_owned(), words.to_owned())));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The machine at a client: it asks any server, and another one if that cannot be reached.
 
 use crate::bloom::HOPS_MAX;
-use crate::machine::{Command, Event, Machine, Query, pass};
+use crate::machine::{Command, Event, Machine, pass};
+use crate::query::Query;
 use bearing_types::{Mono, ServerId};
 use std::collections::BTreeSet;
 

@@ -2,7 +2,8 @@
 //! again. One seed replays a run.
 
 use crate::bloom::{BloomClient, BloomOptions, BloomServer, Choice, Counts, Founding};
-use crate::machine::{Command, Event, FileKey, LookupError, Machine, Query, QueryId, Target};
+use crate::machine::{Command, Event, Machine};
+use crate::query::{FileKey, LookupError, Query, QueryId, Target};
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

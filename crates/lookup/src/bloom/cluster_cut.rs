@@ -7,7 +7,7 @@ use crate::FileKey;
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
 use crate::bloom::{BloomOptions, Sizes};
-use crate::machine::{LookupError, QueryId};
+use crate::query::{LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use proptest::prelude::*;

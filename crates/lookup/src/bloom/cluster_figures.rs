@@ -3,8 +3,9 @@
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
 use crate::bloom::{BloomMessage, BloomOptions, GroupId, Sizes};
-use crate::machine::{Event, FileKey, LookupError};
+use crate::machine::Event;
 use crate::message::Message;
+use crate::query::{FileKey, LookupError};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use std::sync::Arc;

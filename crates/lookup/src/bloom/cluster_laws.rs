@@ -3,7 +3,8 @@
 use crate::FileKey;
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::{BloomOptions, Sizes};
-use crate::machine::{Event, LookupError, QueryId};
+use crate::machine::Event;
+use crate::query::{LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use proptest::prelude::*;

@@ -5,7 +5,8 @@
 
 use crate::bloom::message::{BloomMessage, Edition, Replica};
 use crate::bloom::server::{BloomServer, Standing};
-use crate::machine::{Command, FileKey};
+use crate::machine::Command;
+use crate::query::FileKey;
 use bearing_types::ServerId;
 use std::sync::Arc;
 

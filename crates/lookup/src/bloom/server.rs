@@ -15,8 +15,9 @@ use crate::bloom::levels::{Checking, Round};
 use crate::bloom::lru::Recent;
 use crate::bloom::message::{BloomMessage, Edition, Replica};
 use crate::bloom::options::BloomOptions;
-use crate::machine::{Command, Event, Machine, QueryId};
+use crate::machine::{Command, Event, Machine};
 use crate::message::Message;
+use crate::query::QueryId;
 use bearing_placement::ParameterError;
 use bearing_types::{Mono, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -315,7 +316,7 @@ impl Machine for BloomServer {
 mod tests {
     use super::*;
     use crate::bloom::Sizes;
-    use crate::machine::{FileKey, LookupError, Query, Target};
+    use crate::query::{FileKey, LookupError, Query, Target};
     use bearing_placement::LookupKind;
     use bearing_types::Position;
 

@@ -1,7 +1,8 @@
 //! The client of a ring: a relay that routes for it, and LC-RIC, the lazy cache of servers it has met (RDHT-MDSC section 3.2).
 
 use super::{Peer, Points};
-use crate::machine::{Command, Event, Machine, Query, pass};
+use crate::machine::{Command, Event, Machine, pass};
+use crate::query::Query;
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::BTreeMap;
 

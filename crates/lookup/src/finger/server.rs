@@ -2,7 +2,8 @@
 
 use super::{Find, FingerClient, FingerMessage, Peer, Points, within};
 use crate::Message;
-use crate::machine::{Command, Event, Machine, Query, pass};
+use crate::machine::{Command, Event, Machine, pass};
+use crate::query::Query;
 use bearing_placement::{ParameterError, within as in_bounds};
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::Event;
-use crate::machine::{FileKey, QueryId, Target};
+use crate::query::{FileKey, QueryId, Target};
 use crate::world::World;
 use bearing_placement::Partition;
 use bearing_placement::partition::Ring;
