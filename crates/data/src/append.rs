@@ -1,9 +1,7 @@
 //! Appends of clients, at the primary.
 
-use crate::chunk::{Chunk, Role};
-use crate::context::{Asker, Cx};
-use crate::lead::Leader;
-use crate::{check, server::Chunks};
+use crate::check;
+use crate::state::{Asker, Chunk, Chunks, Cx, Leader, Role};
 use bearing_proto::data::DataError;
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Epoch, ServerId};

@@ -1,15 +1,11 @@
 //! Checks of what a request shows, before anything is touched.
 
-use crate::context::Cx;
+use crate::state::Cx;
 use bearing_proto::Sender;
 use bearing_proto::data::DataError;
-use bearing_proto::frame::{BLOCK_BYTES, FIXED_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
+use bearing_proto::frame::FrameHeader;
 use bearing_proto::grant::{Capability, DataRight, FramePart};
 use bearing_types::{ChunkId, Epoch, ServerId};
-
-/// The longest header that a valid frame has: all checksums and a name of 255 bytes.
-pub(crate) const HEADER_BYTES_MAX: u32 =
-    (FIXED_BYTES as u32 + 4 * (PAYLOAD_BYTES_MAX / BLOCK_BYTES) + 255).next_multiple_of(8);
 
 /// The epoch under which a client may append to a chunk that lies on these servers, of which this one is the first.
 /// Whoever opened the chunk may, and nobody in its place, and nowhere else.
@@ -60,7 +56,7 @@ pub(crate) fn frame(bytes: &[u8], crc: u32, payload_too: bool) -> Result<(), Dat
     }
     let header = FrameHeader::decode(bytes).map_err(|_| DataError::Damaged)?;
     let payload = header.header_bytes as usize..(header.header_bytes + header.payload_bytes) as usize;
-    let whole = header.header_bytes <= HEADER_BYTES_MAX
+    let whole = header.header_bytes <= crate::scan::HEADER_BYTES_MAX
         && header.header_bytes.is_multiple_of(8)
         && header.frame_bytes() == bytes.len() as u64;
     if whole && (!payload_too || header.verify(0, &bytes[payload])) {

@@ -8,95 +8,17 @@
 //! Chunks are compacted the same way: a chunk is made of some whole frames of another, sealed one. Each of its servers does so by itself, and because which
 //! frames these are is given once and for all, they come to the same bytes.
 
-use crate::Config;
-use crate::chunk::{Chunk, Phase, Role};
-use crate::context::{Asked, AskedFor, Asker, Cx, Job};
 use crate::event::LogCommand;
-use crate::scan::{Found, Scan};
-use crate::server::Chunks;
+use crate::scan::Found;
+use crate::state::{Asked, AskedFor, Asker, Chunk, Chunks, Copier, CopyWanted, Cx, Job, Phase, Role};
 use bearing_proto::Sender;
-use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Pieces};
+use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest};
 use bearing_seams::{End, EngineResult};
-use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+use bearing_types::ChunkId;
 use std::time::Duration;
 
-/// A copy as it was asked for.
-pub(crate) struct Wanted {
-    pub epoch: Epoch,
-    pub sources: Vec<ServerId>,
-    pub length: u64,
-    /// Of which other chunk, if it is no copy, and of which of its frames.
-    pub origin: Option<(ChunkId, Pieces)>,
-}
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Copier {
-    epoch: Epoch,
-    length: u64,
-    origin: Option<(ChunkId, Pieces)>,
-    sources: Vec<ServerId>,
-    /// Counts on through the sources.
-    source: usize,
-    /// How far the frames are checked.
-    scan: Scan,
-    /// The question under way: its number, when it was sent, and from where it asks.
-    asked: Option<(u64, Mono, u64)>,
-    /// No question before this time.
-    next_at: Mono,
-    /// How often sources had nothing good for this very place.
-    damaged: usize,
-    /// All bytes are here and are being sealed.
-    sealing: bool,
-}
-
-impl Copier {
-    fn new(cx: &Cx<'_>, wanted: Wanted) -> Copier {
-        Copier {
-            epoch: wanted.epoch,
-            length: wanted.length,
-            origin: wanted.origin,
-            sources: wanted.sources,
-            source: 0,
-            scan: Scan::new(wanted.length, cx.core.config.scan_bytes),
-            asked: None,
-            next_at: cx.mono(),
-            damaged: 0,
-            sealing: false,
-        }
-    }
-
-    pub fn wake(&self, in_flight: usize, config: &Config) -> Option<Mono> {
-        match self.asked {
-            _ if self.sealing || in_flight > 0 => None,
-            Some((_, sent, _)) => Some(sent.after(config.fetch_wait)),
-            None => Some(self.next_at),
-        }
-    }
-
-    pub fn close(&self, cx: &mut Cx<'_>) {
-        if let Some((id, _, _)) = self.asked {
-            cx.core.asked.remove(&id);
-        }
-    }
-
-    /// What to read next: where that lies in this chunk, then of which chunk, where, and how much.
-    fn want(&self, myself: ChunkId) -> (u64, ChunkId, u64, u32) {
-        let (offset, length) = self.scan.want();
-        let Some((from, pieces)) = &self.origin else { return (offset, myself, offset, length) };
-        // Behind the last piece there is nothing to want.
-        let (at, end) = pieces.old_place(offset).unwrap_or((u64::MAX, offset));
-        (offset, *from, at, u64::from(length).min(end - offset) as u32)
-    }
-
-    fn turn_to_next_source(&mut self, now: Mono, config: &Config) {
-        self.source += 1;
-        self.next_at = now.after(config.fetch_pause);
-    }
-}
-
 /// Takes a request for a copy.
-pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: Wanted) {
+pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: CopyWanted) {
     let myself = wanted.origin.is_none() && wanted.sources.contains(&cx.core.server);
     if !matches!(asker.from, Sender::Server(_)) || wanted.sources.is_empty() || myself {
         return cx.refuse(asker, DataError::Capability);
@@ -178,7 +100,7 @@ pub(crate) fn fetch_read(cx: &mut Cx<'_>, asker: Asker, result: EngineResult<Vec
 
 impl Chunk {
     /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier life left.
-    fn copy_again(&mut self, cx: &mut Cx<'_>, asker: Asker, wanted: Wanted) {
+    fn copy_again(&mut self, cx: &mut Cx<'_>, asker: Asker, wanted: CopyWanted) {
         let (epoch, headless) = (wanted.epoch, self.is_headless());
         match (self.phase, &mut self.role) {
             // What is asked for late was given up since.

@@ -7,79 +7,15 @@
 
 use crate::append::{self, Append};
 use crate::check;
-use crate::context::{Asked, AskedFor, Asker, Cx};
-use crate::read::{self, Reader};
-use crate::server::Chunks;
+use crate::read;
+use crate::state::{Asked, AskedFor, Asker, Chunks, Cx, Draw, DrawWanted, Reader};
 use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Source};
-use bearing_proto::frame::{self, FrameOwner, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use bearing_proto::grant::{Capability, FramePart};
-use bearing_types::{ChunkId, Mono, ServerId};
-use std::collections::{BTreeMap, VecDeque};
-
-/// Such an append as it came.
-#[derive(Debug)]
-pub(crate) struct Wanted {
-    pub capability: Capability,
-    pub servers: Vec<ServerId>,
-    pub known: u64,
-    pub owner: FrameOwner,
-    pub source: Source,
-}
-
-/// One whose bytes are being read.
-#[derive(Debug)]
-struct Draw {
-    asker: Asker,
-    chunk: ChunkId,
-    wanted: Wanted,
-    /// Servers that were not asked for the bytes yet.
-    left: VecDeque<ServerId>,
-    /// The question to another server, and when it is waited for no longer.
-    asked: Option<(u64, Mono)>,
-}
-
-/// All of them.
-#[derive(Debug, Default)]
-pub(crate) struct Draws {
-    under_way: BTreeMap<u64, Draw>,
-    next: u64,
-    /// Bytes that they will hold.
-    bytes: u64,
-    come: VecDeque<(u64, Result<Vec<u8>, DataError>)>,
-}
-
-impl Draws {
-    /// Bytes came, or one server does not give them.
-    pub fn came(&mut self, number: u64, result: Result<Vec<u8>, DataError>) {
-        self.come.push_back((number, result));
-    }
-
-    pub fn next_come(&mut self) -> Option<(u64, Result<Vec<u8>, DataError>)> {
-        self.come.pop_front()
-    }
-
-    /// When the first question is waited for no longer.
-    pub fn wake(&self) -> Option<Mono> {
-        self.under_way.values().filter_map(|draw| draw.asked.map(|(_, until)| until)).min()
-    }
-
-    fn begin(&mut self, draw: Draw) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        self.bytes += u64::from(draw.wanted.source.length);
-        self.under_way.insert(number, draw);
-        number
-    }
-
-    fn end(&mut self, number: u64) -> Option<Draw> {
-        let draw = self.under_way.remove(&number)?;
-        self.bytes -= u64::from(draw.wanted.source.length);
-        Some(draw)
-    }
-}
+use bearing_proto::frame::{self, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use bearing_proto::grant::FramePart;
+use bearing_types::ChunkId;
 
 /// Takes such an append, or says why not.
-pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: Wanted) {
+pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: DrawWanted) {
     if let Err(error) = checked(chunks, cx, (asker, id), &wanted) {
         return cx.refuse(asker, error);
     }
@@ -103,7 +39,7 @@ fn checked(
     chunks: &Chunks,
     cx: &Cx<'_>,
     (asker, id): (Asker, ChunkId),
-    wanted: &Wanted,
+    wanted: &DrawWanted,
 ) -> Result<(), DataError> {
     let epoch = check::append(cx, asker.from, &wanted.capability, (id, &wanted.servers))?;
     if cx.core.failed {
@@ -191,7 +127,7 @@ pub(crate) fn came(
     cx.core.counters.drawn_bytes += u64::from(length);
     cx.step("bytes of another frame are here, not appended");
     let crc = crc32c::crc32c(&bytes);
-    let Wanted { capability, servers, known, .. } = &wanted;
+    let DrawWanted { capability, servers, known, .. } = &wanted;
     let given = Append { capability, servers, known: *known, crc, bytes };
     append::append(chunks, cx, asker, chunk, given);
     Some(chunk)

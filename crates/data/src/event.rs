@@ -14,6 +14,16 @@ pub type Payload = Arc<Vec<u8>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
+/// What is different at each start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// This server.
+    pub server: ServerId,
+    /// The number of its first question to another server; they count on from there. No earlier start may have come near it, because a late
+    /// answer to an old question would be taken for one to a new question: a random number, or the wall clock's nanoseconds.
+    pub first_id: u64,
+}
+
 /// What happens to the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {

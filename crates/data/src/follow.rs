@@ -3,15 +3,12 @@
 //! Frames that came early wait for the gap to fill. Those not known to be acknowledged by all are remembered by their checksum, so that a repeat is
 //! told from other bytes for the same place, which only a primary that lost its log would send: that is refused.
 
-use crate::chunk::{Chunk, Phase, Role};
-use crate::context::{Asker, Cx};
+use crate::check;
 use crate::event::Payload;
-use crate::server::Chunks;
-use crate::{Config, check};
+use crate::state::{Asker, Chunk, Chunks, Cx, Follower, Phase, Recent, Role, Waiting};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
-use bearing_types::{ChunkId, Epoch, Mono, ServerId};
-use std::collections::{BTreeMap, VecDeque};
+use bearing_types::{ChunkId, Epoch, ServerId};
 
 /// A replicated frame as it came.
 pub(crate) struct Replicate {
@@ -20,75 +17,6 @@ pub(crate) struct Replicate {
     pub committed: u64,
     pub crc: u32,
     pub bytes: Vec<u8>,
-}
-
-/// A frame that was given to the log and is not known to be acknowledged by all.
-#[derive(Debug)]
-struct Recent {
-    offset: u64,
-    end: u64,
-    crc: u32,
-    /// The primary, while it waits.
-    asker: Option<Asker>,
-}
-
-/// A frame that came early.
-#[derive(Debug)]
-struct Waiting {
-    asker: Asker,
-    crc: u32,
-    bytes: Payload,
-}
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Follower {
-    pub primary: ServerId,
-    recent: VecDeque<Recent>,
-    waiting: BTreeMap<u64, Waiting>,
-    pub waiting_bytes: u64,
-    gap_since: Option<Mono>,
-    /// All below is stable here.
-    pub synced: u64,
-    /// Waiting for the sync that runs, and for the next one.
-    pub syncing: Vec<Asker>,
-    pub syncs: Vec<Asker>,
-}
-
-impl Follower {
-    fn new(primary: ServerId) -> Follower {
-        Follower {
-            primary,
-            recent: VecDeque::new(),
-            waiting: BTreeMap::new(),
-            waiting_bytes: 0,
-            gap_since: None,
-            synced: 0,
-            syncing: Vec::new(),
-            syncs: Vec::new(),
-        }
-    }
-
-    /// Answers and forgets the frames that came early.
-    fn refuse_waiting(&mut self, cx: &mut Cx<'_>, why: DataError) {
-        for waiting in std::mem::take(&mut self.waiting).into_values() {
-            cx.reply(waiting.asker, Err(why));
-        }
-        self.waiting_bytes = 0;
-        self.gap_since = None;
-    }
-
-    pub fn close(mut self, cx: &mut Cx<'_>, why: DataError) {
-        self.refuse_waiting(cx, why);
-        let askers = self.recent.iter().filter_map(|recent| recent.asker);
-        for asker in askers.chain(self.syncing).chain(self.syncs) {
-            cx.reply(asker, Err(why));
-        }
-    }
-
-    pub fn wake(&self, config: &Config) -> Option<Mono> {
-        self.gap_since.map(|since| since.after(config.gap_wait))
-    }
 }
 
 /// Takes a frame from the primary. The first one makes the chunk.

@@ -2,14 +2,10 @@
 //! Headers are checked, payloads not read. A replica that is damaged, or shorter than the others, lists what
 //! it can; the rest is asked of others.
 
-use crate::check::HEADER_BYTES_MAX;
-use crate::chunk::{Chunk, Phase};
-use crate::context::{Asker, Cx, Job};
 use crate::event::LogCommand;
-use crate::server::Chunks;
+use crate::state::{Asker, Chunk, Chunks, Cx, Job, Listing, Phase};
 use bearing_proto::Sender;
-use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataError, FrameAt};
-use bearing_proto::frame::FrameHeader;
+use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataError};
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::ChunkId;
 
@@ -17,19 +13,6 @@ use bearing_types::ChunkId;
 const WINDOW_BYTES: u32 = 64 << 10;
 /// Frames in one answer.
 const FRAMES_MAX: usize = 4096;
-
-/// A listing under way.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    asker: Asker,
-    pub chunk: ChunkId,
-    at: u64,
-    end: u64,
-    /// Up to there it is here.
-    here: u64,
-    count_max: usize,
-    frames: Vec<FrameAt>,
-}
 
 /// Takes a request for a listing.
 pub(crate) fn frames(
@@ -117,25 +100,4 @@ pub(crate) fn read(chunks: &Chunks, cx: &mut Cx<'_>, mut listing: Listing, resul
 fn refuse(cx: &mut Cx<'_>, listing: &Listing, error: DataError) {
     cx.core.reads -= 1;
     cx.reply(listing.asker, Err(error));
-}
-
-impl Listing {
-    /// Takes the frames whose headers lie in what was read; the first must.
-    fn take(&mut self, bytes: &[u8]) -> bool {
-        let start = self.at;
-        while self.at < self.here && self.frames.len() < self.count_max {
-            let rest = bytes.get((self.at - start) as usize..).unwrap_or_default();
-            // Cut off by the window, not by damage: it is read again from its start.
-            let cut_off = self.at > start && rest.len() < HEADER_BYTES_MAX as usize;
-            let header = match FrameHeader::decode(rest) {
-                Ok(header) => header,
-                Err(_) if cut_off => return true,
-                Err(_) => return false,
-            };
-            let (node, home) = (header.owner.node, header.owner.home);
-            self.frames.push(FrameAt { frame: self.at, payload: header.payload_bytes, node, home });
-            self.at = self.at.saturating_add(header.frame_bytes());
-        }
-        true
-    }
 }

@@ -17,7 +17,6 @@ mod check;
 mod chunk;
 mod claim;
 mod config;
-mod context;
 mod copy;
 mod counters;
 mod draw;
@@ -30,6 +29,7 @@ mod scan;
 mod scrub;
 mod seal;
 mod server;
+mod state;
 mod sync;
 
 #[cfg(test)]
@@ -38,5 +38,5 @@ mod tests;
 pub use claim::{Claim, Claimed};
 pub use config::Config;
 pub use counters::Counters;
-pub use event::{Command, Event, LogCommand, Note, Payload, Ticket};
-pub use server::{DataServer, Start};
+pub use event::{Command, Event, LogCommand, Note, Payload, Start, Ticket};
+pub use server::DataServer;

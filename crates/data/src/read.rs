@@ -3,38 +3,16 @@
 //!
 //! A short part of a short frame comes with the header in one read of the log.
 
-use crate::check::{self, HEADER_BYTES_MAX};
-use crate::chunk::Phase;
-use crate::context::{Asker, Cx, Job};
+use crate::check;
 use crate::event::LogCommand;
-use crate::server::Chunks;
+use crate::scan::HEADER_BYTES_MAX;
+use crate::state::{Chunks, Cx, Job, Phase, ReadJob, Reader};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
 use bearing_proto::frame::{BLOCK_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
 use bearing_proto::grant::{Capability, FramePart};
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::ChunkId;
-
-/// Who gets the bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Reader {
-    /// Who asked for them.
-    Asker(Asker),
-    /// The append of this number.
-    Draw(u64),
-}
-
-/// A read under way.
-#[derive(Debug)]
-pub(crate) struct ReadJob {
-    reader: Reader,
-    chunk: ChunkId,
-    part: FramePart,
-    /// What it counts for in the limit.
-    cost: u64,
-    /// Once known.
-    header: Option<Box<FrameHeader>>,
-}
 
 /// Takes a read.
 pub(crate) fn read(

@@ -4,51 +4,14 @@
 //! The first round over all chunks begins `scrub_after` after there is a sealed chunk, each other one `scrub_every` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that a
 //! metadata server wants to have checked at once come first.
 
-use crate::chunk::Phase;
-use crate::context::{Asker, Cx, Job};
 use crate::event::LogCommand;
 use crate::scan::{Found, Scan};
-use crate::server::Chunks;
+use crate::state::{Asker, Chunks, Cx, Job, Phase, Scrubber};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
 use bearing_seams::{EngineError, EngineResult};
-use bearing_types::{ChunkId, Mono};
-use std::collections::BTreeSet;
+use bearing_types::ChunkId;
 use std::time::Duration;
-
-/// How far it is.
-#[derive(Debug)]
-pub(crate) struct Scrubber {
-    /// The chunk that is being read, and how far it is checked.
-    current: Option<(ChunkId, Scan)>,
-    reading: bool,
-    /// To be checked first.
-    urgent: BTreeSet<ChunkId>,
-    /// The round goes on with the first chunk from here; `None`: it is over.
-    next: Option<ChunkId>,
-    round_began: Option<Mono>,
-    /// Known once a chunk is sealed.
-    due: Option<Mono>,
-}
-
-impl Scrubber {
-    /// One that has not begun.
-    pub fn new() -> Scrubber {
-        Scrubber {
-            current: None,
-            reading: false,
-            urgent: BTreeSet::new(),
-            next: None,
-            round_began: None,
-            due: None,
-        }
-    }
-
-    /// When it wants to go on.
-    pub fn wake(&self) -> Option<Mono> {
-        self.due.filter(|_| !self.reading)
-    }
-}
 
 /// Goes on, if it is time.
 pub(crate) fn go_on(chunks: &Chunks, cx: &mut Cx<'_>) {

@@ -26,11 +26,9 @@
 //! bring the chunk to life. It is answered "no such chunk", and so is every fence of a chunk of which nothing
 //! is here: the disk may have been emptied, or be an older one, so that says nothing of the length.
 
-use crate::chunk::{Chunk, Phase, Role, Writer};
-use crate::context::{Asker, Cx, Job};
 use crate::event::{LogCommand, Note};
 use crate::scan::{Survey, Surveyed};
-use crate::server::Chunks;
+use crate::state::{Asker, Chunk, Chunks, Cut, Cx, Job, Phase, Role, Stage, Writer};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
 use bearing_seams::{End, EngineError, EngineResult};
@@ -40,23 +38,6 @@ use std::time::Duration;
 
 /// A sealed chunk that is fenced is read anew after so long.
 const SURVEY_AGAIN: Duration = Duration::from_secs(10);
-
-/// A fence or seal.
-#[derive(Debug)]
-pub(crate) struct Cut {
-    pub asker: Asker,
-    pub epoch: Epoch,
-    /// The length to seal at; none for a fence.
-    pub seal: Option<u64>,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Waiting,
-    Scanning(Box<Survey>),
-    Setting { length: u64, end: End },
-}
 
 /// What a cut needs next.
 enum Verdict {

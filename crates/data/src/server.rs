@@ -1,32 +1,21 @@
 //! The machine: hands events to the chunks they concern and keeps timers and limits.
 
 use crate::append::{self, Append};
-use crate::chunk::{Chunk, Phase};
-use crate::context::{Asked, AskedFor, Asker, Core, Cx, Job};
 use crate::draw;
-use crate::event::{Command, Event, LogCommand, Ticket};
+use crate::event::{Command, Event, LogCommand, Start, Ticket};
 use crate::follow::{self, Replicate};
-use crate::read::{self, Reader};
+use crate::read;
+use crate::state::{
+    Asked, AskedFor, Asker, Chunk, Chunks, CopyWanted, Core, Cx, DrawWanted, Job, Phase, Reader,
+};
 use crate::{Config, Counters, copy, frames, scrub, seal, sync};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::grant::FramePart;
 use bearing_proto::keys::Key;
 use bearing_seams::{ChunkEntry, EngineError, EngineResult};
-use bearing_types::{ChunkId, Mono, Now, ServerId};
-use std::collections::{BTreeMap, BTreeSet};
-
-pub(crate) type Chunks = BTreeMap<ChunkId, Chunk>;
-
-/// What is different at each start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// This server.
-    pub server: ServerId,
-    /// The number of its first question to another server; they count on from there. No earlier start may have come near it, because a late
-    /// answer to an old question would be taken for one to a new question: a random number, or the wall clock's nanoseconds.
-    pub first_id: u64,
-}
+use bearing_types::{ChunkId, Mono, Now};
+use std::collections::BTreeSet;
 
 /// A data server. One instance serves all chunks of one log.
 #[derive(Debug)]
@@ -113,7 +102,7 @@ impl DataServer {
                 append::append(chunks, cx, asker, id, given);
             }
             DataCall::AppendFrom { capability, servers, known, owner, source } => {
-                let wanted = draw::Wanted { capability, servers, known, owner, source: *source };
+                let wanted = DrawWanted { capability, servers, known, owner, source: *source };
                 draw::append_from(chunks, cx, asker, id, wanted);
             }
             DataCall::Replicate { epoch, offset, committed, crc } => {
@@ -137,11 +126,11 @@ impl DataServer {
                 frames::frames(chunks, cx, asker, id, (from, end, count_max));
             }
             DataCall::Copy { epoch, sources, length } => {
-                copy::copy(chunks, cx, asker, id, copy::Wanted { epoch, sources, length, origin: None });
+                copy::copy(chunks, cx, asker, id, CopyWanted { epoch, sources, length, origin: None });
             }
             DataCall::Gather { epoch, from, sources, pieces, length } => {
                 let origin = Some((from, pieces));
-                copy::copy(chunks, cx, asker, id, copy::Wanted { epoch, sources, length, origin });
+                copy::copy(chunks, cx, asker, id, CopyWanted { epoch, sources, length, origin });
             }
             DataCall::Fetch { offset, length } => copy::fetch(chunks, cx, asker, id, (offset, length)),
             DataCall::Verify { length } => scrub::verify(chunks, cx, asker, id, length),

@@ -2,47 +2,14 @@
 //!
 //! Group commit: one round runs at a time; requests that come meanwhile share the next one.
 
-use crate::chunk::{Chunk, Role};
-use crate::context::{Asked, AskedFor, Asker, Cx, Job};
+use crate::check;
 use crate::event::LogCommand;
-use crate::lead::Sent;
-use crate::server::Chunks;
-use crate::{Config, check};
+use crate::state::{Asked, AskedFor, Asker, Chunk, Chunks, Cx, Job, Peer, Role, Round, Sent};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::Capability;
 use bearing_seams::EngineResult;
-use bearing_types::{ChunkId, Epoch, Mono, ServerId};
-
-/// One sync of all servers.
-#[derive(Debug)]
-pub(crate) struct Round {
-    /// What is stable once it is through.
-    covers: u64,
-    started: Mono,
-    /// Whether the log here is still at it.
-    here: bool,
-    /// The others that have not answered.
-    peers: Vec<(ServerId, Sent)>,
-    askers: Vec<Asker>,
-}
-
-impl Round {
-    pub fn close(self, cx: &mut Cx<'_>, why: DataError) {
-        cx.forget(self.peers.iter().map(|(_, copy)| copy));
-        self.askers.iter().for_each(|asker| cx.reply(*asker, Err(why)));
-    }
-
-    pub fn wake(&self, config: &Config) -> Option<Mono> {
-        let again = self.peers.iter().map(|(_, copy)| copy.sent.after(config.resend)).min()?;
-        Some(again.min(self.started.after(config.sync_wait)))
-    }
-
-    pub fn silent_peer(&self, now: Mono, config: &Config) -> Option<ServerId> {
-        let late = self.started.after(config.sync_wait) <= now;
-        self.peers.first().filter(|_| late).map(|(server, _)| *server)
-    }
-}
+use bearing_types::{ChunkId, Epoch, ServerId};
 
 /// A client's sync, at the primary.
 pub(crate) fn sync(
@@ -113,7 +80,7 @@ impl Chunk {
         leader.told = committed;
         cx.core.counters.log_syncs += 1;
         cx.log(Job::Sync { chunk: id, covers: committed }, LogCommand::Sync { chunk: id });
-        let ask = |peer: &crate::lead::Peer| {
+        let ask = |peer: &Peer| {
             let ask = cx.ask_id(Asked { chunk: id, server: peer.server, what: AskedFor::Sync });
             cx.ask_sync(peer.server, ask, id, DataCall::SyncReplica { epoch, committed });
             (peer.server, Sent { id: ask, sent: now })

@@ -1,13 +1,13 @@
 //! What a step works with: the server's own state beside its chunks, and the commands it gathers.
 
+use super::fetches::Draws;
+use super::listing::Listing;
+use super::reading::ReadJob;
+use super::scrubber::Scrubber;
+use crate::Config;
 use crate::counters::Counters;
-use crate::draw::Draws;
+use crate::event::Start;
 use crate::event::{Command, LogCommand, Note, Payload, Ticket};
-use crate::frames::Listing;
-use crate::lead::Sent;
-use crate::read::ReadJob;
-use crate::scrub::Scrubber;
-use crate::{Config, Start};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::keys::Key;
@@ -83,6 +83,13 @@ pub(crate) enum AskedFor {
     Fetch,
     /// Bytes for the append of this number.
     Draw(u64),
+}
+
+/// A question on its way to another server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub id: u64,
+    pub sent: Mono,
 }
 
 /// The server beside its chunks.
