@@ -551,6 +551,7 @@ impl ClientHost {
             let mut out = Vec::new();
             machine.step(world.clock_of(self.host), event, &mut out);
             for command in out {
+                world.commanded(self.host, &command);
                 self.carry_out(world, recorder, command, &mut events);
                 if self.dying.is_some() {
                     break;

@@ -325,6 +325,7 @@ impl DataHost {
         let Some(machine) = &mut self.machine else { return };
         machine.step(world.clock_of(self.host), event, &mut self.out);
         for command in std::mem::take(&mut self.out) {
+            world.commanded(self.host, &command);
             self.carry_out(world, command);
             if self.dying.is_some() {
                 break;

@@ -46,6 +46,9 @@ struct Arguments {
     /// Clients ask for delegated directories
     #[arg(long)]
     delegations: bool,
+    /// The digest covers all that machines command, too: for changes that move code only.
+    #[arg(long)]
+    commands: bool,
     /// Tell everything that happens (one seed)
     #[arg(long)]
     tell: bool,
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         planted,
         calm: arguments.calm,
         delegations: arguments.delegations || planted.is_of_delegation(),
+        commands: arguments.commands,
         told: arguments.tell,
         about: arguments.about,
     };

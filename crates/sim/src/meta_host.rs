@@ -360,6 +360,7 @@ impl MetaHost {
         let mut commands = std::mem::take(&mut self.out);
         machine.step(world.clock_of(self.host), event, &mut commands);
         for command in commands.drain(..) {
+            world.commanded(self.host, &command);
             self.carry_out(world, ledger, command);
             if self.dying.is_some() {
                 break;

@@ -15,6 +15,8 @@ pub struct Options {
     pub calm: bool,
     /// Clients ask for delegations in three of four sessions.
     pub delegations: bool,
+    /// The digest covers all that machines command, also what is in no packet: for changes that move code only.
+    pub commands: bool,
     /// Tell on the terminal what happens.
     pub told: bool,
     /// Tell at the end all that the history and the witness say of this node.
@@ -30,6 +32,7 @@ impl Options {
             planted: Planted::default(),
             calm: false,
             delegations: false,
+            commands: false,
             told: false,
             about: None,
         }

@@ -130,6 +130,7 @@ impl Sim {
         let drawn = rng.between(3, 4) as u8;
         let hosts = Hosts { clients: clients.unwrap_or(drawn) };
         let mut world = World::new(rng.next(), hosts.count());
+        world.digests_commands = options.commands;
         world.told = options.told;
         // Directories that lie in several tablets are not delegated.
         let scheme =

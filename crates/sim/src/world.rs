@@ -61,6 +61,8 @@ pub struct World {
     pub counts: Counts,
     /// Over everything that happened.
     pub digest: Digest,
+    /// Whether the digest covers all that machines command, too.
+    pub digests_commands: bool,
     /// What servers know.
     pub keys: ServerKeys,
     session_keys: BTreeMap<SessionId, Key>,
@@ -98,6 +100,7 @@ impl World {
             lives: vec![0; hosts],
             counts: Counts::default(),
             digest: Digest::default(),
+            digests_commands: false,
             keys: ServerKeys::new(&cluster, enrolment),
             session_keys: BTreeMap::new(),
             session_hosts: BTreeMap::new(),
@@ -108,6 +111,13 @@ impl World {
             frozen: BTreeSet::new(),
             frozen_disks: BTreeSet::new(),
             waiting: Vec::new(),
+        }
+    }
+
+    /// A machine commands something.
+    pub fn commanded(&mut self, host: HostId, command: &impl std::fmt::Debug) {
+        if self.digests_commands {
+            self.digest.bytes(format!("{host:?} {command:?}").as_bytes());
         }
     }
 
