@@ -185,6 +185,12 @@ impl DataHost {
         Some((entry.length, entry.sealed.is_some()))
     }
 
+    /// Whether a metadata server was told how much of a chunk is here to stay.
+    pub fn has_told(&mut self, chunk: ChunkId) -> bool {
+        let entries = self.own_log().chunks().unwrap_or_default();
+        entries.iter().any(|entry| entry.chunk == chunk && (entry.fenced || entry.sealed.is_some()))
+    }
+
     /// All chunks that are here, and whether they are sealed; without graves, of which nothing is left but the name.
     pub fn chunks(&mut self) -> Vec<(ChunkId, bool)> {
         let entries = self.own_log().chunks().unwrap_or_default();
