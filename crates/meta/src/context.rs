@@ -5,42 +5,11 @@
 
 use crate::key::Key;
 use crate::record::Record;
+use crate::words::Asking;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::peer::{Part, Promise, Question, Told};
-use bearing_types::{ChunkId, Code, LogIndex, Mono, NodeId, Now, Position, ServerId, TransactionId};
+use bearing_types::{ChunkId, Code, LogIndex, NodeId, Now, Position, ServerId, TransactionId};
 use std::ops::RangeInclusive;
-use std::time::Duration;
-
-/// When something was asked of another server, and how often since: it is asked again after pauses that
-/// double.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asking {
-    /// When it was asked first.
-    pub first: Mono,
-    last: Mono,
-    times: u32,
-}
-
-impl Asking {
-    /// Asked now.
-    pub fn new(now: Mono) -> Asking {
-        Asking { first: now, last: now, times: 1 }
-    }
-
-    /// Asked now too.
-    pub fn again(asked: &mut Option<Asking>, now: Mono) {
-        match asked {
-            Some(asked) => (asked.last, asked.times) = (now, asked.times.saturating_add(1)),
-            None => *asked = Some(Asking::new(now)),
-        }
-    }
-
-    /// Whether it is time to ask again, after a first pause of this length and later ones twice as long each.
-    pub fn is_due(&self, now: Mono, pause: Duration, pause_max: Duration) -> bool {
-        let doubled = pause * (1 << (self.times.min(16) - 1));
-        now.since(self.last) >= doubled.min(pause_max.max(pause))
-    }
-}
 
 /// See the module.
 #[derive(Debug)]

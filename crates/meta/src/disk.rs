@@ -11,112 +11,21 @@
 //!
 //! Intents are of the disk, not of the tablet: they have no index in its log, are not copied in a hand-over, and void nothing.
 
+use crate::disk_state::{Logged, Stage};
 use crate::event::{AppendNumber, Command, Note};
 use crate::machine::MetaServer;
 use crate::record::LogEntry;
-use crate::recover::{Recovered, intent_change};
+use crate::recover::intent_change;
 use bearing_placement::Tablet as Assigned;
-use bearing_proto::disk::{DiskPart, Judgement, judge};
+use bearing_proto::disk::{Judgement, judge};
 use bearing_seams::LoggedRecord;
 use bearing_types::{Block, DiskId, Epoch, LogIndex, Now};
-use std::collections::BTreeMap;
 
 /// The epoch of all tablets in a new cluster: nobody has served them yet.
 const FIRST_EPOCH: Epoch = Epoch(1);
 /// What helps against a disk that is not the right one. There is one copy of metadata: no other server can help out.
 const REMEDY: &str = "nothing is served from it, because nobody else has what it lacks. Put the right disk back, or a copy of it that was made \
      after this server last stopped, and start again";
-
-/// How far it is known whose disk this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The register was not seen yet.
-    Unknown,
-    /// It has its id, and intents for what is ours already are being logged.
-    Adopting(DiskId),
-    /// All that is stable, and the register is being written.
-    Registering(DiskId),
-    /// It is the registered one.
-    Ours,
-}
-
-/// An intent that is logged but not stable.
-#[derive(Clone, Debug)]
-struct Logged {
-    block: Block,
-    epoch: Epoch,
-    /// The version of the register to be swapped then.
-    then_take: Option<u64>,
-}
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct DiskState {
-    found: [DiskPart; 2],
-    fresh: DiskId,
-    stage: Stage,
-    intended: BTreeMap<Block, Epoch>,
-    logged: BTreeMap<AppendNumber, Logged>,
-    gaps: BTreeMap<Block, (LogIndex, LogIndex)>,
-}
-
-impl DiskState {
-    /// Of a server that has not looked at its disk.
-    pub fn unknown() -> DiskState {
-        DiskState {
-            found: [("the store", None), ("the tablet log", None)],
-            fresh: DiskId(0),
-            stage: Stage::Unknown,
-            intended: BTreeMap::new(),
-            logged: BTreeMap::new(),
-            gaps: BTreeMap::new(),
-        }
-    }
-
-    /// Of a server that found this.
-    pub fn new(recovered: &Recovered) -> DiskState {
-        let tablets = || recovered.tablets.iter();
-        DiskState {
-            found: [("the store", recovered.store), ("the tablet log", recovered.log)],
-            fresh: recovered.fresh,
-            intended: tablets().filter_map(|(block, found)| Some((*block, found.intent?))).collect(),
-            gaps: tablets().filter_map(|(block, found)| Some((*block, found.gap?))).collect(),
-            ..DiskState::unknown()
-        }
-    }
-
-    /// Whether tablets may be taken.
-    pub fn is_ours(&self) -> bool {
-        self.stage == Stage::Ours
-    }
-
-    /// The disk whose register is to be written.
-    pub fn registering(&self) -> Option<DiskId> {
-        match self.stage {
-            Stage::Registering(disk) => Some(disk),
-            Stage::Unknown | Stage::Adopting(_) | Stage::Ours => None,
-        }
-    }
-
-    /// Why a tablet that is registered as ours cannot be served from this disk.
-    fn lacks(&self, assigned: &Assigned) -> Option<String> {
-        let block = assigned.block;
-        if let Some((last, next)) = self.gaps.get(&block) {
-            return Some(format!(
-                "the store has tablet {block} up to record {last}, the tablet log goes on with {next}: one of them is older than the other"
-            ));
-        }
-        let intended = self.intended.get(&block).copied();
-        (intended < Some(assigned.epoch)).then(|| {
-            let intended = intended.map_or("none at all".to_owned(), |epoch| format!("{epoch} at most"));
-            format!(
-                "this disk is older than the one that this server ran on: the coordinator has tablet {block} of this server under {}, \
-                 the disk intended {intended}",
-                assigned.epoch
-            )
-        })
-    }
-}
 
 impl MetaServer {
     /// Looks at what is registered; whether tablets may be taken now.

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
+use crate::disk_space::{DiskSpace, Headroom};
 use crate::recover::Recovered;
-use crate::space::{DiskSpace, Headroom};
 use bearing_placement::Assignment;
 use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
 use bearing_proto::coordinator::{Ask, Told};

@@ -1,12 +1,14 @@
 //! What a job lacks, fetched: records and ranges of the store, parts and answers of other tablets, answers of data servers, free locks.
 
-use crate::context::{Asking, PartVote, QuestionSlot};
+use crate::context::{PartVote, QuestionSlot};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
-use crate::job::{Job, JobId, JobWork};
+use crate::job::{Job, JobWork};
 use crate::key::Key;
 use crate::machine::MetaServer;
 use crate::record::{Record, decode_pairs};
 use crate::tablet::Held;
+use crate::words::Asking;
+use crate::words::JobId;
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::PeerBody;
 use bearing_seams::KeyRange;

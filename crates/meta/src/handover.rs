@@ -1,50 +1,21 @@
 //! Hand-over of a tablet between servers: stop, copy, compare-and-swap, refer. Nobody resumes an epoch: the target serves under the next one, and so does
 //! the source if the target does not come round to it.
 
+use crate::arriving::{Arriving, CopiedPart, part_index};
+use crate::disk_space::Headroom;
 use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
 use crate::key::KEYS_END;
 use crate::machine::MetaServer;
 use crate::record::{LogEntry, LoggedChange, decode_pairs};
-use crate::space::Headroom;
 use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
-use bearing_seams::{Change, KeyRange, LoggedRecord, Pair};
-use bearing_types::{Block, Epoch, LogIndex, Now, Position, ServerId};
+use bearing_seams::{Change, KeyRange, LoggedRecord};
+use bearing_types::{Block, Epoch, Now, Position, ServerId};
 use std::time::Duration;
 
 /// A target that has not taken over after so long is given up.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A part of a tablet as it arrives.
-pub(crate) struct CopiedPart {
-    pub block: Block,
-    pub epoch: Epoch,
-    pub number: u32,
-    pub pairs: Vec<Pair>,
-    pub base: LogIndex,
-    pub last: bool,
-}
-
-/// A tablet that is arriving.
-#[derive(Debug)]
-pub(crate) struct Arriving {
-    block: Block,
-    epoch: Epoch,
-    from: Position,
-    base: LogIndex,
-    parts: u32,
-    complete: bool,
-    /// Parts that are logged but not stable.
-    unstable: Vec<(AppendNumber, u32, Vec<Change>)>,
-}
-
-impl Arriving {
-    /// The index with which the tablet goes on here.
-    pub fn next_index(&self) -> LogIndex {
-        part_index(self.base, self.parts)
-    }
-}
 
 impl MetaServer {
     // --- the source ---
@@ -293,9 +264,4 @@ impl MetaServer {
             }
         }
     }
-}
-
-/// Parts get indices after the source's last record, so that they follow whatever this server may still hold of the tablet.
-fn part_index(base: LogIndex, part: u32) -> LogIndex {
-    LogIndex(base.0 + 1 + u64::from(part))
 }

@@ -1,15 +1,12 @@
 //! A job: one operation on one tablet, from its arrival to its decision.
 
-use crate::collect::Ripe;
 use crate::context::{Context, QuestionSlot};
 use crate::key::Key;
+use crate::marks::Ripe;
+use crate::words::JobId;
 use bearing_proto::client::{Handle, Request};
 use bearing_proto::peer::{ItemId, Part, Question, Work};
 use bearing_types::{ChunkId, NodeId, Position, ServerId, SessionId, TransactionId};
-
-/// Identifies a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct JobId(pub u64);
 
 /// See the module.
 #[derive(Debug)]

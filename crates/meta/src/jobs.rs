@@ -4,10 +4,9 @@
 //! or simply asks for very much, holds up nobody else; a request of a client is under way at most once; jobs
 //! that others can ask for end after `job_life` at the latest, whether they are run or not.
 
-use crate::event::Command;
-use crate::job::{Job, JobId, JobWork};
-use crate::machine::MetaServer;
-use bearing_types::{Now, Position, Sequence, SessionId};
+use crate::job::{Job, JobWork};
+use crate::words::JobId;
+use bearing_types::{Position, Sequence, SessionId};
 use std::collections::BTreeMap;
 
 /// Who has a job already gets another while it has less than this part of what is free. One who takes all it
@@ -50,27 +49,6 @@ fn party_of(work: &JobWork) -> Party {
         | JobWork::SweepChunks(..)
         | JobWork::ReportUsage(_)
         | JobWork::Collect { .. } => Party::Own,
-    }
-}
-
-/// Whether a job is given up after `job_life`. The others are one at a time, or a limited number: they go on
-/// until they are through.
-fn expires(work: &JobWork) -> bool {
-    match work {
-        JobWork::Request(..)
-        | JobWork::Prepare { .. }
-        | JobWork::Deliver { .. }
-        | JobWork::Ask { from: Some(_), .. }
-        | JobWork::EndSession(_)
-        | JobWork::SweepSession(_)
-        | JobWork::LetGo(..)
-        | JobWork::EndDelegation(..)
-        | JobWork::ReportUsage(_) => true,
-        JobWork::Ask { from: None, .. }
-        | JobWork::Reap(_)
-        | JobWork::Tend(_)
-        | JobWork::SweepChunks(..)
-        | JobWork::Collect { .. } => false,
     }
 }
 
@@ -155,36 +133,12 @@ impl Jobs {
     }
 }
 
-impl MetaServer {
-    /// Gives up what could not be decided for so long: whoever asked is told to ask again, or repeats by
-    /// itself.
-    pub(crate) fn expire_jobs(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.config.copies_are_jobs() {
-            return;
-        }
-        let life = self.config.job_life;
-        let old = |job: &&Job| now.mono.since(job.context.started.mono) >= life && expires(&job.work);
-        let expired: Vec<JobId> = self.jobs.values().filter(old).map(|job| job.id).collect();
-        for id in expired {
-            #[cfg(feature = "mutants")]
-            if self.waiting_for_recall.contains(&id) {
-                continue;
-            }
-            let Some(job) = self.jobs.remove(id) else { continue };
-            if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-                tablet.waits_no_more(id);
-            }
-            self.postpone(job, out);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::Context;
     use bearing_proto::client::{Call, Request};
-    use bearing_types::{Epoch, Mono, Wall};
+    use bearing_types::{Epoch, Mono, Now, Wall};
 
     fn job(number: u64, session: u64) -> Job {
         let (sequence, position, epoch) = (Sequence(number), Position(0), Epoch(1));

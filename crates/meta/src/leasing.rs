@@ -5,6 +5,7 @@
 //! session before it is given a file; a change that has to wait for others keeps nothing while it
 //! waits.
 
+use crate::disk_space::Headroom;
 use crate::event::{Command, Note};
 use crate::horizon::Cover;
 use crate::job::{Job, JobWork};
@@ -15,7 +16,6 @@ use crate::namespace::REAPER;
 use crate::opens::{SurveyWish, Word};
 use crate::record::Record;
 use crate::run::Effects;
-use crate::space::Headroom;
 use crate::tablet::Phase;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
 use bearing_proto::peer::PeerBody;

@@ -7,7 +7,9 @@
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");
 
+mod answers;
 mod apply;
+mod arriving;
 mod bounds;
 mod cache;
 mod collect;
@@ -15,10 +17,14 @@ mod config;
 mod context;
 mod delegations;
 mod disk;
+mod disk_space;
+mod disk_state;
 mod event;
+mod expire;
 mod extents;
 mod fetch;
 mod file_extents;
+mod file_locks;
 mod handover;
 mod horizon;
 mod ids;
@@ -27,8 +33,10 @@ mod jobs;
 mod key;
 mod lease;
 mod leasing;
+mod lock_table;
 mod locks;
 mod machine;
+mod marks;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod namespace;
@@ -37,10 +45,13 @@ mod opens;
 mod ops;
 mod parts;
 mod peers;
+mod permission;
 mod questions;
+mod quota_table;
 mod quotas;
 mod record;
 mod recover;
+mod registers;
 mod replies;
 mod request;
 mod run;
@@ -48,13 +59,17 @@ mod space;
 mod startup;
 mod tablet;
 mod tend;
+mod tending;
 mod upkeep;
+mod usage;
 mod view;
+mod words;
 mod works;
 mod xattrs;
 
 pub use bounds::Bound;
 pub use config::Config;
+pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
 pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
 pub use horizon::Reach;
 pub use key::Key;
@@ -67,5 +82,4 @@ pub use record::{
     RECORD_VERSION, Record, RecordError, ReplyRecord,
 };
 pub use recover::{RecoverError, Recovered, RecoveredTablet, recover};
-pub use space::{DiskSpace, Headroom, reserve_bytes};
 pub use tend::ChunkTally;

@@ -1,16 +1,16 @@
 //! The metadata server: which event goes where. What each kind of event means is told in the neighbouring files.
 
 use crate::config::Config;
-use crate::disk::DiskState;
+use crate::disk_space::Space;
+use crate::disk_state::DiskState;
 use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
 use crate::ids::Ids;
-use crate::job::JobId;
 use crate::jobs::Jobs;
 use crate::key::Key;
-use crate::space::Space;
-use crate::startup::Startup;
+use crate::registers::Startup;
 use crate::tablet::{Held, Tablet};
 use crate::tend::Health;
+use crate::words::JobId;
 use bearing_lookup::{ClientMap, Located};
 use bearing_placement::Assignment;
 use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
@@ -87,7 +87,7 @@ pub struct MetaServer {
     /// Questions of several jobs are asked by one of them.
     pub(crate) asks_for_others: bool,
     pub(crate) next_resend: Mono,
-    pub(crate) arriving: BTreeMap<Position, crate::handover::Arriving>,
+    pub(crate) arriving: BTreeMap<Position, crate::arriving::Arriving>,
     pub(crate) counters: Counters,
     #[cfg(feature = "mutants")]
     pub(crate) waiting_for_recall: Vec<JobId>,

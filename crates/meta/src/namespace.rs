@@ -1,7 +1,8 @@
 //! Names, fragments and nodes as operations handle them: what several operations share.
 
+use crate::answers;
+use crate::file_locks;
 use crate::key::Key;
-use crate::locks;
 use crate::record::{
     DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
 };
@@ -126,7 +127,9 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
     }
     let directory = Handle { node: seat.node, home: seat.home };
     let block = view.tablet;
-    match view.ask(seat.home, Question::ListFragment { directory, block })? {
+    match view.ask(seat.home, Question::ListFragment { directory, block }, |view| {
+        answers::list_fragment(view, directory, block)
+    })? {
         Told::Listed { access_version } => {
             let fragment = empty_fragment(view.time(), access_version, grant.quota);
             young_enough(view, fragment, grant.access_version)
@@ -188,7 +191,7 @@ pub(crate) fn check_sticky(view: &mut View, remover: &Remover, node: Handle) -> 
     if free {
         return Ok(());
     }
-    match view.ask(node.home, Question::Owner { node })? {
+    match view.ask(node.home, Question::Owner { node }, |view| answers::owner(view, node))? {
         Told::Owner { uid, .. } if uid == remover.uid => Ok(()),
         _ => Err(Stop::Refuse(Code::NotPermitted)),
     }
@@ -267,7 +270,7 @@ pub(crate) const REAPER: SessionId = SessionId(0);
 /// Nobody can reach the node any more. What has content is marked, and let go page by page in the background, so that unlinking costs the same whatever the size.
 pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Decide<()> {
     xattrs::remove_all(view, node, &mut record)?;
-    locks::forget(view, node);
+    file_locks::forget(view, node);
     if record.attributes.space == 0 {
         view.delete(Key::Node(node));
         return Ok(());
@@ -366,7 +369,9 @@ pub(crate) fn directory_attributes(
             view.fragment(node)?.map(stat_of)
         } else {
             all_here = false;
-            match view.ask(block.start(), Question::Fragment { directory: node })? {
+            match view.ask(block.start(), Question::Fragment { directory: node }, |view| {
+                answers::fragment(view, node)
+            })? {
                 Told::Fragment(stat) => Some(stat),
                 _ => return Err(Stop::Later),
             }

@@ -1,16 +1,19 @@
 //! Messages between tablets: parts of transactions, queued items, questions.
 
-use crate::context::{Asking, PartVote};
+use crate::arriving::CopiedPart;
+use crate::context::PartVote;
 use crate::event::{Command, Note};
 use crate::fetch::QUESTION_BITS;
-use crate::handover::CopiedPart;
-use crate::job::{JobId, JobWork};
+use crate::job::JobWork;
 use crate::jobs::Party;
 use crate::key::Key;
 use crate::machine::MetaServer;
-use crate::quotas;
+use crate::quota_table;
 use crate::record::Record;
-use crate::tablet::{Held, LockedBy, Phase};
+use crate::tablet::{Held, Phase};
+use crate::words::Asking;
+use crate::words::JobId;
+use crate::words::LockedBy;
 use bearing_lookup::Located;
 use bearing_proto::data::DataReply;
 use bearing_proto::peer::{ItemId, Part, PeerBody, PeerMessage, Question, Told, Vote, Work};
@@ -164,7 +167,7 @@ impl MetaServer {
         if !batch.is_empty() {
             let number = self.next_append_number();
             let tablet = self.tablets.get_mut(&start).expect("seen just now");
-            batch.extend(quotas::prepared_records(&tablet.quotas, &usage));
+            batch.extend(quota_table::prepared_records(&tablet.quotas, &usage));
             self.note_usage(start, batch.iter());
             let tablet = self.tablets.get_mut(&start).expect("seen just now");
             tablet.write(batch, number, out);

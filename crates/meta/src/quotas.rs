@@ -9,17 +9,12 @@
 //! was told it may, but it may have been told that in an answer which the home does not know to have arrived when it lends the same to somebody else: so
 //! at most one share for each tablet is used beyond the limit. What shrinks is never refused.
 
-use crate::cache::Cache;
-use crate::config::Config;
-use crate::job::JobWork;
 use crate::key::Key;
-use crate::machine::MetaServer;
-use crate::record::{QuotaRecord, Record, Share, UsageRecord};
+use crate::record::{QuotaRecord, Record, Share};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, QuotaView};
 use bearing_proto::peer::{Question, Told};
-use bearing_types::{Amount, Code, Mono, NodeId, Now, Position};
-use std::collections::BTreeMap;
+use bearing_types::{Amount, Code, Position};
 
 /// A share is this part of the limit, so that what many tablets hold unused is little.
 const SHARES: u64 = 64;
@@ -27,157 +22,6 @@ const SHARES: u64 = 64;
 const SHARE_MIN: Amount = Amount { space: 256 << 10, entries: 1 };
 /// Nobody is lent more than this beyond his wish.
 const SHARE_MAX: Amount = Amount { space: 16 << 30, entries: 1 << 16 };
-
-/// By how much a log entry changes what is used of a quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Delta {
-    space: i64,
-    entries: i64,
-}
-
-/// What one quota is to a tablet.
-#[derive(Clone, Copy, Debug)]
-struct Local {
-    used: UsageRecord,
-    /// What may be used, and until when.
-    allowed: Option<(Amount, Mono)>,
-    /// What its home was last told, and when.
-    told: Option<(Amount, Mono)>,
-}
-
-/// What a tablet knows of quotas.
-#[derive(Debug, Default)]
-pub(crate) struct Quotas {
-    by_directory: BTreeMap<NodeId, Local>,
-}
-
-impl Quotas {
-    /// So much is used, as a record says.
-    pub fn note(&mut self, directory: NodeId, used: Option<UsageRecord>) {
-        match used {
-            Some(used) => {
-                let new = Local { used, allowed: None, told: None };
-                self.by_directory.entry(directory).or_insert(new).used = used;
-            }
-            None => drop(self.by_directory.remove(&directory)),
-        }
-    }
-
-    fn used(&self, directory: NodeId) -> Amount {
-        self.by_directory.get(&directory).map_or(Amount::ZERO, |local| local.used.used)
-    }
-
-    fn allowed(&self, directory: NodeId, now: Mono) -> Option<Amount> {
-        let (amount, until) = self.by_directory.get(&directory)?.allowed?;
-        (now < until).then_some(amount)
-    }
-
-    /// The home has said what may be used.
-    fn allow(&mut self, quota: Handle, amount: Amount, until: Mono) {
-        let none = UsageRecord { quota, used: Amount::ZERO };
-        let new = Local { used: none, allowed: None, told: None };
-        self.by_directory.entry(quota.node).or_insert(new).allowed = Some((amount, until));
-    }
-
-    /// Quotas whose homes do not know what is used, or lend more than is wanted.
-    fn due_reports(&mut self, now: Mono, config: &Config) -> Vec<Handle> {
-        let mut due = Vec::new();
-        for local in self.by_directory.values_mut() {
-            let lent = local.allowed.filter(|(_, until)| now < *until).is_some();
-            let news = local.allowed.is_some() || local.told.is_none_or(|(told, _)| told != local.used.used);
-            let rested = local.told.is_none_or(|(_, at)| now.since(at) >= config.quota_report);
-            if !lent && news && rested {
-                local.allowed = None;
-                local.told = Some((local.used.used, now));
-                due.push(local.used.quota);
-            }
-        }
-        due
-    }
-
-    /// Telling did not come to an end.
-    fn forget_told(&mut self, directory: NodeId) {
-        if let Some(local) = self.by_directory.get_mut(&directory) {
-            local.told = local.told.map(|(_, at)| (Amount::UNLIMITED, at));
-        }
-    }
-}
-
-/// What a batch changes of what is used, as records to go with it.
-pub(crate) fn usage_records(
-    quotas: &Quotas,
-    cache: &mut Cache,
-    batch: &BTreeMap<Key, Option<Record>>,
-) -> Vec<(Key, Option<Record>)> {
-    records_of(quotas, deltas(cache, batch))
-}
-
-/// The same of changes that were prepared: what they change was noted then.
-pub(crate) fn prepared_records(quotas: &Quotas, noted: &[(Handle, i64, i64)]) -> Vec<(Key, Option<Record>)> {
-    let mut deltas = Deltas::new();
-    for (quota, space, entries) in noted {
-        let (_, delta) = deltas.entry(quota.node).or_insert((*quota, Delta::default()));
-        delta.space += space;
-        delta.entries += entries;
-    }
-    records_of(quotas, deltas)
-}
-
-/// What is to be noted of changes that wait for a decision.
-pub(crate) fn noted(cache: &mut Cache, batch: &BTreeMap<Key, Option<Record>>) -> Vec<(Handle, i64, i64)> {
-    let deltas = deltas(cache, batch).into_values();
-    deltas.map(|(quota, delta)| (quota, delta.space, delta.entries)).collect()
-}
-
-type Deltas = BTreeMap<NodeId, (Handle, Delta)>;
-
-fn records_of(quotas: &Quotas, deltas: Deltas) -> Vec<(Key, Option<Record>)> {
-    let changed = deltas.into_values().filter(|(_, delta)| *delta != Delta::default());
-    let record = |(quota, delta): (Handle, Delta)| {
-        let before = quotas.used(quota.node);
-        let used = Amount {
-            space: before.space.saturating_add_signed(delta.space),
-            entries: before.entries.saturating_add_signed(delta.entries),
-        };
-        (Key::Usage(quota.node), Some(Record::Usage(UsageRecord { quota, used })))
-    };
-    changed.map(record).collect()
-}
-
-fn deltas(cache: &mut Cache, batch: &BTreeMap<Key, Option<Record>>) -> Deltas {
-    let mut deltas = Deltas::new();
-    for (key, after) in batch.iter().filter(|(key, _)| matches!(key, Key::Node(_) | Key::Fragment(_))) {
-        if let Some(after) = after {
-            // What is counted once stays counted: most records are not.
-            let Some((quota, amount)) = counted(after) else { continue };
-            add(&mut deltas, quota, amount, 1);
-        }
-        // Whoever changes a record has read it: it is at hand.
-        let before = cache.get(key).and_then(|slot| slot.record);
-        if let Some((quota, amount)) = before.as_ref().and_then(counted) {
-            add(&mut deltas, quota, amount, -1);
-        }
-    }
-    deltas
-}
-
-fn add(deltas: &mut Deltas, quota: Handle, amount: Amount, sign: i64) {
-    let (_, delta) = deltas.entry(quota.node).or_insert((quota, Delta::default()));
-    delta.space += sign * amount.space as i64;
-    delta.entries += sign * amount.entries as i64;
-}
-
-/// What a record counts, and for which quota.
-fn counted(record: &Record) -> Option<(Handle, Amount)> {
-    match record {
-        Record::Node(node) => {
-            let space = if node.attributes.is_directory() { 0 } else { node.attributes.space };
-            Some((node.quota?, Amount { space, entries: 0 }))
-        }
-        Record::Fragment(fragment) => Some((fragment.quota?, Amount { space: 0, entries: fragment.entries })),
-        _ => None,
-    }
-}
 
 /// Something shall grow. Refused if that would be more than the quota leaves.
 pub(crate) fn admit(view: &mut View, quota: Option<Handle>, growth: Amount) -> Decide<()> {
@@ -208,7 +52,7 @@ fn share(view: &mut View, quota: Handle, used: Amount, wanted: Amount) -> Decide
     let question = Question::Share { quota, tablet, used, wanted };
     // Meanwhile others may have used more: the answer to what was asked first is as good.
     let same = |asked: &Question| matches!(asked, Question::Share { quota: other, .. } if *other == quota);
-    match view.ask_as(quota.home, question, same)? {
+    match view.ask_as(quota.home, question, same, |view| lend(view, quota, tablet, used, wanted))? {
         Told::Share(allowed) => Ok(allowed),
         _ => Err(Stop::Later),
     }
@@ -282,39 +126,4 @@ pub(crate) fn limit(view: &mut View, quota: Handle, limit: Amount) -> Decide<()>
     let record = QuotaRecord { limit, shares: before };
     view.put(Key::Quota(quota.node), Record::Quota(Box::new(record)));
     Ok(())
-}
-
-impl MetaServer {
-    /// Notes what a log entry says of quotas.
-    pub(crate) fn note_usage<'a>(
-        &mut self,
-        start: Position,
-        records: impl Iterator<Item = (&'a Key, &'a Option<Record>)>,
-    ) {
-        let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        for (key, record) in records {
-            match (key, record) {
-                (Key::Usage(directory), Some(Record::Usage(used))) => {
-                    tablet.quotas.note(*directory, Some(*used))
-                }
-                (Key::Usage(directory), None) => tablet.quotas.note(*directory, None),
-                _ => {}
-            }
-        }
-    }
-
-    /// Tells the homes of quotas what is used here.
-    pub(crate) fn watch_quotas(&mut self, now: Now, start: Position) {
-        let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        for quota in tablet.quotas.due_reports(now.mono, &self.config) {
-            self.new_job(start, JobWork::ReportUsage(quota), now);
-        }
-    }
-
-    /// A report was put off: it is made again.
-    pub(crate) fn report_again(&mut self, start: Position, quota: Handle) {
-        if let Some(tablet) = self.tablets.get_mut(&start) {
-            tablet.quotas.forget_told(quota.node);
-        }
-    }
 }

@@ -1,24 +1,31 @@
 //! Running jobs: decide, fetch what is missing, decide again; then write, lock, recall and reply.
 
 use crate::collect::{self, Collected};
-use crate::context::{Asking, Context};
+use crate::context::Context;
 use crate::delegations;
+use crate::disk_space::Headroom;
 use crate::event::{Command, Note};
-use crate::job::{Job, JobId, JobWork};
+use crate::job::{Job, JobWork};
 use crate::key::Key;
 use crate::lease::Offer;
 use crate::machine::MetaServer;
 use crate::ops;
 use crate::parts;
 use crate::questions;
+use crate::quota_table;
 use crate::quotas;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::replies::Answered;
-use crate::space::{Headroom, Lack};
-use crate::tablet::{DecisionState, Held, LockedBy, OutboxState, Phase, PreparedState};
-use crate::tend::{self, Swept, Tended};
+use crate::space::Lack;
+use crate::tablet::{DecisionState, Held, OutboxState, Phase, PreparedState};
+use crate::tend::Swept;
+use crate::tend::Tended;
+use crate::tend::{self};
 use crate::upkeep;
 use crate::view::{Decide, Draft, Stop, View};
+use crate::words::Asking;
+use crate::words::JobId;
+use crate::words::LockedBy;
 use crate::works;
 use bearing_proto::client::{Answer, Body, Call, LeaseKey, Reply};
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
@@ -238,7 +245,7 @@ impl MetaServer {
             self.add_protocol_records(&job, &decided, &mut effects);
         }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let usage = quotas::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
+        let usage = quota_table::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
         effects.batch.extend(usage);
         let first_item = tablet.next_index;
         for node in upkeep::nodes_to_reap(&effects.batch) {
@@ -278,7 +285,7 @@ impl MetaServer {
             (JobWork::Prepare { transaction, part_number, .. }, Decided::Promise(promise)) => {
                 let changes = std::mem::take(&mut effects.batch);
                 let cache = self.tablets.get_mut(&job.tablet).map(|tablet| &mut tablet.cache);
-                let usage = cache.map(|cache| quotas::noted(cache, &changes)).unwrap_or_default();
+                let usage = cache.map(|cache| quota_table::noted(cache, &changes)).unwrap_or_default();
                 let record = PrepareRecord {
                     promise: promise.clone(),
                     locks: effects.locks.iter().map(Key::encode).collect(),
@@ -668,9 +675,9 @@ fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
         JobWork::Prepare { part, .. } => parts::decide(view, part).map(Decided::Promise),
         JobWork::Deliver { work, .. } => works::decide(view, work).map(|()| Decided::Delivered),
         JobWork::Ask { from: Some(_), question, .. } => questions::decide(view, question).map(Decided::Told),
-        JobWork::Ask { from: None, question, .. } => {
-            view.ask(Position(0), question.clone()).map(Decided::Told)
-        }
+        JobWork::Ask { from: None, question, .. } => view
+            .ask(Position(0), question.clone(), |view| questions::decide(view, question))
+            .map(Decided::Told),
         JobWork::Reap(node) => ops::reap_page(view, *node).map(Decided::Reaped),
         JobWork::LetGo(node, session) => ops::let_go(view, *node, *session).map(|()| Decided::LetGo),
         JobWork::EndSession(session) => {

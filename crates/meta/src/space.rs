@@ -3,55 +3,18 @@
 //! Invariants: a change that is refused for space leaves nothing behind and is refused whenever it comes again; what was decided is never given up for
 //! want of space, it waits; reading never needs space, but for the first lease or open file of a session in a tablet, which has to be logged.
 
+use crate::disk_space::{DiskSpace, Headroom};
 use crate::event::{Command, Note};
 use crate::job::{Job, JobWork};
 use crate::machine::MetaServer;
 use crate::run::Effects;
 use bearing_proto::client::{Call, XattrChange};
 use bearing_proto::peer::Work;
-use bearing_types::{Code, Mono, NodeId, Now, Position};
+use bearing_types::{Code, NodeId, Now, Position};
 use std::time::Duration;
 
 /// Who has delegated directories is asked for them so often while there is little space.
 const ASK_BACK_EVERY: Duration = Duration::from_secs(1);
-/// Of the reserve so much has to be free that removals go on.
-const KEPT_FOR_SERVING: u64 = 8;
-/// Space has returned when there is so much more than the reserve, in parts of it: else a disk at its limit would be full and not full in turn.
-const RETURNED: u64 = 16;
-
-/// What a disk has, in bytes. A total of 0 says that nobody knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskSpace {
-    /// What can still be written there.
-    pub free: u64,
-    /// How large it is.
-    pub total: u64,
-}
-
-/// How much room there is for changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Headroom {
-    /// The log can take nothing at all.
-    None,
-    /// Most of the reserve is used: only what serving itself needs goes on.
-    Short,
-    /// The reserve is touched: nothing grows any more.
-    Low,
-    /// As it should be.
-    #[default]
-    Enough,
-}
-
-/// What is known of the disk.
-#[derive(Debug, Default)]
-pub(crate) struct Space {
-    disk: DiskSpace,
-    /// The log waits for space.
-    stuck: bool,
-    headroom: Headroom,
-    /// When delegated directories are asked for again.
-    ask_back: Option<Mono>,
-}
 
 /// What an operation does to the space that a server needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,31 +34,6 @@ pub(crate) enum Lack {
     Refused(Code),
     /// It has to be done, when there is space.
     Later,
-}
-
-/// What is kept free of a disk for removals and for the server's own work: as much as was asked for, but not more than an eighth of a small disk.
-pub fn reserve_bytes(asked: u64, disk: DiskSpace) -> u64 {
-    asked.min(disk.total / 8)
-}
-
-impl Space {
-    pub fn headroom(&self) -> Headroom {
-        self.headroom
-    }
-
-    fn judge(&mut self, reserve_asked: u64) {
-        let reserve = reserve_bytes(reserve_asked, self.disk);
-        let DiskSpace { free, total } = self.disk;
-        let was_low = self.headroom != Headroom::Enough;
-        let enough = if was_low { reserve + reserve / RETURNED } else { reserve };
-        self.headroom = match total {
-            _ if self.stuck => Headroom::None,
-            0 => Headroom::Enough,
-            _ if free < reserve / KEPT_FOR_SERVING => Headroom::Short,
-            _ if free < enough => Headroom::Low,
-            _ => Headroom::Enough,
-        };
-    }
 }
 
 impl MetaServer {
@@ -267,41 +205,5 @@ fn appetite(call: &Call) -> Appetite {
         | Call::Place { .. }
         | Call::Chunks { .. }
         | Call::Quota { .. } => Appetite::Serves,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RESERVE: u64 = 800;
-
-    fn judged(space: &mut Space, free: u64) -> Headroom {
-        space.disk = DiskSpace { free, total: 1 << 20 };
-        space.judge(RESERVE);
-        space.headroom
-    }
-
-    #[test]
-    fn a_disk_is_full_at_its_reserve_and_has_room_again_a_little_above_it() {
-        let mut space = Space::default();
-        assert_eq!(judged(&mut space, 800), Headroom::Enough);
-        assert_eq!(judged(&mut space, 799), Headroom::Low);
-        assert_eq!(judged(&mut space, 849), Headroom::Low, "not at once");
-        assert_eq!(judged(&mut space, 850), Headroom::Enough);
-        assert_eq!(judged(&mut space, 820), Headroom::Enough);
-        assert_eq!(judged(&mut space, 99), Headroom::Short);
-        assert_eq!(judged(&mut space, 100), Headroom::Low);
-        space.stuck = true;
-        assert_eq!(judged(&mut space, 1 << 20), Headroom::None, "the log knows better");
-    }
-
-    #[test]
-    fn a_small_disk_has_a_small_reserve_and_one_of_unknown_size_none() {
-        assert_eq!(reserve_bytes(256, DiskSpace { free: 0, total: 10_000 }), 256);
-        assert_eq!(reserve_bytes(256, DiskSpace { free: 0, total: 800 }), 100);
-        let mut space = Space::default();
-        space.judge(RESERVE);
-        assert_eq!(space.headroom, Headroom::Enough);
     }
 }

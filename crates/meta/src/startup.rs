@@ -1,8 +1,7 @@
 //! From the coordinator's registers to tablets that serve: each is taken under epoch + 1 before it serves, also by the server that had it before.
 
 use crate::config::Config;
-use crate::context::Asking;
-use crate::disk::DiskState;
+use crate::disk_state::DiskState;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::horizon::Reach;
 use crate::key::{Key, RESIDENT_TAGS};
@@ -10,133 +9,27 @@ use crate::machine::MetaServer;
 use crate::namespace::{REAPER, empty_fragment};
 use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
 use crate::recover::Recovered;
+use crate::registers::{AskKind, FIRST_ASK, Open, StartLoad};
 use crate::replies::Answered;
-use crate::tablet::{DecisionState, LockedBy, OutboxState, PreparedState, Tablet};
+use crate::tablet::{DecisionState, OutboxState, PreparedState, Tablet};
+use crate::words::LockedBy;
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
 use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerKind};
 use bearing_proto::coordinator::{
-    Ask, AskCall, FILESYSTEM_KEY, Register, RegisterError, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told,
+    AskCall, FILESYSTEM_KEY, Register, RegisterError, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told,
     decode_register, encode_register, tablet_key,
 };
 use bearing_proto::disk::{DiskRecord, disk_key};
 use bearing_seams::KeyRange;
 use bearing_types::{
-    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Mono, Now, Position, ServerId,
-    Uid, Version, Wall,
+    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, ServerId, Uid,
+    Version, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The machine's questions to the coordinator have this bit, those of its shell do not.
-const FIRST_ASK: u64 = 1 << 63;
 /// The mode of a filesystem's root.
 const ROOT_MODE: u32 = 0o755;
-
-#[derive(Clone, Copy, Debug)]
-enum AskKind {
-    List,
-    Take(Block, Epoch),
-    Disk,
-}
-
-/// A question that is not answered yet. It is sent again under its number, and any answer to it counts,
-/// however late it comes.
-#[derive(Debug)]
-struct Open {
-    kind: AskKind,
-    call: AskCall,
-    asked: Option<Asking>,
-}
-
-#[derive(Debug)]
-pub(crate) struct StartLoad {
-    block: Block,
-    epoch: Epoch,
-    next_index: LogIndex,
-}
-
-/// What is known of the registers, and what is on its way.
-#[derive(Debug)]
-pub(crate) struct Startup {
-    asks: BTreeMap<u64, Open>,
-    next_ask: u64,
-    version: Option<u64>,
-    wanted: bool,
-    polled: Option<Mono>,
-    pub registers: BTreeMap<Position, (u64, Assigned)>,
-    pub recovered: BTreeMap<Block, LogIndex>,
-    pub loads: BTreeMap<LoadTicket, StartLoad>,
-    /// Tablets that are being taken or loaded.
-    pub pending: BTreeSet<Position>,
-}
-
-impl Startup {
-    pub fn new() -> Startup {
-        Startup {
-            asks: BTreeMap::new(),
-            next_ask: FIRST_ASK,
-            version: None,
-            wanted: true,
-            polled: None,
-            registers: BTreeMap::new(),
-            recovered: BTreeMap::new(),
-            loads: BTreeMap::new(),
-            pending: BTreeSet::new(),
-        }
-    }
-
-    /// The map turned out to be old.
-    pub fn want_map(&mut self) {
-        self.wanted = true;
-    }
-
-    /// The tablets that are registered as a server's.
-    pub fn registered_to(&self, server: ServerId) -> impl Iterator<Item = Assigned> + '_ {
-        self.registers
-            .values()
-            .map(|(_, tablet)| tablet)
-            .filter(move |tablet| tablet.owner == server)
-            .cloned()
-    }
-
-    fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) {
-        let id = self.next_ask;
-        self.next_ask += 1;
-        let asked = Some(Asking::new(now.mono));
-        self.asks.insert(id, Open { kind, call: call.clone(), asked });
-        out.push(Command::Ask(Ask { id, call }));
-    }
-
-    /// How many questions are not answered.
-    pub fn open(&self) -> usize {
-        self.asks.len()
-    }
-
-    /// The planted bug.
-    fn forget_late(&mut self, now: Now, config: &Config) {
-        let late = |open: &Open| {
-            open.asked.is_some_and(|asked| now.mono.since(asked.first) >= config.coordinator_resend)
-        };
-        for open in self.asks.values().filter(|open| late(open)) {
-            self.wanted = true;
-            if let AskKind::Take(block, _) = open.kind {
-                self.pending.remove(&block.start());
-            }
-        }
-        self.asks.retain(|_, open| !late(open));
-    }
-
-    /// Sends again what is not answered.
-    fn ask_again(&mut self, now: Now, config: &Config, out: &mut Vec<Command>) {
-        let (pause, pause_max) = (config.coordinator_resend, config.coordinator_resend_max);
-        for (id, open) in &mut self.asks {
-            if open.asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max)) {
-                Asking::again(&mut open.asked, now.mono);
-                out.push(Command::Ask(Ask { id: *id, call: open.call.clone() }));
-            }
-        }
-    }
-}
 
 impl MetaServer {
     pub(crate) fn start(&mut self, now: Now, recovered: Recovered, out: &mut Vec<Command>) {

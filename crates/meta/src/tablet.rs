@@ -2,22 +2,23 @@
 
 use crate::apply::Applies;
 use crate::cache::Cache;
-use crate::collect::Collector;
 use crate::config::Config;
-use crate::context::Asking;
 use crate::event::{AppendNumber, Command};
 use crate::horizon::Horizon;
-use crate::job::JobId;
 use crate::key::Key;
 use crate::lease::LeaseTable;
-use crate::locks::LockTable;
+use crate::lock_table::LockTable;
+use crate::marks::Collector;
 use crate::opens::OpenTable;
-use crate::quotas::Quotas;
+use crate::quota_table::Quotas;
 use crate::record::{
     Delegated, Holder, InboxRecord, LogEntry, LoggedChange, OutboxRecord, PrepareRecord, Record,
 };
 use crate::replies::Replies;
 use crate::tend::Tending;
+use crate::words::Asking;
+use crate::words::JobId;
+use crate::words::LockedBy;
 use bearing_proto::client::Reply;
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{ItemId, PeerMessage};
@@ -27,15 +28,6 @@ use bearing_types::{
     Block, Epoch, LogIndex, Mono, NodeId, Now, Position, Sequence, ServerId, SessionId, TransactionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Who holds a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockedBy {
-    /// A transaction: until it is decided.
-    Transaction(TransactionId),
-    /// A queued item: until it is delivered.
-    Item(ItemId),
-}
 
 /// Something that leaves when a log record is committed.
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers watched.
 
-use crate::context::{Asking, PartVote};
+use crate::answers;
+use crate::context::PartVote;
 use crate::event::Command;
+use crate::file_locks;
 use crate::job::JobWork;
 use crate::jobs::Party;
 use crate::key::Key;
-use crate::locks;
 use crate::machine::MetaServer;
 use crate::namespace::REAPER;
 use crate::ops;
@@ -13,6 +14,7 @@ use crate::record::Record;
 use crate::run::Decided;
 use crate::startup::upkeep_interval;
 use crate::view::{Decide, Stop, View};
+use crate::words::Asking;
 use bearing_placement::position_of_session;
 use bearing_proto::data::{DataCall, DataReply, DataRequest};
 use bearing_proto::peer::{ItemId, PeerBody, Question, SessionLife, Told};
@@ -329,7 +331,11 @@ pub(crate) fn nodes_to_reap(batch: &BTreeMap<Key, Option<Record>>) -> Vec<NodeId
 /// If it did not end itself, its client may not know that it is over, and use what it has leased here: then all
 /// of that has to run out first, and it is only refused what it asks for until then.
 pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<Decided> {
-    let Told::Session(life) = view.ask(position_of_session(session), Question::Session { session })? else {
+    let Told::Session(life) =
+        view.ask(position_of_session(session), Question::Session { session }, |view| {
+            answers::session(view, session)
+        })?
+    else {
         return Err(Stop::Later);
     };
     match life {
@@ -348,7 +354,7 @@ pub(crate) fn sweep(view: &mut View, session: SessionId) -> Decide<Decided> {
     for (key, _) in replies {
         view.delete(key);
     }
-    locks::free_session(view, session)?;
+    file_locks::free_session(view, session)?;
     for directory in view.delegated_to(session) {
         view.delete(Key::Delegation(directory));
     }

@@ -9,23 +9,20 @@ use crate::horizon::{Horizon, Reach};
 use crate::ids::Ids;
 use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
-use crate::locks::LockTable;
+use crate::lock_table::LockTable;
 use crate::opens::OpenTable;
-use crate::parts;
-use crate::quotas::Quotas;
+use crate::quota_table::Quotas;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
-use crate::tablet::LockedBy;
 use crate::tend::{Health, Surroundings};
+use crate::words::LockedBy;
 use bearing_lookup::ClientMap;
 use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
 use bearing_proto::data::DataCall;
 use bearing_proto::delegation::LentIds;
-use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{Part, Promise, Question, Told, Work};
 use bearing_types::{
-    AclHash, Acls, Block, ChunkId, Code, Credentials, FileType, LogIndex, NodeId, Now, Permission, Position,
-    Sequence, ServerId, SessionId, Wall,
+    Block, ChunkId, Code, LogIndex, NodeId, Now, Position, Sequence, ServerId, SessionId, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -428,46 +425,6 @@ impl<'a> View<'a> {
         Ok(self.context.ids[self.ids_used - 1])
     }
 
-    // --- permission ---
-
-    /// Whether a grant is ours, is the asker's, has not expired, and allows the wish.
-    pub fn admit<'g>(
-        &mut self,
-        grant: &'g Grant,
-        who: &Credentials,
-        wish: Permission,
-    ) -> Decide<&'g GrantBody> {
-        let body = &grant.body;
-        // A grant of another session, or an expired one, is treated alike: the client has to ask the directory's home again.
-        let mine = self.session == Some(body.session);
-        let late = self.now.wall > body.expires.after(self.config.skew_max);
-        if !mine || late || !grant.verify(self.keys.grants()) {
-            return Err(Stop::Refuse(Code::Unauthenticated));
-        }
-        self.permit(body, who, wish)?;
-        Ok(body)
-    }
-
-    /// Whether a directory allows the wish.
-    pub fn permit(&mut self, directory: &GrantBody, who: &Credentials, wish: Permission) -> Decide<()> {
-        let acls = self.acls(directory)?;
-        let allowed = directory.access.allows_with(acls.access.as_deref(), who, wish, FileType::Directory);
-        if allowed { Ok(()) } else { Err(Stop::Refuse(Code::Access)) }
-    }
-
-    /// The access control lists of a directory. A grant only says whether there are some, and which: its home has them.
-    pub fn acls(&mut self, directory: &GrantBody) -> Decide<Acls> {
-        if directory.acl == AclHash(0) {
-            return Ok(Acls::default());
-        }
-        let home = directory.seat.home;
-        let handle = Handle { node: directory.seat.node, home };
-        match self.ask(home, Question::Acls { directory: handle, hash: directory.acl })? {
-            Told::Acls(acls) => Ok(*acls),
-            _ => Err(Stop::Later),
-        }
-    }
-
     /// A directory's own node changes in a way that whoever it is delegated to would not see: it is given back first.
     pub fn end_delegation(&self, directory: NodeId) -> Decide<()> {
         if self.delegations.contains_key(&directory) { Err(Stop::Delegated(directory)) } else { Ok(()) }
@@ -665,11 +622,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Has a part prepared where `position` lies; here it joins the decision.
-    pub fn part(&mut self, position: Position, part: Part) -> Decide<Promise> {
-        if self.tablet.contains(position) {
-            return parts::decide(self, &part);
-        }
+    /// Has a part prepared in another tablet.
+    pub fn part_elsewhere(&mut self, position: Position, part: Part) -> Decide<Promise> {
         let slots = &mut self.context.parts;
         let Some(slot) = slots.iter_mut().find(|slot| slot.position == position && slot.part == part) else {
             slots.push(PartSlot { position, part, vote: PartVote::Wanted, asked: None, used: true });
@@ -684,10 +638,15 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Asks the tablet of `position`; here the answer is at hand at once.
-    pub fn ask(&mut self, position: Position, question: Question) -> Decide<Told> {
+    /// Asks the tablet of `position`; here the answer is `here`.
+    pub fn ask(
+        &mut self,
+        position: Position,
+        question: Question,
+        here: impl FnOnce(&mut View) -> Decide<Told>,
+    ) -> Decide<Told> {
         let asked = question.clone();
-        self.ask_as(position, question, |other| *other == asked)
+        self.ask_as(position, question, |other| *other == asked, here)
     }
 
     /// The same with an answer to a question that is as good.
@@ -696,11 +655,12 @@ impl<'a> View<'a> {
         position: Position,
         question: Question,
         same: impl Fn(&Question) -> bool,
+        here: impl FnOnce(&mut View) -> Decide<Told>,
     ) -> Decide<Told> {
-        if self.tablet.contains(position) {
-            return crate::questions::decide(self, &question);
+        match self.tablet.contains(position) {
+            true => here(self),
+            false => self.ask_in_a_job(position, question, same),
         }
-        self.ask_in_a_job(position, question, same)
     }
 
     /// Asks a tablet, this one too, in a job of its own. For questions that follow from answers to others: what was read here is read again whenever

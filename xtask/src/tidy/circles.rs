@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CIRCLE_MAX: usize = 5;
 
 /// Rooms with larger circles, and how large these are. A number only gets smaller; at [`CIRCLE_MAX`] its row goes.
-const KNOWN: &[(&str, usize)] = &[("cli", 19), ("client", 19), ("meta", 64), ("sim", 8)];
+const KNOWN: &[(&str, usize)] = &[("cli", 19), ("client", 19), ("sim", 8)];
 
 /// A module's path inside its room.
 type Module = Vec<String>;
@@ -82,7 +82,7 @@ fn graph(files: &BTreeMap<Module, &RustFile>) -> Graph {
     let mut handed_on: BTreeMap<(Module, String), Module> = BTreeMap::new();
     for (module, file) in files {
         for path in paths::handed_on(&file.tokens) {
-            if let (Some(target), Some(name)) = (resolve(files, module, &path), path.last()) {
+            if let (Some((target, _)), Some(name)) = (resolve(files, module, &path), path.last()) {
                 handed_on.insert((module.clone(), name.clone()), target);
             }
         }
@@ -95,12 +95,14 @@ fn graph(files: &BTreeMap<Module, &RustFile>) -> Graph {
             paths::all(&tokens).into_iter().map(move |named| (from.clone(), named.segments))
         });
         for (from, path) in named.filter(|(_, path)| path.len() > 1) {
-            let Some(mut target) = resolve(files, &from, &path) else { continue };
+            let Some((mut target, mut rest)) = resolve(files, &from, &path) else { continue };
             // What a folder hands on belongs to the file that has it.
-            while let Some(next) = path.iter().find_map(|name| handed_on.get(&(target.clone(), name.clone())))
+            while let Some(next) =
+                rest.first().and_then(|name| handed_on.get(&(target.clone(), name.clone())))
                 && *next != target
             {
                 target = next.clone();
+                rest = &rest[..1];
             }
             if target != *module {
                 imports.insert(target);
@@ -110,8 +112,12 @@ fn graph(files: &BTreeMap<Module, &RustFile>) -> Graph {
     graph
 }
 
-/// The file that a path leads into, if it is one of the room.
-fn resolve(files: &BTreeMap<Module, &RustFile>, from: &Module, path: &[String]) -> Option<Module> {
+/// The file that a path leads into, if it is one of the room, and what of the path is within it.
+fn resolve<'p>(
+    files: &BTreeMap<Module, &RustFile>,
+    from: &Module,
+    path: &'p [String],
+) -> Option<(Module, &'p [String])> {
     let mut base = from.clone();
     let mut rest = path;
     match path.first()?.as_str() {
@@ -135,14 +141,15 @@ fn resolve(files: &BTreeMap<Module, &RustFile>, from: &Module, path: &[String]) 
             }
         }
     }
-    for name in rest {
+    while let Some(name) = rest.first() {
         base.push(name.clone());
         if !files.contains_key(&base) {
             base.pop();
             break;
         }
+        rest = &rest[1..];
     }
-    files.contains_key(&base).then_some(base)
+    files.contains_key(&base).then_some((base, rest))
 }
 
 /// The largest set of files of which each leads to every other.

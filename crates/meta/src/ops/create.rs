@@ -2,6 +2,7 @@
 
 use crate::namespace;
 use crate::ops::rights;
+use crate::permission;
 use crate::quotas;
 use crate::record::{NameEntry, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
@@ -23,7 +24,7 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
-    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
     let entry = make(view, &grant, who, name, new)?;
     let is_file = new.file_type == FileType::Regular;
     let file = Some(entry.node.node).filter(|_| is_file);
@@ -52,7 +53,7 @@ pub(super) fn make(
     let fragment = namespace::fragment_for_insert(view, grant)?;
 
     quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
-    let acls = view.acls(grant)?;
+    let acls = permission::acls(view, grant)?;
     let id = view.new_id()?;
     let (mode, acls) = namespace::inherit(&acls, new.mode, new.file_type);
     let access = Access { mode, uid: who.uid, gid: group_of_new(grant, who) };

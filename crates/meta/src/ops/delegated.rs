@@ -7,6 +7,7 @@ use super::{
 };
 use crate::key::Key;
 use crate::namespace;
+use crate::permission;
 use crate::record::{Delegated, Holder, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
@@ -195,7 +196,7 @@ fn admit(view: &mut View, mine: Holder, directory: Handle, who: &Credentials) ->
     }
     let record = view.node_at(directory)?;
     let grant = namespace::grant_body(view, &record)?;
-    view.permit(&grant, who, Permission::CHANGE_ENTRIES)?;
+    permission::permit(view, &grant, who, Permission::CHANGE_ENTRIES)?;
     Ok(grant)
 }
 

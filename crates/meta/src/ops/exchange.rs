@@ -2,6 +2,7 @@
 
 use super::rename::{End, Known, check_move, set_parent};
 use crate::namespace;
+use crate::parts;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
@@ -59,7 +60,7 @@ fn swap_source(
         access_version: from.grant.access_version,
         changed: view.time(),
     };
-    match view.part(from.position(), part)? {
+    match parts::part(view, from.position(), part)? {
         Promise::Taken { node, file_type } => Ok((node, file_type)),
         _ => Err(Stop::Refuse(Code::Io)),
     }

@@ -1,6 +1,8 @@
 //! A further name for a node. Two-phase: the name may exist, and the node may refuse.
 
 use crate::namespace;
+use crate::parts;
+use crate::permission;
 use crate::quotas;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
@@ -18,7 +20,7 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
-    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
     let directory = grant.seat.node;
     let vacancy = match namespace::find(view, directory, hash, name)? {
         Ok(_) => return Err(Stop::Refuse(Code::Exists)),
@@ -27,7 +29,8 @@ pub(crate) fn decide(
     let fragment = namespace::fragment_for_insert(view, &grant)?;
     quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
     let (changed, quota) = (view.time(), grant.quota);
-    let Promise::Linked(linked) = view.part(node.home, Part::AddLink { node, changed, quota })? else {
+    let Promise::Linked(linked) = parts::part(view, node.home, Part::AddLink { node, changed, quota })?
+    else {
         return Err(Stop::Refuse(Code::Io));
     };
     let file_type = linked.attributes.file_type;

@@ -1,6 +1,7 @@
 //! A part of a listing, in (hash, ordinal) order: a range read. The cookie alone says where to go on, so no server keeps listing state.
 
 use crate::key::Key;
+use crate::permission;
 use crate::record::{NameEntry, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
@@ -24,7 +25,8 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let seat = admit(view, grant, who, Permission::READ, after, count_max)?;
     // What an entry is, beyond its kind, is for those to see who may search.
-    let with_attributes = with_attributes && view.permit(&grant.body, who, Permission::SEARCH).is_ok();
+    let with_attributes =
+        with_attributes && permission::permit(view, &grant.body, who, Permission::SEARCH).is_ok();
     view.look_into(seat.node)?;
     let (named, next) = page(view, seat, after, count_max)?;
     if with_attributes {
@@ -47,7 +49,7 @@ pub(super) fn admit<'a>(
 ) -> Decide<&'a Seat> {
     let seat = &grant.body.seat;
     view.require(seat.position_of(after.hash()))?;
-    view.admit(grant, who, wish)?;
+    permission::admit(view, grant, who, wish)?;
     if count_max == 0 {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }

@@ -1,13 +1,13 @@
 //! Locks: taken, given back, asked about, waited for. Who may lock a file is the kernel's to say: it has it open.
 
-use crate::locks;
+use crate::file_locks;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LockView, WaitId};
 use bearing_types::{Code, FileType, HeldLock, Lock, LockOwner, LockRange, LockSpace, SessionId};
 
 pub(super) fn take(view: &mut View, handle: Handle, lock: Lock, wait: Option<WaitId>) -> Decide<Body> {
     let wish = wish(view, handle, lock)?;
-    let mut locks = locks::held(view, handle.node)?;
+    let mut locks = file_locks::held(view, handle.node)?;
     let stands = locks.conflicts(&wish).next().is_some() && !view.config.skips_lock_check();
     let now = view.now.mono;
     let blocked =
@@ -40,7 +40,7 @@ fn give(
         view.waits.stop(handle.node, wish.session, wait);
     }
     locks.set(wish);
-    locks::put(view, handle.node, std::mem::take(locks));
+    file_locks::put(view, handle.node, std::mem::take(locks));
     Ok(Body::Done)
 }
 
@@ -55,20 +55,20 @@ pub(super) fn give_back(
     view.require(handle.home)?;
     check(range)?;
     // The node may be gone, and its locks with it: nothing is left to be given back.
-    let mut locks = locks::held(view, handle.node)?;
+    let mut locks = file_locks::held(view, handle.node)?;
     if locks.is_full() && space == LockSpace::Ranges && range != LockRange::ALL {
         // Cutting a lock in two makes one more.
         return Err(Stop::Refuse(Code::NoLocks));
     }
     if locks.clear(session, owner, space, range) {
-        locks::put(view, handle.node, locks);
+        file_locks::put(view, handle.node, locks);
     }
     Ok(Body::Done)
 }
 
 pub(super) fn test(view: &mut View, handle: Handle, lock: Lock) -> Decide<Body> {
     let wish = wish(view, handle, lock)?;
-    let locks = locks::held(view, handle.node)?;
+    let locks = file_locks::held(view, handle.node)?;
     Ok(Body::Lock(locks.conflicts(&wish).next().map(|held| shown(view, handle, &wish, held))))
 }
 

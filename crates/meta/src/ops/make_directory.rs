@@ -2,6 +2,7 @@
 
 use crate::namespace::{self, NewDirectory};
 use crate::ops::create::group_of_new;
+use crate::permission;
 use crate::quotas;
 use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
@@ -19,7 +20,7 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
-    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
     let (entry, access) = make(view, &grant, who, name, mode)?;
     if view.tablet.contains(entry.node.home) {
         return Ok(Body::Entry(namespace::entry_view(view, grant.seat.node, hash, &entry)?, None));
@@ -56,7 +57,7 @@ pub(super) fn make(
     let fragment = namespace::fragment_for_insert(view, grant)?;
 
     quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
-    let acls = view.acls(grant)?;
+    let acls = permission::acls(view, grant)?;
     let id = view.new_id()?;
     let seat = grant.seat.child(id, hash);
     let inherited = grant.access.mode.bits() & u32::from(Mode::SETGID);

@@ -28,10 +28,10 @@ mod set_attributes;
 mod unlink;
 mod xattr;
 
+use crate::tend;
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
 
-pub(crate) use chunk::{Damage, damage_of, seal as seal_chunk};
 pub(crate) use release::{forget_holder, let_go, reap_page};
 pub(crate) use session::{end as end_session, meet};
 
@@ -97,7 +97,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::SetQuota { directory, who, limit } => quota::set(view, *directory, who, *limit),
         Call::Quota { node } => quota::show(view, *node),
         Call::Place { directory } => directory::place(view, *directory),
-        Call::SealChunk { chunk, epoch } => chunk::seal(view, *chunk, *epoch),
+        Call::SealChunk { chunk, epoch } => tend::seal(view, *chunk, *epoch),
         Call::FinishChunk { chunk, payload, opened } => chunk::finish(view, *chunk, *payload, opened),
         Call::Delegate { directory, who, incarnation, joins } => {
             let asked = delegate::Asked { incarnation: *incarnation, joins: *joins };

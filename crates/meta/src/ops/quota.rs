@@ -36,7 +36,9 @@ pub(super) fn set(view: &mut View, handle: Handle, who: &Credentials, limit: Amo
 pub(super) fn show(view: &mut View, handle: Handle) -> Decide<Body> {
     let record = view.node_at(handle)?;
     let Some(quota) = record.quota else { return Ok(Body::Quota(None)) };
-    match view.ask(quota.home, Question::Quota { quota })? {
+    match view
+        .ask(quota.home, Question::Quota { quota }, |view| quotas::show(view, quota).map(Told::Quota))?
+    {
         Told::Quota(shown) => Ok(Body::Quota(Some(shown))),
         _ => Err(Stop::Later),
     }

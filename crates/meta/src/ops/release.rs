@@ -1,8 +1,8 @@
 //! A session closes an unlinked file; and, in the background, the content of nodes that nobody can reach is let go page by page.
 
 use crate::extents::{self, Freed};
+use crate::file_locks;
 use crate::key::Key;
-use crate::locks;
 use crate::namespace::{self, REAPER};
 use crate::view::{Decide, Stop, View};
 use crate::xattrs;
@@ -60,7 +60,7 @@ pub(crate) fn reap_page(view: &mut View, node: NodeId) -> Decide<bool> {
         // Whoever still had a handle may have given it some since its last name went.
         xattrs::remove_all(view, node, &mut record)?;
         view.delete(Key::Node(node));
-        locks::forget(view, node);
+        file_locks::forget(view, node);
         view.delete(Key::Orphan(node, REAPER));
     } else {
         view.put_node(node, record);

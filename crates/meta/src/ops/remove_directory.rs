@@ -2,6 +2,8 @@
 //! refuses every child operation from then on, whatever grant is shown.
 
 use crate::namespace;
+use crate::parts;
+use crate::permission;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};
@@ -17,7 +19,7 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
-    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
     remove(view, &grant, who, name, node)?;
     Ok(Body::Done)
 }
@@ -50,11 +52,11 @@ pub(super) fn remove(
 
 /// Prepares the end of a directory: its node, then every fragment that it lists.
 pub(super) fn kill(view: &mut View, node: Handle) -> Decide<()> {
-    let Promise::Fragments(fragments) = view.part(node.home, Part::KillNode { node })? else {
+    let Promise::Fragments(fragments) = parts::part(view, node.home, Part::KillNode { node })? else {
         return Err(Stop::Refuse(Code::Io));
     };
     for block in fragments {
-        view.part(block.start(), Part::KillFragment { node: node.node })?;
+        parts::part(view, block.start(), Part::KillFragment { node: node.node })?;
     }
     Ok(())
 }

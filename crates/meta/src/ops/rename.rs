@@ -2,8 +2,11 @@
 //! while the token is held, so that no two moves together can make a cycle.
 
 use super::exchange;
+use crate::answers;
 use crate::namespace::{self, Slot};
 use crate::ops::remove_directory::kill;
+use crate::parts;
+use crate::permission;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, RenameMode};
@@ -54,8 +57,8 @@ pub(super) fn decide(
     let from = End { grant: &from_grant.body, name: from_name };
     let to = End { grant: &to_grant.body, name: to_name };
     view.require(to.position())?;
-    view.admit(from_grant, who, Permission::CHANGE_ENTRIES)?;
-    view.admit(to_grant, who, Permission::CHANGE_ENTRIES)?;
+    permission::admit(view, from_grant, who, Permission::CHANGE_ENTRIES)?;
+    permission::admit(view, to_grant, who, Permission::CHANGE_ENTRIES)?;
     change(view, from, to, who, mode, known)?;
     // A kernel keeps under the new name what it knew of the old one: so the new name is leased with the answer.
     let (directory, hash) = (to.directory().node, to.hash());
@@ -147,7 +150,7 @@ fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileTy
         access_version: from.grant.access_version,
         changed: view.time(),
     };
-    match view.part(from.position(), part)? {
+    match parts::part(view, from.position(), part)? {
         Promise::Taken { node, file_type } => Ok((node, file_type)),
         _ => Err(Stop::Refuse(Code::Io)),
     }
@@ -158,14 +161,18 @@ pub(super) fn check_move(view: &mut View, node: Handle, from: Handle, to: Handle
     if from == to {
         return Ok(());
     }
-    view.part(Position(0), Part::MoveToken)?;
+    parts::part(view, Position(0), Part::MoveToken)?;
     check_not_below(view, node, to)
 }
 
 /// A directory gets a new parent or name: its node must know.
 pub(super) fn set_parent(view: &mut View, node: Handle, to: End, who: &Credentials) -> Decide<()> {
     let (parent, changed) = (to.directory(), view.time());
-    view.part(node.home, Part::SetParent { node, parent, name: to.name.clone(), who: who.clone(), changed })?;
+    parts::part(
+        view,
+        node.home,
+        Part::SetParent { node, parent, name: to.name.clone(), who: who.clone(), changed },
+    )?;
     Ok(())
 }
 
@@ -174,7 +181,11 @@ fn check_not_below(view: &mut View, node: Handle, mut ancestor: Handle) -> Decid
         if ancestor.node == node.node {
             return Err(Stop::Refuse(Code::InvalidArgument));
         }
-        let Told::Parent(parent) = view.ask(ancestor.home, Question::Parent { directory: ancestor })? else {
+        let Told::Parent(parent) =
+            view.ask(ancestor.home, Question::Parent { directory: ancestor }, |view| {
+                answers::parent(view, ancestor)
+            })?
+        else {
             return Err(Stop::Later);
         };
         if parent == ancestor {

@@ -1,5 +1,6 @@
 //! Sessions, in the tablet of their position. A session that ended stays ended: that mark, not a clock, refuses late duplicates.
 
+use crate::answers;
 use crate::key::Key;
 use crate::record::Record;
 use crate::view::{Decide, Stop, View};
@@ -39,7 +40,9 @@ pub(crate) fn meet(view: &mut View, session: SessionId, call: &Call) -> Decide<(
     if view.known || at_home {
         return Ok(());
     }
-    match view.ask(position_of_session(session), Question::Session { session })? {
+    match view.ask(position_of_session(session), Question::Session { session }, |view| {
+        answers::session(view, session)
+    })? {
         Told::Session(SessionLife::Lives) => {
             view.known = true;
             Ok(())

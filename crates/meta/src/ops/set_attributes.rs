@@ -3,6 +3,7 @@
 use crate::extents;
 use crate::namespace;
 use crate::ops::rights;
+use crate::parts;
 use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, TimeChange};
@@ -98,7 +99,7 @@ fn age_grants(view: &mut View, handle: Handle, record: &mut NodeRecord) -> Decid
     directory.access_version = directory.access_version.next();
     for block in &directory.fragments {
         let part = Part::AgeGrants { node: handle.node, access_version: directory.access_version, quota };
-        view.part(block.start(), part)?;
+        parts::part(view, block.start(), part)?;
     }
     view.changes(LeaseKey::Access(handle.node));
     Ok(())

@@ -1,6 +1,7 @@
 //! Removes a name that is no directory. The node loses a link after the name is gone: its count may be too high, never too low.
 
 use crate::namespace;
+use crate::permission;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};
@@ -16,7 +17,7 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let hash = NameHash::of(grant.body.name_key, name);
     view.require(grant.body.seat.position_of(hash))?;
-    let grant = view.admit(grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
     remove(view, &grant, who, name, node, keep_open)?;
     Ok(Body::Done)
 }

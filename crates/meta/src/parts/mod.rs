@@ -13,6 +13,12 @@ mod take_name;
 use crate::record::NameEntry;
 use crate::view::{Decide, View};
 use bearing_proto::peer::{Part, Promise};
+use bearing_types::Position;
+
+/// Has a part prepared where `position` lies; here it joins the decision.
+pub(crate) fn part(view: &mut View, position: Position, part: Part) -> Decide<Promise> {
+    if view.tablet.contains(position) { decide(view, &part) } else { view.part_elsewhere(position, part) }
+}
 
 /// Decides a part.
 pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {

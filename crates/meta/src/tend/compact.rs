@@ -20,7 +20,7 @@
 //! a delegated directory: where bytes lie is no part of what is lent. Who has an older list of extents reads from the old chunk, and when that is gone
 //! asks for the list anew.
 
-use super::care::keep;
+use super::seal::keep;
 use super::{Tended, look};
 use crate::key::Key;
 use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Record};
@@ -192,7 +192,9 @@ pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord
     let mut missing = false;
     let questions = by_tablet.values().flat_map(|moves| moves.chunks(MOVES_MAX)).take(QUESTIONS_MAX);
     for moves in questions.map(<[ExtentMove]>::to_vec).collect::<Vec<_>>() {
-        match view.ask(moves[0].node.home, Question::Move { from, to, moves }) {
+        match view.ask(moves[0].node.home, Question::Move { from, to, moves: moves.clone() }, |view| {
+            answer(view, from, to, &moves)
+        }) {
             Ok(Told::Moved) => {}
             Ok(_) => return Err(Stop::Later),
             Err(Stop::Need) => missing = true,

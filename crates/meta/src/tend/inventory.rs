@@ -5,15 +5,12 @@
 //! not answer one of them is asked again in the next round.
 
 use super::Health;
-use crate::record::ChunkRecord;
-use crate::view::{Decide, Stop, View};
-use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataCall};
-use bearing_types::{ChunkId, ServerId};
+use bearing_types::ServerId;
 use std::collections::BTreeMap;
 
 /// How far one tablet is with it. Servers are known by the number of their life.
 #[derive(Debug, Default)]
-pub(super) struct Inventory {
+pub(crate) struct Inventory {
     done: BTreeMap<ServerId, u64>,
     asking: BTreeMap<ServerId, u64>,
 }
@@ -41,45 +38,4 @@ impl Inventory {
         let same = |(server, life): &(ServerId, u64)| health.life(*server) == Some(*life);
         self.done.extend(std::mem::take(&mut self.asking).into_iter().filter(same));
     }
-}
-
-/// What was asked with one page of records.
-#[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// What is not where it should be.
-    pub lacks: Vec<(ServerId, ChunkId)>,
-    pub silent: Vec<ServerId>,
-}
-
-/// Asks these servers for what they should hold of a page.
-pub(super) fn ask(view: &mut View, page: &[(ChunkId, &ChunkRecord)], servers: &[ServerId]) -> Decide<Asked> {
-    let (mut asked, mut missing) = (Asked::default(), false);
-    for server in servers {
-        let chunks: Vec<(ChunkId, u64)> = page
-            .iter()
-            .filter(|(_, record)| record.servers.contains(server))
-            .filter_map(|(chunk, record)| Some((*chunk, owed(record)?)))
-            .take(CHUNKS_ASKED_MAX)
-            .collect();
-        if chunks.is_empty() {
-            continue;
-        }
-        match view.data(ChunkId(0), &[*server], &DataCall::Holds { chunks }) {
-            Ok(results) => match results.into_iter().next().flatten() {
-                Some(Ok(DataBody::Lacks { chunks })) => {
-                    asked.lacks.extend(chunks.into_iter().map(|chunk| (*server, chunk)));
-                }
-                Some(_) | None => asked.silent.push(*server),
-            },
-            Err(Stop::Need) => missing = true,
-            Err(stop) => return Err(stop),
-        }
-    }
-    if missing { Err(Stop::Need) } else { Ok(asked) }
-}
-
-/// How much each server of a chunk has said to hold, sealed.
-fn owed(record: &ChunkRecord) -> Option<u64> {
-    let counts = record.confirmed && !record.doomed && !record.is_in_the_making();
-    record.sealed.filter(|length| counts && *length > 0)
 }

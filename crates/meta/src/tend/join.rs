@@ -4,7 +4,7 @@
 //! extent. So the chunk's owner knows whom to ask before it removes anything, and whoever has not joined cannot refer to a chunk that is closed or gone,
 //! however late its writer comes and whatever its clock says: nothing of what it may still get appended somewhere becomes part of a file.
 
-use super::care::keep;
+use super::seal::keep;
 use crate::key::Key;
 use crate::record::Record;
 use crate::view::{Decide, Stop, View};
@@ -33,7 +33,7 @@ pub(super) fn join_all(view: &mut View, chunks: BTreeSet<ChunkRef>) -> Decide<()
             continue;
         }
         let user = view.tablet.start();
-        match view.ask(chunk.position, Question::Join { chunk, user }) {
+        match view.ask(chunk.position, Question::Join { chunk, user }, |view| answer(view, chunk, user)) {
             Ok(Told::Joined { chunk: joined }) if joined == chunk.chunk => {
                 let mark = Record::Mark(view.time());
                 view.put(Key::Joined(chunk.chunk), mark);

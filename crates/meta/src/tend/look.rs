@@ -27,10 +27,10 @@
 //! Crashes: "doomed" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
 //! the record goes last. A server that is away keeps the record alive until it is back or is taken out of the cluster.
 
-use super::care::keep;
+use super::seal::keep;
+use super::seal::{Damage, damage_of};
 use super::{Tended, compact};
 use crate::key::Key;
-use crate::ops::{self, Damage};
 use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
@@ -64,7 +64,7 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     // Where nobody has joined, nobody has to be asked whose frames these are.
     let is_torn = view.surroundings().is_torn(id, &record);
     let damage = match *view.context.torn.get_or_insert(is_torn) {
-        true => ops::damage_of(view, id, &record)?,
+        true => damage_of(view, id, &record)?,
         false => Damage::default(),
     };
     let frames = match record.users.is_empty() {

@@ -1,0 +1,130 @@
+//! What is known of one tablet's chunks, and what a job came to.
+
+use super::inventory::Inventory;
+use bearing_types::{ChunkId, Mono, Now, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Chunks on the list of a tablet.
+pub(crate) const LISTED_MAX: usize = 1024;
+
+/// A job that came to nothing is tried again after so long.
+pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// What waits for somebody is asked after so often.
+pub(crate) const ASK_AFTER: Duration = Duration::from_millis(250);
+
+/// Which servers of a chunk hold all of it, sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seals {
+    pub whole: Vec<ServerId>,
+    pub missing: Vec<ServerId>,
+    /// Others are away, and nobody can be helped until they are back: those asked need not be asked again.
+    pub told: bool,
+}
+
+/// What a job came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tended {
+    /// Nothing is needed, or can be done now.
+    Nothing,
+    /// One step further.
+    Did(&'static str),
+    /// Others are not ready yet.
+    Wait,
+    /// A server is copying, and has done so many bytes.
+    Copying(u64),
+    /// The servers of an heir make it.
+    Making,
+    /// A copy of so many bytes is recorded.
+    Copied(u64),
+    /// A chunk gets no heir for now.
+    CalledOff(ChunkId),
+    /// No copy can be made for now: what is needed is damaged at all sources.
+    Hopeless,
+    /// These servers do not hold what they should.
+    Missing(Vec<ServerId>),
+    /// One step further with a chunk that nobody has whole: these servers have said that they lack something.
+    Torn(&'static str, Vec<ServerId>),
+    /// These servers were asked whether they hold all of it, sealed.
+    Sealed(Seals),
+    /// This server has all of it, whatever it said before.
+    Whole(ServerId),
+    /// These servers hold nothing of it any more.
+    Forgotten(Vec<ServerId>),
+    /// The chunk is gone.
+    Removed,
+}
+
+/// The state of chunks in the tablets of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkTally {
+    /// All chunks.
+    pub chunks: u64,
+    /// Of these, sealed.
+    pub sealed: u64,
+    /// Chunks that have fewer good replicas than they should.
+    pub lacking: u64,
+    /// Bytes that have to be copied for that.
+    pub lacking_bytes: u64,
+    /// Chunks with a replica that is damaged.
+    pub damaged: u64,
+    /// Chunks that nobody refers to and that are being removed.
+    pub doomed: u64,
+    /// Bytes of sealed chunks that files refer to; of a chunk that was not looked at yet, all.
+    pub live_bytes: u64,
+    /// Bytes of sealed chunks that no file refers to any more.
+    pub dead_bytes: u64,
+    /// Chunks that are being compacted.
+    pub compacting: u64,
+    /// Bytes of them that are in use and are written anew.
+    pub compacting_bytes: u64,
+}
+
+impl ChunkTally {
+    pub(crate) fn add(&mut self, other: &ChunkTally) {
+        self.chunks += other.chunks;
+        self.sealed += other.sealed;
+        self.lacking += other.lacking;
+        self.lacking_bytes += other.lacking_bytes;
+        self.damaged += other.damaged;
+        self.doomed += other.doomed;
+        self.live_bytes += other.live_bytes;
+        self.dead_bytes += other.dead_bytes;
+        self.compacting += other.compacting;
+        self.compacting_bytes += other.compacting_bytes;
+    }
+}
+
+/// One tablet's chunks.
+#[derive(Debug)]
+pub(crate) struct Tending {
+    /// Where the next step begins.
+    pub from: ChunkId,
+    pub due: Mono,
+    /// Chunks that need something, and when to see to it.
+    pub listed: BTreeMap<ChunkId, Mono>,
+    /// Of the round under way, and of the last whole one.
+    pub counting: ChunkTally,
+    pub counted: ChunkTally,
+    /// Copies under way, with the bytes that are done.
+    pub copying: BTreeMap<ChunkId, u64>,
+    /// Heirs in the making.
+    pub making: BTreeSet<ChunkId>,
+    pub inventory: Inventory,
+}
+
+impl Tending {
+    pub fn new(now: Now) -> Tending {
+        Tending {
+            from: ChunkId(0),
+            due: now.mono,
+            listed: BTreeMap::new(),
+            counting: ChunkTally::default(),
+            counted: ChunkTally::default(),
+            copying: BTreeMap::new(),
+            making: BTreeSet::new(),
+            inventory: Inventory::default(),
+        }
+    }
+}
