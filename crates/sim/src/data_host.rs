@@ -157,7 +157,7 @@ impl DataHost {
 
     /// Where the frames of a chunk begin and end that fit their checksums.
     pub fn whole_frames(&mut self, chunk: ChunkId) -> BTreeMap<u64, u64> {
-        let bytes = self.log.read(chunk, 0, u32::MAX).unwrap_or_default();
+        let bytes = self.own_log().read(chunk, 0, u32::MAX).unwrap_or_default();
         let (mut whole, mut at) = (BTreeMap::new(), 0);
         while at < bytes.len() {
             match whole_frame(&bytes[at..]) {
@@ -173,7 +173,7 @@ impl DataHost {
 
     /// Where headers of a chunk's frames begin that fit their checksums.
     pub fn headers(&mut self, chunk: ChunkId) -> BTreeSet<u64> {
-        let bytes = self.log.read(chunk, 0, u32::MAX).unwrap_or_default();
+        let bytes = self.own_log().read(chunk, 0, u32::MAX).unwrap_or_default();
         let places = (0..bytes.len()).step_by(8);
         places.filter(|at| FrameHeader::decode(&bytes[*at..]).is_ok()).map(|at| at as u64).collect()
     }
