@@ -1,5 +1,6 @@
 //! Limits and times of a client. Every queue, cache, batch and retry names its bound here.
 
+use crate::mutant::Mutant;
 use bearing_proto::sessions::SessionDescription;
 use bearing_types::{FilesystemId, Squash};
 use std::time::Duration;
@@ -117,9 +118,8 @@ pub struct ClientConfig {
     pub lock_poll: Duration,
     /// What its servers tell operators of this session.
     pub description: Option<SessionDescription>,
-    /// A planted bug to run with.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<crate::mutant::Mutant>,
+    /// A planted bug to run with. Without the feature `mutants` it does nothing.
+    pub mutant: Option<Mutant>,
 }
 
 impl ClientConfig {
@@ -181,48 +181,12 @@ impl ClientConfig {
             append_tries_max: 8,
             avoid_time: Duration::from_secs(10),
             lock_poll: Duration::from_secs(1),
-            #[cfg(feature = "mutants")]
             mutant: None,
         }
     }
 
-    /// Whether recalled leases go on being used: a planted bug, never otherwise.
-    pub(crate) fn serves_after_recall(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::ServeAfterRecall);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether a call-back is answered before its steps are done: a planted bug, never otherwise.
-    pub(crate) fn answers_before_steps(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::AnswerBeforeSteps);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether a sync waits for no steps: a planted bug, never otherwise.
-    pub(crate) fn syncs_before_steps(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::SyncBeforeSteps);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether unsent bytes of new files are forgotten: a planted bug, never otherwise.
-    pub(crate) fn forgets_dirty(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::DirtyForgotten);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether a sync leaves data servers out: a planted bug, never otherwise.
-    pub(crate) fn syncs_without_data(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::SyncWithoutData);
-        #[cfg(not(feature = "mutants"))]
-        return false;
+    /// Whether a bug is planted: never in a build without the feature, whatever the field says.
+    pub(crate) fn planted(&self, mutant: Mutant) -> bool {
+        cfg!(feature = "mutants") && self.mutant == Some(mutant)
     }
 }

@@ -23,7 +23,6 @@ mod hub;
 mod lease;
 mod locks;
 mod machine;
-#[cfg(feature = "mutants")]
 mod mutant;
 mod names;
 mod namespace;
@@ -44,6 +43,5 @@ pub use config::ClientConfig;
 pub use counters::Counters;
 pub use event::{Command, Event, Invalidation, Note, Target, Transport};
 pub use machine::Client;
-#[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use operation::{Answer, Found, Listed, OpenFile, Operation, Remaining, SeekTarget, Ticket};

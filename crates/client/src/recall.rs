@@ -7,6 +7,7 @@
 
 use crate::event::{Command, Invalidation, Target, Transport};
 use crate::hub::{Hub, State, Work};
+use crate::mutant::Mutant;
 use crate::task::{Awaited, Promise, promise};
 use bearing_proto::Message;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
@@ -157,10 +158,10 @@ impl State {
         for node in &open {
             self.files.recalled(*node);
         }
-        if self.config.forgets_dirty() {
+        if self.config.planted(Mutant::DirtyForgotten) {
             open.iter().for_each(|node| self.files.forget(*node));
         }
-        if self.config.serves_after_recall() {
+        if self.config.planted(Mutant::ServeAfterRecall) {
             return open;
         }
         if recall.keys.is_empty() {

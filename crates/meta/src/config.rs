@@ -1,5 +1,6 @@
 //! Limits of a metadata server. Every queue, cache and wait names its bound here.
 
+use crate::mutant::Mutant;
 use std::time::Duration;
 
 /// See the fields.
@@ -128,9 +129,8 @@ pub struct Config {
     pub quota_report: Duration,
     /// So much of the disk of log and store is kept free for removals and the server's own work, in bytes; less of a small disk.
     pub reserve_bytes: u64,
-    /// A planted bug to run with.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<crate::mutant::Mutant>,
+    /// A planted bug to run with. Without the feature `mutants` it does nothing.
+    pub mutant: Option<Mutant>,
 }
 
 impl Config {
@@ -196,57 +196,12 @@ impl Config {
             quota_share_life: Duration::from_secs(3),
             quota_report: Duration::from_secs(1),
             reserve_bytes: 256 << 20,
-            #[cfg(feature = "mutants")]
             mutant: None,
         }
     }
 
-    /// Whether a fragment takes changes under any grant: a planted bug, never otherwise.
-    pub(crate) fn takes_old_grants(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::GrantAfterChmod);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether copies of a request are jobs of their own, without shares or ends: a planted bug, never
-    /// otherwise.
-    pub(crate) fn copies_are_jobs(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::EveryCopyAJob);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether late answers of the coordinator are forgotten: a planted bug, never otherwise.
-    pub(crate) fn forgets_late_answers(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::LateAnswerForgotten);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether every holder of the log is waited for: a planted bug, never otherwise.
-    pub(crate) fn waits_for_everybody(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::WaitForEverybody);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether a lock is given whoever holds it: a planted bug, never otherwise.
-    pub(crate) fn skips_lock_check(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::LockTwice);
-        #[cfg(not(feature = "mutants"))]
-        return false;
-    }
-
-    /// Whether changes do not look for leases of others: a planted bug, never otherwise.
-    pub(crate) fn skips_lease_check(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(crate::mutant::Mutant::ForgottenLeaseCheck);
-        #[cfg(not(feature = "mutants"))]
-        return false;
+    /// Whether a bug is planted: never in a build without the feature, whatever the field says.
+    pub(crate) fn planted(&self, mutant: Mutant) -> bool {
+        cfg!(feature = "mutants") && self.mutant == Some(mutant)
     }
 }

@@ -14,6 +14,7 @@
 use crate::disk_state::{Logged, Stage};
 use crate::event::{AppendNumber, Command, Note};
 use crate::machine::MetaServer;
+use crate::mutant::Mutant;
 use crate::record::LogEntry;
 use crate::recover::intent_change;
 use bearing_placement::Tablet as Assigned;
@@ -45,8 +46,7 @@ impl MetaServer {
                 self.disk.stage = Stage::Ours;
                 true
             }
-            #[cfg(feature = "mutants")]
-            Judgement::Refuse(_) if self.config.mutant == Some(crate::mutant::Mutant::AnyDisk) => {
+            Judgement::Refuse(_) if self.config.planted(Mutant::AnyDisk) => {
                 self.disk.stage = Stage::Ours;
                 true
             }
@@ -66,8 +66,7 @@ impl MetaServer {
 
     /// Whether what is registered as ours can be served from this disk; says so if not.
     pub(crate) fn disk_has(&mut self, assigned: &Assigned, out: &mut Vec<Command>) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.config.mutant == Some(crate::mutant::Mutant::AnyDisk) {
+        if self.config.planted(Mutant::AnyDisk) {
             return true;
         }
         let Some(lack) = self.disk.lacks(assigned) else { return true };

@@ -3,6 +3,7 @@
 use crate::event::Command;
 use crate::job::{Job, JobWork};
 use crate::machine::MetaServer;
+use crate::mutant::Mutant;
 use crate::words::JobId;
 use bearing_types::Now;
 
@@ -31,14 +32,13 @@ impl MetaServer {
     /// Gives up what could not be decided for so long: whoever asked is told to ask again, or repeats by
     /// itself.
     pub(crate) fn expire_jobs(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.config.copies_are_jobs() {
+        if self.config.planted(Mutant::EveryCopyAJob) {
             return;
         }
         let life = self.config.job_life;
         let old = |job: &&Job| now.mono.since(job.context.started.mono) >= life && expires(&job.work);
         let expired: Vec<JobId> = self.jobs.values().filter(old).map(|job| job.id).collect();
         for id in expired {
-            #[cfg(feature = "mutants")]
             if self.waiting_for_recall.contains(&id) {
                 continue;
             }

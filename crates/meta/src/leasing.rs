@@ -12,6 +12,7 @@ use crate::job::{Job, JobWork};
 use crate::key::Key;
 use crate::lease::RecallWish;
 use crate::machine::MetaServer;
+use crate::mutant::Mutant;
 use crate::namespace::REAPER;
 use crate::opens::{SurveyWish, Word};
 use crate::record::Record;
@@ -36,7 +37,7 @@ impl MetaServer {
     ) -> bool {
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return false };
         let holders = tablet.leases.holders(changed, job.session(), now.mono);
-        if !holders.is_empty() && !self.config.skips_lease_check() {
+        if !holders.is_empty() && !self.config.planted(Mutant::ForgottenLeaseCheck) {
             let wishes = tablet.leases.recall(holders, now.mono, &self.config);
             out.push(Command::Note(Note::Step("recall")));
             self.send_recalls(job.tablet, wishes, out);
@@ -206,7 +207,6 @@ impl MetaServer {
             self.send_peer(start, from, PeerBody::Again { item }, out);
         }
         self.let_go(now, start, session, let_go);
-        #[cfg(feature = "mutants")]
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
     }
 

@@ -37,7 +37,6 @@ mod lock_table;
 mod locks;
 mod machine;
 mod marks;
-#[cfg(feature = "mutants")]
 mod mutant;
 mod namespace;
 mod older;
@@ -74,7 +73,6 @@ pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
 pub use horizon::Reach;
 pub use key::Key;
 pub use machine::{Counters, MetaServer};
-#[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use record::{
     ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,

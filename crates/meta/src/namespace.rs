@@ -3,6 +3,7 @@
 use crate::answers;
 use crate::file_locks;
 use crate::key::Key;
+use crate::mutant::Mutant;
 use crate::record::{
     DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
 };
@@ -119,8 +120,7 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
         return young_enough(view, fragment, grant.access_version);
     }
     if view.get(Key::Dead(seat.node))?.is_some() {
-        #[cfg(feature = "mutants")]
-        if view.config.mutant == Some(crate::mutant::Mutant::GrantAfterRmdir) {
+        if view.config.planted(Mutant::GrantAfterRmdir) {
             return Ok(empty_fragment(view.time(), grant.access_version, grant.quota));
         }
         return Err(Stop::Refuse(Code::NotFound));
@@ -140,7 +140,7 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
 
 /// Who shows a grant from before the last chmod or chown has to ask for a new one, however late the request comes and whether its client still lives.
 fn young_enough(view: &View, fragment: FragmentRecord, shown: Version) -> Decide<FragmentRecord> {
-    if shown < fragment.access_version && !view.config.takes_old_grants() {
+    if shown < fragment.access_version && !view.config.planted(Mutant::GrantAfterChmod) {
         return Err(Stop::Refuse(Code::Unauthenticated));
     }
     Ok(fragment)

@@ -5,6 +5,7 @@ use crate::job::JobWork;
 use crate::jobs::Party;
 use crate::key::Key;
 use crate::machine::MetaServer;
+use crate::mutant::Mutant;
 use crate::tablet::{Phase, Tablet};
 use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
 use bearing_proto::sessions::{SESSIONS_TOLD_MAX, SessionDescription, SessionsView};
@@ -47,7 +48,7 @@ impl MetaServer {
         }
         let unknown = self.filesystem.is_none();
         // Who has its share under way already must be able to say that it lives.
-        let copies = self.config.copies_are_jobs();
+        let copies = self.config.planted(Mutant::EveryCopyAJob);
         let full = match copies {
             true => self.jobs.asked_for() >= self.config.jobs_max,
             false => !self.jobs.admits(Party::Session(session), self.config.jobs_max),
@@ -55,7 +56,7 @@ impl MetaServer {
         let busy = !timeless && full;
         let under_way = self.jobs.has_request(session, sequence) && (!copies || request.call.mutates());
         let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
-        let twice = self.executes_twice();
+        let twice = self.config.planted(Mutant::DoubleExecution);
         let Some(tablet) = self.tablet_at(request.position) else {
             return self.refer(session, sequence, request.position, out);
         };
@@ -109,7 +110,7 @@ impl MetaServer {
         else {
             return;
         };
-        let early = self.replies_early();
+        let early = self.config.planted(Mutant::ReplyBeforeCommit);
         if (answered.index <= tablet.committed && answered.awaited.is_empty()) || early {
             let reply = self.done(start, sequence, answered.result.clone());
             self.reply(session, reply, out);
@@ -241,22 +242,6 @@ impl MetaServer {
             }
             _ => {}
         }
-    }
-
-    fn replies_early(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.config.mutant == Some(crate::mutant::Mutant::ReplyBeforeCommit) {
-            return true;
-        }
-        false
-    }
-
-    fn executes_twice(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.config.mutant == Some(crate::mutant::Mutant::DoubleExecution) {
-            return true;
-        }
-        false
     }
 }
 

@@ -9,6 +9,7 @@ use crate::job::{Job, JobWork};
 use crate::key::Key;
 use crate::lease::Offer;
 use crate::machine::MetaServer;
+use crate::mutant::Mutant;
 use crate::ops;
 use crate::parts;
 use crate::questions;
@@ -210,8 +211,7 @@ impl MetaServer {
         }
         let reserved = effects.reserved.iter().chain(&effects.changed).copied().collect::<Vec<_>>();
         if self.has_to_wait(now, &job, &reserved, out) {
-            #[cfg(feature = "mutants")]
-            if self.config.mutant == Some(crate::mutant::Mutant::RecallWhileHolding) {
+            if self.config.planted(Mutant::RecallWhileHolding) {
                 return self.wait_for_recall(job, effects.batch.into_keys());
             }
             return self.postpone(job, out);
@@ -638,7 +638,6 @@ impl MetaServer {
     }
 
     /// The planted bug: the operation keeps what it touches while it waits for clients.
-    #[cfg(feature = "mutants")]
     fn wait_for_recall(&mut self, mut job: Job, keys: impl Iterator<Item = Key>) {
         if job.context.transaction.is_none() {
             self.begin_transaction(&mut job);

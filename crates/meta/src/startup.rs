@@ -6,6 +6,7 @@ use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::horizon::Reach;
 use crate::key::{Key, RESIDENT_TAGS};
 use crate::machine::MetaServer;
+use crate::mutant::Mutant;
 use crate::namespace::{REAPER, empty_fragment};
 use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
 use crate::recover::Recovered;
@@ -53,7 +54,7 @@ impl MetaServer {
     pub(crate) fn poll_map(&mut self, now: Now, out: &mut Vec<Command>) {
         let (resend, poll) = (self.config.resend, self.config.map_poll);
         let startup = &mut self.startup;
-        if self.config.forgets_late_answers() {
+        if self.config.planted(Mutant::LateAnswerForgotten) {
             startup.forget_late(now, &self.config);
         }
         startup.ask_again(now, &self.config, out);
@@ -391,7 +392,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         }
         (Key::Holder(session), record) => {
             let reach = match record {
-                Record::Holder(reach) if !config.waits_for_everybody() => reach,
+                Record::Holder(reach) if !config.planted(Mutant::WaitForEverybody) => reach,
                 _ => Reach::of_anything(config),
             };
             tablet.horizon.inherit(session, reach, now.mono);

@@ -9,6 +9,7 @@ use crate::key::Key;
 use crate::lease::LeaseTable;
 use crate::lock_table::LockTable;
 use crate::marks::Collector;
+use crate::mutant::Mutant;
 use crate::opens::OpenTable;
 use crate::quota_table::Quotas;
 use crate::record::{
@@ -156,7 +157,6 @@ pub(crate) struct Tablet {
     pub committed: LogIndex,
     pub applied: LogIndex,
     /// The planted bug: changes reach the store before the log is synced.
-    #[cfg(feature = "mutants")]
     applies_early: bool,
     appended: VecDeque<(AppendNumber, LogIndex)>,
     applies: Applies,
@@ -231,8 +231,7 @@ impl Tablet {
             next_index,
             committed: before,
             applied: before,
-            #[cfg(feature = "mutants")]
-            applies_early: config.mutant == Some(crate::mutant::Mutant::WrongSyncOrder),
+            applies_early: config.planted(Mutant::WrongSyncOrder),
             appended: VecDeque::new(),
             applies: Applies::new(),
             apply_gathered_max: config.apply_gathered_max,
@@ -296,7 +295,6 @@ impl Tablet {
         for (key, record) in batch {
             self.cache.change(key, record, index);
         }
-        #[cfg(feature = "mutants")]
         if self.applies_early {
             self.applies.commit(index);
             self.apply_gathered(out);

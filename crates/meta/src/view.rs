@@ -10,6 +10,7 @@ use crate::ids::Ids;
 use crate::key::Key;
 use crate::lease::{LeaseTable, Offer};
 use crate::lock_table::LockTable;
+use crate::mutant::Mutant;
 use crate::opens::OpenTable;
 use crate::quota_table::Quotas;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
@@ -587,8 +588,7 @@ impl<'a> View<'a> {
     /// The sessions that may have a node open; of the asking one this is not believed if it said otherwise.
     pub fn openers(&self, node: NodeId) -> BTreeSet<SessionId> {
         let mut openers = self.opens.openers(node);
-        #[cfg(feature = "mutants")]
-        if self.config.mutant == Some(crate::mutant::Mutant::ForgottenOpener) {
+        if self.config.planted(Mutant::ForgottenOpener) {
             openers.retain(|session| self.opens.said_open(*session, node));
         }
         if let Some(session) = self.session.filter(|_| self.by_client)

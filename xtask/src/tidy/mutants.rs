@@ -3,12 +3,16 @@
 use super::lex::{Kind, Token};
 use super::report::Findings;
 use super::rooms::SHIPPED;
-use super::tree::{Manifest, Tree, line_of};
+use super::tree::{Manifest, RustFile, Tree, line_of};
 
 const FEATURE: &str = "mutants";
 
 /// The guard as tokens, so that its layout does not matter.
 const GUARD: &str = "# [ cfg ( all ( feature = mutants , not ( debug_assertions ) ) ) ] compile_error !";
+
+/// How a room's function `planted` asks for the feature, and how nobody does.
+const ASKED: &str = "cfg ! ( feature = mutants )";
+const CUT_OUT: &str = "cfg ( feature = mutants )";
 
 /// Checks all manifests, and the guard in the sources of each package that has the feature.
 pub fn check(tree: &Tree, found: &mut Findings) {
@@ -19,7 +23,10 @@ pub fn check(tree: &Tree, found: &mut Findings) {
             shipped(manifest, found);
         }
         let has_feature = manifest.table.get("features").and_then(|f| f.get(FEATURE)).is_some();
-        if has_feature && !guarded(tree, &manifest.room) {
+        if has_feature {
+            asked_once(tree, &manifest.room, found);
+        }
+        if has_feature && lines(tree, &manifest.room, GUARD).next().is_none() {
             found.add(
                 &manifest.path,
                 manifest.line_of(FEATURE),
@@ -107,13 +114,25 @@ fn any_dependency_enables(table: &toml::Table) -> bool {
     })
 }
 
-fn guarded(tree: &Tree, room: &str) -> bool {
-    let guard: Vec<&str> = GUARD.split(' ').collect();
-    let matches = |window: &[Token]| {
-        window.iter().zip(&guard).all(|(token, wanted)| token.text == *wanted && token.kind != Kind::Other)
-    };
-    tree.rust
-        .iter()
-        .filter(|file| file.room == room && !file.test_only)
-        .any(|file| file.tokens.windows(guard.len()).any(matches))
+/// Only the function `planted` of a room asks for the feature; sites call it in a plain `if`, so that both builds compile all of them.
+fn asked_once(tree: &Tree, room: &str, found: &mut Findings) {
+    let asked = lines(tree, room, ASKED).skip(1);
+    for (file, line) in asked.chain(lines(tree, room, CUT_OUT)) {
+        let seen = format!("`{room}` asks for the feature `{FEATURE}` in more than one place");
+        found.add(&file.path, line, seen, "write `if config.planted(Mutant::X)` instead");
+    }
+}
+
+/// Where a run of tokens begins in what a room compiles outside of tests.
+fn lines<'t>(tree: &'t Tree, room: &'t str, wanted: &str) -> impl Iterator<Item = (&'t RustFile, usize)> {
+    let wanted: Vec<String> = wanted.split(' ').map(str::to_owned).collect();
+    let files = tree.rust.iter().filter(move |file| file.room == room && !file.test_only);
+    files.flat_map(move |file| {
+        let fits = |window: &&[Token]| {
+            window.iter().zip(&wanted).all(|(token, text)| token.text == *text && token.kind != Kind::Other)
+        };
+        let lines: Vec<usize> =
+            file.tokens.windows(wanted.len()).filter(fits).map(|window| window[0].line).collect();
+        lines.into_iter().map(move |line| (file, line))
+    })
 }

@@ -269,6 +269,16 @@ fn planted_bugs_without_a_guard_are_caught() {
 }
 
 #[test]
+fn a_second_place_that_asks_for_planted_bugs_is_caught() {
+    let attribute = "fn f() {\n    #[cfg(feature = \"mutants\")]\n    return;\n}\n";
+    caught("crates/meta/src/run.rs", attribute, "crates/meta/src/run.rs:2", "more than one place");
+    let once = "fn planted() -> bool {\n    cfg!(feature = \"mutants\")\n}\n";
+    assert_eq!(findings(&[("crates/meta/src/config.rs", once)]), Vec::<String>::new());
+    let twice = format!("{once}{once}");
+    caught("crates/meta/src/config.rs", &twice, "crates/meta/src/config.rs:5", "more than one place");
+}
+
+#[test]
 fn paths_of_one_machine_are_caught() {
     for name in ["wo", "ho", "ro"].iter().zip(["rk", "me", "ot"]).map(|(a, b)| format!("/{a}{b}/")) {
         caught("docs/guide.md", &format!("one\ncd {name}x\n"), "docs/guide.md:2", "path of one machine");

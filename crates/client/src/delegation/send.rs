@@ -2,6 +2,7 @@
 
 use super::Delegations;
 use crate::hub::{Hub, State};
+use crate::mutant::Mutant;
 use crate::task::promise;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::delegation::{LentIds, StepsDone};
@@ -222,7 +223,7 @@ impl Hub {
 
     /// The same in all tablets.
     pub(crate) async fn flush_all_steps(&self) -> Result<(), Code> {
-        if self.with(|state| state.config.syncs_before_steps()) {
+        if self.with(|state| state.config.planted(Mutant::SyncBeforeSteps)) {
             return Ok(());
         }
         let tablets = self.with(|state| state.delegations.tablets.keys().copied().collect::<Vec<_>>());

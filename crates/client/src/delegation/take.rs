@@ -7,6 +7,7 @@ use super::{Lent, WORTH_MAX, Worth};
 use crate::event::{Command, Invalidation, Note, Target, Transport};
 use crate::hub::{Hub, State, Work};
 use crate::lease::Stamp;
+use crate::mutant::Mutant;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
@@ -401,7 +402,7 @@ impl Hub {
             (state.names_kept_until(tablet), state.invalidate_and_tell(kernel))
         });
         forgotten.await;
-        if !self.with(|state| state.config.answers_before_steps()) {
+        if !self.with(|state| state.config.planted(Mutant::AnswerBeforeSteps)) {
             self.give_back(tablet, &directories, kept_until).await;
         }
     }
@@ -424,7 +425,7 @@ impl Hub {
             state.files.dirty().filter(is_ours).collect::<Vec<_>>()
         });
         for node in dirty {
-            if self.with(|state| state.config.forgets_dirty()) {
+            if self.with(|state| state.config.planted(Mutant::DirtyForgotten)) {
                 self.with(|state| state.files.forget(node));
             }
             self.clone().write_behind(node).await;

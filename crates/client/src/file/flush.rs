@@ -11,6 +11,7 @@ use super::extents::Stored;
 use super::{Buffered, File, Stability};
 use crate::event::{Command, Note};
 use crate::hub::{Hub, State, Work};
+use crate::mutant::Mutant;
 use crate::operation::OpenFile;
 use bearing_proto::client::{Body, Call, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
@@ -238,7 +239,7 @@ impl Hub {
     }
 
     async fn store_pieces(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
-        let stability = match self.with(|state| state.config.syncs_without_data()) {
+        let stability = match self.with(|state| state.config.planted(Mutant::SyncWithoutData)) {
             true => Stability::Visible,
             false => wanted,
         };

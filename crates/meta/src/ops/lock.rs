@@ -1,6 +1,7 @@
 //! Locks: taken, given back, asked about, waited for. Who may lock a file is the kernel's to say: it has it open.
 
 use crate::file_locks;
+use crate::mutant::Mutant;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LockView, WaitId};
 use bearing_types::{Code, FileType, HeldLock, Lock, LockOwner, LockRange, LockSpace, SessionId};
@@ -8,7 +9,7 @@ use bearing_types::{Code, FileType, HeldLock, Lock, LockOwner, LockRange, LockSp
 pub(super) fn take(view: &mut View, handle: Handle, lock: Lock, wait: Option<WaitId>) -> Decide<Body> {
     let wish = wish(view, handle, lock)?;
     let mut locks = file_locks::held(view, handle.node)?;
-    let stands = locks.conflicts(&wish).next().is_some() && !view.config.skips_lock_check();
+    let stands = locks.conflicts(&wish).next().is_some() && !view.config.planted(Mutant::LockTwice);
     let now = view.now.mono;
     let blocked =
         stands || view.waits.is_kept_for_another(handle.node, &locks, &wish, wait, (now, view.config));

@@ -1,7 +1,9 @@
 //! Where a chunk ends: its servers are fenced, say what they have whole, and are told. And what of a sealed chunk nobody has whole.
 
+use crate::config::Config;
 use crate::context::DataResult;
 use crate::key::Key;
+use crate::mutant::Mutant;
 use crate::record::{ChunkRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
@@ -51,8 +53,7 @@ pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Bod
             .map(|(server, result)| fence_of(result, health.is_unknown(*server), health.is_lost(*server)))
             .collect();
         let outcome = end_of(&answers);
-        #[cfg(feature = "mutants")]
-        let outcome = planted_end(view.config.mutant, &answers).unwrap_or(outcome);
+        let outcome = planted_end(view.config, &answers).unwrap_or(outcome);
         let (length, holes) = match outcome {
             FenceOutcome::End { length, holes } => (length, holes),
             FenceOutcome::Wait => return Err(Stop::Later),
@@ -161,8 +162,8 @@ pub(crate) fn end_of(answers: &[Fence]) -> FenceOutcome {
     }
 }
 
-#[cfg(feature = "mutants")]
-pub(crate) fn planted_end(mutant: Option<crate::mutant::Mutant>, answers: &[Fence]) -> Option<FenceOutcome> {
+/// Where a planted bug seals instead.
+fn planted_end(config: &Config, answers: &[Fence]) -> Option<FenceOutcome> {
     let lengths = answers.iter().filter_map(|answer| match answer {
         Fence::Held { held, restarted } => {
             Some((*restarted, held.damaged.first().map_or(held.length, |(start, _)| *start)))
@@ -170,11 +171,13 @@ pub(crate) fn planted_end(mutant: Option<crate::mutant::Mutant>, answers: &[Fenc
         Fence::Nothing | Fence::Lost | Fence::Silent => None,
     });
     let nothing = answers.iter().any(|answer| matches!(answer, Fence::Nothing));
-    let length = match mutant? {
+    let length = if config.planted(Mutant::SealAtShortest) {
         // Those that did not restart first.
-        crate::mutant::Mutant::SealAtShortest => lengths.min()?.1,
-        crate::mutant::Mutant::UnknownIsEmpty if nothing => 0,
-        _ => return None,
+        lengths.min()?.1
+    } else if nothing && config.planted(Mutant::UnknownIsEmpty) {
+        0
+    } else {
+        return None;
     };
     Some(FenceOutcome::End { length, holes: Vec::new() })
 }
