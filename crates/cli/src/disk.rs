@@ -1,8 +1,8 @@
 //! `disk`: which disk a server is registered with, and how a data server goes on with another one.
 
-use crate::args::{DiskCommand, DiskReplace};
 use crate::ask;
 use crate::failure::Usage;
+use crate::target::Directory;
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_engines_local::RedbCoordinator;
 use bearing_proto::client::ServerKind;
@@ -12,7 +12,43 @@ use bearing_seams::{Coordinator, Swap};
 use bearing_server::cluster::{Cluster, DaemonName, Layout};
 use bearing_server::init::registers_file;
 use bearing_server::state::DaemonState;
+use clap::{Args, Subcommand};
 use std::time::Duration;
+
+/// `disk`.
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// Have another disk take the place of a data server's that is lost for good
+    #[command(after_help = DISK_REPLACE_HELP)]
+    Replace(DiskReplace),
+}
+
+const DISK_REPLACE_HELP: &str = "\
+A server serves from the disk that it was first started on, and from no other: what
+lies in its directory has an id, and so has the coordinator. When a data server's disk
+is lost, put another one in its place, run this command, and start the server again.
+Chunks that have a copy on another server are copied again from there; chunks that were
+on the lost disk alone are lost.
+
+A metadata server has the only copy of its part of the metadata. Its disk cannot be
+replaced by another one, only by a copy that was made after the server last stopped.
+
+Examples:
+  bearing disk replace data-1              says what is lost, and changes nothing
+  bearing disk replace data-1 --yes";
+
+/// `disk replace`.
+#[derive(Args, Clone, Debug)]
+pub struct DiskReplace {
+    /// The server, such as data-1
+    pub server: String,
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+    /// Do it; without this, only what is lost is said
+    #[arg(long)]
+    pub yes: bool,
+}
 
 /// The coordinator answers within this time or not at all.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,8 +61,7 @@ pub fn run(command: &DiskCommand) -> Result<()> {
 }
 
 fn replace(flags: &DiskReplace) -> Result<()> {
-    let layout =
-        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
     let name = find(&cluster, &flags.server)?;
     if name.kind != ServerKind::Data {

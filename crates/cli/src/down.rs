@@ -1,17 +1,34 @@
 //! `down`: stops a cluster whoever started it, in whatever state it is.
 
-use crate::args::Down;
 use crate::guard;
 use crate::mount_files;
 use crate::mounts::{self, Detach, MountState};
 use crate::process::{Process, stop_all};
 use crate::report::{Report, mount_file, supervisor_file};
+use crate::target::Directory;
 use crate::up::running_supervisor;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_server::state::DaemonState;
+use clap::Args;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing down                                   the cluster in .bearing
+  bearing down --dir /srv/b
+
+Mounts that were made from the cluster's directory are unmounted first.";
+
+/// `down`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Down {
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+}
 
 /// The supervisor stops its children one kind after the other, each with a patience of its own.
 const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(70);
@@ -22,8 +39,7 @@ const GUARD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs `down`.
 pub fn down(flags: &Down) -> Result<()> {
-    let layout =
-        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
     let mut stopped = 0;
     let mut killed = 0;

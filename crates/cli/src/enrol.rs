@@ -3,10 +3,10 @@
 //! The secret follows from the cluster key, the name and the rule, so it is nowhere stored but in the file that is given away. The coordinator
 //! remembers the names, and which were revoked; servers ask it.
 
-use crate::args::Enrol;
 use crate::ask;
 use crate::failure::{Unreachable, Usage};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::target::Directory;
+use anyhow::{Result, anyhow, bail};
 use bearing_env::{Clock, Secret, write_private};
 use bearing_proto::coordinator::{
     AskCall, ENROLMENT_PREFIX, EnrolmentRecord, TellBody, decode_register, encode_register, enrolment_key,
@@ -16,16 +16,59 @@ use bearing_proto::enrolment::{Enrolment, EnrolmentName, squash_text};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_types::{Gid, Squash, Uid};
+use clap::Args;
 use comfy_table::{Table, presets};
+use std::path::PathBuf;
 use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing enrol laptops --root-squash --out laptops.key   a secret for clients whose root is nobody
+  bearing mount 10.0.0.5:9000 /mnt --secret laptops.key   used by one of them
+  bearing enrol --list
+  bearing enrol --revoke laptops
+
+Run it in the cluster's directory, while the cluster runs. A revoked name stays revoked.";
+
+/// `enrol`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Enrol {
+    /// Its name: letters, digits, '.', '_', '-'
+    #[arg(conflicts_with_all = ["list", "revoke"])]
+    pub name: Option<String>,
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+    /// Users with id 0 become nobody
+    #[arg(long, requires = "name")]
+    pub root_squash: bool,
+    /// All users become nobody
+    #[arg(long, requires = "name", conflicts_with = "root_squash")]
+    pub all_squash: bool,
+    /// The user that stands for squashed ones
+    #[arg(long, value_name = "UID", default_value_t = bearing_types::Squash::NOBODY)]
+    pub anon_uid: u32,
+    /// The group that stands for squashed ones
+    #[arg(long, value_name = "GID", default_value_t = bearing_types::Squash::NOBODY)]
+    pub anon_gid: u32,
+    /// Write the secret into a new file instead of to the terminal
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub out: Option<PathBuf>,
+    /// Show all enrolments
+    #[arg(long, conflicts_with = "revoke")]
+    pub list: bool,
+    /// Refuse an enrolment from now on, and for ever
+    #[arg(long, value_name = "NAME")]
+    pub revoke: Option<String>,
+}
 
 /// How long the coordinator may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs `enrol`.
 pub fn enrol(flags: &Enrol) -> Result<()> {
-    let root = std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?;
-    let layout = Layout::new(root);
+    let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
     let office = Office { layout: &layout, cluster: &cluster };
     match (&flags.name, &flags.revoke) {

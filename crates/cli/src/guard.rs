@@ -7,10 +7,27 @@ use crate::mounts;
 use crate::process::{Process, in_own_session, own_program, without_files};
 use anyhow::{Context, Result};
 use bearing_server::state::process_started;
+use clap::Args;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// `daemon guard`.
+#[derive(Args, Debug)]
+pub struct Guard {
+    /// The mount's process
+    #[arg(long)]
+    pub pid: u32,
+    /// When that started, in ticks since boot
+    #[arg(long)]
+    pub started: u64,
+    /// The device of what is mounted, as in /proc/self/mountinfo
+    #[arg(long)]
+    pub device: String,
+    /// Where it is mounted
+    pub point: PathBuf,
+}
 
 /// How often the mount's process is looked at, and how long it may take to end.
 const LOOK: Duration = Duration::from_secs(1);

@@ -22,9 +22,11 @@ mod mounts;
 mod names;
 mod process;
 mod report;
+mod server;
 mod sessions;
 mod status;
 mod supervise;
+mod target;
 mod up;
 mod voice;
 

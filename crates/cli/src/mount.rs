@@ -1,8 +1,6 @@
 //! `mount` and `umount`.
 
-use crate::args;
 use crate::connect;
-use crate::daemon::log_to_stderr;
 use crate::failure::Usage;
 use crate::guard;
 use crate::mount_files::{MountFiles, open_log};
@@ -11,18 +9,61 @@ use crate::process::{Process, in_own_session, own_program, wait_until, without_f
 use crate::report::Report;
 use crate::sessions;
 use crate::supervise::last_line;
-use crate::voice::say;
+use crate::voice::{log_to_stderr, say};
 use anyhow::{Context, Result, bail};
 use bearing_fuse::{Options, mount_blocking};
-use bearing_mount::Mount;
 use bearing_server::cluster::Layout;
 use bearing_server::state::Phase;
+use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+const MOUNT_EXAMPLES: &str = "\
+Examples:
+  bearing mount .bearing ./mnt
+  bearing mount 10.0.0.5:9000,10.0.0.6:9000 /mnt --secret enrolment.key";
+
+/// `mount`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = MOUNT_EXAMPLES)]
+pub struct Mount {
+    /// A cluster's directory, or addresses of metadata servers (HOST:PORT[,HOST:PORT])
+    #[arg(value_hint = clap::ValueHint::DirPath)]
+    pub cluster: OsString,
+    /// The directory to mount at
+    pub path: PathBuf,
+    /// The enrolment secret, when CLUSTER is not a directory
+    #[arg(long, value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared, locks=local, locks=refused, nodelegate, noatime, trash=DAYS, threads=N, fsname=NAME
+    #[arg(short, long, value_name = "OPTIONS", default_value = "")]
+    pub options: String,
+    /// Stay in the foreground; ctrl-c unmounts
+    #[arg(long)]
+    pub foreground: bool,
+    /// Where to report the state (used by `up`).
+    #[arg(long, hide = true)]
+    pub state: Option<PathBuf>,
+}
+
+const UMOUNT_EXAMPLES: &str = "\
+Examples:
+  bearing umount ./mnt
+
+It returns when everything is stored and the mount's processes have ended.";
+
+/// `umount`.
+#[derive(Args, Debug)]
+#[command(after_help = UMOUNT_EXAMPLES)]
+pub struct Umount {
+    /// Where it is mounted
+    pub path: PathBuf,
+}
 
 /// How long a mount in the background may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +75,7 @@ const END_PATIENCE: Duration = Duration::from_secs(70);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs `mount`.
-pub fn mount(flags: &args::Mount) -> Result<()> {
+pub fn mount(flags: &Mount) -> Result<()> {
     let point = mounts::absolute(&flags.path)?;
     let options = Options::new().apply(&flags.options).map_err(|error| Usage(error.to_string()))?;
     if !flags.foreground {
@@ -46,7 +87,7 @@ pub fn mount(flags: &args::Mount) -> Result<()> {
         return Ok(());
     }
     log_to_stderr();
-    let told = mounts::make_free(&point)?;
+    let told = make_free(&point)?;
     told.iter().for_each(|told| tracing::info!("{told}"));
     let result = mount_here(flags, &point, &options);
     if let (Err(error), Some(file)) = (&result, &flags.state) {
@@ -57,7 +98,7 @@ pub fn mount(flags: &args::Mount) -> Result<()> {
     result
 }
 
-fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()> {
+fn mount_here(flags: &Mount, point: &Path, options: &Options) -> Result<()> {
     let report = |phase| match &flags.state {
         Some(file) => Report::own(phase, Some(point)).write(file),
         None => Ok(()),
@@ -85,7 +126,7 @@ fn mount_here(flags: &args::Mount, point: &Path, options: &Options) -> Result<()
     if flags.state.as_ref().is_some_and(is_own) { report(Phase::Stopped) } else { Ok(()) }
 }
 
-fn unmount_on_signals(mount: Arc<Mount>, point: PathBuf) {
+fn unmount_on_signals(mount: Arc<bearing_mount::Mount>, point: PathBuf) {
     match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
         Ok(mut signals) => {
             std::thread::spawn(move || {
@@ -100,7 +141,7 @@ fn unmount_on_signals(mount: Arc<Mount>, point: PathBuf) {
 
 /// Unmounting ends the service of requests, and so this process. Users who will not leave do not hold it up: what they wrote is made
 /// stable, and they are left with a view of nothing.
-fn unmount(mount: &Mount, point: &Path) {
+fn unmount(mount: &bearing_mount::Mount, point: &Path) {
     if mounts::detach(point, Detach::WhenIdle).is_ok() {
         return;
     }
@@ -120,8 +161,8 @@ fn unmount(mount: &Mount, point: &Path) {
 }
 
 /// Starts this program again in the background and waits until the mount answers. Gives its log.
-pub fn in_background(flags: &args::Mount, point: &Path) -> Result<PathBuf> {
-    if let Some(told) = mounts::make_free(point)? {
+pub fn in_background(flags: &Mount, point: &Path) -> Result<PathBuf> {
+    if let Some(told) = make_free(point)? {
         say!("{told}")?;
     }
     let directory = connect::directory(&flags.cluster).map(std::path::absolute).transpose()?;
@@ -152,8 +193,34 @@ pub fn in_background(flags: &args::Mount, point: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Sees that nothing is mounted at a directory; the mount itself checks again. What a crash left is taken away. Says so, if it did.
+pub fn make_free(point: &Path) -> Result<Option<String>> {
+    let mut told = None;
+    match mounts::state(point)? {
+        MountState::Ours => {
+            let process =
+                guard::of(point)?.map_or(String::new(), |served| format!(" (process {})", served.mount.pid));
+            bail!(Usage(format!(
+                "{point} is busy: a Bearing is mounted there already{process}; unmount it with `bearing umount {point}`, or choose another \
+                 directory",
+                point = point.display()
+            )))
+        }
+        MountState::Foreign(what) => bail!(Usage(format!(
+            "{} is busy: a filesystem of type {what} is mounted there; unmount it, or choose another directory",
+            point.display()
+        ))),
+        MountState::Dead => {
+            mounts::detach(point, Detach::Now)?;
+            told = Some(format!("a dead mount that a crash had left at {} was detached", point.display()));
+        }
+        MountState::None => {}
+    }
+    Ok(told)
+}
+
 /// Runs `umount`.
-pub fn umount(flags: &args::Umount) -> Result<()> {
+pub fn umount(flags: &Umount) -> Result<()> {
     let point = mounts::absolute(&flags.path)?;
     let served = guard::of(&point)?;
     match mounts::state(&point)? {

@@ -1,7 +1,5 @@
 //! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it is taken away.
 
-use crate::failure::Usage;
-use crate::guard;
 use crate::process::{own_program, wait_until};
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
@@ -60,32 +58,6 @@ pub fn state(point: &Path) -> Result<MountState> {
         Some(_) if is_connected(point)? => MountState::Ours,
         Some(_) => MountState::Dead,
     })
-}
-
-/// Sees that nothing is mounted at a directory; the mount itself checks again. What a crash left is taken away. Says so, if it did.
-pub fn make_free(point: &Path) -> Result<Option<String>> {
-    let mut told = None;
-    match state(point)? {
-        MountState::Ours => {
-            let process =
-                guard::of(point)?.map_or(String::new(), |served| format!(" (process {})", served.mount.pid));
-            bail!(Usage(format!(
-                "{point} is busy: a Bearing is mounted there already{process}; unmount it with `bearing umount {point}`, or choose another \
-                 directory",
-                point = point.display()
-            )))
-        }
-        MountState::Foreign(what) => bail!(Usage(format!(
-            "{} is busy: a filesystem of type {what} is mounted there; unmount it, or choose another directory",
-            point.display()
-        ))),
-        MountState::Dead => {
-            detach(point, Detach::Now)?;
-            told = Some(format!("a dead mount that a crash had left at {} was detached", point.display()));
-        }
-        MountState::None => {}
-    }
-    Ok(told)
 }
 
 /// Whether a process serves the mount. One that waits for its servers does not answer, and so is not dead. Another process asks: who

@@ -1,21 +1,39 @@
 //! `status`: who runs, how far each has come, who owns what, where it is mounted.
 
-use crate::args::Status;
 use crate::ask;
 use crate::failure::Unreachable;
 use crate::mounts::{self, MountState};
 use crate::names::time_text;
 use crate::report::{Report, mount_file, supervisor_file};
 use crate::sessions::{self, SessionView};
-use anyhow::{Context, Result, bail};
+use crate::target::Directory;
+use anyhow::{Result, bail};
 use bearing_placement::Tablet;
 use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
 use bearing_server::state::{ChunkReport, DaemonState, Phase};
 use bearing_types::Wall;
+use clap::Args;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing status
+  bearing status --json | jq .sessions           who uses it, from where";
+
+/// `status`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Status {
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// How long the coordinator may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -74,8 +92,7 @@ struct TabletView {
 
 /// Runs `status`. It fails (exit code 3) when nothing runs.
 pub fn status(flags: &Status) -> Result<()> {
-    let layout =
-        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
     let view = look(&layout, &cluster)?;
     if flags.json {

@@ -1,24 +1,81 @@
 //! `up`: makes the cluster the first time, then starts it, here or in the background.
 
-use crate::args::{Mount, Supervise, Up};
 use crate::failure::Usage;
-use crate::mount;
+use crate::mount::{self, Mount};
 use crate::mount_files::open_log;
 use crate::mounts;
 use crate::process::{Process, in_own_session, own_program, wait_until, without_files};
 use crate::report::{Report, mount_file, supervisor_file, supervisor_log};
 use crate::supervise::{self, Plan, Restart, last_line};
+use crate::target::Directory;
 use crate::voice::{complain, say};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Scheme;
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_server::state::{DaemonState, Phase};
 use bearing_server::{StartError, init};
+use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing up                                     in the foreground; ctrl-c stops it
+  bearing up --mount ./mnt --detach              in the background, mounted
+  bearing up --dir /srv/b --metadata 5 --data 4 --data-copies 3
+
+The first `up` makes the cluster, later ones start it again. Flags that
+contradict its cluster.toml are refused.";
+
+/// `up`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Up {
+    /// Where the cluster lies.
+    #[command(flatten)]
+    pub directory: Directory,
+    /// Metadata servers [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub metadata: Option<u32>,
+    /// Data servers [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub data: Option<u32>,
+    /// On how many data servers each byte is kept [default: 2, or 1 with one data server]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub data_copies: Option<u8>,
+    /// How entries are placed: anglecut-hashed or hash [default: anglecut-hashed]
+    #[arg(long, value_name = "S", value_parser = Scheme::live_from_name)]
+    pub scheme: Option<Scheme>,
+    /// Mount it at this directory
+    #[arg(long, value_name = "PATH")]
+    pub mount: Option<PathBuf>,
+    /// Return once everything answers, and leave it running
+    #[arg(long)]
+    pub detach: bool,
+    /// Use this port and the following ones instead of any that are free (a new cluster only)
+    #[arg(long, value_name = "P")]
+    pub port_base: Option<u16>,
+    /// Leave daemons dead that die (for tests)
+    #[arg(long, hide = true)]
+    pub no_restart: bool,
+}
+
+/// `daemon supervise`.
+#[derive(Args, Clone, Debug)]
+pub struct Supervise {
+    /// Where the cluster lies.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Where to mount it.
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
+    /// Leave daemons dead that die.
+    #[arg(long)]
+    pub no_restart: bool,
+}
 
 /// What a new cluster has when nothing else is said.
 const SERVERS: u32 = 3;
@@ -31,8 +88,7 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `up`.
 pub fn up(flags: &Up) -> Result<()> {
-    let layout =
-        Layout::new(std::path::absolute(&flags.directory.dir).context("find the cluster's directory")?);
+    let layout = flags.directory.layout()?;
     let mount = flags.mount.as_deref().map(mounts::absolute).transpose()?;
     if let Some(report) = Report::read(&supervisor_file(&layout)).filter(Report::is_alive) {
         let cluster = Cluster::read(&layout.cluster_file())?;
@@ -46,7 +102,7 @@ pub fn up(flags: &Up) -> Result<()> {
     }
     // Before anything is made: a mistake here leaves nothing behind.
     if let Some(point) = &mount {
-        if let Some(told) = mounts::make_free(point)? {
+        if let Some(told) = mount::make_free(point)? {
             say!("{told}")?;
         }
         std::fs::create_dir_all(point)
@@ -282,7 +338,6 @@ pub fn running_supervisor(layout: &Layout) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Directory;
 
     fn flags() -> Up {
         Up {

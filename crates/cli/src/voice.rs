@@ -5,6 +5,7 @@
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
+use tracing::level_filters::LevelFilter;
 
 /// Says a line on standard output.
 pub fn say_line(line: Arguments) -> io::Result<()> {
@@ -48,4 +49,17 @@ pub fn end_by_broken_pipe() -> ! {
     // SAFETY: raise takes a plain number.
     unsafe { libc::raise(libc::SIGPIPE) };
     std::process::exit(128 + libc::SIGPIPE)
+}
+
+/// Reports go to standard error, which the supervisor leads into the daemon's log. `BEARING_LOG` chooses the level.
+pub fn log_to_stderr() {
+    let asked = std::env::var("BEARING_LOG").ok();
+    let level = asked.as_deref().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        // On a full disk the log loses lines. Saying so there would end the process.
+        .log_internal_errors(false)
+        .init();
 }

@@ -1,8 +1,8 @@
 //! The server's loop with its machine taken out: the same sockets, batches, opening and decoding, and a canned reply that is encoded,
 //! sealed and sent the same way. What it reaches is what a metadata server could reach at most.
 
-use crate::args::DaemonFile;
-use crate::daemon::log_to_stderr;
+use crate::server::DaemonFile;
+use crate::voice::log_to_stderr;
 use anyhow::Result;
 use bearing_proto::client::{Answer, Body, EntryView, Handle, LeaseMs, NodeView, Reply, ServerKind};
 use bearing_proto::{Message, Sender};

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::mem;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -110,6 +111,17 @@ fn date(time: SystemTime) -> String {
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// Removed with all that is in it when this value goes.
+pub struct Removed(pub PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} was not removed: {error}", self.0.display());
+        }
+    }
 }
 
 #[cfg(test)]

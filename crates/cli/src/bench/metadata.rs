@@ -5,17 +5,74 @@ use super::cluster::{Cluster, Kind};
 use super::create::Creates;
 use super::drive::{Load, Loop, Tally, Until};
 use super::link::Link;
-use super::machine::{self, CLIENT_CORE, Identity};
+use super::machine::{self, CLIENT_CORE, Identity, Removed};
 use super::report::{Line, Pair, Results, Sample};
 use super::stat::{Draw, Skew, Stats};
 use super::tree::{Ask, Tree};
-use super::{Distribution, Measure, Metadata, Removed};
 use crate::failure::Usage;
 use anyhow::{Context, Result, bail};
 use bearing_env::{Clock, random_u64};
 use bearing_types::Sequence;
+use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// `bench metadata`.
+#[derive(Args, Clone, Debug)]
+pub struct Metadata {
+    /// Distinct entries, created before anything is measured
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=16_000_000))]
+    pub entries: u32,
+    /// Seconds per measurement
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=20))]
+    pub seconds: u64,
+    /// Operations under way at the same time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub in_flight: u32,
+    /// Operations per datagram when packed
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=32))]
+    pub packed: u32,
+    /// How entries are drawn
+    #[arg(long, value_enum, default_value_t = Distribution::Both)]
+    pub distribution: Distribution,
+    /// What to measure
+    #[arg(long, value_enum, default_value_t = Measure::All)]
+    pub measure: Measure,
+    /// Pairs per line of the result
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub repetitions: u32,
+    /// Where draws begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Where to put the servers' stores, removed afterwards [default: a new directory in the system's temporary one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where to put the raw results [default: bench/runs/DATE-metadata.csv]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// How entries are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// By Zipf's law with exponent 0.99.
+    Zipf,
+    /// All alike.
+    Uniform,
+    /// One after the other.
+    Both,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Measure {
+    /// Everything.
+    All,
+    /// Reads only.
+    Stat,
+    /// Durable creation only.
+    Create,
+}
 
 /// Datagrams under way while the entries are made, and when packed creation is measured.
 const FILL_DATAGRAMS: usize = 64;

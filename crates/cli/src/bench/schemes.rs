@@ -11,12 +11,27 @@ use bearing_placement::{
     Assignment, BTree, Growth, Load, LookupKind, Parameters, Partition, Scheme, Seat, Seating, Topology,
 };
 use bearing_types::{MapVersion, Mono, NameHash, NodeId, Position, ServerId};
+use clap::Args;
 use comfy_table::{Table, presets};
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// `bench schemes`.
+#[derive(Args, Clone, Debug)]
+pub struct Schemes {
+    /// Sizes of clusters, one after the other
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "100,1000,10000", value_parser = clap::value_parser!(u32).range(2..=50_000))]
+    pub servers: Vec<u32>,
+    /// How often everything is timed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub repetitions: u32,
+    /// Where to put the raw results [default: bench/runs/DATE-schemes.csv]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
 
 /// Locates in one timing.
 const LOCATES: u64 = 200_000;
@@ -35,7 +50,7 @@ struct Line {
 }
 
 /// Runs `bench schemes`.
-pub fn run(options: &super::Schemes) -> Result<()> {
+pub fn run(options: &Schemes) -> Result<()> {
     let mut bench = Bench { options: options.clone(), lines: Vec::new() };
     for servers in &options.servers {
         bench.locate(*servers)?;
@@ -55,7 +70,7 @@ pub fn run(options: &super::Schemes) -> Result<()> {
 }
 
 struct Bench {
-    options: super::Schemes,
+    options: Schemes,
     lines: Vec<Line>,
 }
 

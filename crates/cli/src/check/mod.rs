@@ -6,17 +6,39 @@
 
 mod chunks;
 
-use crate::args::Check;
 use crate::connect;
 use crate::names::{kind_word, shown};
+use crate::target::Target;
 use anyhow::{Result, bail};
 use bearing_mount::session::{OpenMode, Session};
 use bearing_mount::{Answer, Caller, CheckDepth, Found, Handle, Listed, Operation};
 use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Outcome};
 use chunks::Chunks;
+use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing check                                  names, nodes and sizes
+  bearing check --read                           and every byte, once
+  bearing check --verify --json                  and every copy of every byte";
+
+/// `check`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Check {
+    /// The cluster.
+    #[command(flatten)]
+    pub target: Target,
+    /// Also read every file to its end, each byte from one of its replicas
+    #[arg(long)]
+    pub read: bool,
+    /// Also have every data server read all its replicas, as fast as it looks for damage by itself (`scrub_bytes_per_second`)
+    #[arg(long)]
+    pub verify: bool,
+}
 
 /// Entries looked at together.
 const BATCH: u32 = 512;

@@ -1,10 +1,10 @@
 //! What changes names and attributes: mkdir, mv, rm, ln, chmod, chown.
 
 use super::access::{ModeChange, parse_owner};
+use super::paths::{absolute, into, masked, need_directory};
 use super::progress::Progress;
 use super::together::walk_together;
 use super::walk::Event;
-use super::{absolute, into, masked, need_directory};
 use crate::failure::Usage;
 use crate::names::shown;
 use anyhow::{Result, bail};

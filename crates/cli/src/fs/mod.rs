@@ -2,8 +2,9 @@
 
 mod access;
 mod change;
+mod paths;
 mod progress;
-pub mod quota;
+mod quota;
 mod show;
 mod together;
 mod transfer;
@@ -11,18 +12,227 @@ mod trash;
 mod walk;
 mod xattr;
 
-use crate::args::{Fs, FsCommand};
 use crate::connect;
-use crate::failure::Usage;
-use crate::names::shown;
-use anyhow::{Result, bail};
-use bearing_mount::session::{LastLink, PathError, Reason, Session};
-use bearing_types::{Code, Mode};
+use crate::target::Target;
+use anyhow::Result;
+use bearing_mount::session::Session;
 use change::Reach;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
+use clap::{Args, Subcommand};
+use paths::masked;
+use quota::QuotaCommand;
+use show::FindFlags;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use transfer::{Depth, Keep};
+use trash::TrashCommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing fs ls /
+  bearing fs put notes.txt /notes.txt
+  bearing fs cat /notes.txt
+  bearing fs stat /notes.txt --json
+  tar c src | bearing fs put - /src.tar
+  bearing fs put -r ./src /src
+  bearing fs cp -r /src /copy && bearing fs mv /copy /old
+  bearing fs find /src --name '*.rs' --larger 10000
+  bearing fs rm -r /old
+
+Exit codes: 0 done, 1 refused (such as: not found), 2 wrong usage, 3 the cluster cannot be reached.";
+
+/// `fs`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Fs {
+    /// The cluster.
+    #[command(flatten)]
+    pub target: Target,
+    /// What to do with its files.
+    #[command(subcommand)]
+    pub command: FsCommand,
+}
+
+const XATTR_EXAMPLES: &str = "\
+Examples:
+  bearing fs xattr /notes.txt                       all, with their values
+  bearing fs xattr /notes.txt user.origin           this one's value, byte by byte
+  bearing fs xattr /notes.txt user.origin scanner   set it
+  bearing fs xattr -x /notes.txt user.origin        remove it";
+
+const CHMOD_EXAMPLES: &str = "\
+Examples:
+  bearing fs chmod 640 /notes.txt
+  bearing fs chmod -r u=rwX,go=rX /shared";
+
+/// What can be done without a mount. Paths in the cluster begin with `/`.
+#[derive(Debug, Subcommand)]
+pub enum FsCommand {
+    /// List a directory, one name per line
+    Ls {
+        /// The directory
+        #[arg(default_value = "/")]
+        path: OsString,
+        /// With kind, mode, owner, size and time
+        #[arg(short, long)]
+        long: bool,
+    },
+    /// Show the attributes of a file or directory
+    Stat {
+        /// The file or directory
+        path: OsString,
+    },
+    /// Show a directory with all below it
+    Tree {
+        /// The directory
+        #[arg(default_value = "/")]
+        path: OsString,
+        /// At most so many levels
+        #[arg(long, value_name = "N")]
+        depth: Option<u32>,
+    },
+    /// Print the paths of what fits
+    Find(FindFlags),
+    /// Count files and bytes of a directory, with all below it
+    Du {
+        /// The directory
+        #[arg(default_value = "/")]
+        path: OsString,
+        /// Only the sum
+        #[arg(short, long)]
+        summary: bool,
+    },
+    /// Make directories
+    Mkdir {
+        /// The new directories
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+        /// Make their parents too, and do not mind if they exist
+        #[arg(short, long)]
+        parents: bool,
+    },
+    /// Move or rename; into TARGET if that is a directory
+    Mv {
+        /// What to move
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<OsString>,
+        /// Where to
+        target: OsString,
+        /// Refuse if the new name exists
+        #[arg(short, long)]
+        no_replace: bool,
+    },
+    /// Copy within the cluster; into TARGET if that is a directory. Holes stay holes
+    Cp {
+        /// What to copy
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<OsString>,
+        /// Where to
+        target: OsString,
+        /// Directories too, with all below them
+        #[arg(short, long, short_alias = 'R')]
+        recursive: bool,
+        /// Keep owner, group and times
+        #[arg(short, long)]
+        preserve: bool,
+    },
+    /// Remove
+    Rm {
+        /// What to remove
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+        /// Directories too, with all below them
+        #[arg(short, long, short_alias = 'R')]
+        recursive: bool,
+        /// Do not mind if it is not there
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Give a file a further name, or make a symbolic link
+    Ln {
+        /// What the name leads to
+        target: OsString,
+        /// The new name, or a directory for it
+        name: OsString,
+        /// Make a symbolic link; TARGET is kept as it is written
+        #[arg(short, long)]
+        symbolic: bool,
+    },
+    /// Change permission bits
+    #[command(after_help = CHMOD_EXAMPLES)]
+    Chmod {
+        /// As for chmod(1): 644, u+x, go-w, a+rX
+        #[arg(allow_hyphen_values = true)]
+        mode: String,
+        /// Of what
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+        /// And of all below
+        #[arg(short, long, short_alias = 'R')]
+        recursive: bool,
+    },
+    /// Change owner and group
+    Chown {
+        /// USER, USER:GROUP or :GROUP; numbers, or names of this machine
+        owner: String,
+        /// Of what
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+        /// And of all below
+        #[arg(short, long, short_alias = 'R')]
+        recursive: bool,
+    },
+    /// Show, set or remove extended attributes
+    #[command(after_help = XATTR_EXAMPLES)]
+    Xattr {
+        /// Of what
+        path: OsString,
+        /// Only this one
+        name: Option<OsString>,
+        /// Set it to this
+        value: Option<OsString>,
+        /// Remove it
+        #[arg(short = 'x', long)]
+        remove: bool,
+    },
+    /// What was removed through mounts with `-o trash=DAYS`: show it, put it back, remove it for good
+    Trash {
+        /// What to do
+        #[command(subcommand)]
+        command: TrashCommand,
+    },
+    /// Limit what directories may hold: space and entries, with all below
+    Quota {
+        /// What to do
+        #[command(subcommand)]
+        command: QuotaCommand,
+    },
+    /// Store a local file; into TARGET if that is a directory
+    Put {
+        /// The local file, or - for standard input
+        source: PathBuf,
+        /// The file in the cluster; replaced if it exists
+        target: OsString,
+        /// A directory, with all below it
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Fetch a file; into TARGET if that is a directory. Holes stay holes
+    Get {
+        /// The file in the cluster
+        source: OsString,
+        /// The local file; replaced if it exists
+        target: PathBuf,
+        /// A directory, with all below it
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Print files
+    Cat {
+        /// The files in the cluster
+        #[arg(required = true)]
+        paths: Vec<OsString>,
+    },
+}
 
 /// Runs `fs`.
 pub fn run(flags: &Fs) -> Result<()> {
@@ -75,56 +285,4 @@ fn carry_out(session: &Session, command: &FsCommand, as_json: bool) -> Result<()
         FsCommand::Trash { command } => trash::run(session, command, as_json),
         FsCommand::Cat { paths } => transfer::cat(session, paths),
     }
-}
-
-/// Paths in the cluster begin at its root: there is no working directory to begin at.
-fn absolute(path: &OsStr) -> Result<&[u8]> {
-    let bytes = path.as_bytes();
-    if bytes.starts_with(b"/") {
-        return Ok(bytes);
-    }
-    let absolute = shown(&[b"/", bytes].concat());
-    bail!(Usage(format!("{}: a path in the cluster begins with /, like {absolute}", shown(bytes))))
-}
-
-fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
-    [directory, b"/", name].concat()
-}
-
-/// Into a directory that is there, under a name of its own; else the path is the name.
-fn into(session: &Session, target: &[u8], name: Option<&[u8]>) -> Result<Vec<u8>> {
-    match (is_directory(session, target)?, name) {
-        (true, Some(name)) => Ok(joined(target, name)),
-        _ => Ok(target.to_vec()),
-    }
-}
-
-fn is_directory(session: &Session, path: &[u8]) -> Result<bool> {
-    match session.find(path, LastLink::Follow) {
-        Ok(found) => Ok(found.attributes.is_directory()),
-        Err(PathError { reason: Reason::Refused(Code::NotFound), .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Several things only go into a directory.
-fn need_directory(session: &Session, count: usize, target: &[u8]) -> Result<()> {
-    if count > 1 && !is_directory(session, target)? {
-        bail!(Usage(format!("{} is no directory, and {count} things cannot have one name", shown(target))));
-    }
-    Ok(())
-}
-
-/// Permission bits less this process's umask.
-fn masked(bits: u32) -> Mode {
-    static MASK: OnceLock<u32> = OnceLock::new();
-    // SAFETY: umask only swaps a number; it is put back at once, and `run` sees to it that no other thread
-    // makes files yet.
-    let mask = MASK.get_or_init(|| unsafe {
-        let mask = libc::umask(0o077);
-        libc::umask(mask);
-        mask
-    });
-    Mode::new(bits & 0o7777 & !mask)
 }

@@ -1,15 +1,50 @@
 //! `fs quota`: limits of directories.
 
-use super::absolute;
-use crate::args::QuotaCommand;
+use super::paths::absolute;
 use crate::failure::Usage;
 use crate::names::shown;
 use anyhow::{Result, bail};
 use bearing_mount::session::{LastLink, PathError, Reason, Session};
 use bearing_types::{Amount, Code};
+use clap::Subcommand;
 use serde_json::json;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing fs mkdir /team && bearing fs quota set /team --space 10G --entries 1M
+  bearing fs quota get /team/set1              the quota of /team, which counts it
+  df -h mnt/team                               the same through a mount
+  bearing fs quota clear /team";
+
+/// `fs quota`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum QuotaCommand {
+    /// Set limits (root only). A directory gets its first ones while it is empty; a limit that is not named stays as it is
+    Set {
+        /// The directory
+        directory: OsString,
+        /// At most so many bytes of files: 500M, 10G, 2T (powers of 1024)
+        #[arg(long, value_name = "BYTES", value_parser = bytes)]
+        space: Option<u64>,
+        /// At most so many names: 5000, 20K, 1M (powers of 1000)
+        #[arg(long, value_name = "COUNT", value_parser = count)]
+        entries: Option<u64>,
+    },
+    /// Show the quota that counts a file or directory, and what is used of it
+    Get {
+        /// The file or directory
+        #[arg(default_value = "/")]
+        path: OsString,
+    },
+    /// Take the limits away (root only); what is used is counted on
+    Clear {
+        /// The directory
+        directory: OsString,
+    },
+}
 
 /// Runs `fs quota`.
 pub fn run(session: &Session, command: &QuotaCommand, as_json: bool) -> Result<()> {
@@ -72,12 +107,12 @@ fn get(session: &Session, path: &OsStr, as_json: bool) -> Result<()> {
 }
 
 /// A number of bytes: 500M, 10G.
-pub fn bytes(text: &str) -> Result<u64, String> {
+fn bytes(text: &str) -> Result<u64, String> {
     scaled(text, 1024, "bytes, like 500M, 10G or 2T")
 }
 
 /// A number of names: 20K, 1M.
-pub fn count(text: &str) -> Result<u64, String> {
+fn count(text: &str) -> Result<u64, String> {
     scaled(text, 1000, "names, like 5000, 20K or 1M")
 }
 

@@ -1,17 +1,61 @@
 //! What shows: ls, stat, tree, find, du.
 
+use super::paths::{absolute, joined};
 use super::walk::{Event, Order, walk};
-use super::{absolute, joined};
-use crate::args::{FindFlags, Kind};
 use crate::names::{Names, kind_letter, kind_word, lossy, mode_text, shown, time_text};
 use anyhow::Result;
 use bearing_mount::session::{LastLink, Session};
 use bearing_mount::{Found, Listed};
 use bearing_types::{Attributes, FileType, NodeId};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing fs find / --name '*.log' --larger 1000000
+  bearing fs find /home --kind directory --depth 1";
+
+/// `fs find`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct FindFlags {
+    /// Where to begin
+    #[arg(default_value = "/")]
+    pub path: OsString,
+    /// Names that fit a pattern: * is anything, ? is any byte
+    #[arg(long, value_name = "PATTERN")]
+    pub name: Option<OsString>,
+    /// Only of this kind
+    #[arg(long, value_enum)]
+    pub kind: Option<Kind>,
+    /// Only files with more bytes
+    #[arg(long, value_name = "BYTES")]
+    pub larger: Option<u64>,
+    /// Only files with fewer bytes
+    #[arg(long, value_name = "BYTES")]
+    pub smaller: Option<u64>,
+    /// At most so many levels
+    #[arg(long, value_name = "N")]
+    pub depth: Option<u32>,
+}
+
+/// A kind of node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
 
 /// `ls`.
 pub fn list(session: &Session, path: &OsStr, long: bool, as_json: bool) -> Result<()> {

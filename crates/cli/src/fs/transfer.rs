@@ -1,9 +1,9 @@
 //! What moves bytes: put, get, cat, cp; of trees too.
 
+use super::paths::{absolute, into, joined, masked, need_directory};
 use super::progress::Progress;
 use super::together::{each_together, walk_together};
 use super::walk::Event;
-use super::{absolute, into, joined, masked};
 use crate::failure::Usage;
 use crate::names::{lossy, shown};
 use anyhow::{Context, Result, bail};
@@ -317,7 +317,7 @@ pub fn copy(
 ) -> Result<()> {
     let progress = Progress::bytes(&shown(target.as_bytes()), None, as_json);
     let copied = Copied::default();
-    super::need_directory(session, sources.len(), absolute(target)?)?;
+    need_directory(session, sources.len(), absolute(target)?)?;
     for source in sources {
         let from = absolute(source)?;
         let name = from.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());

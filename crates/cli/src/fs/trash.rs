@@ -1,15 +1,54 @@
 //! `fs trash`: what was removed through mounts with a trash.
 
-use super::absolute;
-use crate::args::TrashCommand;
+use super::paths::absolute;
 use crate::failure::Usage;
 use crate::names::{lossy, shown};
 use anyhow::{Context, Result, bail};
 use bearing_mount::session::{LastLink, Session};
 use bearing_mount::trash::{Day, Trash, Trashed};
 use bearing_types::Uid;
+use clap::Subcommand;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing mount .bearing mnt -o trash=7        removed files are kept for a week
+  bearing fs trash list
+  bearing fs trash restore /data/set1          with all that was removed from it
+  bearing fs trash empty";
+
+/// `fs trash`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum TrashCommand {
+    /// Show what you removed, where it was, and the day after which it goes for good
+    List {
+        /// What everybody removed (root only)
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Put something back; a directory with all that was removed from it. Of several with one path, the one removed last
+    Restore {
+        /// Where it was, as `list` shows it
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+        /// Put it into this directory instead of where it was
+        #[arg(long, value_name = "DIRECTORY")]
+        to: Option<OsString>,
+        /// Look through what everybody removed (root only)
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Remove for good what you removed
+    Empty {
+        /// What everybody removed (root only)
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Remove for good what was kept long enough (root only); mounts with a trash do it every hour
+    Expire,
+}
 
 /// Runs `fs trash`.
 pub fn run(session: &Session, command: &TrashCommand, as_json: bool) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! Only one page of entries per level is held, unless names are wanted in order. Entries may be removed while their directory is being walked.
 
-use super::joined;
+use super::paths::joined;
 use anyhow::Result;
 use bearing_mount::session::{LastLink, Session};
 use bearing_mount::{Found, Listed};

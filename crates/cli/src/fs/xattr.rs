@@ -1,6 +1,6 @@
 //! Extended attributes: listing, reading, setting, removing.
 
-use super::absolute;
+use super::paths::absolute;
 use crate::failure::Usage;
 use crate::names::{lossy, shown};
 use anyhow::{Result, bail};

@@ -13,13 +13,13 @@ mod team;
 mod worker;
 
 pub use phase::Group;
-pub use worker::run as run_worker;
+pub use worker::{TreeWorker, run as run_worker};
 
-use super::machine::Identity;
-use super::{Removed, Tree};
+use super::machine::{Identity, Removed};
 use crate::failure::Usage;
 use anyhow::{Context, Result, bail};
 use bearing_env::random_u64;
+use clap::Args;
 use phase::Drop;
 use results::Results;
 use std::fs;
@@ -29,6 +29,63 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use team::{Interrupt, Sizes, Team};
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing bench tree ./mnt/empty
+  bearing bench tree /mnt/a --also /mnt/b --csv here.csv     two mounts of one filesystem: the drain counts
+  bearing bench tree /srv/nfs/new --only files,directories --processes 1,2,4
+
+Files are empty, each process has a directory of its own (mdtest -u). With --also,
+the time of a phase that changes something ends when all of it is seen through the
+second mount. Before stat-uncached entries and nodes are dropped from the kernel's
+caches, before read the pages too (/proc/sys/vm/drop_caches; needs root). What a
+filesystem's own process caches stays. What is cloned lies in the directory for
+temporary files; without git that phase is left out.";
+
+/// `bench tree`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Tree {
+    /// An empty directory to work in
+    pub path: PathBuf,
+    /// The same directory through a second mount of the same filesystem
+    #[arg(long, value_name = "PATH2")]
+    pub also: Option<PathBuf>,
+    /// Numbers of processes, one after the other
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub processes: Vec<u32>,
+    /// Files, and directories, in each phase; divided between the processes
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub files: u32,
+    /// Files in the archive that tar unpacks
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub small_files: u32,
+    /// Files in the repository that git clones
+    #[arg(long, value_name = "N", default_value_t = 1_500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub clone_files: u32,
+    /// Bytes in the big file; divided between the processes. K, M, G: times 1000, 1000^2, 1000^3
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
+    pub bytes: u64,
+    /// Only these groups of phases
+    #[arg(long, value_enum, value_name = "GROUP,..", value_delimiter = ',')]
+    pub only: Vec<Group>,
+    /// How often everything is done
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub repetitions: u32,
+    /// What the filesystem is called in the results [default: its type]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Where to put the raw results
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Where to put when each phase began and ended, in nanoseconds of the system's CLOCK_BOOTTIME
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub times: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Where the kernel is told to drop caches.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
@@ -278,4 +335,33 @@ fn describe(flags: &Tree, path: &Path, has_git: bool, results: &mut Results) {
 fn is_root() -> bool {
     // SAFETY: geteuid takes nothing and changes no memory.
     unsafe { libc::geteuid() == 0 }
+}
+
+/// A number of bytes, with a letter for thousands.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, times) = match text.to_ascii_uppercase().as_bytes() {
+        [.., b'K'] => (&text[..text.len() - 1], 1_000),
+        [.., b'M'] => (&text[..text.len() - 1], 1_000_000),
+        [.., b'G'] => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(times));
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "no number of bytes; write it like 1000000, 200M or 1G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_numbers_with_or_without_a_letter() {
+        assert_eq!(bytes("17"), Ok(17));
+        assert_eq!(bytes("200m"), Ok(200_000_000));
+        assert_eq!(bytes("1G"), Ok(1_000_000_000));
+        for wrong in ["", "G", "0", "-1", "1.5G", "99999999999G"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
 }

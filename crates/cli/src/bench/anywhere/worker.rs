@@ -7,14 +7,43 @@
 use super::look::{Expected, walk};
 use super::phase::Phase;
 use super::{archive, repository};
-use crate::bench::TreeWorker;
 use anyhow::{Context, Result, bail};
 use bearing_env::Clock;
+use clap::Args;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// `bench tree-worker`.
+#[derive(Args, Clone, Debug)]
+pub struct TreeWorker {
+    /// Where to work.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The same directory through another mount.
+    #[arg(long)]
+    pub also: Option<PathBuf>,
+    /// Files and directories.
+    #[arg(long)]
+    pub count: u32,
+    /// Bytes of the big file.
+    #[arg(long)]
+    pub bytes: u64,
+    /// Files in the archive.
+    #[arg(long)]
+    pub small_files: u32,
+    /// The archive.
+    #[arg(long)]
+    pub archive: PathBuf,
+    /// Files in the repository.
+    #[arg(long)]
+    pub clone_files: u32,
+    /// The repository, if there is one.
+    #[arg(long)]
+    pub repository: Option<PathBuf>,
+}
 
 /// Bytes in one call of read or write.
 const PART_BYTES: usize = 1 << 20;
