@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_cached_node_takes_no_more_room_than_is_said() {
-        // A mount's memory a cached entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
+        // A mount's memory a cached entry is in docs/benchmarks/2026-11-22-memory-of-cached-entries.md.
         let bytes = size_of::<Option<(NodeId, CachedNode)>>();
         assert!(bytes <= 112, "{bytes} bytes");
     }

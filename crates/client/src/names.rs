@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_name_takes_no_more_room_than_is_said() {
-        // A mount's memory a cached entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
+        // A mount's memory a cached entry is in docs/benchmarks/2026-11-22-memory-of-cached-entries.md.
         assert!(size_of::<Option<CachedName>>() <= 80, "{} bytes", size_of::<Option<CachedName>>());
     }
 

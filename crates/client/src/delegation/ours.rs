@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_held_node_takes_no_more_room_than_is_said() {
-        // A mount's memory a held entry is in docs/design/2026-11-22-memory-of-cached-entries.md.
+        // A mount's memory a held entry is in docs/benchmarks/2026-11-22-memory-of-cached-entries.md.
         let bytes = size_of::<Option<(NodeId, Ours)>>();
         assert!(bytes <= 120, "{bytes} bytes");
     }
