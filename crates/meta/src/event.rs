@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
 use crate::disk_space::{DiskSpace, Headroom};
-use crate::recover::Recovered;
+use crate::record::Recovered;
 use bearing_placement::Assignment;
 use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
 use bearing_proto::coordinator::{Ask, Told};
@@ -49,7 +49,7 @@ impl LoadResult {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The server starts, with what [`crate::recover()`] found: it asks the coordinator for its tablets.
+    /// The server starts, with what [`crate::record::recover()`] found: it asks the coordinator for its tablets.
     Start(Recovered),
     /// From a client, with what its enrolment makes of the user ids in it.
     Request(SessionId, Squash, Request),

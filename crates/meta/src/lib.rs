@@ -7,77 +7,28 @@
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");
 
-mod answers;
-mod apply;
-mod arriving;
-mod bounds;
-mod cache;
-mod collect;
+mod chunks;
 mod config;
-mod context;
-mod delegations;
-mod disk;
+mod decide;
 mod disk_space;
-mod disk_state;
+mod engine;
 mod event;
-mod expire;
-mod extents;
-mod fetch;
-mod file_extents;
-mod file_locks;
-mod handover;
-mod horizon;
-mod ids;
-mod job;
-mod jobs;
-mod key;
 mod lease;
-mod leasing;
-mod lock_table;
-mod locks;
-mod machine;
-mod marks;
+mod memory;
 mod mutant;
-mod namespace;
-mod older;
-mod opens;
-mod ops;
-mod parts;
-mod peers;
-mod permission;
-mod questions;
-mod quota_table;
-mod quotas;
 mod record;
-mod recover;
-mod registers;
-mod replies;
-mod request;
-mod run;
-mod space;
-mod startup;
 mod tablet;
-mod tend;
-mod tending;
-mod upkeep;
-mod usage;
-mod view;
 mod words;
-mod works;
-mod xattrs;
 
-pub use bounds::Bound;
+pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
+pub use engine::{Bound, Counters, MetaServer};
 pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
-pub use horizon::Reach;
-pub use key::Key;
-pub use machine::{Counters, MetaServer};
 pub use mutant::Mutant;
 pub use record::{
-    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, Key, LOG_VERSION, LogEntry,
     LoggedChange, Looked, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
-    RECORD_VERSION, Record, RecordError, ReplyRecord,
+    RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet, ReplyRecord,
+    recover,
 };
-pub use recover::{RecoverError, Recovered, RecoveredTablet, recover};
-pub use tend::ChunkTally;

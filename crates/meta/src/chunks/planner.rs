@@ -1,0 +1,228 @@
+//! What a chunk needs next, by its record and what is known of data servers.
+
+use crate::chunks::health::Health;
+use crate::config::Config;
+use crate::record::{ChunkRecord, Finished};
+use bearing_types::{ChunkId, ServerId, Wall};
+use std::time::Duration;
+
+/// What a chunk needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    Seal,
+    Remove,
+    Forget,
+    Copy,
+    Confirm,
+    Look,
+    Make,
+    Move,
+}
+
+/// What decides over that beside the record.
+pub(crate) struct Surroundings<'a> {
+    pub now: Wall,
+    pub config: &'a Config,
+    pub health: &'a Health,
+    pub copies: usize,
+}
+
+impl Surroundings<'_> {
+    pub fn is_bad(&self, server: ServerId, chunk: ChunkId) -> bool {
+        self.health.is_lost(server) || self.health.is_damaged(server, chunk)
+    }
+
+    /// Replicas that count.
+    pub fn good(&self, chunk: ChunkId, record: &ChunkRecord) -> Vec<ServerId> {
+        let good = record.servers.iter().filter(|server| !self.is_bad(**server, chunk));
+        good.copied().collect()
+    }
+
+    /// Copies that a sealed chunk lacks. One without a byte needs none.
+    pub fn lacks(&self, chunk: ChunkId, record: &ChunkRecord) -> usize {
+        match record.sealed {
+            Some(length) if length > 0 && !record.doomed && !record.is_in_the_making() => {
+                self.copies.saturating_sub(self.good(chunk, record).len())
+            }
+            Some(_) | None => 0,
+        }
+    }
+
+    /// Those that answer, the good ones first.
+    pub fn sources(&self, chunk: ChunkId, record: &ChunkRecord) -> Vec<ServerId> {
+        let answering = record.servers.iter().filter(|server| self.health.answers(**server));
+        let mut sources: Vec<ServerId> = answering.copied().collect();
+        sources.sort_by_key(|server| self.is_bad(*server, chunk));
+        sources
+    }
+
+    /// A server for one more replica: the one with the most room.
+    pub fn spare(&self, record: &ChunkRecord) -> Option<ServerId> {
+        let free = |server: &&ServerId| {
+            let known = record.servers.contains(server) || record.former.contains(server);
+            !known && self.has_room(**server, record)
+        };
+        let takers = self.health.takers.iter().filter(free);
+        takers.copied().max_by_key(|server| (self.health.room(*server), *server))
+    }
+
+    /// Whether a server can take a copy of the chunk. What it holds of it already is not counted.
+    pub fn has_room(&self, server: ServerId, record: &ChunkRecord) -> bool {
+        let length = record.sealed.unwrap_or(0);
+        self.health.takers.contains(&server) && self.health.room(server) > 2 * length
+    }
+
+    /// Servers for a chunk of this length that is made of another: those for a new one, turned by its number.
+    pub fn makers(&self, chunk: ChunkId, length: u64) -> Vec<ServerId> {
+        let takers = self.health.takers.iter().filter(|server| self.health.room(**server) > 2 * length);
+        let mut makers: Vec<ServerId> = takers.copied().collect();
+        let turn = chunk.0 as usize % makers.len().max(1);
+        makers.rotate_left(turn);
+        makers.truncate(self.copies);
+        makers
+    }
+
+    /// Whether a chunk should be compacted, by what is known since its last look.
+    pub fn compact_due(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let length = record.sealed.unwrap_or(0);
+        let sparse = self.is_settled(record)
+            && length >= self.config.compact_bytes_min
+            && record.kept.saturating_mul(2) < length;
+        let worth = record.looked.is_some() && record.kept > 0;
+        worth
+            && (sparse || self.is_torn(chunk, record))
+            && record.heir.is_none()
+            && record.gather.is_none()
+            && !self.health.copies_full
+            && !self.health.was_called_off(chunk)
+            && self.makers(chunk, record.kept).len() == self.copies
+    }
+
+    /// Whether there is nothing that a copy could be made of as a whole, only frames here and there.
+    pub fn is_torn(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        let nowhere_whole = || {
+            self.lacks(chunk, record) > 0
+                && (self.good(chunk, record).is_empty() || self.health.was_refused(chunk))
+                && !self.can_copy(chunk, record)
+        };
+        !record.holes.is_empty() || nowhere_whole()
+    }
+
+    pub fn can_copy(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
+        if !record.holes.is_empty() {
+            return false;
+        }
+        let sources = self.sources(chunk, record);
+        let damaged = |server: &ServerId| self.health.is_damaged(*server, chunk);
+        match (sources.is_empty(), record.coming) {
+            (true, _) => false,
+            (false, Some(_)) => true,
+            (false, None) if self.health.copies_full || self.health.was_refused(chunk) => false,
+            (false, None) if is_past_saving(record) && sources.iter().all(damaged) => false,
+            (false, None) => {
+                let droppable = |server: &ServerId| damaged(server) && self.has_room(*server, record);
+                self.spare(record).is_some()
+                    || (sources.iter().any(droppable) && !sources.iter().all(damaged))
+            }
+        }
+    }
+
+    /// What the chunk needs next, if anything that can be done now.
+    pub fn wanted(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Care> {
+        // One whose disk failed answers too, and removes nothing: what else the chunk needs does not wait for it.
+        let reachable = |server: &ServerId| {
+            self.health.is_unknown(*server) || (self.health.answers(*server) && !self.health.is_lost(*server))
+        };
+        if record.doomed {
+            let holders = holders(record);
+            return (holders.is_empty() || holders.iter().any(reachable)).then_some(Care::Remove);
+        }
+        let Some(_) = record.sealed else {
+            let over = self.now >= record.opened.after(self.config.chunk_life);
+            let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
+            let mut answering = record.servers.iter().map(|server| self.health.answers(*server));
+            // One that is away for a moment may have more than the others. For a finished chunk there is no hurry.
+            let due = match over || lost {
+                true => answering.any(|answers| answers),
+                false => self.is_done(record) && answering.all(|answers| answers),
+            };
+            return due.then_some(Care::Seal);
+        };
+        if record.is_in_the_making() {
+            return Some(Care::Make);
+        }
+        if record.former.iter().any(reachable) {
+            return Some(Care::Forget);
+        }
+        let lacks = self.lacks(chunk, record) > 0;
+        if (lacks && self.can_copy(chunk, record)) || (!lacks && record.coming.is_some()) {
+            return Some(Care::Copy);
+        }
+        let answer = |server: &ServerId| self.health.answers(*server);
+        let untold = |server: &ServerId| answer(server) && !self.health.was_told(*server, chunk);
+        let all = !lacks && record.servers.iter().all(answer);
+        if !record.confirmed && (all || record.servers.iter().any(untold)) {
+            return Some(Care::Confirm);
+        }
+        if record.gather.is_some() {
+            return Some(Care::Move);
+        }
+        let torn = record.looked.is_none() && self.is_torn(chunk, record);
+        let due = record.heir.is_none() && (torn || self.look_due(record) || self.compact_due(chunk, record));
+        (due && record.servers.iter().any(answer)).then_some(Care::Look)
+    }
+
+    /// Whether it has had its time: to be looked at for the first time, and to be compacted, which is in vain while its files are about to let go of
+    /// the rest as well. Where room is short, the rest is not waited for.
+    pub fn is_settled(&self, record: &ChunkRecord) -> bool {
+        let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.look_after);
+        let finished = |finished: Finished| self.health.is_room_short() || since(finished.at, Duration::ZERO);
+        record.finished.is_some_and(finished) || since(record.opened, self.config.chunk_life)
+    }
+
+    /// Whether a chunk that is not sealed can be, for what its writer has said.
+    pub fn is_done(&self, record: &ChunkRecord) -> bool {
+        record.finished.is_some() && (self.is_settled(record) || is_dying(record))
+    }
+
+    pub fn look_due(&self, record: &ChunkRecord) -> bool {
+        let Some(looked) = record.looked else { return self.is_settled(record) || is_dying(record) };
+        let length = record.sealed.unwrap_or(0);
+        let dead = match looked.live <= length / NEARLY_DEAD {
+            true => is_nearly(record.dead_bytes, looked.live),
+            false => record.dead_bytes.saturating_mul(4) >= looked.live,
+        };
+        let every = if is_past_saving(record) { SAVE_AGAIN } else { self.config.look_every };
+        (dead && record.dead_bytes > 0) || self.now >= looked.at.after(every.min(self.config.look_every))
+    }
+}
+
+/// The last look found that what is in use of it is damaged wherever it is.
+pub(crate) fn is_past_saving(record: &ChunkRecord) -> bool {
+    record.looked.is_some() && record.kept == 0 && !record.doomed
+}
+
+/// What was past saving is looked at again after so long: somebody who has it may be back.
+pub(crate) const SAVE_AGAIN: Duration = Duration::from_secs(600);
+
+/// Of what is nearly dead less than this part is in use.
+pub(crate) const NEARLY_DEAD: u64 = 8;
+
+pub(crate) fn is_nearly(dead: u64, all: u64) -> bool {
+    dead >= all - all / NEARLY_DEAD
+}
+
+/// Whether files have let go of nearly all that its writer committed in it, by what is known without a look.
+pub(crate) fn is_dying(record: &ChunkRecord) -> bool {
+    let Some(finished) = record.finished.filter(|_| record.looked.is_none()) else { return false };
+    is_nearly(record.dead_bytes, finished.payload)
+}
+
+/// All servers that may hold something of it.
+pub(crate) fn holders(record: &ChunkRecord) -> Vec<ServerId> {
+    let all = record.servers.iter().chain(&record.former).chain(&record.coming);
+    let mut holders: Vec<ServerId> = all.copied().collect();
+    holders.sort();
+    holders.dedup();
+    holders
+}

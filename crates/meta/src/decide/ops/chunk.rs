@@ -1,0 +1,73 @@
+//! Chunks: opened for a writer, shown to readers, sealed when they cannot be appended to any more.
+
+use crate::decide::maintenance::{chunk_view, in_use};
+use crate::decide::ops::rights;
+use crate::decide::view::{Decide, Stop, View};
+use crate::record::Key;
+use crate::record::{ChunkRecord, Finished, Record};
+use bearing_proto::client::{Body, ChunkRef, ChunkView};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
+use bearing_types::{ChunkId, Code, Position, ServerId};
+
+/// A new chunk. Servers to avoid are taken only when there are not enough others.
+pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
+    let copies = usize::from(view.filesystem.data_copies.max(1));
+    let at_least = copies.saturating_sub(1).max(1);
+    let (shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
+        view.health.takers.iter().partition(|server| avoid.contains(server));
+    // A server that has only just started has not heard of all yet. One that answers late would be missing in this chunk for as long as it is open.
+    if view.health.takers.len() < copies && view.health.awaits_any(view.now.mono) {
+        return Err(Stop::Later);
+    }
+    let id = view.new_id()?;
+    // Turned by the id, so that primaries spread.
+    let turn = if servers.is_empty() { 0 } else { id.0 as usize % servers.len() };
+    servers.rotate_left(turn);
+    if servers.len() < at_least {
+        servers.extend(shunned);
+    }
+    if servers.len() < at_least {
+        return Err(Stop::Later);
+    }
+    servers.truncate(copies);
+    let chunk = ChunkRef { chunk: ChunkId(id.0), position: position_here(view) };
+    let record = ChunkRecord::new(chunk.position, servers, view.time());
+    view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
+    Ok(Body::Chunk(ChunkView {
+        capability: Some(append_right(view, chunk, &record)?),
+        ..chunk_view(chunk, &record)
+    }))
+}
+
+// Any position of this tablet serves: the chunk's record is found by the position that its reference names.
+fn position_here(view: &View) -> Position {
+    view.tablet.start()
+}
+
+pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
+    let record = in_use(view, chunk)?;
+    Ok(Body::Chunk(chunk_view(chunk, &record)))
+}
+
+/// Its writer is done with it. Sealed it is when it is of use to anybody (see `tend`).
+pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64, opened: &Capability) -> Decide<Body> {
+    if !rights::fills(view, rights::asker(view)?, chunk.chunk, std::slice::from_ref(opened)) {
+        return Err(Stop::Refuse(Code::Access));
+    }
+    let mut record = in_use(view, chunk)?;
+    if record.finished.is_none() {
+        record.finished = Some(Finished { at: view.time(), payload });
+        view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record)));
+    }
+    Ok(Body::Done)
+}
+
+fn append_right(view: &View, chunk: ChunkRef, record: &ChunkRecord) -> Decide<Capability> {
+    let body = CapabilityBody {
+        session: rights::asker(view)?,
+        chunk: chunk.chunk,
+        right: DataRight::append(record.epoch, &record.servers),
+        expires: view.now.wall.after(view.config.capability_life),
+    };
+    Ok(Capability::sign(body, view.keys.grants()))
+}

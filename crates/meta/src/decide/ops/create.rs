@@ -1,0 +1,100 @@
+//! A new file, symbolic link or special file: name, node and count in one batch on one tablet.
+
+use crate::decide::ops::rights;
+use crate::decide::rules::namespace;
+use crate::decide::rules::permission;
+use crate::decide::rules::quotas;
+use crate::decide::view::{Decide, Stop, View};
+use crate::record::{NameEntry, NodeContent, NodeRecord};
+use bearing_proto::client::{Body, NewNode};
+use bearing_proto::grant::{Grant, GrantBody, OpenRights};
+use bearing_types::{
+    Access, Amount, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission, Uid,
+};
+
+/// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    name: &Name,
+    new: &NewNode,
+) -> Decide<Body> {
+    let hash = NameHash::of(grant.body.name_key, name);
+    view.require(grant.body.seat.position_of(hash))?;
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    let entry = make(view, &grant, who, name, new)?;
+    let is_file = new.file_type == FileType::Regular;
+    let file = Some(entry.node.node).filter(|_| is_file);
+    view.handed.extend(file);
+    let token = file.map(|node| rights::grant(view, node, OpenRights::ReadWrite)).transpose()?;
+    Ok(Body::Entry(namespace::entry_view(view, grant.seat.node, hash, &entry)?, token))
+}
+
+/// Makes name and node.
+pub(super) fn make(
+    view: &mut View,
+    grant: &GrantBody,
+    who: &Credentials,
+    name: &Name,
+    new: &NewNode,
+) -> Decide<NameEntry> {
+    check_device(who, new)?;
+    let content = content(new)?;
+    let hash = NameHash::of(grant.name_key, name);
+    let position = grant.seat.position_of(hash);
+    let directory = grant.seat.node;
+    let vacancy = match namespace::find(view, directory, hash, name)? {
+        Ok(_) => return Err(Stop::Refuse(Code::Exists)),
+        Err(vacancy) => vacancy,
+    };
+    let fragment = namespace::fragment_for_insert(view, grant)?;
+
+    quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
+    let acls = permission::acls(view, grant)?;
+    let id = view.new_id()?;
+    let (mode, acls) = namespace::inherit(&acls, new.mode, new.file_type);
+    let access = Access { mode, uid: who.uid, gid: group_of_new(grant, who) };
+    let mut attributes = namespace::new_attributes(view, new.file_type, access);
+    attributes.device = new.device;
+    attributes.size = new.target.len() as u64;
+    let node = NodeRecord { home: position, attributes, content, xattrs: false, acls, quota: grant.quota };
+    let entry = NameEntry { name: name.clone(), node: node.handle(id), file_type: new.file_type };
+    view.put_node(id, node);
+    namespace::insert(view, vacancy, entry.clone());
+    namespace::count(view, directory, fragment, 1, 0);
+    Ok(entry)
+}
+
+/// As mknod(2) has it: devices are root's to make, but for what overlay filesystems put where a name is gone.
+fn check_device(who: &Credentials, new: &NewNode) -> Result<(), Code> {
+    let device = match new.file_type {
+        FileType::BlockDevice => true,
+        FileType::CharDevice => new.device != 0,
+        FileType::Regular | FileType::Directory | FileType::Symlink | FileType::Fifo | FileType::Socket => {
+            false
+        }
+    };
+    if device && who.uid != Uid(0) { Err(Code::NotPermitted) } else { Ok(()) }
+}
+
+fn content(new: &NewNode) -> Result<NodeContent, Code> {
+    match new.file_type {
+        FileType::Directory => Err(Code::InvalidArgument),
+        FileType::Symlink if new.target.is_empty() => Err(Code::NotFound),
+        FileType::Symlink if new.target.len() > TARGET_BYTES_MAX => Err(Code::NameTooLong),
+        FileType::Symlink => Ok(NodeContent::Symlink(new.target.clone())),
+        _ if !new.target.is_empty() => Err(Code::InvalidArgument),
+        FileType::Regular => Ok(NodeContent::File),
+        FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+            Ok(NodeContent::Special)
+        }
+    }
+}
+
+/// In a set-group-id directory new nodes get the directory's group.
+pub(super) fn group_of_new(grant: &GrantBody, who: &Credentials) -> Gid {
+    if grant.access.mode.has(Mode::SETGID) { grant.access.gid } else { who.gid }
+}

@@ -1,0 +1,50 @@
+//! Makes a range of a file a hole: its bytes are let go, and read as zeros from then on. The file may become longer, never shorter.
+
+use crate::decide::ops::rights;
+use crate::decide::ops::set_attributes::FILE_BYTES_MAX;
+use crate::decide::rules::extents::{self, Freed, SCAN_MAX};
+use crate::decide::rules::namespace;
+use crate::decide::view::{Decide, Stop, View};
+use crate::record::NodeContent;
+use bearing_proto::client::{Body, Handle, LeaseKey};
+use bearing_proto::grant::OpenToken;
+use bearing_types::{Code, SetIds};
+use std::ops::Range;
+
+pub(super) fn decide(
+    view: &mut View,
+    handle: Handle,
+    token: OpenToken,
+    range: Range<u64>,
+    size_min: u64,
+    set_ids: SetIds,
+) -> Decide<Body> {
+    let mut record = view.node_at(handle)?;
+    rights::writes(view, handle.node, &token)?;
+    if !matches!(record.content, NodeContent::File) || range.start > range.end {
+        return Err(Stop::Refuse(Code::InvalidArgument));
+    }
+    if size_min > FILE_BYTES_MAX {
+        return Err(Stop::Refuse(Code::TooLarge));
+    }
+    let end = range.end.min(record.attributes.size);
+    let before = extents::overlapping(view, handle.node, range.start, end, SCAN_MAX)?;
+    if before.len() >= SCAN_MAX {
+        return Err(Stop::Refuse(Code::TooLarge));
+    }
+    let mut after = before.clone();
+    let mut freed = Freed::default();
+    extents::clear(&mut after, range.start, end, &mut freed);
+    extents::write_difference(view, handle.node, &before, &after);
+    let freed = freed.release(view)?;
+
+    let attributes = &mut record.attributes;
+    attributes.space = attributes.space.saturating_sub(freed);
+    attributes.size = attributes.size.max(size_min);
+    attributes.modified = attributes.modified.max(view.time());
+    attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
+    record.touch(view.time());
+    view.put_node(handle.node, record.clone());
+    view.changes(LeaseKey::File(handle.node));
+    Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
+}

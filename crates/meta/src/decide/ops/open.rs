@@ -1,0 +1,74 @@
+//! Checks permission to open a file. Gives a token that lives as long as the session: an open file stays readable and writable, as it was opened,
+//! whatever its mode becomes.
+
+use crate::decide::ops::rights;
+use crate::decide::ops::set_attributes::set_size;
+use crate::decide::rules::namespace;
+use crate::decide::view::{Decide, Stop, View};
+use crate::record::Key;
+use crate::record::{NodeContent, NodeRecord};
+use bearing_proto::client::{Body, Handle, LeaseKey};
+use bearing_proto::grant::OpenRights;
+use bearing_types::{Code, Credentials, NodeId, Permission, SetIds};
+
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    pub read: bool,
+    pub write: bool,
+    pub truncate: bool,
+    pub execute: bool,
+}
+
+pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: Wish) -> Decide<Body> {
+    let mut record = view.node_at(handle)?;
+    check(view, handle.node, &record, who, wish)?;
+    let mode = SetIds::by(who).applied(record.attributes.mode, record.attributes.gid);
+    if wish.truncate && (record.attributes.size > 0 || record.attributes.mode != mode) {
+        set_size(view, handle, &mut record, 0)?;
+        record.attributes.mode = mode;
+        record.touch(view.time());
+        view.put_node(handle.node, record.clone());
+        view.changes(LeaseKey::File(handle.node));
+    }
+    // Remembered whether or not it comes with a lease: a change may be about to come, perhaps the last unlink.
+    view.hand(handle.node);
+    let rights = OpenRights::of(wish.read, wish.write);
+    let token = rights.map(|rights| rights::grant(view, handle.node, rights)).transpose()?;
+    Ok(Body::Opened(namespace::node_view(view, handle.node, &record), token))
+}
+
+/// Whether a user may open a file so, as of now.
+pub(super) fn check(
+    view: &mut View,
+    node: NodeId,
+    record: &NodeRecord,
+    who: &Credentials,
+    wish: Wish,
+) -> Decide<()> {
+    match record.content {
+        NodeContent::File => {}
+        NodeContent::Directory(_) => return Err(Stop::Refuse(Code::IsDirectory)),
+        NodeContent::Symlink(_) | NodeContent::Special => return Err(Stop::Refuse(Code::InvalidArgument)),
+    }
+    if record.attributes.links == 0 && !holds(view, node)? {
+        // Kept for those who have it open, and for nobody else.
+        return Err(Stop::Refuse(Code::Stale));
+    }
+    let allows = |permission| record.allows(who, permission);
+    // A program may be executed without being readable.
+    let reads = match wish.execute {
+        true => allows(Permission::SEARCH),
+        false => !wish.read || allows(Permission::READ),
+    };
+    let writes = !(wish.write || wish.truncate) || allows(Permission::WRITE);
+    if !reads || !writes {
+        return Err(Stop::Refuse(Code::Access));
+    }
+    Ok(())
+}
+
+/// Whether the asking session had the file open when it lost its last name.
+fn holds(view: &mut View, node: NodeId) -> Decide<bool> {
+    let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
+    Ok(view.get(Key::Orphan(node, session))?.is_some())
+}

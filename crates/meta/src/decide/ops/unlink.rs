@@ -1,0 +1,47 @@
+//! Removes a name that is no directory. The node loses a link after the name is gone: its count may be too high, never too low.
+
+use crate::decide::rules::namespace;
+use crate::decide::rules::permission;
+use crate::decide::view::{Decide, Stop, View};
+use bearing_proto::client::{Body, LeaseKey};
+use bearing_proto::grant::{Grant, GrantBody};
+use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
+
+pub(crate) fn decide(
+    view: &mut View,
+    grant: &Grant,
+    who: &Credentials,
+    name: &Name,
+    node: NodeId,
+    keep_open: bool,
+) -> Decide<Body> {
+    let hash = NameHash::of(grant.body.name_key, name);
+    view.require(grant.body.seat.position_of(hash))?;
+    let grant = permission::admit(view, grant, who, Permission::CHANGE_ENTRIES)?.clone();
+    remove(view, &grant, who, name, node, keep_open)?;
+    Ok(Body::Done)
+}
+
+/// Takes the name away.
+pub(super) fn remove(
+    view: &mut View,
+    grant: &GrantBody,
+    who: &Credentials,
+    name: &Name,
+    node: NodeId,
+    keep_open: bool,
+) -> Decide<()> {
+    let hash = NameHash::of(grant.name_key, name);
+    let directory = grant.seat.node;
+    let slot = namespace::find_existing(view, directory, hash, name)?;
+    namespace::check_known(&slot.entry, node)?;
+    namespace::check_sticky(view, &namespace::remover(grant, who.uid), slot.entry.node)?;
+    if slot.entry.file_type == FileType::Directory {
+        return Err(Stop::Refuse(Code::IsDirectory));
+    }
+    let fragment = namespace::fragment_with_entries(view, directory, grant.access_version)?;
+    namespace::remove(view, &slot);
+    namespace::count(view, directory, fragment, -1, 0);
+    view.changes(LeaseKey::Name(directory, hash));
+    namespace::drop_link(view, slot.entry.node, keep_open)
+}

@@ -1,0 +1,30 @@
+//! chmod and chown of a directory, at each listed fragment: grants from before are good for no change any more. Changes that arrive while this is prepared wait
+//! for the decision at the locked fragment.
+
+use crate::decide::rules::namespace;
+use crate::decide::view::{Decide, Stop, View};
+use crate::record::Key;
+use crate::record::Record;
+use bearing_proto::client::Handle;
+use bearing_proto::peer::Promise;
+use bearing_types::{Code, NodeId, Version, Wall};
+
+pub(super) fn decide(
+    view: &mut View,
+    directory: NodeId,
+    access_version: Version,
+    quota: Option<Handle>,
+) -> Decide<Promise> {
+    // Listed, but without a first name yet: whoever is about to bring that finds the fragment, and in it what to refuse. No entry ever changed in it.
+    let unchanged = namespace::empty_fragment(Wall(i64::MIN), access_version, quota);
+    let mut fragment = view.fragment(directory)?.unwrap_or(unchanged);
+    fragment.access_version = fragment.access_version.max(access_version);
+    // A new quota counts what is made from now on.
+    if fragment.quota != quota && fragment.entries > 0 {
+        return Err(Stop::Refuse(Code::NotEmpty));
+    }
+    fragment.quota = quota;
+    view.lock(Key::Fragment(directory))?;
+    view.put(Key::Fragment(directory), Record::Fragment(fragment));
+    Ok(Promise::Done)
+}

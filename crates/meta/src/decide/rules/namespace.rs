@@ -1,0 +1,476 @@
+//! Names, fragments and nodes as operations handle them: what several operations share.
+
+use crate::decide::rules::answers;
+use crate::decide::rules::file_locks;
+use crate::decide::rules::xattrs;
+use crate::decide::view::{Decide, Draft, Stop, View};
+use crate::mutant::Mutant;
+use crate::record::Key;
+use crate::record::{
+    DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
+};
+use bearing_placement::Seat;
+use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
+use bearing_proto::grant::{Grant, GrantBody};
+use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
+use bearing_types::{
+    Access, Acls, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, SessionId, Uid, Version,
+    Wall,
+};
+
+/// What one entry adds to its directory's size, in bytes.
+const ENTRY_BYTES: u64 = 32;
+
+/// A name that exists.
+pub(crate) struct Slot {
+    pub key: Key,
+    pub entry: NameEntry,
+    more: bool,
+}
+
+/// Where a name could go.
+pub(crate) struct Vacancy {
+    key: Key,
+    more: bool,
+    /// The last slot of the chain, which must learn that the chain goes on.
+    previous: Option<(Key, NameRecord)>,
+}
+
+/// Looks a name up along the chain of names with its hash.
+pub(crate) fn find(
+    view: &mut View,
+    directory: NodeId,
+    hash: NameHash,
+    name: &Name,
+) -> Decide<Result<Slot, Vacancy>> {
+    view.look_into(directory)?;
+    let mut vacancy: Option<Vacancy> = None;
+    let mut previous: Option<(Key, NameRecord)> = None;
+    for ordinal in 1..=Cookie::ORDINAL_MAX {
+        let key = Key::Name(directory, hash, ordinal);
+        let end_of_chain = previous.as_ref().is_some_and(|(_, record)| !record.more);
+        let record = if end_of_chain { None } else { view.name_slot(key)? };
+        let Some(record) = record else {
+            return Ok(Err(vacancy.unwrap_or(Vacancy { key, more: false, previous })));
+        };
+        match &record.entry {
+            Some(entry) if entry.name == *name => {
+                return Ok(Ok(Slot { key, entry: entry.clone(), more: record.more }));
+            }
+            None if vacancy.is_none() => vacancy = Some(Vacancy { key, more: record.more, previous: None }),
+            Some(_) | None => {}
+        }
+        previous = Some((key, record));
+    }
+    // 32,767 names of one hash: nobody makes these but on purpose.
+    vacancy.map(Err).ok_or(Stop::Refuse(Code::NoSpace))
+}
+
+/// The name's slot, or `NotFound`.
+pub(crate) fn find_existing(view: &mut View, directory: NodeId, hash: NameHash, name: &Name) -> Decide<Slot> {
+    find(view, directory, hash, name)?.map_err(|_| Stop::Refuse(Code::NotFound))
+}
+
+/// Puts a name into a vacancy and counts it.
+pub(crate) fn insert(view: &mut View, vacancy: Vacancy, entry: NameEntry) -> Key {
+    if let Some((key, mut previous)) = vacancy.previous {
+        previous.more = true;
+        view.put(key, Record::Name(previous));
+    }
+    view.put(vacancy.key, Record::Name(NameRecord { entry: Some(entry), more: vacancy.more }));
+    vacancy.key
+}
+
+/// Lets an existing name lead elsewhere.
+pub(crate) fn replace(view: &mut View, slot: &Slot, entry: NameEntry) {
+    view.put(slot.key, Record::Name(NameRecord { entry: Some(entry), more: slot.more }));
+}
+
+/// The same within an exchange: the directory gets no more names and no fewer, but perhaps one of another kind.
+pub(crate) fn swap(
+    view: &mut View,
+    directory: NodeId,
+    hash: NameHash,
+    slot: &Slot,
+    entry: NameEntry,
+    access_version: Version,
+) -> Decide<()> {
+    let fragment = fragment_with_entries(view, directory, access_version)?;
+    let directories = i32::from(entry.file_type == FileType::Directory)
+        - i32::from(slot.entry.file_type == FileType::Directory);
+    replace(view, slot, entry);
+    count(view, directory, fragment, 0, directories);
+    view.changes(LeaseKey::Name(directory, hash));
+    Ok(())
+}
+
+/// Takes a name away. Its ordinal stays taken while names of the same hash follow.
+pub(crate) fn remove(view: &mut View, slot: &Slot) {
+    if slot.more {
+        view.put(slot.key, Record::Name(NameRecord { entry: None, more: true }));
+    } else {
+        view.delete(slot.key);
+    }
+}
+
+/// The directory's content in this tablet, about to get a name. If it does not exist yet, the directory's node has to list this tablet first.
+pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<FragmentRecord> {
+    let seat = &grant.seat;
+    if let Some(fragment) = view.fragment(seat.node)? {
+        return young_enough(view, fragment, grant.access_version);
+    }
+    if view.get(Key::Dead(seat.node))?.is_some() {
+        if view.config.planted(Mutant::GrantAfterRmdir) {
+            return Ok(empty_fragment(view.time(), grant.access_version, grant.quota));
+        }
+        return Err(Stop::Refuse(Code::NotFound));
+    }
+    let directory = Handle { node: seat.node, home: seat.home };
+    let block = view.tablet;
+    match view.ask(seat.home, Question::ListFragment { directory, block }, |view| {
+        answers::list_fragment(view, directory, block)
+    })? {
+        Told::Listed { access_version } => {
+            let fragment = empty_fragment(view.time(), access_version, grant.quota);
+            young_enough(view, fragment, grant.access_version)
+        }
+        _ => Err(Stop::Later),
+    }
+}
+
+/// Who shows a grant from before the last chmod or chown has to ask for a new one, however late the request comes and whether its client still lives.
+fn young_enough(view: &View, fragment: FragmentRecord, shown: Version) -> Decide<FragmentRecord> {
+    if shown < fragment.access_version && !view.config.planted(Mutant::GrantAfterChmod) {
+        return Err(Stop::Refuse(Code::Unauthenticated));
+    }
+    Ok(fragment)
+}
+
+/// A fragment without entries.
+pub(crate) fn empty_fragment(born: Wall, access_version: Version, quota: Option<Handle>) -> FragmentRecord {
+    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1), access_version, quota }
+}
+
+/// Writes a fragment back with other counts.
+pub(crate) fn count(
+    view: &mut View,
+    directory: NodeId,
+    mut fragment: FragmentRecord,
+    entries: i64,
+    directories: i32,
+) {
+    let broken = "a fragment never counts fewer entries than it has";
+    fragment.entries = fragment.entries.checked_add_signed(entries).expect(broken);
+    fragment.directories = fragment.directories.checked_add_signed(directories).expect(broken);
+    fragment.modified = fragment.modified.max(view.time());
+    fragment.version = fragment.version.next();
+    view.put(Key::Fragment(directory), Record::Fragment(fragment));
+    view.changes(LeaseKey::Content(directory));
+}
+
+/// The fragment of a directory that has a name here, about to change under a grant.
+pub(crate) fn fragment_with_entries(
+    view: &mut View,
+    directory: NodeId,
+    access_version: Version,
+) -> Decide<FragmentRecord> {
+    let fragment = view.fragment(directory)?.ok_or(Stop::Refuse(Code::Io))?;
+    young_enough(view, fragment, access_version)
+}
+
+/// The client has released its own leases on what it believes a name to lead to; on another node it may still hold some.
+pub(crate) fn check_known(entry: &NameEntry, known: NodeId) -> Decide<()> {
+    if entry.node.node == known { Ok(()) } else { Err(Stop::Refuse(Code::Stale)) }
+}
+
+/// In a sticky directory only the owner of the entry, of the directory, or root may take a name away.
+pub(crate) fn check_sticky(view: &mut View, remover: &Remover, node: Handle) -> Decide<()> {
+    let free = !remover.directory_mode.has(Mode::STICKY)
+        || remover.uid == Uid(0)
+        || remover.uid == remover.directory_uid;
+    if free {
+        return Ok(());
+    }
+    match view.ask(node.home, Question::Owner { node }, |view| answers::owner(view, node))? {
+        Told::Owner { uid, .. } if uid == remover.uid => Ok(()),
+        _ => Err(Stop::Refuse(Code::NotPermitted)),
+    }
+}
+
+/// A remover from a grant.
+pub(crate) fn remover(grant: &GrantBody, uid: Uid) -> Remover {
+    Remover { uid, directory_mode: grant.access.mode, directory_uid: grant.access.uid }
+}
+
+/// A name of a non-directory is gone: its node loses a link, here in the same batch, elsewhere by the queue.
+pub(crate) fn drop_link(view: &mut View, node: Handle, keep_open: bool) -> Decide<()> {
+    let open: Vec<SessionId> = view.session.into_iter().filter(|_| keep_open).collect();
+    let changed = view.time();
+    if view.tablet.contains(node.home) {
+        return drop_link_here(view, node, &open, changed);
+    }
+    view.queue(Draft {
+        to: node.home,
+        work: Work::DropLink { node, open, changed },
+        awaited: true,
+        locks: Vec::new(),
+    })
+}
+
+/// The same, at the node's home.
+pub(crate) fn drop_link_here(
+    view: &mut View,
+    handle: Handle,
+    open: &[SessionId],
+    changed: Wall,
+) -> Decide<()> {
+    let mut node = view.node_at(handle)?;
+    node.attributes.links = node.attributes.links.saturating_sub(1);
+    node.touch(changed);
+    view.changes(LeaseKey::File(handle.node));
+    if node.attributes.links > 0 {
+        view.put_node(handle.node, node);
+        return Ok(());
+    }
+    // Whoever may have it open keeps it; who turns out not to is asked, and lets go of it. Other nodes than files are never open here.
+    let mut holders = view.openers(handle.node);
+    holders.extend(open);
+    holders.retain(|_| node.attributes.file_type == FileType::Regular);
+    if holders.is_empty() {
+        return reap(view, handle.node, node);
+    }
+    for session in holders {
+        view.put(Key::Orphan(handle.node, session), Record::Mark(changed));
+    }
+    view.put_node(handle.node, node);
+    Ok(())
+}
+
+/// A name of a node that is no directory was moved: its time of change says so, here in the same batch, elsewhere by the queue.
+pub(crate) fn touch(view: &mut View, node: Handle) -> Decide<()> {
+    let changed = view.time();
+    if view.tablet.contains(node.home) {
+        return touch_here(view, node, changed);
+    }
+    view.queue(Draft { to: node.home, work: Work::Touch { node, changed }, awaited: true, locks: Vec::new() })
+}
+
+/// The same, at the node's home.
+pub(crate) fn touch_here(view: &mut View, handle: Handle, changed: Wall) -> Decide<()> {
+    let mut node = view.node_at(handle)?;
+    node.touch(changed);
+    view.put_node(handle.node, node);
+    view.changes(LeaseKey::File(handle.node));
+    Ok(())
+}
+
+/// The session id of marks of nodes that nobody can reach any more and whose content is being let go.
+pub(crate) const REAPER: SessionId = SessionId(0);
+
+/// Nobody can reach the node any more. What has content is marked, and let go page by page in the background, so that unlinking costs the same whatever the size.
+pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Decide<()> {
+    xattrs::remove_all(view, node, &mut record)?;
+    file_locks::forget(view, node);
+    if record.attributes.space == 0 {
+        view.delete(Key::Node(node));
+        return Ok(());
+    }
+    view.put(Key::Orphan(node, REAPER), Record::Mark(view.time()));
+    view.put_node(node, record);
+    Ok(())
+}
+
+/// Attributes of a new node.
+pub(crate) fn new_attributes(view: &View, file_type: FileType, access: Access) -> Attributes {
+    let now = view.time();
+    Attributes {
+        file_type,
+        mode: access.mode,
+        uid: access.uid,
+        gid: access.gid,
+        links: 1,
+        size: 0,
+        space: 0,
+        device: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        born: now,
+        version: Version(1),
+    }
+}
+
+/// A directory that is about to be made.
+pub(crate) struct NewDirectory<'a> {
+    pub seat: Seat,
+    pub parent: Handle,
+    pub name: &'a Name,
+    pub access: Access,
+    pub acls: &'a Acls,
+    pub quota: Option<Handle>,
+}
+
+/// The permission bits and lists of something new. A default list of its directory decides, with the bits that were asked for as the most it may give; links to
+/// paths have no lists.
+pub(crate) fn inherit(parent: &Acls, mode: Mode, file_type: FileType) -> (Mode, Acls) {
+    let Some(default) = parent.default.as_ref().filter(|_| file_type != FileType::Symlink) else {
+        return (mode, Acls::default());
+    };
+    let (mode, access) = default.inherited(mode);
+    let default = (file_type == FileType::Directory).then(|| default.clone());
+    (mode, Acls { access: access.map(Box::new), default })
+}
+
+/// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
+pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall) -> NodeRecord {
+    let NewDirectory { seat, parent, name, access, acls, quota } = new;
+    let mut fragments = Vec::new();
+    if view.tablet.covers(seat.name_block) {
+        fragments.push(view.tablet);
+        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born, Version(0), quota)));
+    }
+    let mut attributes = new_attributes(view, FileType::Directory, access);
+    attributes.links = 2;
+    for time in
+        [&mut attributes.accessed, &mut attributes.modified, &mut attributes.changed, &mut attributes.born]
+    {
+        *time = born;
+    }
+    let content = DirectoryContent {
+        seat,
+        parent,
+        name: name.as_bytes().to_vec(),
+        fragments,
+        modified_set: Wall(i64::MIN),
+        access_version: Version(0),
+    };
+    let content = NodeContent::Directory(Box::new(content));
+    let acls = acls.clone();
+    let record = NodeRecord { home: seat.home, attributes, content, xattrs: false, acls, quota };
+    view.put_node(seat.node, record.clone());
+    record
+}
+
+/// A directory's attributes, merged from its node and its fragments, and whether all of these are here.
+pub(crate) fn directory_attributes(
+    view: &mut View,
+    node: NodeId,
+    record: &NodeRecord,
+) -> Decide<(Attributes, bool)> {
+    // Whoever it is delegated to may have changed it, also if nothing was ever made in it as far as is known
+    // here.
+    view.look_into(node)?;
+    let mut attributes = record.attributes;
+    let mut all_here = true;
+    let (mut entries, mut directories) = (0u64, 0u32);
+    let mut newest = None;
+    for block in &record.directory()?.fragments {
+        let stat = if view.tablet.contains(block.start()) {
+            view.fragment(node)?.map(stat_of)
+        } else {
+            all_here = false;
+            match view.ask(block.start(), Question::Fragment { directory: node }, |view| {
+                answers::fragment(view, node)
+            })? {
+                Told::Fragment(stat) => Some(stat),
+                _ => return Err(Stop::Later),
+            }
+        };
+        let Some(stat) = stat else { continue };
+        entries += stat.entries;
+        directories += stat.directories;
+        if stat.modified > record.directory()?.modified_set {
+            newest = newest.max(Some(stat.modified));
+        }
+        attributes.changed = attributes.changed.max(stat.modified);
+    }
+    attributes.modified = newest.unwrap_or(attributes.modified);
+    attributes.links = 2 + directories;
+    attributes.size = entries * ENTRY_BYTES;
+    Ok((attributes, all_here))
+}
+
+/// What other tablets are told of a fragment.
+pub(crate) fn stat_of(fragment: FragmentRecord) -> FragmentStat {
+    FragmentStat { entries: fragment.entries, directories: fragment.directories, modified: fragment.modified }
+}
+
+/// A directory as its home shows it to the asking session.
+pub(crate) fn directory_view(view: &mut View, node: NodeId, record: &NodeRecord) -> Decide<DirectoryView> {
+    let (attributes, all_here) = directory_attributes(view, node, record)?;
+    let directory = record.directory()?;
+    let access_lease = view.lease(LeaseKey::Access(node));
+    let lease = if all_here { view.lease(LeaseKey::Content(node)) } else { LeaseMs(0) };
+    let body = grant_body(view, record)?;
+    Ok(DirectoryView {
+        node: directory_node_view(node, record, attributes, lease),
+        parent: directory.parent,
+        grant: Grant::sign(body, view.keys.grants()),
+        access_lease,
+    })
+}
+
+/// What a grant of a directory says now.
+pub(crate) fn grant_body(view: &View, record: &NodeRecord) -> Decide<GrantBody> {
+    let directory = record.directory()?;
+    Ok(GrantBody {
+        filesystem: view.filesystem.filesystem,
+        name_key: view.filesystem.name_key,
+        session: view.session.ok_or(Stop::Refuse(Code::SessionEnded))?,
+        seat: directory.seat,
+        access: record.access(),
+        access_version: directory.access_version,
+        acl: record.acls.hash(),
+        quota: record.quota,
+        expires: view.now.wall.after(view.config.grant_life),
+    })
+}
+
+/// A directory's node with its merged attributes.
+pub(crate) fn directory_node_view(
+    node: NodeId,
+    record: &NodeRecord,
+    attributes: Attributes,
+    lease: LeaseMs,
+) -> NodeView {
+    NodeView { node: record.handle(node), attributes, lease, may_open: false, extended: record.is_extended() }
+}
+
+/// A node that is no directory as its home shows it.
+pub(crate) fn node_view(view: &mut View, node: NodeId, record: &NodeRecord) -> NodeView {
+    let (lease, may_open) = match record.attributes.file_type {
+        FileType::Regular => view.file_lease(node),
+        _ => (view.lease(LeaseKey::File(node)), false),
+    };
+    let attributes = record.attributes;
+    NodeView { node: record.handle(node), attributes, lease, may_open, extended: record.is_extended() }
+}
+
+/// A name with as much of its node as is at home here.
+pub(crate) fn entry_view(
+    view: &mut View,
+    directory: NodeId,
+    hash: NameHash,
+    entry: &NameEntry,
+) -> Decide<EntryView> {
+    let mut shown = EntryView {
+        node: entry.node,
+        file_type: entry.file_type,
+        lease: view.lease(LeaseKey::Name(directory, hash)),
+        attributes: None,
+        directory: None,
+    };
+    if !view.tablet.contains(entry.node.home) {
+        return Ok(shown);
+    }
+    let record = view.node_at(entry.node)?;
+    if let NodeContent::Directory(content) = &record.content {
+        let here = content.fragments.iter().all(|block| view.tablet.contains(block.start()));
+        if here {
+            shown.directory = Some(Box::new(directory_view(view, entry.node.node, &record)?));
+        }
+    } else {
+        shown.attributes = Some(node_view(view, entry.node.node, &record));
+    }
+    Ok(shown)
+}

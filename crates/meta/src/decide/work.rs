@@ -1,0 +1,120 @@
+//! What there is to decide, and who decides it.
+
+use crate::chunks::Tended;
+use crate::decide::collect::{self, Collected};
+use crate::decide::maintenance::{self, Swept};
+use crate::decide::rules::quotas;
+use crate::decide::session_end::{self, SessionEnd};
+use crate::decide::view::{Decide, View};
+use crate::decide::{deferred, ops, participants, questions};
+use crate::record::Key;
+use crate::tablet::Ripe;
+use bearing_proto::client::{Body, Handle, Request};
+use bearing_proto::peer::{ItemId, Part, Promise, Question, Told, Work};
+use bearing_types::{ChunkId, NodeId, Position, ServerId, SessionId, TransactionId};
+
+/// What a job does.
+#[derive(Debug)]
+pub(crate) enum JobWork {
+    /// A client's request.
+    Request(SessionId, Box<Request>),
+    /// A part of a transaction that another tablet coordinates.
+    Prepare {
+        from: Position,
+        session: SessionId,
+        transaction: TransactionId,
+        part_number: u8,
+        part: Box<Part>,
+    },
+    /// A queued item of another tablet.
+    Deliver { from: Position, item: ItemId, done_below: ItemId, work: Work },
+    /// A question of another tablet, or (without one) of this server.
+    Ask { from: Option<Position>, id: u64, question: Question },
+    /// Lets go of a page of a node's content.
+    Reap(NodeId),
+    /// A session says that it has an unlinked node open no more.
+    LetGo(NodeId, SessionId),
+    /// Ends a session that was not renewed.
+    EndSession(SessionId),
+    /// Asks whether a silent session lives, and forgets it if not.
+    SweepSession(SessionId),
+    /// Ends a delegation whose holder is silent.
+    EndDelegation(NodeId, SessionId),
+    /// Gives a chunk what it needs.
+    Tend(ChunkId),
+    /// Looks through chunk records from one on, and asks these data servers whether they hold what is theirs.
+    SweepChunks(ChunkId, Vec<ServerId>),
+    /// Tells a quota's home what is used here.
+    ReportUsage(Handle),
+    /// Looks through marks from a key on, and removes old ones.
+    Collect { from: Key, ripe: Ripe },
+}
+
+impl JobWork {
+    /// The session that asks, if a client does.
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            JobWork::Request(session, _) => Some(*session),
+            JobWork::Prepare { session, .. } => Some(*session),
+            JobWork::Deliver { .. }
+            | JobWork::Ask { .. }
+            | JobWork::Reap(_)
+            | JobWork::LetGo(..)
+            | JobWork::EndSession(_)
+            | JobWork::SweepSession(_)
+            | JobWork::EndDelegation(..)
+            | JobWork::Tend(_)
+            | JobWork::SweepChunks(..)
+            | JobWork::ReportUsage(_)
+            | JobWork::Collect { .. } => None,
+        }
+    }
+}
+
+/// What a job came to.
+pub(crate) enum Decided {
+    Body(Body),
+    Promise(Promise),
+    Delivered,
+    Told(Told),
+    Reaped(bool),
+    LetGo,
+    SessionOver,
+    SessionSwept(SessionEnd),
+    Reported,
+    Collected(Collected),
+    Tended(Tended),
+    Swept(Swept),
+}
+
+/// Decides what a job is about.
+pub(crate) fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
+    match work {
+        JobWork::Request(session, request) => {
+            ops::meet(view, *session, &request.call)?;
+            ops::decide(view, &request.call).map(Decided::Body)
+        }
+        JobWork::Prepare { part, .. } => participants::decide(view, part).map(Decided::Promise),
+        JobWork::Deliver { work, .. } => deferred::decide(view, work).map(|()| Decided::Delivered),
+        JobWork::Ask { from: Some(_), question, .. } => questions::decide(view, question).map(Decided::Told),
+        JobWork::Ask { from: None, question, .. } => view
+            .ask(Position(0), question.clone(), |view| questions::decide(view, question))
+            .map(Decided::Told),
+        JobWork::Reap(node) => ops::reap_page(view, *node).map(Decided::Reaped),
+        JobWork::LetGo(node, session) => ops::let_go(view, *node, *session).map(|()| Decided::LetGo),
+        JobWork::EndSession(session) => {
+            ops::end_session(view, *session);
+            Ok(Decided::SessionOver)
+        }
+        JobWork::EndDelegation(directory, session) => {
+            session_end::end_delegation(view, *directory, *session).map(|()| Decided::SessionOver)
+        }
+        JobWork::ReportUsage(quota) => quotas::report(view, *quota).map(|()| Decided::Reported),
+        JobWork::SweepSession(session) => {
+            session_end::sweep_session(view, *session).map(Decided::SessionSwept)
+        }
+        JobWork::Tend(chunk) => maintenance::step(view, *chunk).map(Decided::Tended),
+        JobWork::SweepChunks(from, servers) => maintenance::sweep(view, *from, servers).map(Decided::Swept),
+        JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),
+    }
+}

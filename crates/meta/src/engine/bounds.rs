@@ -1,0 +1,54 @@
+//! How large what the server keeps may get: each queue and table that others can make grow, with its limit.
+//! The simulator holds every one of them to it.
+
+use crate::engine::jobs::Party;
+use crate::engine::machine::MetaServer;
+
+/// Something that has a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// What.
+    pub name: &'static str,
+    /// How many there are.
+    pub count: usize,
+    /// How many there may be.
+    pub count_max: usize,
+}
+
+impl MetaServer {
+    /// What is bounded, as it is now.
+    pub fn bounds(&self) -> Vec<Bound> {
+        let bound = |name, count, count_max| Bound { name, count, count_max };
+        let tablets = self.tablets.values();
+        let of_tablets =
+            |count: fn(&crate::tablet::Tablet) -> usize| tablets.clone().map(count).max().unwrap_or(0);
+        let kept = |tablet: &crate::tablet::Tablet| {
+            tablet.sessions.values().map(|state| state.replies.len()).max().unwrap_or(0)
+        };
+        // One for the registers, and one for each tablet.
+        let asks_max = 1 + self.startup.registers.len().max(1);
+        vec![
+            bound(
+                "jobs that others asked for",
+                self.jobs.asked_for(),
+                self.config.jobs_max + self.jobs.parties(),
+            ),
+            bound("jobs about silent sessions", self.jobs.share(Party::Silence), self.config.sweeps_max * 2),
+            bound("jobs waiting for locks", of_tablets(|tablet| tablet.waiters()), self.jobs.len()),
+            bound(
+                "replies held for the log",
+                of_tablets(|tablet| tablet.parked()),
+                self.config.replies_kept_max,
+            ),
+            bound("replies kept for a session", of_tablets(kept), self.config.replies_kept_max),
+            bound(
+                "bytes of replies kept",
+                of_tablets(|tablet| tablet.replies_bytes()),
+                self.config.replies_bytes_max * 2,
+            ),
+            bound("questions to the coordinator", self.startup.open(), asks_max),
+            bound("questions to data servers", self.data_requests.len(), self.config.jobs_max * 8),
+            bound("jobs ready to run", self.ready.len(), 0),
+        ]
+    }
+}

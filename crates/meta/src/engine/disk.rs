@@ -1,0 +1,160 @@
+//! Whether this server's disk is the one that it was registered with, and not an older state of it.
+//!
+//! At the first start the disk gets an id (`bearing_proto::disk`). An intent is logged, and stable, before every swap that makes this server
+//! a tablet's owner. So the register of a tablet that is ours is never ahead of the intent on our disk:
+//!
+//! | register's epoch | what happened |
+//! |---|---|
+//! | the intent's | the swap took effect |
+//! | less | the swap was lost, refused, or is still on its way |
+//! | more | the intent is not on this disk: it is older than the one that the swap was made from |
+//!
+//! Intents are of the disk, not of the tablet: they have no index in its log, are not copied in a hand-over, and void nothing.
+
+use crate::engine::disk_state::{Logged, Stage};
+use crate::engine::machine::MetaServer;
+use crate::event::{AppendNumber, Command, Note};
+use crate::mutant::Mutant;
+use crate::record::LogEntry;
+use crate::record::intent_change;
+use bearing_placement::Tablet as Assigned;
+use bearing_proto::disk::{Judgement, judge};
+use bearing_seams::LoggedRecord;
+use bearing_types::{Block, DiskId, Epoch, LogIndex, Now};
+
+/// The epoch of all tablets in a new cluster: nobody has served them yet.
+const FIRST_EPOCH: Epoch = Epoch(1);
+/// What helps against a disk that is not the right one. There is one copy of metadata: no other server can help out.
+const REMEDY: &str = "nothing is served from it, because nobody else has what it lacks. Put the right disk back, or a copy of it that was made \
+     after this server last stopped, and start again";
+
+impl MetaServer {
+    /// Looks at what is registered; whether tablets may be taken now.
+    pub(crate) fn check_disk(
+        &mut self,
+        now: Now,
+        registered: Option<DiskId>,
+        out: &mut Vec<Command>,
+    ) -> bool {
+        match self.disk.stage {
+            Stage::Ours => return true,
+            Stage::Adopting(_) => return false,
+            Stage::Unknown | Stage::Registering(_) => {}
+        }
+        match judge(registered, &self.disk.found, self.disk.fresh) {
+            Judgement::Registered => {
+                self.disk.stage = Stage::Ours;
+                true
+            }
+            Judgement::Refuse(_) if self.config.planted(Mutant::AnyDisk) => {
+                self.disk.stage = Stage::Ours;
+                true
+            }
+            Judgement::Adopt(disk) => {
+                if self.disk.stage == Stage::Unknown {
+                    self.adopt_disk(disk, out);
+                }
+                self.register_disk(now, out);
+                false
+            }
+            Judgement::Refuse(wrong) => {
+                self.refuse_disk(&wrong.to_string(), out);
+                false
+            }
+        }
+    }
+
+    /// Whether what is registered as ours can be served from this disk; says so if not.
+    pub(crate) fn disk_has(&mut self, assigned: &Assigned, out: &mut Vec<Command>) -> bool {
+        if self.config.planted(Mutant::AnyDisk) {
+            return true;
+        }
+        let Some(lack) = self.disk.lacks(assigned) else { return true };
+        self.refuse_disk(&lack, out);
+        false
+    }
+
+    fn refuse_disk(&mut self, what: &str, out: &mut Vec<Command>) {
+        out.push(Command::Note(Note::WrongDisk(format!("{what}; {REMEDY}"))));
+        self.stop_serving();
+    }
+
+    /// Gives a disk its id, and what is registered as ours by now counts as intended.
+    fn adopt_disk(&mut self, disk: DiskId, out: &mut Vec<Command>) {
+        let mine: Vec<Assigned> = self.startup.registered_to(self.id).collect();
+        let served = mine.iter().find(|assigned| assigned.epoch > FIRST_EPOCH);
+        if let Some(assigned) = served.filter(|_| self.startup.recovered.is_empty()) {
+            let what = format!(
+                "the coordinator has tablet {} of this server under {}, so it has served, but its store and its tablet log are empty",
+                assigned.block, assigned.epoch
+            );
+            return self.refuse_disk(&what, out);
+        }
+        out.push(Command::SetDisk(disk));
+        self.disk.found.iter_mut().for_each(|(_, id)| *id = Some(disk));
+        self.disk.stage = Stage::Adopting(disk);
+        for assigned in mine {
+            self.log_intent(assigned.block, assigned.epoch, None, out);
+        }
+        self.end_adoption();
+    }
+
+    fn end_adoption(&mut self) {
+        if let Stage::Adopting(disk) = self.disk.stage
+            && self.disk.logged.is_empty()
+        {
+            self.disk.stage = Stage::Registering(disk);
+        }
+    }
+
+    /// Intends to serve a tablet under an epoch, and asks for that when the intent is stable.
+    pub(crate) fn intend(
+        &mut self,
+        now: Now,
+        block: Block,
+        epoch: Epoch,
+        version: u64,
+        out: &mut Vec<Command>,
+    ) {
+        if self.disk.intended.get(&block) >= Some(&epoch) {
+            return self.ask_to_take(now, block, epoch, version, out);
+        }
+        self.log_intent(block, epoch, Some(version), out);
+    }
+
+    fn log_intent(&mut self, block: Block, epoch: Epoch, then_take: Option<u64>, out: &mut Vec<Command>) {
+        let number = self.next_append_number();
+        let bytes = LogEntry::of_intent(epoch).encode();
+        out.push(Command::CreateTablet(block));
+        out.push(Command::Append(
+            number,
+            LoggedRecord { tablet: block, epoch, index: LogIndex::ZERO, bytes },
+        ));
+        self.disk.logged.insert(number, Logged { block, epoch, then_take });
+    }
+
+    /// Removes what the store holds of a tablet, and with it the intent to serve it.
+    pub(crate) fn remove_stored(&mut self, block: Block, out: &mut Vec<Command>) {
+        self.disk.intended.remove(&block);
+        out.push(Command::RemoveTablet(block));
+    }
+
+    /// Intents up to a number are stable: they go to the store, and what waited for them goes on.
+    pub(crate) fn intents_stable(&mut self, now: Now, number: AppendNumber, out: &mut Vec<Command>) {
+        let later = self.disk.logged.split_off(&AppendNumber(number.0 + 1));
+        let stable = std::mem::replace(&mut self.disk.logged, later);
+        if stable.is_empty() {
+            return;
+        }
+        for Logged { block, epoch, then_take } in stable.into_values() {
+            self.disk.intended.insert(block, epoch);
+            out.push(Command::Apply(block, self.last_here(block), vec![intent_change(epoch)]));
+            out.push(Command::Note(Note::Step("intent stable")));
+            if let Some(version) = then_take {
+                self.ask_to_take(now, block, epoch, version, out);
+            }
+        }
+        self.end_adoption();
+        self.register_disk(now, out);
+    }
+}

@@ -1,0 +1,99 @@
+//! How far it is known whose disk this is (see `engine/disk.rs`).
+
+use crate::event::AppendNumber;
+use crate::record::Recovered;
+use bearing_placement::Tablet as Assigned;
+use bearing_proto::disk::DiskPart;
+use bearing_types::{Block, DiskId, Epoch, LogIndex};
+use std::collections::BTreeMap;
+
+/// How far it is known whose disk this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The register was not seen yet.
+    Unknown,
+    /// It has its id, and intents for what is ours already are being logged.
+    Adopting(DiskId),
+    /// All that is stable, and the register is being written.
+    Registering(DiskId),
+    /// It is the registered one.
+    Ours,
+}
+
+/// An intent that is logged but not stable.
+#[derive(Clone, Debug)]
+pub(crate) struct Logged {
+    pub block: Block,
+    pub epoch: Epoch,
+    /// The version of the register to be swapped then.
+    pub then_take: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct DiskState {
+    pub found: [DiskPart; 2],
+    pub fresh: DiskId,
+    pub stage: Stage,
+    pub intended: BTreeMap<Block, Epoch>,
+    pub logged: BTreeMap<AppendNumber, Logged>,
+    pub gaps: BTreeMap<Block, (LogIndex, LogIndex)>,
+}
+
+impl DiskState {
+    /// Of a server that has not looked at its disk.
+    pub fn unknown() -> DiskState {
+        DiskState {
+            found: [("the store", None), ("the tablet log", None)],
+            fresh: DiskId(0),
+            stage: Stage::Unknown,
+            intended: BTreeMap::new(),
+            logged: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+        }
+    }
+
+    /// Of a server that found this.
+    pub fn new(recovered: &Recovered) -> DiskState {
+        let tablets = || recovered.tablets.iter();
+        DiskState {
+            found: [("the store", recovered.store), ("the tablet log", recovered.log)],
+            fresh: recovered.fresh,
+            intended: tablets().filter_map(|(block, found)| Some((*block, found.intent?))).collect(),
+            gaps: tablets().filter_map(|(block, found)| Some((*block, found.gap?))).collect(),
+            ..DiskState::unknown()
+        }
+    }
+
+    /// Whether tablets may be taken.
+    pub fn is_ours(&self) -> bool {
+        self.stage == Stage::Ours
+    }
+
+    /// The disk whose register is to be written.
+    pub fn registering(&self) -> Option<DiskId> {
+        match self.stage {
+            Stage::Registering(disk) => Some(disk),
+            Stage::Unknown | Stage::Adopting(_) | Stage::Ours => None,
+        }
+    }
+
+    /// Why a tablet that is registered as ours cannot be served from this disk.
+    pub fn lacks(&self, assigned: &Assigned) -> Option<String> {
+        let block = assigned.block;
+        if let Some((last, next)) = self.gaps.get(&block) {
+            return Some(format!(
+                "the store has tablet {block} up to record {last}, the tablet log goes on with {next}: one of them is older than the other"
+            ));
+        }
+        let intended = self.intended.get(&block).copied();
+        (intended < Some(assigned.epoch)).then(|| {
+            let intended = intended.map_or("none at all".to_owned(), |epoch| format!("{epoch} at most"));
+            format!(
+                "this disk is older than the one that this server ran on: the coordinator has tablet {block} of this server under {}, \
+                 the disk intended {intended}",
+                assigned.epoch
+            )
+        })
+    }
+}

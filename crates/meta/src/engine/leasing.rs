@@ -1,0 +1,244 @@
+//! What the machine does with leases (`lease/leases.rs`) and open files (`lease/opens.rs`): gives them with replies, asks for them back before a change, takes the
+//! answers.
+//!
+//! Invariants: the horizon (`lease/horizon.rs`) covers a lease and is stable before the lease leaves, and names a
+//! session before it is given a file; a change that has to wait for others keeps nothing while it
+//! waits.
+
+use crate::decide::JobWork;
+use crate::decide::rules::namespace::REAPER;
+use crate::disk_space::Headroom;
+use crate::engine::job::Job;
+use crate::engine::machine::MetaServer;
+use crate::engine::run::Effects;
+use crate::event::{Command, Note};
+use crate::lease::Cover;
+use crate::lease::RecallWish;
+use crate::lease::{SurveyWish, Word};
+use crate::mutant::Mutant;
+use crate::record::Key;
+use crate::record::Record;
+use crate::tablet::Phase;
+use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
+use bearing_proto::peer::PeerBody;
+use bearing_types::{Mono, NodeId, Now, Position, SessionId};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+impl MetaServer {
+    // --- with a decision ---
+
+    /// Whether others may still use what a decision changes. They are asked to stop; leases that nobody is remembered for are waited for.
+    pub(crate) fn has_to_wait(
+        &mut self,
+        now: Now,
+        job: &Job,
+        changed: &[LeaseKey],
+        out: &mut Vec<Command>,
+    ) -> bool {
+        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return false };
+        let holders = tablet.leases.holders(changed, job.session(), now.mono);
+        if !holders.is_empty() && !self.config.planted(Mutant::ForgottenLeaseCheck) {
+            let wishes = tablet.leases.recall(holders, now.mono, &self.config);
+            out.push(Command::Note(Note::Step("recall")));
+            self.send_recalls(job.tablet, wishes, out);
+            return true;
+        }
+        let untracked = tablet.leases.await_untracked(changed, now.mono, &self.config);
+        if untracked {
+            out.push(Command::Note(Note::Step("untracked")));
+        }
+        untracked
+    }
+
+    /// Whether sessions are asked what they have open, and will have answered in a moment.
+    pub(crate) fn asks_who_has_open(
+        &mut self,
+        now: Now,
+        start: Position,
+        doubtful: &[(SessionId, NodeId)],
+        out: &mut Vec<Command>,
+    ) -> bool {
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|_| !doubtful.is_empty()) else {
+            return false;
+        };
+        let mut asked = false;
+        for (session, node) in doubtful {
+            asked |= tablet.opens.ask_now(*session, *node, now.mono, &self.config);
+        }
+        let surveys = tablet.opens.due(now.mono, &self.config);
+        self.send_surveys(start, surveys, out);
+        asked
+    }
+
+    /// Notes what goes out with the reply. Gives the session if the horizon grows with the record that the
+    /// reply writes.
+    pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) -> Option<SessionId> {
+        let (JobWork::Request(session, request), Some(tablet)) =
+            (&job.work, self.tablets.get_mut(&job.tablet))
+        else {
+            return None;
+        };
+        if effects.given.is_empty() && effects.handed.is_empty() {
+            return None;
+        }
+        let session = *session;
+        let mut lease_ends: SmallVec<[(NodeId, Mono); 4]> = SmallVec::new();
+        for (key, offer) in &effects.given {
+            let until = tablet.leases.give(*key, session, *offer, now.mono);
+            if let LeaseKey::File(node) = key {
+                lease_ends.push((*node, until));
+            }
+        }
+        lease_ends.sort_unstable();
+        for node in &effects.handed {
+            // The last of them, if there are several.
+            let place = lease_ends.partition_point(|(of, _)| of <= node);
+            let end = lease_ends[..place].last().filter(|(of, _)| of == node);
+            let lease_end = end.map_or(now.mono, |(_, end)| *end);
+            tablet.opens.give(session, *node, request.sequence, lease_end, &self.config);
+        }
+        // Stable before any lease leaves, so that a later owner knows whom to wait for. Another request of
+        // the session may have logged it a moment ago.
+        match tablet.horizon.cover(session, &effects.given, &self.config) {
+            Cover::Logged(index) => {
+                effects.read_index = effects.read_index.max(index);
+                None
+            }
+            Cover::Wanted(reach) => {
+                effects.batch.insert(Key::Holder(session), Some(Record::Holder(reach)));
+                Some(session)
+            }
+        }
+    }
+
+    /// What a decision says of unlinked nodes that sessions keep.
+    pub(crate) fn note_orphans(
+        &mut self,
+        now: Now,
+        start: Position,
+        batch: &BTreeMap<Key, Option<Record>>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        for (key, record) in batch {
+            match (key, record) {
+                (Key::Orphan(_, REAPER), _) => {}
+                (Key::Orphan(node, session), Some(_)) => {
+                    if !tablet.opens.said_open(*session, *node) {
+                        out.push(Command::Note(Note::Step("kept unasked")));
+                    }
+                    tablet.opens.orphaned(*session, *node, now.mono);
+                }
+                (Key::Orphan(node, session), None) => tablet.opens.released(*session, *node),
+                (Key::Node(node), None) => tablet.opens.gone(*node),
+                _ => {}
+            }
+        }
+    }
+
+    /// Logs the lease horizon again where it says more than can be leased.
+    pub(crate) fn shrink_horizon(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        if self.space.headroom() == Headroom::None {
+            return;
+        }
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        if !matches!(tablet.phase, Phase::Serving) {
+            return;
+        }
+        let shrunk = tablet.horizon.shrunk(now.mono, &self.config);
+        if shrunk.is_empty() {
+            return;
+        }
+        let record = |(session, reach)| (Key::Holder(session), Some(Record::Holder(reach)));
+        let batch: BTreeMap<_, _> = shrunk.iter().copied().map(record).collect();
+        let number = self.next_append_number();
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let index = tablet.write(batch, number, out);
+        shrunk.into_iter().for_each(|(session, _)| tablet.horizon.logged_at(session, index));
+    }
+
+    // --- asking ---
+
+    pub(crate) fn send_recalls(&mut self, tablet: Position, wishes: Vec<RecallWish>, out: &mut Vec<Command>) {
+        let Some(state) = self.tablets.get(&tablet) else { return };
+        for wish in wishes {
+            self.counters.recalls += 1;
+            let recall =
+                Recall { tablet: state.block, epoch: state.epoch, number: wish.number, keys: wish.keys };
+            out.push(Command::Recall(wish.session, recall));
+        }
+    }
+
+    pub(crate) fn send_surveys(&mut self, tablet: Position, wishes: Vec<SurveyWish>, out: &mut Vec<Command>) {
+        let Some(state) = self.tablets.get(&tablet) else { return };
+        for wish in wishes {
+            self.counters.surveys += 1;
+            let survey =
+                Survey { tablet: state.block, epoch: state.epoch, number: wish.number, nodes: wish.nodes };
+            out.push(Command::Survey(wish.session, survey));
+        }
+    }
+
+    // --- answers ---
+
+    pub(crate) fn take_recalled(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        recalled: Recalled,
+        out: &mut Vec<Command>,
+    ) {
+        let config = &self.config;
+        let start = recalled.tablet.start();
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == recalled.epoch)
+        else {
+            return;
+        };
+        let Some(keys) = tablet.leases.recalled(session, recalled.number, now.mono, config) else { return };
+        let word = Word { session, finished_below: recalled.finished_below, open: &recalled.open };
+        let let_go = if keys.is_empty() {
+            tablet.opens.hear_of_everything(word, now.mono, config);
+            Vec::new()
+        } else {
+            tablet.opens.recalled(word, &files_in(&keys), now.mono, config)
+        };
+        let again = std::mem::take(&mut tablet.put_off);
+        for (from, item) in again {
+            self.send_peer(start, from, PeerBody::Again { item }, out);
+        }
+        self.let_go(now, start, session, let_go);
+        self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
+    }
+
+    pub(crate) fn take_surveyed(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        surveyed: Surveyed,
+        out: &mut Vec<Command>,
+    ) {
+        let start = surveyed.tablet.start();
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == surveyed.epoch)
+        else {
+            return;
+        };
+        let word = Word { session, finished_below: surveyed.finished_below, open: &surveyed.open };
+        let let_go = tablet.opens.surveyed(word, surveyed.number, now.mono, &self.config);
+        // Somebody may wait for the answer about more files than fit into one.
+        let next = tablet.opens.due(now.mono, &self.config);
+        self.send_surveys(start, next, out);
+        self.let_go(now, start, session, let_go);
+    }
+
+    fn let_go(&mut self, now: Now, start: Position, session: SessionId, nodes: Vec<NodeId>) {
+        for node in nodes {
+            self.new_job(start, JobWork::LetGo(node, session), now);
+        }
+    }
+}
+
+fn files_in(keys: &[LeaseKey]) -> Vec<NodeId> {
+    let file = |key: &LeaseKey| if let LeaseKey::File(node) = key { Some(*node) } else { None };
+    keys.iter().filter_map(file).collect()
+}

@@ -1,0 +1,363 @@
+//! The metadata server: which event goes where. What each kind of event means is told in the neighbouring files.
+
+use crate::chunks::Health;
+use crate::config::Config;
+use crate::decide::ids::Ids;
+use crate::disk_space::Space;
+use crate::engine::disk_state::DiskState;
+use crate::engine::jobs::Jobs;
+use crate::engine::registers::Startup;
+use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
+use crate::mutant::Mutant;
+use crate::record::Key;
+use crate::tablet::{Held, Tablet};
+use crate::words::JobId;
+use bearing_lookup::{ClientMap, Located};
+use bearing_placement::Assignment;
+use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
+use bearing_proto::data::DataCall;
+use bearing_proto::keys::ServerKeys;
+use bearing_proto::peer::{PeerBody, PeerMessage};
+use bearing_seams::EngineError;
+use bearing_types::{Mono, Now, Position, ServerId, SessionId, TransactionId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Counts of what the server did. Shells publish them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests of clients.
+    pub requests: u64,
+    /// Runs of `decide`; more than requests because of loads.
+    pub runs: u64,
+    /// Store loads.
+    pub loads: u64,
+    /// Log records.
+    pub records: u64,
+    /// Recalls sent.
+    pub recalls: u64,
+    /// Surveys of open files sent.
+    pub surveys: u64,
+    /// Transactions begun.
+    pub transactions: u64,
+    /// Of these, aborted.
+    pub aborts: u64,
+    /// Requests referred elsewhere.
+    pub referrals: u64,
+    /// Bytes of chunks that were copied again.
+    pub copied_bytes: u64,
+    /// Chunks that were removed.
+    pub chunks_removed: u64,
+}
+
+/// See the module.
+pub struct MetaServer {
+    pub(crate) id: ServerId,
+    pub(crate) config: Config,
+    pub(crate) keys: ServerKeys,
+    pub(crate) tablets: BTreeMap<Position, Tablet>,
+    pub(crate) jobs: Jobs,
+    pub(crate) ready: VecDeque<JobId>,
+    pub(crate) next_job: u64,
+    pub(crate) next_append: u64,
+    pub(crate) next_data: u64,
+    /// Which request to a data server belongs to which job's slot, and when it was sent.
+    pub(crate) data_requests: BTreeMap<u64, (JobId, usize, Mono)>,
+    /// Loads under way, with the job and the keys it asked for.
+    pub(crate) loads: BTreeMap<LoadTicket, (JobId, Vec<Key>)>,
+    pub(crate) next_load: u64,
+    /// Which job coordinates which transaction.
+    pub(crate) transactions: BTreeMap<TransactionId, JobId>,
+    pub(crate) map: ClientMap,
+    pub(crate) assignment: Option<Assignment>,
+    pub(crate) servers: Vec<ServerEntry>,
+    pub(crate) startup: Startup,
+    pub(crate) disk: DiskState,
+    pub(crate) filesystem: Option<FilesystemRecord>,
+    pub(crate) ids: Ids,
+    pub(crate) ids_asked: bool,
+    pub(crate) health: Health,
+    /// Messages of this server's tablets to each other.
+    pub(crate) inward: VecDeque<PeerMessage>,
+    pub(crate) failed: bool,
+    /// No grants, capabilities or times of changes go out, and none come in.
+    pub(crate) clock_off: bool,
+    pub(crate) space: Space,
+    pub(crate) next_upkeep: Mono,
+    /// When it did anything last.
+    pub(crate) awake: Mono,
+    /// Questions of several jobs are asked by one of them.
+    pub(crate) asks_for_others: bool,
+    pub(crate) next_resend: Mono,
+    pub(crate) arriving: BTreeMap<Position, crate::tablet::Arriving>,
+    pub(crate) counters: Counters,
+    /// Under the planted bug alone: jobs that keep what they touch while they wait for clients.
+    pub(crate) waiting_for_recall: Vec<JobId>,
+}
+
+impl MetaServer {
+    /// A server that knows nothing but its name and its keys.
+    pub fn new(id: ServerId, config: Config, keys: ServerKeys) -> MetaServer {
+        MetaServer {
+            id,
+            config,
+            keys,
+            tablets: BTreeMap::new(),
+            jobs: Jobs::default(),
+            ready: VecDeque::new(),
+            next_job: 0,
+            next_append: 0,
+            next_data: 0,
+            data_requests: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            next_load: 0,
+            transactions: BTreeMap::new(),
+            map: ClientMap::new(),
+            assignment: None,
+            servers: Vec::new(),
+            startup: Startup::new(),
+            disk: DiskState::unknown(),
+            filesystem: None,
+            ids: Ids::EMPTY,
+            ids_asked: false,
+            health: Health::default(),
+            inward: VecDeque::new(),
+            failed: false,
+            clock_off: false,
+            space: Space::default(),
+            next_upkeep: Mono::ZERO,
+            awake: Mono::ZERO,
+            asks_for_others: false,
+            next_resend: Mono::ZERO,
+            arriving: BTreeMap::new(),
+            counters: Counters::default(),
+            waiting_for_recall: Vec::new(),
+        }
+    }
+
+    /// Takes an event; appends what is to be done to `out`.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
+        if self.failed {
+            return self.step_failed(event, out);
+        }
+        self.notice_stop(now);
+        match event {
+            Event::Start(recovered) => self.start(now, recovered, out),
+            Event::Request(session, squash, mut request) => {
+                request.call.squash(squash);
+                self.take_request(now, session, request, out);
+            }
+            Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled, out),
+            Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed, out),
+            Event::Peer(_, message) => self.take_peer(now, message, out),
+            Event::Data(server, reply) => self.take_data(now, server, reply),
+            Event::Told(told) => self.take_told(now, told, out),
+            Event::Loaded(ticket, result) => self.take_loaded(now, ticket, result, out),
+            Event::Synced(number, result) => self.take_synced(now, number, result, out),
+            Event::Applied(block, index, result) => self.take_applied(now, block.start(), index, result, out),
+            Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
+            Event::LogFull => self.apply_all(out),
+            Event::ClockOff(off) => self.clock_off = off,
+            Event::Space(disk) => self.take_space(disk, out),
+            Event::LogStuck(stuck) => self.take_stuck(stuck, out),
+            Event::Tick => {}
+        }
+        if now.mono >= self.next_upkeep {
+            self.upkeep(now, out);
+        }
+        self.settle(now, out);
+    }
+
+    /// When the machine wants a [`Event::Tick`].
+    pub fn next_wake(&self) -> Mono {
+        self.next_upkeep
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The tablets that it serves now, with their epochs.
+    pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
+        self.tablets.values().map(|tablet| (tablet.block, tablet.epoch))
+    }
+
+    /// Whether any tablet of it holds something for a session: leases, delegations, open files, replies.
+    pub fn holds_for(&self, session: SessionId) -> bool {
+        self.tablets.values().any(|tablet| tablet.holds_for(session))
+    }
+
+    /// Runs what is ready and delivers inward messages until nothing moves.
+    fn settle(&mut self, now: Now, out: &mut Vec<Command>) {
+        loop {
+            if let Some(job) = self.ready.pop_front() {
+                self.run(now, job, out);
+            } else if let Some(message) = self.inward.pop_front() {
+                self.take_peer(now, message, out);
+            } else {
+                break;
+            }
+        }
+    }
+
+    // After a failed sync nothing is known about what is stable: no reply leaves any more, reads included.
+    fn step_failed(&mut self, event: Event, out: &mut Vec<Command>) {
+        if let Event::Request(session, _, request) = event {
+            out.push(Command::Reply(session, Reply { sequence: request.sequence, answer: Answer::Unknown }));
+        }
+    }
+
+    pub(crate) fn fail(&mut self, doing: &str, error: &EngineError, out: &mut Vec<Command>) {
+        let what = format!("{doing}: {error}");
+        out.push(Command::Note(Note::Failed(what)));
+        self.stop_serving();
+    }
+
+    pub(crate) fn stop_serving(&mut self) {
+        self.failed = true;
+        self.tablets.clear();
+        self.jobs.clear();
+        self.ready.clear();
+    }
+
+    pub(crate) fn tablet_at(&mut self, position: Position) -> Option<&mut Tablet> {
+        let (_, tablet) = self.tablets.range_mut(..=position).next_back()?;
+        tablet.block.contains(position).then_some(tablet)
+    }
+
+    pub(crate) fn next_append_number(&mut self) -> AppendNumber {
+        self.next_append += 1;
+        self.counters.records += 1;
+        AppendNumber(self.next_append)
+    }
+
+    // --- sending ---
+
+    pub(crate) fn reply(&self, session: SessionId, reply: Reply, out: &mut Vec<Command>) {
+        out.push(Command::Reply(session, reply));
+    }
+
+    /// Sends to whoever owns a position. What cannot be routed is lost, as in any network: senders repeat.
+    pub(crate) fn send_peer(&mut self, from: Position, to: Position, body: PeerBody, out: &mut Vec<Command>) {
+        let Some(located) = self.map.locate(to) else {
+            self.startup.want_map();
+            return;
+        };
+        let message = PeerMessage { from, to, epoch: located.epoch, body };
+        self.route(located, message, out);
+    }
+
+    pub(crate) fn route(&mut self, located: Located, message: PeerMessage, out: &mut Vec<Command>) {
+        if located.owner == self.id {
+            self.inward.push_back(message);
+        } else {
+            out.push(Command::Peer(located.owner, message));
+        }
+    }
+
+    /// Lets something leave once a record of its tablet is committed.
+    pub(crate) fn hold(
+        &mut self,
+        tablet: Position,
+        index: bearing_types::LogIndex,
+        held: Held,
+        out: &mut Vec<Command>,
+    ) {
+        if self.config.planted(Mutant::ReplyBeforeCommit) {
+            return self.release(tablet, held, out);
+        }
+        let Some(state) = self.tablets.get_mut(&tablet) else { return };
+        if let Some(held) = state.hold(index, held) {
+            self.release(tablet, held, out);
+        }
+    }
+
+    fn release(&mut self, tablet: Position, held: Held, out: &mut Vec<Command>) {
+        match held {
+            Held::Reply(session, reply) => self.reply(session, reply, out),
+            Held::Mutation(session, sequence) => self.reply_if_complete(tablet, session, sequence, out),
+            // The address is looked up when the message leaves, not when it was written.
+            Held::Peer(message) => self.send_peer(message.from, message.to, message.body, out),
+            Held::Data(server, request) => {
+                let step = match request.call {
+                    DataCall::Fence { .. } => Some("fences sent"),
+                    DataCall::Seal { .. } => Some("seals sent"),
+                    DataCall::Remove { .. } => Some("removals sent"),
+                    _ => None,
+                };
+                out.push(Command::Data(server, request));
+                out.extend(step.map(|name| Command::Note(Note::Step(name))));
+            }
+        }
+    }
+
+    // --- the log and the store ---
+
+    fn take_synced(
+        &mut self,
+        now: Now,
+        number: AppendNumber,
+        result: Result<(), EngineError>,
+        out: &mut Vec<Command>,
+    ) {
+        if let Err(error) = result {
+            return self.fail("sync the tablet log", &error, out);
+        }
+        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        for start in starts {
+            let Some(tablet) = self.tablets.get_mut(&start) else { continue };
+            let held = tablet.synced(number, out);
+            self.mark_outbox_committed(now, start, out);
+            for held in held {
+                self.release(start, held, out);
+            }
+        }
+        self.parts_stable(number, out);
+        self.intents_stable(now, number, out);
+    }
+
+    pub(crate) fn apply_all(&mut self, out: &mut Vec<Command>) {
+        for tablet in self.tablets.values_mut() {
+            tablet.apply_gathered(out);
+        }
+    }
+
+    fn take_applied(
+        &mut self,
+        now: Now,
+        start: Position,
+        index: bearing_types::LogIndex,
+        result: Result<(), EngineError>,
+        out: &mut Vec<Command>,
+    ) {
+        if let Err(error) = result {
+            return self.fail("apply to the store", &error, out);
+        }
+        if let Some(tablet) = self.tablets.get_mut(&start) {
+            tablet.applied(index);
+        }
+        self.go_on_leaving(now, start, out);
+    }
+
+    fn take_loaded(
+        &mut self,
+        now: Now,
+        ticket: LoadTicket,
+        result: Result<crate::event::LoadResult, EngineError>,
+        out: &mut Vec<Command>,
+    ) {
+        let loaded = match result {
+            Ok(loaded) => loaded,
+            // What is damaged is not answered; the rest of the store is as good as before.
+            Err(EngineError::Corrupt { what }) => return self.take_damaged_load(ticket, what, out),
+            Err(error) => return self.fail("read the store", &error, out),
+        };
+        if self.startup.loads.contains_key(&ticket) {
+            return self.take_startup_load(now, ticket, loaded, out);
+        }
+        if self.take_leaving_load(now, ticket, &loaded, out) {
+            return;
+        }
+        self.take_job_load(ticket, loaded, out);
+    }
+}

@@ -1,0 +1,27 @@
+//! The machine: takes events, runs jobs, fetches what they lack, writes what they decide, and gives commands. The only folder that sees all others.
+
+mod bounds;
+mod collect;
+mod delegations;
+mod disk;
+mod disk_state;
+mod expire;
+mod fetch;
+mod handover;
+mod job;
+mod jobs;
+mod leasing;
+mod locks;
+mod machine;
+mod peers;
+mod registers;
+mod request;
+mod run;
+mod space;
+mod startup;
+mod tending;
+mod upkeep;
+mod usage;
+
+pub use bounds::Bound;
+pub use machine::{Counters, MetaServer};

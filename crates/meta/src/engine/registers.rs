@@ -1,0 +1,118 @@
+//! What is known of the coordinator's registers, and what is on its way (see `engine/startup.rs`).
+
+use crate::config::Config;
+use crate::event::{Command, LoadTicket};
+use crate::words::Asking;
+use bearing_placement::Tablet as Assigned;
+use bearing_proto::coordinator::{Ask, AskCall};
+use bearing_types::{Block, Epoch, LogIndex, Mono, Now, Position, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The machine's questions to the coordinator have this bit, those of its shell do not.
+pub(crate) const FIRST_ASK: u64 = 1 << 63;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AskKind {
+    List,
+    Take(Block, Epoch),
+    Disk,
+}
+
+/// A question that is not answered yet. It is sent again under its number, and any answer to it counts,
+/// however late it comes.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub kind: AskKind,
+    pub call: AskCall,
+    pub asked: Option<Asking>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StartLoad {
+    pub block: Block,
+    pub epoch: Epoch,
+    pub next_index: LogIndex,
+}
+
+/// What is known of the registers, and what is on its way.
+#[derive(Debug)]
+pub(crate) struct Startup {
+    pub asks: BTreeMap<u64, Open>,
+    pub next_ask: u64,
+    pub version: Option<u64>,
+    pub wanted: bool,
+    pub polled: Option<Mono>,
+    pub registers: BTreeMap<Position, (u64, Assigned)>,
+    pub recovered: BTreeMap<Block, LogIndex>,
+    pub loads: BTreeMap<LoadTicket, StartLoad>,
+    /// Tablets that are being taken or loaded.
+    pub pending: BTreeSet<Position>,
+}
+
+impl Startup {
+    pub fn new() -> Startup {
+        Startup {
+            asks: BTreeMap::new(),
+            next_ask: FIRST_ASK,
+            version: None,
+            wanted: true,
+            polled: None,
+            registers: BTreeMap::new(),
+            recovered: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            pending: BTreeSet::new(),
+        }
+    }
+
+    /// The map turned out to be old.
+    pub fn want_map(&mut self) {
+        self.wanted = true;
+    }
+
+    /// The tablets that are registered as a server's.
+    pub fn registered_to(&self, server: ServerId) -> impl Iterator<Item = Assigned> + '_ {
+        self.registers
+            .values()
+            .map(|(_, tablet)| tablet)
+            .filter(move |tablet| tablet.owner == server)
+            .cloned()
+    }
+
+    pub fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) {
+        let id = self.next_ask;
+        self.next_ask += 1;
+        let asked = Some(Asking::new(now.mono));
+        self.asks.insert(id, Open { kind, call: call.clone(), asked });
+        out.push(Command::Ask(Ask { id, call }));
+    }
+
+    /// How many questions are not answered.
+    pub fn open(&self) -> usize {
+        self.asks.len()
+    }
+
+    /// The planted bug.
+    pub fn forget_late(&mut self, now: Now, config: &Config) {
+        let late = |open: &Open| {
+            open.asked.is_some_and(|asked| now.mono.since(asked.first) >= config.coordinator_resend)
+        };
+        for open in self.asks.values().filter(|open| late(open)) {
+            self.wanted = true;
+            if let AskKind::Take(block, _) = open.kind {
+                self.pending.remove(&block.start());
+            }
+        }
+        self.asks.retain(|_, open| !late(open));
+    }
+
+    /// Sends again what is not answered.
+    pub fn ask_again(&mut self, now: Now, config: &Config, out: &mut Vec<Command>) {
+        let (pause, pause_max) = (config.coordinator_resend, config.coordinator_resend_max);
+        for (id, open) in &mut self.asks {
+            if open.asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max)) {
+                Asking::again(&mut open.asked, now.mono);
+                out.push(Command::Ask(Ask { id: *id, call: open.call.clone() }));
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Requests of clients: admitted at most once, answered once their records are committed.
+
+use crate::decide::JobWork;
+use crate::engine::jobs::Party;
+use crate::engine::machine::MetaServer;
+use crate::event::Command;
+use crate::mutant::Mutant;
+use crate::record::Key;
+use crate::tablet::{Phase, Tablet};
+use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
+use bearing_proto::sessions::{SESSIONS_TOLD_MAX, SessionDescription, SessionsView};
+use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
+use std::collections::BTreeMap;
+
+/// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
+const LEAVING_RETRY_US: u32 = 5_000;
+
+/// The same when its session has as many operations under way as it may.
+const BUSY_RETRY_US: u32 = 50_000;
+
+/// The same while this server's clock is off.
+const CLOCK_RETRY_US: u32 = 200_000;
+
+impl MetaServer {
+    pub(crate) fn take_request(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        request: Request,
+        out: &mut Vec<Command>,
+    ) {
+        self.counters.requests += 1;
+        let sequence = request.sequence;
+        match request.call {
+            Call::Map { have } => return self.answer_map(session, sequence, have, out),
+            Call::Statfs => return self.answer_statfs(session, sequence, out),
+            Call::Describe(description) => {
+                let description = description.clone();
+                return self.take_description((session, sequence), request.position, description, out);
+            }
+            _ => {}
+        }
+        // A session lives by durations, so it can be kept alive; all else may come to rest on the time of day.
+        let timeless = matches!(request.call, Call::OpenSession | Call::RenewSession | Call::CloseSession);
+        if self.clock_off && !timeless {
+            let answer = Answer::Retry { after_us: CLOCK_RETRY_US };
+            return self.reply(session, Reply { sequence, answer }, out);
+        }
+        let unknown = self.filesystem.is_none();
+        // Who has its share under way already must be able to say that it lives.
+        let copies = self.config.planted(Mutant::EveryCopyAJob);
+        let full = match copies {
+            true => self.jobs.asked_for() >= self.config.jobs_max,
+            false => !self.jobs.admits(Party::Session(session), self.config.jobs_max),
+        };
+        let busy = !timeless && full;
+        let under_way = self.jobs.has_request(session, sequence) && (!copies || request.call.mutates());
+        let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
+        let twice = self.config.planted(Mutant::DoubleExecution);
+        let Some(tablet) = self.tablet_at(request.position) else {
+            return self.refer(session, sequence, request.position, out);
+        };
+        if unknown || matches!(tablet.phase, Phase::Leaving(_)) {
+            let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
+            return self.reply(session, Reply { sequence, answer }, out);
+        }
+        if request.call.mutates() && request.epoch != tablet.epoch {
+            return self.refer(session, sequence, request.position, out);
+        }
+        let start = tablet.block.start();
+        if tablet.ended.contains(&session) {
+            let reply = self.done(start, sequence, Err(Code::SessionEnded));
+            return self.reply(session, reply, out);
+        }
+        hear(tablet, now, session, request.finished_below);
+        // A stray copy of something under way, or answered as soon as a record is stable: that answer is for
+        // it too.
+        if under_way || tablet.is_parked(session, sequence) {
+            return;
+        }
+        let state = tablet.sessions.entry(session).or_default();
+        if request.call.mutates() {
+            // A stray copy of something long finished.
+            if state.finished_below.is_some_and(|below| sequence < below) {
+                return;
+            }
+            if state.replies.get(sequence).is_some() && !twice {
+                out.push(Command::Note(crate::event::Note::Step("duplicate")));
+                return self.reply_if_complete(start, session, sequence, out);
+            }
+        }
+        let too_many = request.call.mutates() && tablet.keeps_too_much_for(session, (kept_max, bytes_max));
+        if busy || too_many || tablet.parked() >= kept_max {
+            let answer = Answer::Retry { after_us: BUSY_RETRY_US };
+            return self.reply(session, Reply { sequence, answer }, out);
+        }
+        self.new_job(start, JobWork::Request(session, Box::new(request)), now);
+    }
+
+    /// Sends the reply to a mutation if its record is committed and its queued items have arrived.
+    pub(crate) fn reply_if_complete(
+        &self,
+        start: Position,
+        session: SessionId,
+        sequence: Sequence,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let Some(answered) = tablet.sessions.get(&session).and_then(|state| state.replies.get(sequence))
+        else {
+            return;
+        };
+        let early = self.config.planted(Mutant::ReplyBeforeCommit);
+        if (answered.index <= tablet.committed && answered.awaited.is_empty()) || early {
+            let reply = self.done(start, sequence, answered.result.clone());
+            self.reply(session, reply, out);
+        }
+    }
+
+    /// An answer that was decided here.
+    pub(crate) fn done(&self, start: Position, sequence: Sequence, result: Result<Body, Code>) -> Reply {
+        let answer = match self.tablets.get(&start) {
+            Some(tablet) => {
+                Answer::Done { tablet: tablet.block, epoch: tablet.epoch, result: result.map(Box::new) }
+            }
+            None => Answer::Unknown,
+        };
+        Reply { sequence, answer }
+    }
+
+    /// Says who serves a position, as far as is known.
+    pub(crate) fn refer(
+        &mut self,
+        session: SessionId,
+        sequence: Sequence,
+        position: Position,
+        out: &mut Vec<Command>,
+    ) {
+        self.counters.referrals += 1;
+        let serving = self.tablet_at(position).map(|tablet| (tablet.block, tablet.epoch));
+        let answer = match (serving, self.map.locate(position)) {
+            (Some((tablet, epoch)), _) => Answer::Referral { tablet, epoch, owner: self.id },
+            // Owned by this server, but not served yet: the client waits a moment.
+            (None, Some(located)) if located.owner == self.id => Answer::Retry { after_us: LEAVING_RETRY_US },
+            (None, Some(located)) => {
+                Answer::Referral { tablet: located.block, epoch: located.epoch, owner: located.owner }
+            }
+            (None, None) => Answer::Unknown,
+        };
+        self.reply(session, Reply { sequence, answer }, out);
+    }
+
+    fn answer_map(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        have: Option<MapVersion>,
+        out: &mut Vec<Command>,
+    ) {
+        let (Some(version), Some(assignment)) = (self.map.version(), &self.assignment) else {
+            return self.reply(session, Reply { sequence, answer: Answer::Unknown }, out);
+        };
+        let map = (have != Some(version)).then(|| {
+            let assignment = assignment.clone();
+            Box::new(ClusterMap { version, assignment, servers: self.servers.clone() })
+        });
+        self.reply(session, unplaced(sequence, Ok(Body::Map(map))), out);
+    }
+
+    fn answer_statfs(&self, session: SessionId, sequence: Sequence, out: &mut Vec<Command>) {
+        let copies =
+            self.filesystem.as_ref().map_or(1, |filesystem| u64::from(filesystem.data_copies.max(1)));
+        let (used, free) = self.health.space();
+        let view = StatfsView { bytes_total: (used + free) / copies, bytes_free: free / copies };
+        self.reply(session, unplaced(sequence, Ok(Body::Statfs(view))), out);
+    }
+
+    /// Keeps what a client says of itself, at the home of its session.
+    fn take_description(
+        &mut self,
+        (session, sequence): (SessionId, Sequence),
+        position: Position,
+        description: SessionDescription,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablet_at(position) else {
+            return self.refer(session, sequence, position, out);
+        };
+        let result = if !description.is_short() {
+            Err(Code::InvalidArgument)
+        } else if tablet.registered.contains_key(&session) {
+            tablet.descriptions.insert(session, description);
+            Ok(Body::Done)
+        } else {
+            Err(Code::SessionEnded)
+        };
+        self.reply(session, unplaced(sequence, result), out);
+    }
+
+    /// The sessions that this server knows of, for an operator.
+    pub fn sessions(&self) -> SessionsView {
+        let mut view = SessionsView::default();
+        let mut delegations: BTreeMap<SessionId, u32> = BTreeMap::new();
+        for tablet in self.tablets.values() {
+            for session in tablet.registered.keys() {
+                if view.sessions.len() == SESSIONS_TOLD_MAX {
+                    view.left_out += 1;
+                    continue;
+                }
+                view.sessions.push((*session, tablet.descriptions.get(session).cloned()));
+            }
+            tablet
+                .delegations
+                .values()
+                .for_each(|holder| *delegations.entry(holder.session).or_default() += 1);
+        }
+        view.sessions.sort_by_key(|(session, _)| *session);
+        view.delegations = delegations.into_iter().take(SESSIONS_TOLD_MAX).collect();
+        view
+    }
+
+    /// What calls on a session do to the tablet's memory of it.
+    pub(crate) fn note_session_calls(
+        &mut self,
+        now: Now,
+        start: Position,
+        session: SessionId,
+        (sequence, call): (Sequence, &Call),
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        match call {
+            Call::OpenSession | Call::RenewSession => {
+                tablet.registered.insert(session, now.mono);
+            }
+            Call::Release { node } => tablet.opens.closed(session, node.node, sequence, now.mono),
+            Call::StopWaiting { node, .. } => self.tell_waiters(now, start, vec![node.node], out),
+            Call::CloseSession => {
+                tablet.forget_session(session);
+                tablet.ended.insert(session);
+                self.tell_session_over(now, start, session, out);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An answer that no tablet stands behind.
+fn unplaced(sequence: Sequence, result: Result<Body, Code>) -> Reply {
+    let answer = Answer::Done {
+        tablet: bearing_types::Block::RING,
+        epoch: bearing_types::Epoch(0),
+        result: result.map(Box::new),
+    };
+    Reply { sequence, answer }
+}
+
+/// Notes that a session was heard of, and lets go of the replies that it has.
+fn hear(tablet: &mut Tablet, now: Now, session: SessionId, finished_below: Sequence) {
+    let state = tablet.sessions.entry(session).or_default();
+    state.heard = Some(now.mono);
+    if state.finished_below.is_some_and(|below| below >= finished_below) {
+        return;
+    }
+    state.finished_below = Some(finished_below);
+    let finished = state.replies.finish(finished_below);
+    tablet.stale_replies.extend(finished.into_iter().map(|sequence| Key::Reply(session, sequence)));
+}

@@ -1,0 +1,180 @@
+//! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see `tend`).
+
+use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, LISTED_MAX, Seals, Tended, Tending};
+use crate::decide::JobWork;
+use crate::decide::maintenance::Swept;
+use crate::engine::machine::MetaServer;
+use crate::event::{Command, Note};
+use bearing_types::{ChunkId, Now, Position};
+
+impl MetaServer {
+    /// The state of the chunks in this server's tablets, as it was seen last.
+    pub fn chunk_tally(&self) -> ChunkTally {
+        let mut tally = ChunkTally::default();
+        for tablet in self.tablets.values() {
+            tally.add(&tablet.tending.counted);
+            let done: u64 = tablet.tending.copying.values().sum();
+            tally.lacking_bytes = tally.lacking_bytes.saturating_sub(done);
+        }
+        tally
+    }
+
+    /// Starts what is due in a tablet.
+    pub(crate) fn tend_chunks(&mut self, now: Now, start: Position) {
+        let writing = |state: &Tending| state.copying.len() + state.making.len();
+        let copying: usize = self.tablets.values().map(|tablet| writing(&tablet.tending)).sum();
+        self.health.copies_full = copying >= self.config.copies_max;
+        let mut busy: Vec<ChunkId> = Vec::new();
+        let (mut tending, mut sweeping) = (0, false);
+        for job in self.jobs.values() {
+            match job.work {
+                JobWork::Tend(chunk) => {
+                    tending += 1;
+                    busy.extend((job.tablet == start).then_some(chunk));
+                }
+                JobWork::SweepChunks(..) => sweeping |= job.tablet == start,
+                _ => {}
+            }
+        }
+        let (jobs_max, every) = (self.config.tends_max, self.config.sweep_every);
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let state = &mut tablet.tending;
+        let due = state.listed.iter_mut().filter(|(chunk, at)| **at <= now.mono && !busy.contains(chunk));
+        let mut started = Vec::new();
+        for (chunk, at) in due.take(jobs_max.saturating_sub(tending)) {
+            *at = now.mono.after(AGAIN_AFTER);
+            started.push(*chunk);
+        }
+        let sweep =
+            (now.mono >= state.due && !sweeping && state.listed.len() < LISTED_MAX / 2).then_some(state.from);
+        if sweep.is_some() {
+            state.due = now.mono.after(every);
+        }
+        if sweep == Some(ChunkId(0)) {
+            state.inventory.begin(&self.health);
+        }
+        let servers = state.inventory.asked();
+        for chunk in started {
+            self.new_job(start, JobWork::Tend(chunk), now);
+        }
+        if let Some(from) = sweep {
+            self.new_job(start, JobWork::SweepChunks(from, servers), now);
+        }
+    }
+
+    /// A step over chunk records is through.
+    pub(crate) fn take_swept(&mut self, now: Now, start: Position, swept: Swept) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let state = &mut tablet.tending;
+        state.counting.add(&swept.tally);
+        for (server, chunk) in &swept.asked.lacks {
+            self.health.set_missing(*server, *chunk);
+        }
+        let lacking = swept.asked.lacks.into_iter().map(|(_, chunk)| chunk);
+        for chunk in swept.wanting.into_iter().chain(lacking) {
+            state.listed.entry(chunk).or_insert(now.mono);
+        }
+        swept.asked.silent.into_iter().for_each(|server| state.inventory.is_silent(server));
+        match swept.next {
+            Some(next) => (state.from, state.due) = (next, now.mono),
+            None => {
+                state.from = ChunkId(0);
+                state.counted = std::mem::take(&mut state.counting);
+                state.inventory.end(&self.health);
+            }
+        }
+    }
+
+    /// A job is through.
+    pub(crate) fn take_tended(
+        &mut self,
+        now: Now,
+        (start, chunk): (Position, ChunkId),
+        tended: Tended,
+        out: &mut Vec<Command>,
+    ) {
+        let step = |name| Some(Command::Note(Note::Step(name)));
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let state = &mut tablet.tending;
+        if !matches!(tended, Tended::Copying(_) | Tended::Making | Tended::Wait) {
+            state.copying.remove(&chunk);
+            state.making.remove(&chunk);
+        }
+        let again = match tended {
+            Tended::Nothing => None,
+            Tended::Did(name) => {
+                out.extend(step(name));
+                Some(now.mono)
+            }
+            Tended::Wait => Some(now.mono.after(ASK_AFTER)),
+            Tended::Copying(done) => {
+                if state.copying.insert(chunk, done).is_none() {
+                    out.extend(step("copy asked for"));
+                }
+                Some(now.mono.after(ASK_AFTER))
+            }
+            Tended::Making => {
+                state.making.insert(chunk);
+                Some(now.mono.after(ASK_AFTER))
+            }
+            Tended::Copied(bytes) => {
+                out.extend(step("copy recorded"));
+                self.counters.copied_bytes += bytes;
+                Some(now.mono)
+            }
+            Tended::CalledOff(old) => {
+                self.health.set_called_off(now.mono, old);
+                out.extend(step("compaction called off"));
+                Some(now.mono)
+            }
+            Tended::Hopeless => {
+                self.health.set_refused(now.mono, chunk);
+                out.extend(step("copy refused"));
+                Some(now.mono)
+            }
+            Tended::Torn(name, servers) => {
+                servers.iter().for_each(|server| self.health.set_missing(*server, chunk));
+                out.extend(step(name));
+                Some(now.mono)
+            }
+            Tended::Missing(servers) => {
+                servers.iter().for_each(|server| self.health.set_missing(*server, chunk));
+                out.extend(step("replica found missing"));
+                Some(now.mono)
+            }
+            Tended::Whole(server) => {
+                self.health.set_fresh(server, chunk);
+                Some(now.mono.after(ASK_AFTER))
+            }
+            Tended::Sealed(Seals { whole, missing, told }) => {
+                // Who holds all of it may have been found without it before it knew of the seal.
+                whole.iter().for_each(|server| self.health.set_there(*server, chunk));
+                // Who lacks something of it need not be asked again before it is made anew.
+                let asked = whole.iter().chain(&missing);
+                asked.for_each(|server| self.health.set_told(*server, chunk));
+                if told {
+                    out.extend(step("seal told again"));
+                } else {
+                    missing.iter().for_each(|server| self.health.set_missing(*server, chunk));
+                    out.extend(step("replica found missing"));
+                }
+                Some(now.mono)
+            }
+            Tended::Forgotten(servers) => {
+                servers.iter().for_each(|server| self.health.set_fresh(*server, chunk));
+                out.extend(step("replica removed"));
+                Some(now.mono)
+            }
+            Tended::Removed => {
+                self.counters.chunks_removed += 1;
+                out.extend(step("chunk removed"));
+                None
+            }
+        };
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        match again {
+            Some(at) => drop(tablet.tending.listed.insert(chunk, at)),
+            None => drop(tablet.tending.listed.remove(&chunk)),
+        }
+    }
+}

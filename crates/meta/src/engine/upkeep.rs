@@ -1,0 +1,320 @@
+//! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers watched.
+
+use crate::decide::JobWork;
+use crate::decide::context::PartVote;
+use crate::decide::rules::namespace::REAPER;
+use crate::engine::jobs::Party;
+use crate::engine::machine::MetaServer;
+use crate::engine::startup::upkeep_interval;
+use crate::event::Command;
+use crate::record::Key;
+use crate::record::Record;
+use crate::words::Asking;
+use bearing_proto::data::{DataCall, DataReply, DataRequest};
+use bearing_proto::peer::{ItemId, PeerBody, Question, Told};
+use bearing_types::{
+    ChunkId, LogIndex, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Answers to pings are told apart by an id that no request has.
+const PING: u64 = u64::MAX;
+
+impl MetaServer {
+    pub(crate) fn upkeep(&mut self, now: Now, out: &mut Vec<Command>) {
+        self.next_upkeep = now.mono.after(upkeep_interval(&self.config));
+        self.poll_map(now, out);
+        self.take_arrived(now, out);
+        self.draw_ids(now);
+        self.expire_data_requests(now);
+        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        for start in &starts {
+            if let Some(tablet) = self.tablets.get_mut(start) {
+                tablet.leases.expire(now.mono);
+                tablet.apply_gathered(out);
+                let surveys = tablet.opens.due(now.mono, &self.config);
+                self.send_surveys(*start, surveys, out);
+            }
+            self.shrink_horizon(now, *start, out);
+            self.watch_sessions(now, *start);
+            self.watch_leaving(now, *start, out);
+        }
+        if now.mono >= self.next_resend {
+            self.next_resend = now.mono.after(self.config.resend);
+            self.ping_data_servers(now, out);
+            self.expire_jobs(now, out);
+            self.resend_jobs(now, out);
+            self.send_questions_again(now, out);
+            let ask_back = self.delegations_are_asked_back(now);
+            for start in starts {
+                if ask_back {
+                    self.ask_back_delegations(now, start, out);
+                }
+                self.resend_tablet(now, start, out);
+                self.resume_reaping(now, start);
+                self.collect(now, start);
+                self.watch_locks(now, start, out);
+                self.tend_chunks(now, start);
+                self.watch_quotas(now, start);
+            }
+        }
+    }
+
+    // --- repeats ---
+
+    fn resend_jobs(&mut self, now: Now, out: &mut Vec<Command>) {
+        let (pause, pause_max) = (self.config.resend, self.config.resend_max);
+        let due = |asked: Option<Asking>| asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max));
+        for id in self.jobs.ids() {
+            let Some(mut job) = self.jobs.remove(id) else { continue };
+            let sent = job.context.parts.iter_mut().filter(|slot| matches!(slot.vote, PartVote::Sent));
+            for slot in sent.filter(|slot| due(slot.asked)) {
+                slot.vote = PartVote::Wanted;
+            }
+            self.send_parts(now, &mut job, out);
+            let committed = self.tablets.get(&job.tablet).map_or(LogIndex::ZERO, |tablet| tablet.committed);
+            for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
+                // What did not leave yet is held.
+                let Some((id, _)) = slot.sent.filter(|(_, behind)| *behind <= committed) else { continue };
+                let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
+                out.push(Command::Data(slot.server, request));
+            }
+            self.jobs.insert(job);
+        }
+    }
+
+    fn resend_tablet(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        let (resend, inquire_after) = (self.config.resend, self.config.inquire_after);
+        let (resend_max, items_max) = (self.config.resend_max, self.config.items_resent_max);
+        let due = |asked: Option<Asking>, pause| {
+            asked.is_none_or(|asked| asked.is_due(now.mono, pause, resend_max))
+        };
+        let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let recalls = tablet.leases.unanswered();
+        let mut silent = tablet.leases.newly_silent(now.mono, &self.config);
+        silent.extend(tablet.running_out.iter().take(room));
+        let items: Vec<ItemId> = tablet
+            .outbox
+            .iter()
+            .filter(|(_, state)| state.committed && due(state.asked, resend))
+            .map(|(item, _)| *item)
+            .take(items_max)
+            .collect();
+        let committed = tablet.committed;
+        let mut decided: Vec<(TransactionId, Position)> = Vec::new();
+        let open = tablet.decisions.iter_mut().filter(|(_, state)| state.index <= committed);
+        for (transaction, state) in open.filter(|(_, state)| due(state.asked, resend)) {
+            Asking::again(&mut state.asked, now.mono);
+            decided.extend(state.waiting.iter().map(|position| (*transaction, *position)));
+        }
+        let mut in_doubt: BTreeSet<TransactionId> = BTreeSet::new();
+        for ((transaction, _), state) in tablet.prepared.iter_mut() {
+            if due(state.asked, inquire_after) {
+                Asking::again(&mut state.asked, now.mono);
+                in_doubt.insert(*transaction);
+            }
+        }
+        self.send_recalls(start, recalls, out);
+        for session in silent {
+            self.sweep_once(now, start, session);
+        }
+        for item in items {
+            self.send_item(now, start, item, out);
+        }
+        for (transaction, position) in decided {
+            self.send_peer(start, position, PeerBody::Decided { transaction, commit: true }, out);
+        }
+        for transaction in in_doubt {
+            self.send_peer(start, transaction.coordinator, PeerBody::Inquire { transaction }, out);
+        }
+    }
+
+    // --- ids ---
+
+    fn draw_ids(&mut self, now: Now) {
+        let low = self.ids.left() < u64::from(self.config.id_range) / 2;
+        let Some(start) = self.tablets.keys().next().copied() else { return };
+        if low && !self.ids_asked && self.filesystem.is_some() {
+            self.ids_asked = true;
+            let question = Question::Ids { count: self.config.id_range };
+            self.new_job(start, JobWork::Ask { from: None, id: 0, question }, now);
+        }
+        let asking = |work: &JobWork| matches!(work, JobWork::Ask { from: None, .. });
+        self.ids_asked = self.ids_asked && self.jobs.values().any(|job| asking(&job.work));
+    }
+
+    /// Ids drawn ahead.
+    pub(crate) fn take_ids(&mut self, told: Told) {
+        self.ids_asked = false;
+        if let Told::Ids { first, count } = told {
+            self.ids.add(NodeIdRange { next: first, end: NodeId(first.0 + u64::from(count)) });
+        }
+    }
+
+    // --- sessions ---
+
+    fn watch_sessions(&mut self, now: Now, start: Position) {
+        let life = self.config.session_life;
+        let mut room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let mut lost = Vec::new();
+        let silent = tablet.registered.iter_mut().filter(|(_, renewed)| now.mono.since(**renewed) >= life);
+        for (session, renewed) in silent.take(room) {
+            // It stays registered until that is done: it may be put off, for want of space on the disk for instance.
+            *renewed = now.mono;
+            lost.push(*session);
+        }
+        let silent = |heard: &Option<Mono>| heard.is_none_or(|heard| now.mono.since(heard) >= life * 2);
+        let mut swept = Vec::new();
+        room -= lost.len();
+        let silent = tablet.sessions.iter_mut().filter(|(_, state)| silent(&state.heard));
+        for (session, state) in silent.take(room) {
+            // Asked again after another silent while.
+            state.heard = Some(now.mono);
+            swept.push(*session);
+        }
+        for session in lost {
+            self.new_job(start, JobWork::EndSession(session), now);
+        }
+        for session in swept {
+            self.new_job(start, JobWork::SweepSession(session), now);
+        }
+    }
+
+    /// The mark stands, or is about to: now everything that the session has goes too, here and in all
+    /// tablets. Whoever is not told asks when the session does not answer.
+    pub(crate) fn tell_session_over(
+        &mut self,
+        now: Now,
+        home: Position,
+        session: SessionId,
+        out: &mut Vec<Command>,
+    ) {
+        self.new_job(home, JobWork::SweepSession(session), now);
+        self.sweep_everywhere(now, session);
+        // One tablet of each server: it looks through all that it has.
+        let tablets = self.assignment.iter().flat_map(|assignment| assignment.tablets());
+        let mut servers: BTreeMap<ServerId, Position> =
+            tablets.map(|tablet| (tablet.owner, tablet.block.start())).collect();
+        servers.remove(&self.id);
+        for position in servers.into_values() {
+            self.send_peer(home, position, PeerBody::SessionOver { session }, out);
+        }
+    }
+
+    /// A session may be over: tablets of this server that hold something for it ask its home.
+    pub(crate) fn sweep_everywhere(&mut self, now: Now, session: SessionId) {
+        let holding = self.tablets.iter().filter(|(_, tablet)| tablet.holds_for(session));
+        let starts: Vec<Position> = holding.map(|(start, _)| *start).collect();
+        for start in starts {
+            self.sweep_once(now, start, session);
+        }
+    }
+
+    fn sweep_once(&mut self, now: Now, start: Position, session: SessionId) {
+        let sweeps = |work: &JobWork| matches!(work, JobWork::SweepSession(other) if *other == session);
+        if !self.jobs.values().any(|job| job.tablet == start && sweeps(&job.work)) {
+            self.new_job(start, JobWork::SweepSession(session), now);
+        }
+    }
+
+    /// A session is over in this tablet.
+    pub(crate) fn forget_session(&mut self, now: Now, start: Position, session: SessionId) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let ended = tablet.cache.get(&Key::Ended(session)).is_some_and(|slot| slot.record.is_some());
+        if ended {
+            tablet.ended.insert(session);
+            tablet.running_out.remove(&session);
+            tablet.sessions.remove(&session);
+            tablet.forget_session(session);
+            tablet.horizon.forget(session);
+            tablet.leases.forget_session(session, now.mono, &self.config);
+            tablet.opens.forget_session(session);
+            tablet.locks.forget_session(session);
+        }
+    }
+
+    /// A server that was stopped for long heard nobody meanwhile: that is no silence of theirs. They get
+    /// their time anew, as after a restart.
+    pub(crate) fn notice_stop(&mut self, now: Now) {
+        let awake = std::mem::replace(&mut self.awake, now.mono);
+        if awake == Mono::ZERO || now.mono.since(awake) < self.config.stopped_after {
+            return;
+        }
+        self.health.stopped(now.mono);
+        for tablet in self.tablets.values_mut() {
+            tablet.registered.values_mut().for_each(|renewed| *renewed = now.mono);
+            let heard = tablet.sessions.values_mut().filter_map(|state| state.heard.as_mut());
+            heard.for_each(|heard| *heard = now.mono);
+            for (directory, holder) in &tablet.delegations {
+                tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
+            }
+        }
+    }
+
+    // --- the reaper ---
+
+    /// Lets go of an unreachable node's content in the background.
+    pub(crate) fn begin_reaping(&mut self, now: Now, start: Position, node: NodeId) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        if tablet.reaping.insert(node) {
+            self.new_job(start, JobWork::Reap(node), now);
+        }
+    }
+
+    /// Starts again what had to be put off.
+    fn resume_reaping(&mut self, now: Now, start: Position) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let running = |node: NodeId| {
+            self.jobs
+                .values()
+                .any(|job| job.tablet == start && matches!(job.work, JobWork::Reap(other) if other == node))
+        };
+        let idle: Vec<NodeId> = tablet.reaping.iter().copied().filter(|node| !running(*node)).collect();
+        for node in idle {
+            self.new_job(start, JobWork::Reap(node), now);
+        }
+    }
+
+    // --- data servers ---
+
+    fn ping_data_servers(&mut self, now: Now, out: &mut Vec<Command>) {
+        for server in self.health.look(now.mono, &self.config) {
+            let request = DataRequest { id: PING, chunk: ChunkId(0), call: DataCall::Ping };
+            out.push(Command::Data(server, request));
+        }
+    }
+
+    pub(crate) fn take_pong(&mut self, now: Now, server: ServerId, reply: &DataReply) {
+        if reply.id == PING {
+            self.health.pong(now.mono, server, &reply.result);
+        }
+    }
+
+    fn expire_data_requests(&mut self, now: Now) {
+        let wait = self.config.fence_wait;
+        let lost: Vec<u64> = self
+            .data_requests
+            .iter()
+            .filter(|(_, (_, _, sent))| now.mono.since(*sent) >= wait)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            let Some((job, slot, _)) = self.data_requests.remove(&id) else { continue };
+            let Some(job) = self.jobs.get_mut(job) else { continue };
+            if let Some(slot) = job.context.data.get_mut(slot) {
+                slot.result = Some(None);
+                self.ready.push_back(job.id);
+            }
+        }
+    }
+}
+
+/// Nodes that a change leaves to the reaper.
+pub(crate) fn nodes_to_reap(batch: &BTreeMap<Key, Option<Record>>) -> Vec<NodeId> {
+    let marks = batch.iter().filter(|(_, record)| record.is_some());
+    marks
+        .filter_map(|(key, _)| if let Key::Orphan(node, REAPER) = key { Some(*node) } else { None })
+        .collect()
+}

@@ -1,0 +1,676 @@
+//! Leases of one tablet: who may use what without asking, and recalls under way. Who may have a file open is told apart from this (`lease/opens.rs`): a lease
+//! ends with time, an open file does not.
+//!
+//! Invariants: while a recall of a key runs, and a quiet moment after, no new lease on it is given; at most a bounded number of holders is tracked per
+//! key, and who comes above that gets a short lease that is not tracked and cannot be recalled, only waited for; nobody on the server waits
+//! for a client. After a take-over, what sessions of the former owner may hold is what the horizon says
+//! (`lease/horizon.rs`): changes of that wait until these sessions have dropped everything, or the longest of their
+//! leases has passed.
+
+use crate::config::Config;
+use crate::record::Reach;
+use bearing_proto::client::{LeaseKey, LeaseMs};
+use bearing_types::{IdMap, Mono, NodeId, SessionId};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Keys in one recall: it has to fit a datagram.
+const RECALL_KEYS_MAX: usize = 1024;
+
+/// Ends of leases are rounded up to such steps, so that what ends together is found together.
+const TICK: Duration = Duration::from_millis(50);
+/// A session that has not answered a recall for so long may be over: its home is asked, once for each recall.
+const SILENT: Duration = Duration::from_millis(100);
+/// A key that has leases is looked at no more often than this, to see which have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseTable {
+    /// Never walked, so its order does not matter.
+    entries: IdMap<LeaseKey, LeaseEntry>,
+    /// When entries are looked at next, by steps of [`TICK`]: no step walks all of them. A key may stand where its entry is not due any more.
+    due: BTreeMap<Mono, Vec<LeaseKey>>,
+    recalls: BTreeMap<u64, RecallState>,
+    /// Which key is being recalled from whom.
+    recalled: BTreeSet<(SessionId, LeaseKey)>,
+    next_recall: u64,
+    /// Delegated directories that were called back, and since when.
+    called_back: BTreeMap<NodeId, Mono>,
+    /// Sessions that may hold leases of the former owner, on what, and until when.
+    inherited: BTreeMap<SessionId, (Reach, Mono)>,
+    /// Sessions that are over, until none of their leases could last: these count no more.
+    over: BTreeMap<SessionId, Mono>,
+}
+
+#[derive(Debug)]
+struct LeaseEntry {
+    /// In the order of the sessions; mostly one.
+    holders: SmallVec<[(SessionId, Mono); 1]>,
+    quiet_until: Option<Mono>,
+    /// The end of the last lease that nobody is remembered for.
+    untracked_until: Option<Mono>,
+    uses: u32,
+    due: Mono,
+}
+
+#[derive(Debug)]
+struct RecallState {
+    session: SessionId,
+    keys: Vec<LeaseKey>,
+    expires: Mono,
+    /// Its silence was noticed.
+    silent: bool,
+}
+
+/// A recall to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecallWish {
+    pub session: SessionId,
+    pub number: u64,
+    pub keys: Vec<LeaseKey>,
+}
+
+/// A lease as it can be given now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// None: the key is being recalled, or was just now.
+    Nothing,
+    /// Its holder is remembered and will be asked before a change.
+    Tracked(LeaseMs),
+    /// Its holder is not remembered: a change waits until it is over.
+    Untracked(LeaseMs),
+}
+
+impl Offer {
+    /// How long it lasts.
+    pub fn length(self) -> LeaseMs {
+        match self {
+            Offer::Nothing => LeaseMs(0),
+            Offer::Tracked(lease) | Offer::Untracked(lease) => lease,
+        }
+    }
+}
+
+impl LeaseEntry {
+    fn new(due: Mono) -> LeaseEntry {
+        LeaseEntry { holders: SmallVec::new(), quiet_until: None, untracked_until: None, uses: 0, due }
+    }
+
+    fn is_quiet(&self, now: Mono) -> bool {
+        self.quiet_until.is_some_and(|until| now < until)
+    }
+
+    /// Lets go of what has ended. Gives when the next thing ends; `None` if nothing is left.
+    fn expire(&mut self, now: Mono) -> Option<Mono> {
+        self.holders.retain(|(_, until)| *until > now);
+        self.quiet_until = self.quiet_until.filter(|until| *until > now);
+        self.untracked_until = self.untracked_until.filter(|until| *until > now);
+        let held = self.holders.iter().map(|(_, until)| *until);
+        held.chain(self.quiet_until).chain(self.untracked_until).min()
+    }
+
+    fn place(&self, session: SessionId) -> Result<usize, usize> {
+        self.holders.binary_search_by_key(&session, |(holder, _)| *holder)
+    }
+}
+
+impl LeaseTable {
+    /// After a take-over: these sessions may hold what their horizon says, until its longest lease is over.
+    /// All are asked to drop everything, and so to say which files they have open.
+    pub fn inherit(
+        &mut self,
+        sessions: impl IntoIterator<Item = (SessionId, Reach)>,
+        now: Mono,
+        config: &Config,
+    ) -> Vec<RecallWish> {
+        let mut wishes = Vec::new();
+        let expires = now.after(config.lease_max);
+        for (session, reach) in sessions {
+            if reach != Reach::NONE {
+                self.inherited.insert(session, (reach, now.after(reach.longest())));
+            }
+            wishes.push(self.begin(session, Vec::new(), expires));
+        }
+        wishes
+    }
+
+    /// The lease that can be given on `key`.
+    /// Length follows use (AngleCut section 4.2, with frequency; height enters through directories being asked more often).
+    pub fn offer(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> Offer {
+        if self.is_recalled_from(session, key) {
+            return Offer::Nothing;
+        }
+        let Some(entry) = self.entries.get(&key) else {
+            return Offer::Tracked(length(1, config));
+        };
+        if entry.is_quiet(now) {
+            return Offer::Nothing;
+        }
+        if entry.holders.len() >= config.lease_holders_max && entry.place(session).is_err() {
+            return Offer::Untracked(LeaseMs(config.lease_untracked.as_millis() as u32));
+        }
+        Offer::Tracked(length(entry.uses.saturating_add(1), config))
+    }
+
+    /// The first lease on a key that this very decision frees of all others.
+    pub fn offer_after_change(&self, key: LeaseKey, session: SessionId, config: &Config) -> Offer {
+        if self.is_recalled_from(session, key) { Offer::Nothing } else { Offer::Tracked(length(1, config)) }
+    }
+
+    /// While an answer to a recall may be on its way, a new lease to the same session would be dropped by it.
+    fn is_recalled_from(&self, session: SessionId, key: LeaseKey) -> bool {
+        self.recalled.contains(&(session, key))
+    }
+
+    /// Notes a lease that goes out with a reply. Gives when it ends.
+    pub fn give(&mut self, key: LeaseKey, session: SessionId, offer: Offer, now: Mono) -> Mono {
+        let until = now.after(Duration::from_millis(u64::from(offer.length().0)));
+        if offer == Offer::Nothing {
+            return until;
+        }
+        let entry = self.entry(key, until);
+        entry.uses = entry.uses.saturating_add(1);
+        entry.quiet_until = None;
+        match offer {
+            Offer::Untracked(_) => entry.untracked_until = entry.untracked_until.max(Some(until)),
+            Offer::Tracked(_) | Offer::Nothing => {
+                let place = entry.place(session).unwrap_or_else(|place| {
+                    entry.holders.insert(place, (session, until));
+                    place
+                });
+                let (_, held) = &mut entry.holders[place];
+                *held = (*held).max(until);
+                return *held;
+            }
+        }
+        until
+    }
+
+    /// A directory is delegated to a session, or goes on to be: for a full life from now.
+    pub fn delegate(&mut self, directory: NodeId, session: SessionId, now: Mono, config: &Config) -> Mono {
+        let life = LeaseMs(config.delegation_life.as_millis() as u32);
+        self.give(LeaseKey::Delegation(directory), session, Offer::Tracked(life), now)
+    }
+
+    /// Somebody else looks into a delegated directory.
+    pub fn call_back(&mut self, directory: NodeId, now: Mono) {
+        self.called_back.entry(directory).or_insert(now);
+    }
+
+    /// Whether a delegated directory was called back so long ago that it is renewed no more: others wait for it, whatever its holder does with it.
+    pub fn is_overdue(&self, directory: NodeId, now: Mono, config: &Config) -> bool {
+        self.called_back.get(&directory).is_some_and(|since| now.since(*since) > config.delegation_return)
+    }
+
+    /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back for gets through.
+    pub fn undelegate(&mut self, directory: NodeId, now: Mono, config: &Config) {
+        self.called_back.remove(&directory);
+        let key = LeaseKey::Delegation(directory);
+        self.entries.remove(&key);
+        let quiet = now.after(config.delegation_quiet);
+        self.entry(key, quiet).quiet_until = Some(quiet);
+    }
+
+    /// Whether a directory may be delegated again. Not while its names are being recalled from who asks: what answers that would end the lease on them that it gets
+    /// when it gives the directory back.
+    pub fn may_delegate(&self, directory: NodeId, session: SessionId, now: Mono) -> bool {
+        let key = LeaseKey::Delegation(directory);
+        let quiet = self.entries.get(&key).is_some_and(|entry| entry.is_quiet(now));
+        let recalled =
+            [key, LeaseKey::Names(directory)].iter().any(|key| self.is_recalled_from(session, *key));
+        !quiet && !recalled
+    }
+
+    /// The entry of a key; a new one is looked at when `until` comes.
+    fn entry(&mut self, key: LeaseKey, until: Mono) -> &mut LeaseEntry {
+        self.entries.entry(key).or_insert_with(|| {
+            let due = tick_after(until);
+            self.due.entry(due).or_default().push(key);
+            LeaseEntry::new(due)
+        })
+    }
+
+    /// The sessions other than `requester` that may still use one of the keys.
+    pub fn holders(
+        &self,
+        keys: &[LeaseKey],
+        requester: Option<SessionId>,
+        now: Mono,
+    ) -> BTreeMap<SessionId, Vec<LeaseKey>> {
+        let mut holders: BTreeMap<SessionId, Vec<LeaseKey>> = BTreeMap::new();
+        for key in keys {
+            for (session, until) in self.entries.get(key).into_iter().flat_map(|entry| &entry.holders) {
+                if Some(*session) != requester && *until > now && !self.over.contains_key(session) {
+                    holders.entry(*session).or_default().push(*key);
+                }
+            }
+        }
+        for (session, (reach, until)) in &self.inherited {
+            let may_hold = *until > now && keys.iter().any(|key| reach.may_hold(key));
+            if Some(*session) != requester && may_hold {
+                holders.entry(*session).or_default();
+            }
+        }
+        holders
+    }
+
+    /// Whether one of the keys has a lease that nobody is remembered for. If so, no new ones are given until it is over, and a moment
+    /// longer, so that the change that asks finds the key free when it comes again.
+    pub fn await_untracked(&mut self, keys: &[LeaseKey], now: Mono, config: &Config) -> bool {
+        let mut found = false;
+        for key in keys {
+            let Some(entry) = self.entries.get_mut(key) else { continue };
+            let Some(until) = entry.untracked_until.filter(|until| *until > now) else { continue };
+            entry.quiet_until = entry.quiet_until.max(Some(until.after(config.recall_quiet)));
+            found = true;
+        }
+        found
+    }
+
+    /// Whether anybody may hold a lease on a key.
+    pub fn has(&self, key: LeaseKey) -> bool {
+        self.entries.contains_key(&key)
+    }
+
+    /// Starts recalls from the holders found by [`LeaseTable::holders`]. Keys that are being recalled from a session already are not recalled twice.
+    pub fn recall(
+        &mut self,
+        holders: BTreeMap<SessionId, Vec<LeaseKey>>,
+        now: Mono,
+        config: &Config,
+    ) -> Vec<RecallWish> {
+        let mut wishes = Vec::new();
+        let expires = now.after(config.lease_max);
+        for (session, mut keys) in holders {
+            for key in &keys {
+                self.entry(*key, expires).quiet_until = Some(expires);
+            }
+            keys.retain(|key| !self.is_recalled_from(session, *key));
+            let parts = keys.chunks(RECALL_KEYS_MAX).map(<[LeaseKey]>::to_vec).collect::<Vec<_>>();
+            wishes.extend(parts.into_iter().map(|keys| self.begin(session, keys, expires)));
+        }
+        wishes
+    }
+
+    fn begin(&mut self, session: SessionId, keys: Vec<LeaseKey>, expires: Mono) -> RecallWish {
+        let number = self.next_recall;
+        self.next_recall += 1;
+        self.recalled.extend(keys.iter().map(|key| (session, *key)));
+        self.recalls.insert(number, RecallState { session, keys: keys.clone(), expires, silent: false });
+        RecallWish { session, number, keys }
+    }
+
+    fn end(&mut self, number: u64) -> Option<RecallState> {
+        let recall = self.recalls.remove(&number)?;
+        for key in &recall.keys {
+            self.recalled.remove(&(recall.session, *key));
+        }
+        Some(recall)
+    }
+
+    /// A session says that it uses the keys of a recall no more. Gives the keys if the recall was under way; none: everything of the tablet.
+    pub fn recalled(
+        &mut self,
+        session: SessionId,
+        number: u64,
+        now: Mono,
+        config: &Config,
+    ) -> Option<Vec<LeaseKey>> {
+        if self.recalls.get(&number).is_none_or(|recall| recall.session != session) {
+            return None;
+        }
+        let recall = self.end(number)?;
+        if recall.keys.is_empty() {
+            self.inherited.remove(&session);
+        }
+        self.drop_held(session, &recall.keys, now, config);
+        Some(recall.keys)
+    }
+
+    fn drop_held(&mut self, session: SessionId, keys: &[LeaseKey], now: Mono, config: &Config) {
+        for key in keys {
+            let Some(entry) = self.entries.get_mut(key) else { continue };
+            if let Ok(place) = entry.place(session) {
+                entry.holders.remove(place);
+            }
+            if entry.holders.is_empty() {
+                let delegation = matches!(key, LeaseKey::Delegation(_));
+                let quiet = if delegation { config.delegation_quiet } else { config.recall_quiet };
+                entry.quiet_until = Some(now.after(quiet));
+            }
+        }
+    }
+
+    /// These keys were recalled because they are lent. Nobody leases them as long as they are; and when they are given back, whoever had that done shall lease them.
+    pub fn lent(&mut self, keys: &[LeaseKey]) {
+        for key in keys {
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.quiet_until = None;
+            }
+        }
+    }
+
+    /// A session is over: it uses nothing any more. Its leases stay where they are until their time is over,
+    /// and count no more: there may be very many.
+    pub fn forget_session(&mut self, session: SessionId, now: Mono, config: &Config) {
+        let last = now.after(config.lease_max.max(config.delegation_life));
+        self.over.insert(session, last);
+        self.inherited.remove(&session);
+        let recalls = self.recalls.iter().filter(|(_, recall)| recall.session == session);
+        let numbers: Vec<u64> = recalls.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.end(number);
+        }
+    }
+
+    /// Sessions that have not answered a recall for a while and were not given here for it before.
+    pub fn newly_silent(&mut self, now: Mono, config: &Config) -> BTreeSet<SessionId> {
+        // All recalls last as long.
+        let began_before = now.after(config.lease_max.saturating_sub(SILENT));
+        let recalls = self.recalls.values_mut();
+        let silent = recalls.filter(|recall| !recall.silent && recall.expires <= began_before);
+        silent
+            .map(|recall| {
+                recall.silent = true;
+                recall.session
+            })
+            .collect()
+    }
+
+    /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given. If the change may be called off yet, its
+    /// requester keeps its own: its kernel goes on to use them then.
+    pub fn changed(&mut self, keys: &[LeaseKey], undecided: Option<SessionId>) {
+        for key in keys {
+            let held = self.entries.get_mut(key).zip(undecided);
+            let kept = held.filter(|(entry, session)| entry.place(*session).is_ok());
+            match kept {
+                Some((entry, session)) => {
+                    entry.holders.retain(|(holder, _)| *holder == session);
+                    (entry.quiet_until, entry.untracked_until) = (None, None);
+                }
+                None => {
+                    self.entries.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Recalls to send again: those that are not answered.
+    pub fn unanswered(&self) -> Vec<RecallWish> {
+        let wish = |(number, recall): (&u64, &RecallState)| RecallWish {
+            session: recall.session,
+            number: *number,
+            keys: recall.keys.clone(),
+        };
+        self.recalls.iter().map(wish).collect()
+    }
+
+    /// Lets go of what time has ended.
+    pub fn expire(&mut self, now: Mono) {
+        // Recalls expire in the order in which they began: they all last as long.
+        while let Some((number, recall)) = self.recalls.first_key_value() {
+            if recall.expires > now {
+                break;
+            }
+            let number = *number;
+            self.end(number);
+        }
+        self.inherited.retain(|_, (_, until)| *until > now);
+        self.over.retain(|_, until| *until > now);
+        while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= now) {
+            let (due, keys) = bucket.remove_entry();
+            for key in keys {
+                let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.due == due) else {
+                    continue;
+                };
+                match entry.expire(now) {
+                    Some(next) => {
+                        entry.due = tick_after(next.max(now.after(LOOK_EVERY)));
+                        self.due.entry(entry.due).or_default().push(key);
+                    }
+                    None => {
+                        self.entries.remove(&key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The end of the tick in which a moment lies.
+pub(crate) fn tick_after(moment: Mono) -> Mono {
+    let tick = TICK.as_nanos() as u64;
+    Mono(moment.0.div_ceil(tick).saturating_mul(tick))
+}
+
+fn length(uses: u32, config: &Config) -> LeaseMs {
+    let (low, high) = (config.lease_min.as_millis() as u32, config.lease_max.as_millis() as u32);
+    LeaseMs((low.saturating_mul(uses)).clamp(low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::NodeId;
+
+    const KEY: LeaseKey = LeaseKey::File(NodeId(1));
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    fn table() -> (LeaseTable, Config) {
+        (LeaseTable::default(), Config::standard())
+    }
+
+    #[test]
+    fn a_recalled_key_gives_no_lease_until_a_quiet_moment_has_passed() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        assert_eq!(wishes.len(), 1);
+        assert_eq!(table.offer(KEY, B, Mono(2), &config), Offer::Nothing);
+        assert!(table.recalled(A, wishes[0].number, Mono(3), &config).is_some());
+        assert!(table.holders(&[KEY], Some(B), Mono(3)).is_empty());
+        assert_eq!(table.offer(KEY, B, Mono(4), &config), Offer::Nothing);
+        assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_quiet), &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn what_is_lent_may_be_leased_again_when_it_comes_back() {
+        let (mut table, config) = table();
+        for session in [A, B] {
+            table.give(KEY, session, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        }
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.recalled(A, wishes[0].number, Mono(2), &config).unwrap();
+        assert_eq!(table.offer(KEY, A, Mono(3), &config), Offer::Nothing);
+        table.lent(&[KEY]);
+        assert_ne!(table.offer(KEY, A, Mono(4), &config), Offer::Nothing);
+        assert_eq!(table.holders(&[KEY], Some(A), Mono(4)).len(), 1, "who has it keeps it");
+    }
+
+    #[test]
+    fn who_wants_a_change_that_may_be_called_off_keeps_its_leases_and_is_asked_before_the_next() {
+        let (mut table, config) = table();
+        for session in [A, B] {
+            let offer = table.offer(KEY, session, Mono(0), &config);
+            table.give(KEY, session, offer, Mono(0));
+        }
+        table.changed(&[KEY], Some(A));
+        assert_eq!(table.holders(&[KEY], None, Mono(1)), BTreeMap::from([(A, vec![KEY])]));
+        table.changed(&[KEY], None);
+        assert!(table.holders(&[KEY], None, Mono(1)).is_empty());
+        table.changed(&[KEY], Some(A));
+        assert!(table.entries.is_empty());
+    }
+
+    #[test]
+    fn the_requesters_own_lease_and_expired_ones_are_in_nobodys_way() {
+        let (mut table, _) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1)), Mono(0));
+        assert!(table.holders(&[KEY], Some(A), Mono(1)).is_empty());
+        assert!(table.holders(&[KEY], Some(B), Mono(1_000_000)).is_empty());
+    }
+
+    #[test]
+    fn inherited_sessions_block_changes_until_they_answer_or_time_passes() {
+        let (mut table, config) = table();
+        let reach = Reach { places: u64::MAX, longest_ms: 100 };
+        let wishes = table.inherit([(A, reach)], Mono(0), &config);
+        assert_eq!(table.holders(&[KEY], Some(B), Mono(1)).len(), 1);
+        assert!(table.recalled(A, wishes[0].number, Mono(2), &config).is_some());
+        assert!(table.holders(&[KEY], Some(B), Mono(2)).is_empty());
+        table.inherit([(A, reach)], Mono(0), &config);
+        assert!(table.holders(&[KEY], Some(B), Mono(100_000_000)).is_empty());
+    }
+
+    #[test]
+    fn a_session_that_has_not_answered_a_recall_gets_no_lease_that_the_answer_would_drop() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.changed(&[KEY], None);
+        assert_eq!(table.offer(KEY, A, Mono(2), &config), Offer::Nothing);
+        assert_eq!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
+        assert_ne!(table.offer_after_change(KEY, B, &config), Offer::Nothing);
+        table.recalled(A, wishes[0].number, Mono(3), &config);
+        assert_ne!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn a_lease_gets_longer_with_every_use_up_to_the_longest() {
+        let (mut table, config) = table();
+        let mut given = Vec::new();
+        for use_ in 0..15u64 {
+            let lease = table.offer(KEY, A, Mono(use_), &config);
+            table.give(KEY, A, lease, Mono(use_));
+            given.push(lease.length().0);
+        }
+        assert_eq!(given[..4], [300, 600, 900, 1200]);
+        assert_eq!(given[9..], [3000; 6]);
+        let other = LeaseKey::File(NodeId(2));
+        assert_eq!(
+            table.offer(other, A, Mono(20), &config),
+            Offer::Tracked(LeaseMs(300)),
+            "by its own use, not by others'"
+        );
+    }
+
+    #[test]
+    fn many_keys_are_recalled_in_messages_that_fit_a_datagram() {
+        let (mut table, config) = table();
+        let keys: Vec<LeaseKey> = (0..5000).map(|node| LeaseKey::File(NodeId(node))).collect();
+        for key in &keys {
+            table.give(*key, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        }
+        let holders = table.holders(&keys, Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        assert_eq!(
+            wishes.iter().map(|wish| wish.keys.len()).collect::<Vec<_>>(),
+            [1024, 1024, 1024, 1024, 904]
+        );
+        for wish in wishes {
+            assert!(table.recalled(A, wish.number, Mono(2), &config).is_some());
+        }
+        assert!(table.holders(&keys, Some(B), Mono(3)).is_empty());
+    }
+
+    #[test]
+    fn the_same_key_is_recalled_once_from_a_session() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        assert_eq!(table.recall(holders.clone(), Mono(1), &config).len(), 1);
+        assert_eq!(table.recall(holders, Mono(1), &config).len(), 0);
+    }
+
+    #[test]
+    fn above_the_limit_leases_are_short_and_a_change_waits_until_the_last_is_over() {
+        let (mut table, mut config) = table();
+        config.lease_holders_max = 2;
+        let session = |number: u64| SessionId(100 + number);
+        let untracked = Offer::Untracked(LeaseMs(200));
+        for number in 0..1000 {
+            let now = Mono(number * 1_000_000);
+            let offer = table.offer(KEY, session(number), now, &config);
+            assert_eq!(offer == untracked, number >= 2, "{number}");
+            table.give(KEY, session(number), offer, now);
+        }
+        assert!(matches!(table.offer(KEY, session(1), Mono(0), &config), Offer::Tracked(_)));
+        assert_eq!(table.holders(&[KEY], None, Mono(1)).len(), 2, "the others cannot be asked");
+        let now = Mono(1_000_000_000);
+        assert!(table.await_untracked(&[KEY], now, &config));
+        assert_eq!(table.offer(KEY, B, now, &config), Offer::Nothing, "or it would never be over");
+        let over = now.after(config.lease_untracked);
+        assert!(!table.await_untracked(&[KEY], over, &config));
+        assert_eq!(table.offer(KEY, B, over, &config), Offer::Nothing, "the change comes again first");
+        table.changed(&[KEY], None);
+        assert_ne!(table.offer(KEY, B, over, &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn what_has_ended_is_let_go_of_and_what_was_renewed_is_not() {
+        let (mut table, config) = table();
+        for node in 0..100 {
+            let offer = Offer::Tracked(LeaseMs(300));
+            table.give(LeaseKey::File(NodeId(node)), A, offer, Mono(node * 1_000_000));
+        }
+        let later = Mono(200_000_000);
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), later);
+        table.expire(Mono(349_000_000));
+        assert_eq!(table.entries.len(), 99, "all but the first: ends are rounded up");
+        table.expire(Mono(350_000_000));
+        assert_eq!(table.entries.len(), 50, "nodes 51 to 99, and the renewed one");
+        table.expire(Mono(1_000_000_000));
+        assert_eq!(table.entries.len(), 1);
+        assert_eq!(table.holders(&[KEY], None, Mono(1_000_000_000)).len(), 1);
+        table.expire(later.after(config.lease_max));
+        assert!(table.entries.is_empty() && table.due.is_empty());
+    }
+
+    #[test]
+    fn what_a_session_held_that_is_over_is_in_nobodys_way_and_it_is_asked_for_nothing() {
+        let (mut table, config) = table();
+        let delegation = LeaseKey::Delegation(NodeId(7));
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
+        table.delegate(NodeId(7), A, Mono(0), &config);
+        let anything = Reach::of_anything(&config);
+        table.inherit([(A, anything), (B, anything)], Mono(1), &config);
+        let holders = table.holders(&[KEY], None, Mono(1));
+        table.recall(holders, Mono(1), &config);
+        table.forget_session(A, Mono(2), &config);
+        assert_eq!(table.holders(&[KEY, delegation], None, Mono(3)), BTreeMap::from([(B, Vec::new())]));
+        assert!(table.unanswered().iter().all(|wish| wish.session == B));
+        table.expire(Mono(3).after(config.delegation_life));
+        assert!(table.over.is_empty() && table.entries.is_empty());
+    }
+
+    #[test]
+    fn a_session_that_is_silent_is_noticed_once_for_each_recall() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
+        let holders = table.holders(&[KEY], None, Mono(1));
+        table.recall(holders, Mono(1), &config);
+        let soon = Mono(1).after(SILENT);
+        assert!(table.newly_silent(Mono(soon.0 - 1), &config).is_empty());
+        assert_eq!(table.newly_silent(soon, &config), BTreeSet::from([A]));
+        assert!(table.newly_silent(soon.after(SILENT), &config).is_empty());
+    }
+
+    #[test]
+    fn a_recall_that_is_never_answered_ends_with_its_lease() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        assert_eq!(table.unanswered(), wishes);
+        table.expire(Mono(1).after(config.lease_max));
+        assert!(table.unanswered().is_empty());
+        assert_eq!(table.recalled(A, wishes[0].number, Mono(5_000_000_000), &config), None);
+        assert_ne!(table.offer(KEY, A, Mono(5_000_000_000), &config), Offer::Nothing);
+    }
+}

@@ -1,0 +1,21 @@
+//! What is stored: keys, records in this form and in older ones, and what a log and a store say at a start.
+
+mod key;
+mod older;
+mod reach;
+mod records;
+mod recover;
+
+pub use key::Key;
+pub(crate) use key::{KEYS_END, RESIDENT_TAGS};
+pub use reach::Reach;
+pub use records::{
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,
+    LoggedChange, Looked, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
+    RECORD_VERSION, Record, RecordError, ReplyRecord,
+};
+pub(crate) use records::{
+    Delegated, Finished, Gather, Holder, QuotaRecord, Share, UsageRecord, decode_pairs,
+};
+pub(crate) use recover::intent_change;
+pub use recover::{RecoverError, Recovered, RecoveredTablet, recover};

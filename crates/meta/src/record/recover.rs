@@ -1,0 +1,273 @@
+//! Recovery: the log is replayed into the store from what the store has flushed. Afterwards the store holds all that was ever committed, and tablets
+//! start from it alone. What does not fit together is noted by tablet, not judged: it matters only where the register says that the tablet is ours.
+
+use crate::record::key::Key;
+use crate::record::records::{LogEntry, Record, RecordError};
+use bearing_seams::{Change, DiskLabel, EngineError, LoggedRecord, Store, TabletLog};
+use bearing_types::{Block, DiskId, Epoch, LogIndex};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Records read from the log at a time.
+const READ_RECORDS: usize = 1024;
+/// Bytes of changes that are gathered before the store gets them. Of a key that changed often it gets the last
+/// value only, and a few large batches are much faster than one for each record: clients wait for the replay.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+
+/// Why a server cannot start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecoverError {
+    /// The store or the log.
+    Engine(EngineError),
+    /// A log record of this tablet and index.
+    Record(Block, LogIndex, RecordError),
+}
+
+impl fmt::Display for RecoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecoverError::Engine(error) => write!(f, "replay the tablet log: {error}"),
+            RecoverError::Record(tablet, index, error) => {
+                write!(f, "replay record {index} of tablet {tablet}: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecoverError {}
+
+impl From<EngineError> for RecoverError {
+    fn from(error: EngineError) -> RecoverError {
+        RecoverError::Engine(error)
+    }
+}
+
+/// What a server finds on its disk when it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The disk id of the store.
+    pub store: Option<DiskId>,
+    /// The disk id of the log.
+    pub log: Option<DiskId>,
+    /// An id that no disk has, drawn by the shell.
+    pub fresh: DiskId,
+    /// What is here of each tablet.
+    pub tablets: BTreeMap<Block, RecoveredTablet>,
+}
+
+/// What the store, with the log replayed, holds of a tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveredTablet {
+    /// The last record.
+    pub last: LogIndex,
+    /// The newest epoch under which this server has intended to serve it.
+    pub intent: Option<Epoch>,
+    /// Records are missing: after this one the log goes on with that one.
+    pub gap: Option<(LogIndex, LogIndex)>,
+}
+
+impl RecoveredTablet {
+    const NOTHING: RecoveredTablet = RecoveredTablet { last: LogIndex::ZERO, intent: None, gap: None };
+}
+
+/// Replays the log.
+pub fn recover<S: Store + DiskLabel, L: TabletLog + DiskLabel>(
+    store: &mut S,
+    log: &mut L,
+    fresh: DiskId,
+) -> Result<Recovered, RecoverError> {
+    let mut replay = Replay::begin(store)?;
+    let mut from = None;
+    loop {
+        let records = log.read(from, READ_RECORDS)?;
+        // A read from a mark gives that record again.
+        let skip = usize::from(from.is_some());
+        let Some((last, _)) = records.last() else { break };
+        let (last, count) = (*last, records.len());
+        for (_, record) in records.into_iter().skip(skip) {
+            replay.take(record)?;
+        }
+        if replay.gathered_bytes > GATHERED_BYTES_MAX {
+            replay.apply()?;
+        }
+        if count < READ_RECORDS {
+            break;
+        }
+        from = Some(last);
+    }
+    replay.apply()?;
+    let tablets = replay.tablets;
+    Ok(Recovered { store: store.disk()?, log: log.disk()?, fresh, tablets })
+}
+
+struct Replay<'a, S> {
+    store: &'a mut S,
+    tablets: BTreeMap<Block, RecoveredTablet>,
+    /// What the store does not have yet of each tablet, up to its last record.
+    gathered: BTreeMap<Block, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+    gathered_bytes: usize,
+}
+
+impl<S: Store> Replay<'_, S> {
+    fn begin(store: &mut S) -> Result<Replay<'_, S>, RecoverError> {
+        let mut tablets = BTreeMap::new();
+        for tablet in store.tablets()? {
+            let last = store.applied(tablet)?.unwrap_or(LogIndex::ZERO);
+            let stored = store.get(tablet, &Key::Intent.encode())?;
+            let intent = stored.map(|bytes| Record::decode_at(&Key::Intent, &bytes)).transpose();
+            let intent = intent.map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
+            let intent = intent.and_then(Record::into_intent);
+            tablets.insert(tablet, RecoveredTablet { last, intent, gap: None });
+        }
+        Ok(Replay { store, tablets, gathered: BTreeMap::new(), gathered_bytes: 0 })
+    }
+
+    fn take(&mut self, record: LoggedRecord) -> Result<(), RecoverError> {
+        let (tablet, index) = (record.tablet, record.index);
+        let entry =
+            LogEntry::decode(&record.bytes).map_err(|error| RecoverError::Record(tablet, index, error))?;
+        if index == LogIndex::ZERO {
+            return self.take_intent(tablet, &entry);
+        }
+        let known = self.tablets.get(&tablet).copied();
+        // The order of the log counts, not the indices: a hand-over that was begun anew repeats indices of the one that was not finished.
+        // Whatever follows such a record is in the log too, since only what is oldest is cut.
+        if !entry.reset && known.is_some_and(|known| index <= known.last) {
+            return Ok(());
+        }
+        if entry.reset {
+            self.gathered.remove(&tablet);
+            self.store.remove_tablet(tablet)?;
+        }
+        if entry.reset || known.is_none() {
+            self.store.create_tablet(tablet)?;
+        }
+        let changes = entry.changes.into_iter().map(|change| Change { key: change.key, value: change.value });
+        // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces.
+        let intent = known.and_then(|known| known.intent).filter(|_| entry.reset).map(intent_change);
+        self.gather(tablet, changes.chain(intent));
+        let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
+        let follows = entry.reset || index == held.last.next();
+        let gap = if follows { held.gap } else { held.gap.or(Some((held.last, index))) };
+        *held = RecoveredTablet { last: index, gap: gap.filter(|_| !entry.reset), ..*held };
+        // Until then the intent, which the log may not have any more, is nowhere.
+        if entry.reset { self.apply() } else { Ok(()) }
+    }
+
+    /// Intents are beside the tablet's own records: they have no index, and the newest counts.
+    fn take_intent(&mut self, tablet: Block, entry: &LogEntry) -> Result<(), RecoverError> {
+        let intent = entry.intent().map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
+        if !self.tablets.contains_key(&tablet) {
+            self.store.create_tablet(tablet)?;
+        }
+        let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
+        if held.intent < Some(intent) {
+            held.intent = Some(intent);
+            self.gather(tablet, [intent_change(intent)]);
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, tablet: Block, changes: impl IntoIterator<Item = Change>) {
+        let gathered = self.gathered.entry(tablet).or_default();
+        for change in changes {
+            self.gathered_bytes += change.key.len() + change.value.as_ref().map_or(0, Vec::len);
+            gathered.insert(change.key, change.value);
+        }
+    }
+
+    fn apply(&mut self) -> Result<(), RecoverError> {
+        self.gathered_bytes = 0;
+        for (tablet, gathered) in std::mem::take(&mut self.gathered) {
+            let last = self.tablets.get(&tablet).map_or(LogIndex::ZERO, |held| held.last);
+            let changes = gathered.into_iter().map(|(key, value)| Change { key, value });
+            self.store.apply(tablet, last, &changes.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+}
+
+/// What keeps an intent in the store.
+pub(crate) fn intent_change(epoch: Epoch) -> Change {
+    Change { key: Key::Intent.encode(), value: Some(Record::Intent(epoch).encode()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::records::LoggedChange;
+    use bearing_seams::{LoggedRecord, MemStore, MemTabletLog};
+
+    const FRESH: DiskId = DiskId(1);
+
+    fn part(index: u64, reset: bool, key: u8, value: u8) -> LoggedRecord {
+        let change = LoggedChange { key: vec![key], value: Some(vec![value]) };
+        let bytes = LogEntry { reset, changes: vec![change] }.encode();
+        LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes }
+    }
+
+    fn intent(epoch: u64) -> LoggedRecord {
+        let bytes = LogEntry::of_intent(Epoch(epoch)).encode();
+        LoggedRecord { tablet: Block::RING, epoch: Epoch(epoch), index: LogIndex::ZERO, bytes }
+    }
+
+    fn log_of(records: &[LoggedRecord]) -> MemTabletLog {
+        let mut log = MemTabletLog::default();
+        log.append(records).unwrap();
+        log.sync().unwrap();
+        log
+    }
+
+    fn ring(store: &mut MemStore, log: &mut MemTabletLog) -> RecoveredTablet {
+        recover(store, log, FRESH).unwrap().tablets[&Block::RING]
+    }
+
+    #[test]
+    fn a_hand_over_that_was_begun_anew_counts_whatever_the_one_before_it_left() {
+        let unfinished = [part(10, true, 1, 1), part(11, false, 2, 1), part(12, false, 3, 1)];
+        let whole = [part(11, true, 1, 2), part(12, false, 2, 2), part(13, false, 4, 2)];
+        let mut log = log_of(&[unfinished, whole].concat());
+        let mut store = MemStore::default();
+        // Once from nothing, and once more when the store has it all.
+        for _ in 0..2 {
+            let found = ring(&mut store, &mut log);
+            assert_eq!(found, RecoveredTablet { last: LogIndex(13), intent: None, gap: None });
+            let range = bearing_seams::KeyRange { start: Vec::new(), end: None };
+            let pairs = store.range(Block::RING, &range, 9).unwrap();
+            assert_eq!(pairs, [(vec![1], vec![2]), (vec![2], vec![2]), (vec![4], vec![2])]);
+        }
+    }
+
+    #[test]
+    fn the_newest_intent_counts_also_when_the_log_that_had_it_is_cut() {
+        let records = [intent(2), part(1, false, 1, 1), intent(4), part(2, false, 1, 2), intent(3)];
+        let (mut store, mut log) = (MemStore::default(), log_of(&records));
+        let expected = RecoveredTablet { last: LogIndex(2), intent: Some(Epoch(4)), gap: None };
+        assert_eq!(ring(&mut store, &mut log), expected);
+        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
+    }
+
+    #[test]
+    fn an_intent_outlives_the_hand_over_that_replaces_the_tablet_before_it() {
+        let records = [part(1, true, 1, 1), intent(4)];
+        let (mut store, mut log) = (MemStore::default(), log_of(&records));
+        let expected = RecoveredTablet { last: LogIndex(1), intent: Some(Epoch(4)), gap: None };
+        // The second time the hand-over is replayed into a store that has the intent already.
+        for _ in 0..2 {
+            assert_eq!(ring(&mut store, &mut log), expected);
+        }
+        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
+    }
+
+    #[test]
+    fn a_store_that_is_older_than_what_the_log_still_holds_is_noticed_and_a_hand_over_mends_it() {
+        let mut store = MemStore::default();
+        ring(&mut store, &mut log_of(&[part(1, false, 1, 1), part(2, false, 1, 2)]));
+        let later = [part(7, false, 1, 7), part(8, false, 1, 8)];
+        let gap = |store: &mut MemStore, records: &[LoggedRecord]| ring(store, &mut log_of(records)).gap;
+        assert_eq!(gap(&mut MemStore::default(), &later), Some((LogIndex::ZERO, LogIndex(7))));
+        assert_eq!(gap(&mut store.clone(), &later), Some((LogIndex(2), LogIndex(7))));
+        let mended = [later.to_vec(), vec![part(8, true, 1, 9), part(9, false, 1, 9)]].concat();
+        assert_eq!(gap(&mut store, &mended), None);
+    }
+}

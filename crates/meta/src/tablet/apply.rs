@@ -1,0 +1,204 @@
+//! Logged changes on their way to the store.
+//!
+//! What is committed is gathered for a moment before it goes, so that the store gets each key once, with its last value: a directory's counts change with
+//! every create, and most replies are forgotten before anybody could have needed them.
+//!
+//! Invariants: only committed changes go; what has gone, in the order given, is a prefix of the log, whatever was left out of it because it
+//! came and went within one gathering.
+
+use crate::record::Key;
+use bearing_seams::Change;
+use bearing_types::LogIndex;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A key with its new value, `None` if it is deleted.
+pub(crate) type KeyChange = (Key, Option<Vec<u8>>);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Applies {
+    logged: VecDeque<(LogIndex, Vec<KeyChange>)>,
+    gathered: BTreeMap<Key, Gathered>,
+    gathered_up_to: LogIndex,
+    /// Keys of the commands that are not confirmed.
+    under_way: VecDeque<(LogIndex, Vec<Key>)>,
+}
+
+#[derive(Debug)]
+enum Gathered {
+    Put {
+        value: Vec<u8>,
+        /// The store has never had the key.
+        first: bool,
+    },
+    Delete,
+    /// Put and deleted again: the store need not know. The cache does.
+    Nothing,
+}
+
+impl Applies {
+    /// Nothing is on its way.
+    pub fn new() -> Applies {
+        Applies {
+            logged: VecDeque::new(),
+            gathered: BTreeMap::new(),
+            gathered_up_to: LogIndex::ZERO,
+            under_way: VecDeque::new(),
+        }
+    }
+
+    /// Takes the changes of a log record, in the order of the log.
+    pub fn log(&mut self, index: LogIndex, changes: Vec<KeyChange>) {
+        self.logged.push_back((index, changes));
+    }
+
+    /// Everything up to a log record is committed.
+    pub fn commit(&mut self, up_to: LogIndex) {
+        while self.logged.front().is_some_and(|(index, _)| *index <= up_to) {
+            let (index, changes) = self.logged.pop_front().expect("seen just now");
+            for (key, value) in changes {
+                self.gather(key, value);
+            }
+            self.gathered_up_to = index;
+        }
+    }
+
+    fn gather(&mut self, key: Key, value: Option<Vec<u8>>) {
+        let earlier = self.gathered.remove(&key);
+        let first = match &earlier {
+            Some(Gathered::Put { first, .. }) => *first,
+            Some(Gathered::Delete | Gathered::Nothing) => false,
+            None => key.is_written_once(),
+        };
+        let change = match value {
+            Some(value) => Gathered::Put { value, first },
+            None if first && earlier.is_some() => Gathered::Nothing,
+            None => Gathered::Delete,
+        };
+        self.gathered.insert(key, change);
+    }
+
+    /// How many keys are gathered.
+    pub fn len(&self) -> usize {
+        self.gathered.len()
+    }
+
+    /// What is gathered, with the log record up to which that goes; `None` if there is nothing.
+    pub fn take(&mut self) -> Option<(LogIndex, Vec<Change>)> {
+        if self.gathered.is_empty() {
+            return None;
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        let mut keys = Vec::with_capacity(gathered.len());
+        let mut changes = Vec::with_capacity(gathered.len());
+        for (key, change) in gathered {
+            keys.push(key);
+            match change {
+                Gathered::Put { value, .. } => changes.push(Change { key: key.encode(), value: Some(value) }),
+                Gathered::Delete => changes.push(Change { key: key.encode(), value: None }),
+                Gathered::Nothing => {}
+            }
+        }
+        self.under_way.push_back((self.gathered_up_to, keys));
+        Some((self.gathered_up_to, changes))
+    }
+
+    /// The store has everything up to a log record. Gives the records and keys that this is news of, oldest first.
+    pub fn applied(&mut self, up_to: LogIndex) -> Vec<(LogIndex, Vec<Key>)> {
+        let mut news = Vec::new();
+        while self.under_way.front().is_some_and(|(index, _)| *index <= up_to) {
+            news.extend(self.under_way.pop_front());
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::{NodeId, Sequence, SessionId};
+    use proptest::prelude::*;
+
+    const NODE: Key = Key::Node(NodeId(1));
+    const REPLY: Key = Key::Reply(SessionId(1), Sequence(1));
+
+    #[test]
+    fn only_what_is_committed_goes_and_each_key_once_with_its_last_value() {
+        let mut applies = Applies::new();
+        for index in 1..=3 {
+            applies.log(LogIndex(index), vec![(NODE, Some(vec![index as u8]))]);
+        }
+        assert_eq!(applies.take(), None);
+        applies.commit(LogIndex(2));
+        let change = Change { key: NODE.encode(), value: Some(vec![2]) };
+        assert_eq!(applies.take(), Some((LogIndex(2), vec![change])));
+        assert_eq!(applies.applied(LogIndex(1)), []);
+        assert_eq!(applies.applied(LogIndex(2)), [(LogIndex(2), vec![NODE])]);
+        assert_eq!(applies.take(), None);
+    }
+
+    #[test]
+    fn a_reply_that_came_and_went_is_not_told_to_the_store_but_one_it_has_is_deleted() {
+        let mut applies = Applies::new();
+        applies.log(LogIndex(1), vec![(REPLY, Some(vec![1]))]);
+        applies.log(LogIndex(2), vec![(REPLY, None)]);
+        applies.commit(LogIndex(2));
+        assert_eq!(applies.take(), Some((LogIndex(2), vec![])));
+        assert_eq!(applies.applied(LogIndex(2)), [(LogIndex(2), vec![REPLY])]);
+
+        applies.log(LogIndex(3), vec![(REPLY, Some(vec![1]))]);
+        applies.commit(LogIndex(3));
+        applies.take();
+        applies.log(LogIndex(4), vec![(REPLY, None)]);
+        applies.commit(LogIndex(4));
+        let change = Change { key: REPLY.encode(), value: None };
+        assert_eq!(applies.take(), Some((LogIndex(4), vec![change])));
+    }
+
+    fn store_after(log: &[KeyChange]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut store = BTreeMap::new();
+        for (key, value) in log {
+            match value {
+                Some(value) => store.insert(key.encode(), value.clone()),
+                None => store.remove(&key.encode()),
+            };
+        }
+        store
+    }
+
+    proptest! {
+        #[test]
+        fn gathered_or_not_the_store_becomes_the_same(
+            log in prop::collection::vec((0..4_u64, any::<bool>(), any::<bool>()), 1..60),
+        ) {
+            let mut applies = Applies::new();
+            let mut store = BTreeMap::new();
+            let mut history = Vec::new();
+            let mut replies = 0;
+            for (number, (key, put, takes)) in log.into_iter().enumerate() {
+                // Key 0 stands for replies: each is put once and deleted once.
+                let change = if key == 0 {
+                    replies += 1;
+                    let reply = Key::Reply(SessionId(1), Sequence(u64::div_ceil(replies, 2)));
+                    (reply, (replies % 2 == 1).then(|| vec![0]))
+                } else {
+                    (Key::Node(NodeId(key)), put.then(|| vec![number as u8]))
+                };
+                history.push(change.clone());
+                let index = LogIndex(number as u64 + 1);
+                applies.log(index, vec![change]);
+                applies.commit(index);
+                if takes && let Some((up_to, changes)) = applies.take() {
+                    prop_assert_eq!(up_to, index);
+                    for change in changes {
+                        match change.value {
+                            Some(value) => store.insert(change.key, value),
+                            None => store.remove(&change.key),
+                        };
+                    }
+                    prop_assert_eq!(&store, &store_after(&history));
+                }
+            }
+        }
+    }
+}
