@@ -10,6 +10,7 @@ mod hygiene;
 mod imports;
 mod lex;
 mod mutants;
+mod pages;
 mod paths;
 mod promises;
 mod purity;
@@ -63,6 +64,7 @@ fn check(tree: &Tree) -> Findings {
     hygiene::check(tree, &mut found);
     reasons::check(tree, &mut found);
     promises::check(tree, &mut found);
+    pages::check(tree, &mut found);
     circles::check(tree, &mut found);
     found
 }

@@ -30,7 +30,10 @@ fn findings(changes: &[(&str, &str)]) -> Vec<String> {
     let root = tempfile::tempdir().expect("a directory");
     let clean = [
         ("Cargo.toml", ROOT),
+        ("docs/SUMMARY.md", "- [Why](design/dependencies.md)\n- [A](guide.md)\n- [B](promises.md)\n"),
         ("docs/design/dependencies.md", REASONS),
+        ("docs/guide.md", "# How\n"),
+        ("docs/promises.md", "# What\n"),
         ("crates/types/Cargo.toml", TYPES),
         ("crates/types/src/lib.rs", "//! Words.\n"),
         ("crates/meta/Cargo.toml", META),
@@ -305,6 +308,30 @@ fn a_promise_names_a_test_that_is_there() {
     caught("docs/promises.md", page, "docs/promises.md:1", "no source has");
     let tests = ("crates/meta/src/laws.rs+", "#[test]\nfn a_test_that_was_renamed() {}\n");
     assert_eq!(findings(&[("docs/promises.md", page), tests]), Vec::<String>::new());
+}
+
+#[test]
+fn a_page_that_is_not_in_the_book_is_caught() {
+    caught("docs/more.md", "# More\n", "docs/more.md:1", "not in docs/SUMMARY.md");
+    assert_eq!(findings(&[("docs/SUMMARY.md+", "- [C](more.md)\n"), ("docs/more.md", "")]), [""; 0]);
+}
+
+#[test]
+fn dead_links_are_caught_and_those_that_lead_out_of_the_book() {
+    caught("NOTES.md", "x\n[a](docs/gone.md#there)\n", "NOTES.md:2", "not there");
+    caught("docs/guide.md", "[a]: ../crates/none\n", "docs/guide.md:1", "not there");
+    caught("docs/guide.md", "[a](../Cargo.toml)\n", "docs/guide.md:1", "not in the book");
+    let fine = "[a](#here) `[b](c)` [d](https://e.f) [g](design)\n```\n[h](i)\n```\n";
+    assert_eq!(findings(&[("docs/guide.md", fine)]), [""; 0]);
+}
+
+#[test]
+fn a_dated_note_without_a_status_is_caught() {
+    let summary = ("docs/SUMMARY.md+", "- [C](design/2026-11-21-bones.md)\n");
+    let note = |text: &'static str| findings(&[summary, ("docs/design/2026-11-21-bones.md", text)]);
+    assert_eq!(note("# Bones\n\nStatus: accepted.\n"), [""; 0]);
+    let found = note("# Bones\n\nAll that is.\n");
+    assert!(found.len() == 1 && found[0].contains("without a status"), "{found:#?}");
 }
 
 #[test]
