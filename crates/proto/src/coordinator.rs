@@ -2,6 +2,7 @@
 
 use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
+use bearing_seams::{Coordinator, EngineError, EngineResult, Entry, Swap};
 use bearing_types::{Squash, Wall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -161,11 +162,70 @@ pub struct Register {
     pub value: Vec<u8>,
 }
 
+/// What a coordinator with these registers answers. It decides nothing; compare-and-swap is the engine's.
+pub fn answer(registers: &mut dyn Coordinator, ask: Ask) -> Told {
+    let result = body(registers, ask.call).map_err(|error| error.to_string());
+    Told { id: ask.id, result }
+}
+
+fn body(registers: &mut dyn Coordinator, call: AskCall) -> EngineResult<TellBody> {
+    match call {
+        AskCall::Read { key } => Ok(TellBody::Register(registers.read(&key)?.map(register))),
+        AskCall::List { prefix, since } => {
+            let (version, entries) = registers.list(&prefix)?;
+            let news = since.is_none_or(|since| since < version);
+            Ok(TellBody::Registers(version, news.then(|| entries.into_iter().map(register).collect())))
+        }
+        AskCall::Swap { key, expected, value } => match registers.swap(&key, expected, value)? {
+            Swap::Done(version) => Ok(TellBody::Swapped(version)),
+            Swap::Conflict(entry) => Ok(TellBody::Conflict(entry.map(register))),
+        },
+        AskCall::Sessions => {
+            Err(EngineError::Failed { doing: "only metadata servers know sessions".to_owned() })
+        }
+    }
+}
+
+fn register(entry: Entry) -> Register {
+    Register { key: entry.key, version: entry.version, value: entry.value }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_seams::MemCoordinator;
     use bearing_types::{NodeId, ServerId};
     use proptest::prelude::*;
+
+    fn swap(expected: Option<u64>, value: &[u8]) -> AskCall {
+        AskCall::Swap { key: "server/1".into(), expected, value: Some(value.to_vec()) }
+    }
+
+    fn told(registers: &mut MemCoordinator, call: AskCall) -> TellBody {
+        let told = answer(registers, Ask { id: 7, call });
+        assert_eq!(told.id, 7);
+        told.result.expect("registers in memory never fail")
+    }
+
+    #[test]
+    fn a_swap_over_an_old_version_shows_what_is_there() {
+        let mut registers = MemCoordinator::default();
+        let TellBody::Swapped(version) = told(&mut registers, swap(None, b"a")) else { panic!("swaps") };
+        let there = Register { key: "server/1".into(), version, value: b"a".to_vec() };
+        assert_eq!(told(&mut registers, swap(None, b"b")), TellBody::Conflict(Some(there)));
+    }
+
+    #[test]
+    fn a_listing_without_news_is_empty_handed() {
+        let mut registers = MemCoordinator::default();
+        told(&mut registers, swap(None, b"a"));
+        let list = |since| AskCall::List { prefix: "server/".into(), since };
+        let TellBody::Registers(version, Some(found)) = told(&mut registers, list(None)) else {
+            panic!("lists")
+        };
+        assert_eq!(found.len(), 1);
+        assert_eq!(told(&mut registers, list(Some(version))), TellBody::Registers(version, None));
+    }
 
     #[test]
     fn a_register_of_a_newer_version_is_refused_naming_both() {

@@ -5,10 +5,10 @@ use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_placement::Tablet;
-use bearing_proto::coordinator::{Ask, AskCall, Register, TABLET_PREFIX, TellBody, Told, decode_register};
+use bearing_proto::coordinator::{AskCall, TABLET_PREFIX, TellBody, answer, decode_register};
 use bearing_proto::disk::disk_key;
 use bearing_proto::{Message, Sender};
-use bearing_seams::{Coordinator, EngineResult, Entry, MemCoordinator, Swap};
+use bearing_seams::{Coordinator, MemCoordinator, Swap};
 use bearing_types::{Block, Epoch, ServerId};
 use std::collections::BTreeMap;
 
@@ -38,15 +38,15 @@ impl CoordinatorHost {
         let Sender::Server(asker) = packet.sender else { return };
         let Some(to) = self.hosts.host_of(asker) else { return };
         for message in packet.messages {
-            let Message::Ask(Ask { id, call }) = message else { continue };
-            if matches!(call, AskCall::Swap { .. }) {
+            let Message::Ask(ask) = message else { continue };
+            if matches!(ask.call, AskCall::Swap { .. }) {
                 world.counts.add("coordinator: swaps");
             }
-            let result = self.answer(call).map_err(|error| error.to_string());
-            if matches!(result, Ok(TellBody::Conflict(_))) {
+            let told = answer(&mut self.registers, ask);
+            if matches!(told.result, Ok(TellBody::Conflict(_))) {
                 world.counts.add("coordinator: swaps that met another's");
             }
-            let told = Message::Told(Told { id, result });
+            let told = Message::Told(told);
             self.answers += 1;
             if self.loses && self.answers.is_multiple_of(2) {
                 world.counts.add("fault: an answer of the coordinator is lost");
@@ -84,24 +84,4 @@ impl CoordinatorHost {
         self.post.send(world, to, receiver, Way::Datagram, &told, &[]);
         self.post.flush(world);
     }
-
-    fn answer(&mut self, call: AskCall) -> EngineResult<TellBody> {
-        match call {
-            AskCall::Read { key } => Ok(TellBody::Register(self.registers.read(&key)?.map(register))),
-            AskCall::List { prefix, since } => {
-                let (version, entries) = self.registers.list(&prefix)?;
-                let news = since.is_none_or(|since| since < version);
-                Ok(TellBody::Registers(version, news.then(|| entries.into_iter().map(register).collect())))
-            }
-            AskCall::Swap { key, expected, value } => match self.registers.swap(&key, expected, value)? {
-                Swap::Done(version) => Ok(TellBody::Swapped(version)),
-                Swap::Conflict(entry) => Ok(TellBody::Conflict(entry.map(register))),
-            },
-            AskCall::Sessions => unreachable!("only operators ask that, and only metadata servers"),
-        }
-    }
-}
-
-fn register(entry: Entry) -> Register {
-    Register { key: entry.key, version: entry.version, value: entry.value }
 }

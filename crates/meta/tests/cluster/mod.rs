@@ -9,16 +9,14 @@ use bearing_proto::client::{
     RenameMode, Reply, Request, ServerEntry, ServerKind, Survey,
 };
 use bearing_proto::coordinator::{
-    Ask, AskCall, FILESYSTEM_KEY, Register, TellBody, Told, decode_register, encode_register, server_key,
-    tablet_key,
+    AskCall, FILESYSTEM_KEY, answer, decode_register, encode_register, server_key, tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
-    Coordinator, DiskLabel, EngineError, Entry, MemCoordinator, MemStore, MemTabletLog, Store, Swap,
-    TabletLog,
+    Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, Store, TabletLog,
 };
 use bearing_types::{
     Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash,
@@ -370,7 +368,7 @@ impl Cluster {
                 }
                 Command::Ask(ask) => {
                     let swaps = matches!(ask.call, AskCall::Swap { .. });
-                    let told = Event::Told(self.ask(ask));
+                    let told = Event::Told(answer(&mut self.coordinator, ask));
                     if swaps && self.swaps_unanswered > 0 {
                         self.swaps_unanswered -= 1;
                     } else if self.coordinator_takes == Duration::ZERO {
@@ -430,26 +428,6 @@ impl Cluster {
             self.hosts.get_mut(&id).unwrap().log.sync().unwrap();
             self.events.push_back((id, Event::Synced(number, Ok(()))));
         }
-    }
-
-    fn ask(&mut self, ask: Ask) -> Told {
-        let register = |entry: Entry| Register { key: entry.key, version: entry.version, value: entry.value };
-        let body = match ask.call {
-            AskCall::Read { key } => TellBody::Register(self.coordinator.read(&key).unwrap().map(register)),
-            AskCall::List { prefix, since } => {
-                let (version, entries) = self.coordinator.list(&prefix).unwrap();
-                let changed = since != Some(version);
-                TellBody::Registers(version, changed.then(|| entries.into_iter().map(register).collect()))
-            }
-            AskCall::Swap { key, expected, value } => {
-                match self.coordinator.swap(&key, expected, value).unwrap() {
-                    Swap::Done(version) => TellBody::Swapped(version),
-                    Swap::Conflict(entry) => TellBody::Conflict(entry.map(register)),
-                }
-            }
-            AskCall::Sessions => panic!("no machine asks for sessions"),
-        };
-        Told { id: ask.id, result: Ok(body) }
     }
 
     /// Changes the value of a register behind the servers' backs.
