@@ -5,11 +5,10 @@
 //! what cannot be (it has no name any more, or may not be opened now) answers EIO. What was written or decided and is not known to be stable is lost, and
 //! the next sync says so.
 
+use crate::context::{Context, State};
 use crate::event::{Command, Invalidation, Note};
-use crate::file::open::Wish;
-use crate::hub::{Hub, State};
 use crate::operation::{Answer, OpenFile, Operation};
-use crate::session::Phase;
+use crate::state::session::Phase;
 use bearing_types::{Block, Code, Credentials};
 
 impl State {
@@ -20,21 +19,21 @@ impl State {
 
     /// What begins where this one ends.
     pub fn begin_anew(&mut self) -> State {
-        self.out.push(Command::Note(Note::SessionLost));
+        self.io.note(Note::SessionLost);
         let tickets = std::mem::take(&mut self.running);
-        self.out.extend(tickets.into_iter().map(|ticket| Command::Finish(ticket, Err(Code::Io))));
+        self.io.out.extend(tickets.into_iter().map(|ticket| Command::Finish(ticket, Err(Code::Io))));
         self.forget_everything();
-        let mut next = State::new(self.config.clone(), self.random.next());
-        next.now = self.now;
-        next.counters = self.counters;
-        next.counters.sessions_lost += 1;
+        let mut next = State::new(self.io.config.clone(), self.io.random.next());
+        next.io.now = self.io.now;
+        next.io.counters = self.io.counters;
+        next.io.counters.sessions_lost += 1;
         next.session.follow(&self.session);
         next.recalls.follow(&mut self.recalls);
         next.delegations.follow(&self.delegations);
         let chunks = &self.chunks;
         self.files.forget_stable(|chunk| chunks.is_settled(chunk));
         next.files.follow(&mut self.files);
-        next.out = std::mem::take(&mut self.out);
+        next.io.out = std::mem::take(&mut self.io.out);
         next
     }
 
@@ -45,31 +44,14 @@ impl State {
             self.lose_tablet(tablet);
         }
         let mut kernel = Vec::new();
-        self.cache.recall_block(Block::RING, self.now.mono, &mut kernel);
+        self.cache.recall_block(Block::RING, self.io.now.mono, &mut kernel);
         kernel.extend(self.files.in_use().map(|node| Invalidation::Node { node }));
-        self.recall_names_in(Block::RING, &mut kernel);
-        if !kernel.is_empty() {
-            self.invalidate(kernel);
-        }
-    }
-
-    /// Who opened a file: as whom it is opened again.
-    fn opened_by(&mut self, file: OpenFile, who: &Credentials) {
-        self.files.set_opener(file, who);
+        self.delegations.recall_names_in(Block::RING, self.io.now.mono, &mut kernel);
+        self.invalidate(kernel);
     }
 }
 
-/// A file that was open in the session before.
-#[derive(Clone, Debug)]
-pub(crate) struct Left {
-    pub node: bearing_proto::client::Handle,
-    pub wish: Wish,
-    pub who: Credentials,
-    /// Something of it was not known to be stable.
-    pub lost: bool,
-}
-
-impl Hub {
+impl Context {
     /// Opens the files of an operation again that were open in an earlier session.
     pub(crate) async fn open_again(&self, operation: &Operation) -> Result<(), Code> {
         for file in files_of(operation) {
@@ -77,7 +59,7 @@ impl Hub {
             let opened = self.open_file(left.node, &left.who, left.wish).await;
             let Ok(Answer::Opened(new, _)) = opened else { return Err(Code::Io) };
             let surplus = self.with(|state| {
-                state.opened_by(new, &left.who);
+                state.files.set_opener(new, &left.who);
                 state.files.take_place(new, file)
             });
             if let Some(surplus) = surplus {
@@ -91,7 +73,7 @@ impl Hub {
     /// Remembers who opened a file.
     pub(crate) fn note_opener(&self, who: Option<Credentials>, result: &Result<Answer, Code>) {
         if let (Some(who), Ok(Answer::Opened(file, _))) = (who, result) {
-            self.with(|state| state.opened_by(*file, &who));
+            self.with(|state| state.files.set_opener(*file, &who));
         }
     }
 }

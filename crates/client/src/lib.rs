@@ -11,33 +11,22 @@
 compile_error!("planted bugs must not reach a release build; build without the feature `mutants`");
 
 mod again;
-mod bounded;
-mod cache;
+mod calls;
 mod config;
+mod context;
 mod counters;
 mod delegation;
 mod event;
 mod file;
-mod held;
-mod hub;
-mod lease;
-mod locks;
 mod machine;
 mod mutant;
-mod names;
 mod namespace;
 mod operation;
-mod random;
-mod recall;
-mod request;
-mod routes;
-mod session;
-mod slots;
-mod table;
-mod task;
+mod run;
+mod state;
+mod tables;
 #[cfg(test)]
 mod tests;
-mod timer;
 
 pub use config::ClientConfig;
 pub use counters::Counters;

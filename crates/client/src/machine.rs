@@ -2,22 +2,23 @@
 
 use crate::again::opener_of;
 use crate::config::ClientConfig;
+use crate::context::{Context, State};
 use crate::counters::Counters;
 use crate::event::{Command, Event, Target};
-use crate::file::Stability;
-use crate::file::open::Wish;
-use crate::hub::{Hub, State};
 use crate::namespace::list::Part;
 use crate::namespace::rename::Place;
-use crate::operation::{Answer, Operation, Ticket};
-use crate::task::Tasks;
-use crate::timer::Timer;
+use crate::operation::{Answer, OpenFile, Operation, Ticket};
+use crate::run::task::Tasks;
+use crate::run::timer::Timer;
+use crate::state::files::open::Wish;
+use crate::state::files::table::Stability;
 use bearing_proto::Message;
+use bearing_proto::client::Reply;
 use bearing_types::{Code, Mono, Now};
 
 /// A client: one session with a cluster.
 pub struct Client {
-    hub: Hub,
+    context: Context,
     tasks: Tasks,
     begun: bool,
 }
@@ -25,64 +26,66 @@ pub struct Client {
 impl Client {
     /// A client that has not begun yet: its first step asks for a session. `seed` gives the jitter of its pauses.
     pub fn new(config: ClientConfig, seed: u64) -> Client {
-        Client { hub: Hub::new(State::new(config, seed)), tasks: Tasks::default(), begun: false }
+        Client { context: Context::new(State::new(config, seed)), tasks: Tasks::default(), begun: false }
     }
 
     /// Takes one event and appends commands to `out`, to be carried out in their order.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
-        self.hub.with(|state| {
-            state.now = now;
-            std::mem::swap(&mut state.out, out);
+        self.context.with(|state| {
+            state.io.now = now;
+            std::mem::swap(&mut state.io.out, out);
         });
         if !self.begun {
             self.begun = true;
-            self.tasks.add(Box::pin(self.hub.clone().live()));
+            self.tasks.add(Box::pin(self.context.clone().live()));
         }
-        self.hub.with(State::take_due_timers);
-        self.take(event);
+        self.context.with(State::on_timers);
+        self.on_event(event);
         self.settle();
-        self.hub.with(|state| std::mem::swap(&mut state.out, out));
+        self.context.with(|state| std::mem::swap(&mut state.io.out, out));
     }
 
     /// When to step with [`Event::Tick`] if nothing else happens before. Before the first step: at once.
     pub fn next_wake(&self) -> Option<Mono> {
-        if self.begun { self.hub.with(|state| state.timers.next_due()) } else { Some(Mono::ZERO) }
+        if self.begun { self.context.with(|state| state.io.timers.next_due()) } else { Some(Mono::ZERO) }
     }
 
     /// Sums since the start.
     pub fn counters(&self) -> Counters {
-        self.hub.with(|state| state.counters)
+        self.context.with(|state| state.io.counters)
     }
 
     #[cfg(test)]
     pub(crate) fn chunks_remembered(&self) -> usize {
-        self.hub.with(|state| state.chunks.count())
+        self.context.with(|state| state.chunks.count())
     }
 
     /// Goes on with another session. All that was under way is dropped with its tasks.
     fn begin_anew(&mut self) {
         self.tasks = Tasks::default();
-        self.hub = Hub::new(self.hub.with(State::begin_anew));
-        self.tasks.add(Box::pin(self.hub.clone().live()));
+        self.context = Context::new(self.context.with(State::begin_anew));
+        self.tasks.add(Box::pin(self.context.clone().live()));
     }
 
-    fn take(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         match event {
             Event::Start(ticket, mut operation) => {
-                operation.squash(self.hub.with(|state| state.config.squash));
-                self.tasks.add(Box::pin(self.hub.clone().run(ticket, operation)));
+                operation.squash(self.context.with(|state| state.io.config.squash));
+                self.tasks.add(Box::pin(self.context.clone().run(ticket, operation)));
             }
             Event::Message { from, message, attachment } => {
-                self.hub.with(|state| state.take_message(from, message, attachment));
+                self.context.with(|state| state.on_message(from, message, attachment));
             }
-            Event::Enrolled(session) => self.hub.with(|state| state.enrolled(session)),
-            Event::Refused(refusal) => self.hub.with(|state| state.take_refusal(refusal)),
-            Event::Unreachable(server) => self.hub.with(|state| {
-                state.hurry_requests(server);
-                state.data_disconnected(server);
+            Event::Enrolled(session) => self.context.with(|state| state.on_enrolled(session)),
+            Event::Refused(refusal) => self.context.with(|state| state.on_refusal(refusal)),
+            Event::Unreachable(server) => self.context.with(|state| {
+                state.requests.hurry(server, &mut state.io, &mut state.routes);
+                state.data.on_unreachable(server, &mut state.io, &mut state.routes);
             }),
-            Event::GiveUp(ticket) => self.hub.with(|state| state.give_up(ticket)),
-            Event::Invalidated(number) => self.hub.with(|state| state.invalidated(number)),
+            Event::GiveUp(ticket) => self.context.with(|state| state.locks.give_up(ticket, &mut state.io)),
+            Event::Invalidated(number) => {
+                self.context.with(|state| state.recalls.on_invalidated(number, &mut state.io))
+            }
             Event::Tick => {}
         }
     }
@@ -90,65 +93,69 @@ impl Client {
     /// Runs tasks until all of them wait, then sends their requests.
     fn settle(&mut self) {
         loop {
-            if self.hub.with(|state| state.is_session_lost()) {
+            if self.context.with(|state| state.is_session_lost()) {
                 self.begin_anew();
             }
-            for task in self.hub.with(|state| std::mem::take(&mut state.new_tasks)) {
+            for task in self.context.with(|state| std::mem::take(&mut state.new_tasks)) {
                 self.tasks.add(task);
             }
-            while let Some(renew) = self.hub.with(State::begin_renewal) {
-                self.tasks.add(Box::pin(self.hub.clone().renew_lease(renew)));
+            while let Some(renew) = self.context.with(State::begin_renewal) {
+                self.tasks.add(Box::pin(self.context.clone().renew_lease(renew)));
             }
-            while let Some(hold) = self.hub.with(State::begin_hold) {
-                self.tasks.add(Box::pin(self.hub.clone().hold_recalled(hold)));
+            while let Some(hold) = self.context.with(|state| state.recalls.begin_hold()) {
+                self.tasks.add(Box::pin(self.context.clone().hold_recalled(hold)));
             }
-            while let Some((from, answer, directory)) = self.hub.with(State::begin_call_back) {
-                self.tasks.add(Box::pin(self.hub.clone().called_back(from, answer, directory)));
-            }
-            for (tablet, position, incarnation) in
-                self.hub.with(|state| std::mem::take(&mut state.new_fences))
+            while let Some((from, answer, directory)) =
+                self.context.with(|state| state.recalls.begin_call_back())
             {
-                self.tasks.add(Box::pin(self.hub.clone().fence(tablet, position, incarnation)));
+                self.tasks.add(Box::pin(self.context.clone().called_back(from, answer, directory)));
             }
-            for (tablet, incarnation) in self.hub.with(|state| std::mem::take(&mut state.new_senders)) {
-                self.tasks.add(Box::pin(self.hub.clone().send_steps(tablet, incarnation)));
+            for (tablet, position, incarnation) in self.context.with(|state| state.delegations.take_fences())
+            {
+                self.tasks.add(Box::pin(self.context.clone().fence(tablet, position, incarnation)));
             }
-            if self.tasks.poll_one() || self.hub.with(|state| state.has_new_tasks()) {
+            for (tablet, incarnation) in self.context.with(|state| state.delegations.take_senders()) {
+                self.tasks.add(Box::pin(self.context.clone().send_steps(tablet, incarnation)));
+            }
+            if self.tasks.poll_one() || self.context.with(|state| state.has_new_tasks()) {
                 continue;
             }
-            self.hub.with(State::send_requests);
+            self.context.with(|state| {
+                let mark = state.leases.mark();
+                state.requests.send(&mut state.io, &mut state.routes, mark);
+            });
             // A request whose position nobody knows has just asked for a map.
-            if !self.hub.with(State::begin_fetching_map) {
+            if !self.context.with(State::begin_fetching_map) {
                 return;
             }
-            self.tasks.add(Box::pin(self.hub.clone().fetch_maps()));
+            self.tasks.add(Box::pin(self.context.clone().fetch_maps()));
         }
     }
 }
 
 impl State {
-    fn take_due_timers(&mut self) {
-        while let Some(timer) = self.timers.take_due(self.now.mono) {
+    fn on_timers(&mut self) {
+        while let Some(timer) = self.io.timers.take_due(self.io.now.mono) {
             match timer {
-                Timer::Request(sequence) => self.request_due(sequence),
-                Timer::Data(id) => self.data_request_due(id),
-                Timer::Sleeper(sleeper) => self.timers.wake(sleeper),
-                Timer::Enrol => self.ask_to_enrol(),
-                Timer::Session(number) => self.session_wait_due(number),
-                Timer::Renewal(node) => self.renewal_due(node),
-                Timer::Lock(wait) => self.lock_due(wait),
+                Timer::Request(sequence) => self.requests.on_due(sequence, &mut self.io, &mut self.routes),
+                Timer::Data(id) => self.data.on_due(id, &mut self.io, &mut self.routes),
+                Timer::Sleeper(sleeper) => self.io.timers.wake(sleeper),
+                Timer::Enrol => self.session.ask_to_enrol(&mut self.io),
+                Timer::Session(number) => self.session.on_wait_due(number, &mut self.io),
+                Timer::Renewal(node) => self.on_renewal_due(node),
+                Timer::Lock(wait) => self.locks.ask_again(wait, &mut self.io),
             }
         }
     }
 
-    fn take_message(&mut self, from: Target, message: Message, attachment: Vec<u8>) {
+    fn on_message(&mut self, from: Target, message: Message, attachment: Vec<u8>) {
         match message {
-            Message::Reply(reply) => self.take_reply(from, reply),
-            Message::Recall(recall) => self.take_recall(from, recall),
-            Message::Survey(survey) => self.take_survey(from, survey),
-            Message::LockFree(free) => self.take_lock_free(free),
-            Message::DataReply(reply) => self.take_data_reply(reply, attachment),
-            Message::Refused(refusal) => self.take_refusal(refusal),
+            Message::Reply(reply) => self.on_reply(from, reply),
+            Message::Recall(recall) => self.on_recall(from, recall),
+            Message::Survey(survey) => self.on_open_query(from, survey),
+            Message::LockFree(free) => self.locks.ask_again(free.wait, &mut self.io),
+            Message::DataReply(reply) => self.data.on_reply(reply, attachment, &mut self.io),
+            Message::Refused(refusal) => self.on_refusal(refusal),
             Message::Request(_)
             | Message::Recalled(_)
             | Message::Surveyed(_)
@@ -158,15 +165,24 @@ impl State {
             | Message::Told(_)
             | Message::Clock(_)
             | Message::Welcome { .. }
-            | Message::Ticket(_) => self.counters.unexpected += 1,
+            | Message::Ticket(_) => drop(self.io.unexpected()),
         }
     }
 }
 
-impl Hub {
+impl State {
+    fn on_reply(&mut self, from: Target, reply: Reply) {
+        let mark = self.leases.mark();
+        if self.requests.on_reply(from, reply, mark, &mut self.io, &mut self.routes) {
+            self.on_session_ended();
+        }
+    }
+}
+
+impl Context {
     async fn run(self, ticket: Ticket, operation: Operation) {
         self.with(|state| {
-            state.counters.operations += 1;
+            state.io.counters.operations += 1;
             state.running.insert(ticket);
         });
         let opener = opener_of(&operation);
@@ -181,7 +197,7 @@ impl Hub {
         self.note_opener(opener, &result);
         self.with(|state| {
             state.running.remove(&ticket);
-            state.out.push(Command::Finish(ticket, result));
+            state.io.out.push(Command::Finish(ticket, result));
         });
     }
 
@@ -262,11 +278,7 @@ impl Hub {
         }
     }
 
-    async fn flush_open(
-        &self,
-        file: crate::operation::OpenFile,
-        stability: Stability,
-    ) -> Result<Answer, Code> {
+    async fn flush_open(&self, file: OpenFile, stability: Stability) -> Result<Answer, Code> {
         if stability == Stability::Visible {
             return self.flush(file, stability).await.map(|()| Answer::Done);
         }
@@ -284,7 +296,7 @@ impl Hub {
         let synced = self.sync_all().await;
         // Whoever asks while the session is being closed has not been told by an answer that is yet to come.
         self.with(|state| {
-            state.tell_losses_again(told);
+            state.delegations.set_losses_told(told);
             if synced.is_err() {
                 state.files.tell_lost_again();
             }

@@ -2,7 +2,7 @@
 //! `cp -a`, `rsync -A` and `tar` do to each file and directory that they make.
 
 use super::decide::{Local, touch};
-use crate::hub::State;
+use crate::context::State;
 use crate::operation::Found;
 use bearing_proto::client::{AttributeChange, LeaseKey, TimeChange, XattrChange};
 use bearing_proto::delegation::Change;
@@ -19,7 +19,7 @@ impl State {
         change: &AttributeChange,
     ) -> Local<Found> {
         let tablet = self.image(directory).tablet;
-        let now = self.lent_now(tablet);
+        let now = self.delegations.now(tablet, self.io.now.mono);
         let image = self.image(directory);
         let before = image.body.access;
         let owns = who.uid == Uid(0) || who.uid == before.uid;

@@ -1,13 +1,13 @@
 //! What is decided here: operations in delegated directories, on their entries and on nodes that were made in them. The rules are those of the servers, which
 //! decide every step again; whatever is not plain is left to them, while the directory is suspended.
 
-use super::image::{LocalDirectory, LocalEntry, Place};
-use super::ours::Ours;
-use crate::cache::{Directory, Seen};
-use crate::file::open::Wish;
-use crate::hub::{Hub, State};
+use crate::context::{Context, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
-use crate::task::promise;
+use crate::state::files::open::Wish;
+use crate::state::lease::cache::{Directory, Seen};
+use crate::state::lent::image::{LocalDirectory, LocalEntry, Place};
+use crate::state::lent::ours::Ours;
+use crate::state::lent::tablet::Lent;
 use bearing_proto::client::{
     AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseKey, LeaseMs, NewNode, NodeView,
     RenameMode, TimeChange,
@@ -22,8 +22,6 @@ use bearing_types::{
 
 /// The longest target of a symbolic link, in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
-/// Steps waiting to be done at which operations wait too.
-const QUEUED_MAX: usize = 16 << 10;
 
 /// What came of deciding something here.
 pub(crate) enum Local<T> {
@@ -44,7 +42,7 @@ pub(crate) struct End<'a> {
     pub name: &'a Name,
 }
 
-impl Hub {
+impl Context {
     /// Decides something in a directory if that is ours. `None`: its owner is to be asked; then it is not ours any more.
     pub(crate) async fn decide_in<T>(
         &self,
@@ -54,14 +52,13 @@ impl Hub {
         loop {
             self.settled(directory).await;
             let (tablet, local) = self.with(|state| {
-                let tablet = state.delegations.directories.get(&directory)?.tablet;
-                let lasts = state.still_lent(tablet);
+                let tablet = state.delegations.directory(directory)?.tablet;
+                let lasts = state.delegations.still_lent(tablet, state.io.now.mono);
                 Some((tablet, if lasts { decide(state, tablet) } else { Local::Lapsed }))
             })?;
             match local {
                 Local::Lapsed => {
-                    let position =
-                        self.with(|state| state.delegations.tablets.get(&tablet).map(|lent| lent.position));
+                    let position = self.with(|state| state.delegations.lent(tablet).map(Lent::position));
                     self.past_lapse(position?).await;
                 }
                 Local::Done(result) => {
@@ -85,10 +82,7 @@ impl Hub {
 
     /// Steps are not decided much faster than they are done.
     async fn hold_back(&self, tablet: Block) {
-        let full = |state: &mut State| {
-            state.delegations.tablets.get(&tablet).is_some_and(|lent| lent.queue.len() >= QUEUED_MAX)
-        };
-        if self.with(full) {
+        if self.with(|state| state.delegations.lent(tablet).is_some_and(Lent::is_full)) {
             // If that fails, whoever asks for stability is told.
             let _ = self.flush_steps(tablet).await;
         }
@@ -96,18 +90,7 @@ impl Hub {
 
     /// Asks for ids, and says whether there are some.
     async fn await_ids(&self, tablet: Block) -> bool {
-        let waiting = self.with(|state| {
-            let lent = state.delegations.tablets.get_mut(&tablet)?;
-            lent.ids_wanted = true;
-            let (promise, awaited) = promise();
-            lent.waiting_for_ids.push(promise);
-            if !lent.sending {
-                lent.sending = true;
-                state.new_senders.push((tablet, lent.incarnation));
-            }
-            Some(awaited)
-        });
-        match waiting {
+        match self.with(|state| state.delegations.await_ids(tablet)) {
             Some(waiting) => waiting.await,
             None => false,
         }
@@ -146,25 +129,22 @@ impl Hub {
 impl State {
     /// How long the kernel may go by a name that is ours, and by what it leads to.
     fn ours_remaining(&self, tablet: Block, draining: bool) -> (Remaining, Remaining) {
-        let lent = self.delegations.tablets.get(&tablet).filter(|_| !draining);
-        let left = lent.map(|lent| lent.until.since(self.now.mono)).unwrap_or_default();
-        let name = lent.map(|lent| lent.names_life.min(left)).unwrap_or_default();
+        let lent = self.delegations.lent(tablet).filter(|_| !draining);
+        let left = lent.map(|lent| lent.until().since(self.io.now.mono)).unwrap_or_default();
+        let name = lent.map(|lent| lent.names_life().min(left)).unwrap_or_default();
         (Remaining(name), Remaining(left))
     }
 
     pub(super) fn image(&mut self, directory: NodeId) -> &mut LocalDirectory {
-        let now = self.now.mono;
-        let image = self.delegations.directories.get_mut(&directory);
-        let image = image.expect("the caller has seen that it is ours");
-        image.used = now;
-        image
+        let image = self.delegations.use_directory(directory, self.io.now.mono);
+        image.expect("the caller has seen that it is ours")
     }
 
     /// A delegated directory as others of this machine see one.
     pub(crate) fn local_directory(&self, directory: NodeId) -> Option<Directory> {
-        let image = self.delegations.directories.get(&directory)?;
-        let until = self.delegations.tablets.get(&image.tablet).map(|lent| lent.until);
-        let until = until.filter(|until| self.now.mono < *until)?;
+        let image = self.delegations.directory(directory)?;
+        let until = self.delegations.lent(image.tablet).map(Lent::until);
+        let until = until.filter(|until| self.io.now.mono < *until)?;
         let until = Some(until).filter(|_| !image.draining);
         let node = NodeView {
             node: image.handle,
@@ -186,8 +166,8 @@ impl State {
     /// A node that is decided of here. What was lent is its home's again when the lease is over.
     pub(crate) fn our_node(&self, node: NodeId) -> Option<Seen> {
         let ours = self.delegations.ours.get(node)?;
-        let until = self.delegations.tablets.get(&ours.tablet()).map(|lent| lent.until)?;
-        let until = Some(until).filter(|until| self.now.mono < *until);
+        let until = self.delegations.lent(ours.tablet()).map(Lent::until)?;
+        let until = Some(until).filter(|until| self.io.now.mono < *until);
         if until.is_none() && !ours.made_here {
             return None;
         }
@@ -204,7 +184,7 @@ impl State {
         let (name_remaining, attributes_remaining) = self.ours_remaining(tablet, draining);
         let node = entry.node.node;
         let attributes = match entry.file_type {
-            FileType::Directory => self.delegations.directories.get(&node)?.attributes,
+            FileType::Directory => self.delegations.directory(node)?.attributes,
             _ => self.files.overlaid(node, self.delegations.ours.get(node)?.attributes),
         };
         Some(Found { node: entry.node, attributes, name_remaining, attributes_remaining })
@@ -296,8 +276,8 @@ impl State {
             Err(refused) => return refused.cast(),
         };
         let tablet = self.image(directory).tablet;
-        let Some(node) = self.take_lent_id(tablet) else { return Local::NeedIds };
-        let now = self.lent_now(tablet);
+        let Some(node) = self.delegations.take_id(tablet, self.io.now.mono) else { return Local::NeedIds };
+        let now = self.delegations.now(tablet, self.io.now.mono);
         let image = self.image(directory);
         let home = image.body.seat.position_of(NameHash::of(image.body.name_key, name));
         let handle = Handle { node, home };
@@ -335,12 +315,12 @@ impl State {
         let (tablet, body) = (image.tablet, image.body.clone());
         let hash = NameHash::of(body.name_key, name);
         // The seat of any child of this name, whatever its id will be, to see where it would lie.
-        let Some(node) = self.take_lent_id(tablet) else { return Local::NeedIds };
+        let Some(node) = self.delegations.take_id(tablet, self.io.now.mono) else { return Local::NeedIds };
         let seat = body.seat.child(node, hash);
         if !tablet.contains(seat.home) || !tablet.covers(seat.name_block) {
             return Local::Outside;
         }
-        let now = self.lent_now(tablet);
+        let now = self.delegations.now(tablet, self.io.now.mono);
         let inherited = body.access.mode.bits() & u32::from(Mode::SETGID);
         let mode_of_new = Mode::new(mode.bits() | inherited);
         let access = Access { mode: mode_of_new, uid: who.uid, gid: group_of_new(body.access, who) };
@@ -358,11 +338,11 @@ impl State {
             extended: false,
             entries: Default::default(),
             tablet,
-            since: self.now.mono,
-            used: self.now.mono,
+            since: self.io.now.mono,
+            used: self.io.now.mono,
             draining: false,
         };
-        self.delegations.directories.insert(node, made);
+        self.delegations.insert_directory(node, made);
         let (who, name) = (who.clone(), name.clone());
         self.queue_step(tablet, Change::MakeDirectory { directory: parent, who, name, mode, node });
         Local::Done(Ok(self.entry_found(directory, &entry).expect("it was made just now")))
@@ -387,7 +367,7 @@ impl State {
         };
         let node = entry.node.node;
         let owner = match entry.file_type {
-            FileType::Directory => self.delegations.directories.get(&node).map(|image| image.attributes.uid),
+            FileType::Directory => self.delegations.directory(node).map(|image| image.attributes.uid),
             _ => self.delegations.ours.get(node).map(|ours| ours.attributes.uid),
         };
         let free = !access.mode.has(Mode::STICKY) || [Uid(0), access.uid].contains(&who.uid);
@@ -415,7 +395,7 @@ impl State {
         }
         let node = entry.node.node;
         let tablet = self.image(directory).tablet;
-        let now = self.lent_now(tablet);
+        let now = self.delegations.now(tablet, self.io.now.mono);
         let image = self.image(directory);
         image.remove(cookie, now);
         let parent = image.handle;
@@ -455,12 +435,12 @@ impl State {
         if self.delegations.is_moving(node) {
             return Local::Outside;
         }
-        if !self.delegations.directories[&node].entries.is_empty() {
+        if self.delegations.directory(node).is_some_and(|image| !image.entries.is_empty()) {
             return Local::Done(Err(Code::NotEmpty));
         }
         let tablet = self.image(directory).tablet;
-        let now = self.lent_now(tablet);
-        self.delegations.directories.remove(&node);
+        let now = self.delegations.now(tablet, self.io.now.mono);
+        self.delegations.remove_directory(node);
         let name_key = LeaseKey::Name(directory, cookie.hash());
         self.drop_leases(&[name_key, LeaseKey::Access(node), LeaseKey::Content(node)]);
         let image = self.image(directory);
@@ -481,7 +461,7 @@ impl State {
     ) -> Local<()> {
         let (source, target) = (from.directory.node, to.directory.node);
         let ours = |state: &State, node| {
-            let image = state.delegations.directories.get(&node)?;
+            let image = state.delegations.directory(node)?;
             (!state.delegations.is_moving(node)).then_some(image.tablet)
         };
         let (Some(tablet), Some(other)) = (ours(self, source), ours(self, target)) else {
@@ -523,7 +503,7 @@ impl State {
                 Err(refused) => return refused,
             }
         }
-        let now = self.lent_now(tablet);
+        let now = self.delegations.now(tablet, self.io.now.mono);
         let mut keep_open = false;
         if let Some(replaced) = &replaced {
             keep_open = self.drop_node(replaced.node.node, now);
@@ -574,10 +554,10 @@ impl State {
     ) -> Local<Found> {
         let Some(ours) = self.delegations.ours.get(node) else { return Local::Outside };
         let tablet = ours.tablet();
-        if !self.still_lent(tablet) {
+        if !self.delegations.still_lent(tablet, self.io.now.mono) {
             return Local::Outside;
         }
-        let now = self.lent_now(tablet);
+        let now = self.delegations.now(tablet, self.io.now.mono);
         let Some(ours) = self.delegations.ours.get_mut(node) else { return Local::Outside };
         let root = who.uid == Uid(0);
         let owns = root || who.uid == ours.attributes.uid;
@@ -610,7 +590,7 @@ impl State {
         let attributes = *attributes;
         let handle = ours.handle(node);
         self.drop_leases(&[LeaseKey::File(node)]);
-        self.files.observe(node, &attributes, self.now.mono);
+        self.files.observe(node, &attributes, self.io.now.mono);
         let (who, change) = (who.clone(), *change);
         self.queue_step(tablet, Change::SetAttributes { node: handle, who, change });
         let seen = self.our_node(node).expect("it was changed just now");
@@ -629,10 +609,7 @@ impl State {
         // Also when the lease has run out: nobody has heard of the file but through the steps before this
         // one.
         let tablet = self.delegations.ours.get(node).filter(|ours| ours.made_here)?.tablet();
-        if !self.delegations.tablets.contains_key(&tablet) {
-            return None;
-        }
-        let now = self.lent_now(tablet);
+        let now = self.delegations.lent(tablet)?.now(self.io.now.mono);
         let ours = self.delegations.ours.get_mut(node)?;
         let attributes = &mut ours.attributes;
         let base = if mode == CommitMode::Append { attributes.size } else { 0 };
@@ -656,7 +633,7 @@ impl State {
     pub(crate) fn access_here(&mut self, node: NodeId, at: Wall) -> bool {
         let Some(ours) = self.delegations.ours.get(node) else { return false };
         let (tablet, handle) = (ours.tablet(), ours.handle(node));
-        if self.still_lent(tablet) {
+        if self.delegations.still_lent(tablet, self.io.now.mono) {
             if let Some(ours) = self.delegations.ours.get_mut(node) {
                 ours.attributes.accessed = ours.attributes.accessed.max(at);
             }
@@ -674,7 +651,7 @@ impl State {
     ) -> Option<Result<Answer, Code>> {
         let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here)?;
         let (tablet, token) = (ours.tablet(), self.delegations.ours.token(node));
-        if !self.still_lent(tablet) {
+        if !self.delegations.still_lent(tablet, self.io.now.mono) {
             return None;
         }
         let seen = self.our_node(node)?;
@@ -684,9 +661,9 @@ impl State {
         if !wish.is_allowed(seen.attributes.access(), who) {
             return Some(Err(Code::Access));
         }
-        self.counters.local_opens += 1;
+        self.io.counters.local_opens += 1;
         let found = self.found(&seen, None);
-        let file = self.open_ours(&seen, wish, token);
+        let file = self.add_open(&seen, wish, token, self.io.now.mono);
         Some(Ok(Answer::Opened(file, found)))
     }
 
@@ -704,7 +681,7 @@ impl State {
             self.delegations.ours.remove(node);
             self.files.forget(node);
         }
-        if self.delegations.tablets.contains_key(&tablet) {
+        if self.delegations.lent(tablet).is_some() {
             self.queue_step(tablet, Change::Release { node: handle });
         }
         true

@@ -5,7 +5,7 @@
 //! owner takes it, which renews the lease, or refuses it, and only then is it lost. A server that was away
 //! for a minute costs its clients that minute, and no byte.
 
-use crate::hub::{Hub, State};
+use crate::context::{Context, State};
 use crate::operation::{OpenFile, Operation};
 use bearing_types::Position;
 use std::time::Duration;
@@ -14,16 +14,10 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl State {
-    /// Whether the lease on what a tablet lends has run out, and its owner has not said yet what that means.
-    fn is_lapsed_at(&self, position: Position) -> bool {
-        let mut lapsed = self.delegations.tablets.iter().filter(|(_, lent)| self.now.mono >= lent.until);
-        lapsed.any(|(tablet, _)| tablet.contains(position))
-    }
-
     /// Whether an operation concerns something whose lease has run out so. Writes are buffered all the same,
     /// and whoever wants them stored waits for that.
     fn meets_lapse(&self, operation: &Operation) -> bool {
-        let lapsed = |position| self.is_lapsed_at(position);
+        let lapsed = |position| self.delegations.is_lapsed_at(position, self.io.now.mono);
         match operation {
             Operation::Lookup { directory, .. }
             | Operation::Parent { directory }
@@ -71,14 +65,14 @@ impl State {
     }
 
     fn is_file_lapsed(&self, file: OpenFile) -> bool {
-        self.files.home_of(file).is_some_and(|home| self.is_lapsed_at(home))
+        self.files.home_of(file).is_some_and(|home| self.delegations.is_lapsed_at(home, self.io.now.mono))
     }
 }
 
-impl Hub {
+impl Context {
     /// Waits until the owner of a position has said whether what it lent is lent yet.
     pub(crate) async fn past_lapse(&self, position: Position) {
-        while self.with(|state| state.is_lapsed_at(position)) {
+        while self.with(|state| state.delegations.is_lapsed_at(position, state.io.now.mono)) {
             self.sleep(LOOK_EVERY).await;
         }
     }

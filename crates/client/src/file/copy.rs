@@ -4,14 +4,14 @@
 //! A copy reads the source as it is when the copy begins, with our own writes. It is no more atomic than many writes are: holes are made after the bytes, and what
 //! is written to either file meanwhile is in the copy or not.
 
-use super::Stability;
-use super::data_request::DataFailure;
-use super::extents::{Stored, end_of};
-use super::flush::{Job, Piece, Placed, append_right};
+use super::flush::{Placed, append_right};
 use super::read::REREADS_MAX;
-use super::write::FILE_BYTES_MAX;
-use crate::hub::{Hub, State};
+use crate::context::Context;
 use crate::operation::{Answer, OpenFile};
+use crate::state::data_requests::DataFailure;
+use crate::state::files::buffer::{FILE_BYTES_MAX, Job, Piece};
+use crate::state::files::extents::{Stored, end_of};
+use crate::state::files::table::Stability;
 use bearing_proto::client::{ChunkView, CommitMode, Handle};
 use bearing_proto::data::{DataCall, Source};
 use bearing_proto::frame;
@@ -26,7 +26,7 @@ struct Plan {
     holes: Vec<Range<u64>>,
 }
 
-impl Hub {
+impl Context {
     pub(crate) async fn copy(
         &self,
         (source, source_offset): (OpenFile, u64),
@@ -35,8 +35,8 @@ impl Hub {
         set_ids: SetIds,
     ) -> Result<Answer, Code> {
         let (from, to) = self.with(|state| {
-            let from = state.files.opened(source, |open| open.read)?;
-            Ok((from, state.files.opened(target, |open| open.write)?))
+            let from = state.files.readable(source)?;
+            Ok((from, state.files.writable(target)?))
         })?;
         self.flush_if_dirty(from).await?;
         if to != from {
@@ -46,8 +46,8 @@ impl Hub {
         let mut before: Option<Vec<Stored>> = None;
         for _ in 0..REREADS_MAX {
             let (range, limit) = self.with(|state| {
-                let end = source_offset.saturating_add(length).min(state.size_of(from));
-                (source_offset..end.max(source_offset), state.config.copy_bytes_max)
+                let end = source_offset.saturating_add(length).min(state.files.size_of(from));
+                (source_offset..end.max(source_offset), state.io.config.copy_bytes_max)
             });
             let target_end = target_offset.checked_add(range.end - range.start);
             let target_end = target_end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(Code::TooLarge)?;
@@ -60,8 +60,8 @@ impl Hub {
                 break;
             }
             // The extents may have told that the file is shorter.
-            let end = self.with(|state| range.end.min(state.size_of(from)).max(range.start));
-            let pieces_max = self.with(|state| state.config.commit_extents_max);
+            let end = self.with(|state| range.end.min(state.files.size_of(from)).max(range.start));
+            let pieces_max = self.with(|state| state.io.config.commit_extents_max);
             let plan = plan(range.start..end, target_offset, &extents, pieces_max);
             match self.carry_out_copy((target, to), &plan, set_ids).await {
                 // A chunk that is gone was in no use: the source has other extents by now.
@@ -71,7 +71,7 @@ impl Hub {
                 Err(code) => return Err(code),
                 Ok(()) => {
                     let count = plan.range.end - plan.range.start;
-                    self.with(|state| state.counters.bytes_copied += count);
+                    self.with(|state| state.io.counters.bytes_copied += count);
                     return Ok(Answer::Written(count as u32));
                 }
             }
@@ -95,7 +95,7 @@ impl Hub {
             let size_min = if is_last { hole.end } else { 0 };
             // What is known of the target is of no earlier time than the commit, if there was one.
             let needed = plan.pieces.is_empty()
-                || is_last && self.with(|state| state.stored_size(to)) < hole.end
+                || is_last && self.with(|state| state.files.stored_size(to)) < hole.end
                 || !self.extents(to, hole.clone()).await?.is_empty();
             if needed {
                 self.ask_hole((target, to), hole.clone(), size_min, set_ids).await?;
@@ -113,7 +113,7 @@ impl Hub {
         let job = self.with(|state| {
             let handle = state.files.handle(to)?;
             let size_min = plan.pieces.last().map_or(0, |piece| piece.range.end);
-            let (token, modified) = (state.files.token(target), state.now.wall);
+            let (token, modified) = (state.files.token(target), state.io.now.wall);
             let (mode, pieces) = (CommitMode::Put, plan.pieces.clone());
             Some(Job { handle, token, mode, pieces, size_min, modified, set_ids, is_part: false })
         });
@@ -121,8 +121,7 @@ impl Hub {
         if !self.enter_gate(to).await {
             return Err(Code::InvalidArgument);
         }
-        let clears =
-            self.with(|state| state.files.files.get(&to).is_some_and(|file| file.is_changed_by(set_ids)));
+        let clears = self.with(|state| state.files.is_changed_by(to, set_ids));
         let stored = self.store(to, &job, Stability::Visible).await;
         self.leave_gate(to);
         self.with(|state| {
@@ -145,8 +144,12 @@ impl Hub {
         let capability = self.with(|state| state.capability_to_read(&stored)).ok_or(Code::Stale)?;
         let stored = stored.extent;
         let view = self.chunk_view(stored.chunk, false).await?;
-        let (owner, servers) =
-            self.with(|state| (state.frame_owner(node, piece), state.replicas_in_order(&view)));
+        let (owner, servers) = self.with(|state| {
+            (
+                state.files.frame_owner(node, piece, state.cache.last_name(node)),
+                state.replicas_in_order(&view),
+            )
+        });
         let owner = owner.ok_or(Code::InvalidArgument)?;
         let frame_bytes = frame::frame_bytes(&owner, stored.length);
         let chunk = self.writable_chunk(handle.home, frame_bytes).await?;
@@ -172,13 +175,6 @@ impl Hub {
         };
         let placed = self.ask_append(&chunk, call, Vec::new(), frame_bytes).await;
         Ok((chunk, placed))
-    }
-}
-
-impl State {
-    /// The length of a file at its home, as last seen.
-    fn stored_size(&self, node: NodeId) -> u64 {
-        self.files.files.get(&node).map_or(0, |file| file.attributes.size)
     }
 }
 

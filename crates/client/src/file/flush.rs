@@ -5,19 +5,23 @@
 //!
 //! What is copied from a file is written out the same way, but data servers take the bytes from where they are (see [`super::copy`]).
 
-use super::chunk::{RECONNECT_PAUSE, RECONNECTS, SealedEnd, to_avoid};
-use super::data_request::DataFailure;
-use super::extents::Stored;
-use super::{Buffered, File, Stability};
-use crate::event::{Command, Note};
-use crate::hub::{Hub, State, Work};
+use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
+use crate::context::{Context, State, Work};
+use crate::event::Note;
 use crate::mutant::Mutant;
 use crate::operation::OpenFile;
+use crate::state::data_requests::DataFailure;
+use crate::state::files::buffer::{Job, Piece};
+use crate::state::files::chunks::SealedEnd;
+use crate::state::files::extents::end_of;
+use crate::state::files::table::Stability;
+use crate::state::files::unsynced::UNKNOWN_END;
 use bearing_proto::client::{Body, Call, ChunkView, CommitMode, Extent, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
-use bearing_proto::frame::{self, FrameOwner};
-use bearing_proto::grant::{Capability, OpenToken};
-use bearing_types::{ChunkId, Code, Mono, NodeId, SetIds, Wall};
+use bearing_proto::frame;
+use bearing_proto::grant::Capability;
+use bearing_types::{ChunkId, Code, Mono, NodeId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,31 +33,6 @@ const LOST_TRIES: u32 = 8;
 const APPEND_PAUSE: Duration = Duration::from_millis(20);
 /// The longest.
 const APPEND_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// Where the last frame of a file ends in a chunk, if nobody remembers whether it has any there.
-const UNKNOWN_END: u64 = u64::MAX;
-
-/// What is being written out of one file.
-pub(super) struct Job {
-    pub handle: Handle,
-    pub token: Option<OpenToken>,
-    pub mode: CommitMode,
-    pub pieces: Vec<Piece>,
-    pub size_min: u64,
-    pub modified: Wall,
-    pub set_ids: SetIds,
-    /// There was more than goes with one commit.
-    pub is_part: bool,
-}
-
-/// What goes into one frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    /// Its place in the file.
-    pub range: Range<u64>,
-    /// Where its bytes are stored; `None`: they are in the file's `flushing`.
-    pub stored: Option<Stored>,
-}
 
 /// Where a piece of a file lies now.
 #[derive(Clone, Debug)]
@@ -72,109 +51,7 @@ impl Placed {
 
 type Places = BTreeMap<u64, (Range<u64>, Placed)>;
 
-impl State {
-    /// Takes what is dirty out of the way of new writes. Nobody else writes the file out meanwhile.
-    fn begin_flush(&mut self, node: NodeId) -> Option<Job> {
-        let extents_max = self.config.commit_extents_max;
-        let file = self.files.files.get_mut(&node)?;
-        debug_assert!(file.gate.is_held() && file.flushing.is_empty());
-        let mode = match file.buffered {
-            Buffered::Placed => CommitMode::Put,
-            Buffered::Appended => CommitMode::Append,
-        };
-        file.flushing = match mode {
-            CommitMode::Put => std::mem::take(&mut file.dirty),
-            CommitMode::Append => file.dirty.take_first(extents_max),
-        };
-        if !file.flushing.is_empty() {
-            self.out.push(Command::Note(Note::WriteOut(node)));
-        }
-        let is_part = mode == CommitMode::Append && !file.dirty.is_empty();
-        let set_ids = file.set_ids;
-        if !is_part {
-            file.set_ids = SetIds::Keep;
-        }
-        Some(Job {
-            handle: file.handle,
-            token: file.open_for.write(),
-            mode,
-            pieces: file.flushing.pieces().into_iter().map(|range| Piece { range, stored: None }).collect(),
-            size_min: file.flushing.end().unwrap_or(0),
-            modified: file.modified,
-            set_ids,
-            is_part,
-        })
-    }
-
-    fn waits_for_servers(&self, deadline: Mono) -> bool {
-        self.now.mono < deadline && !self.session.is_ending()
-    }
-
-    /// What was being written out is stored, or lost.
-    fn end_flush(&mut self, node: NodeId, result: Result<(), Code>) {
-        let Some(file) = self.files.files.get_mut(&node) else { return };
-        let flushed = std::mem::take(&mut file.flushing);
-        if let (Err(code), false) = (result, flushed.is_empty()) {
-            file.losses.note(code);
-        }
-        file.appended = 0;
-        file.written_end = file.end_of_placed();
-        self.files.buffered_bytes -= flushed.bytes();
-        if let (Err(code), false) = (result, flushed.is_empty()) {
-            self.out.push(Command::Note(Note::WritesLost(node, code)));
-        }
-        self.files.made_room();
-    }
-
-    /// A frame of given bytes, or of what is being written out.
-    fn encode_frame(&self, node: NodeId, piece: &Piece, stored: Option<&[u8]>) -> Vec<u8> {
-        let Some(owner) = self.frame_owner(node, piece) else { return Vec::new() };
-        let mut flushing = Vec::new();
-        if stored.is_none()
-            && let Some(file) = self.files.files.get(&node)
-        {
-            flushing.reserve((piece.range.end - piece.range.start) as usize);
-            for (_, bytes) in file.flushing.parts(piece.range.clone()) {
-                flushing.extend_from_slice(bytes);
-            }
-        }
-        let payload = stored.unwrap_or(&flushing);
-        let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);
-        frame::encode(&owner, payload, &mut frame);
-        frame
-    }
-
-    pub(super) fn frame_owner(&self, node: NodeId, piece: &Piece) -> Option<FrameOwner> {
-        let file = self.files.files.get(&node)?;
-        let (parent, name) = match self.cache.last_name(node) {
-            Some((parent, name)) => (*parent, name.as_bytes().to_vec()),
-            None => (NodeId(0), Vec::new()),
-        };
-        let attributes = &file.attributes;
-        let start = piece.range.start;
-        let file_offset = match file.buffered {
-            // A guess: the home says it when the extent is committed.
-            Buffered::Appended if piece.stored.is_none() => {
-                let before = start - file.flushing.start().unwrap_or(start);
-                attributes.size.saturating_add(before)
-            }
-            Buffered::Placed | Buffered::Appended => start,
-        };
-        Some(FrameOwner {
-            node,
-            home: file.handle.home,
-            parent,
-            name,
-            file_offset,
-            version: attributes.version,
-            mode: attributes.mode,
-            uid: attributes.uid,
-            gid: attributes.gid,
-        })
-    }
-}
-
-impl Hub {
+impl Context {
     /// Writes an open file out. Tells of all that the file has lost since it was opened, each loss once; a sync tells of it whatever a flush has told, which
     /// may have been another's.
     pub(crate) async fn flush(&self, file: OpenFile, stability: Stability) -> Result<(), Code> {
@@ -191,7 +68,7 @@ impl Hub {
 
     /// Writes a file out, if there is anything to write, before something else is done to it.
     pub(crate) async fn flush_if_dirty(&self, node: NodeId) -> Result<(), Code> {
-        let dirty = self.with(|state| state.files.files.get(&node).is_some_and(File::is_dirty));
+        let dirty = self.with(|state| state.files.is_dirty(node));
         if dirty { self.write_out(node, Stability::Visible).await } else { Ok(()) }
     }
 
@@ -214,7 +91,7 @@ impl Hub {
 
     /// Waits until nobody else writes a file out. Whether there is a file.
     pub(super) async fn enter_gate(&self, node: NodeId) -> bool {
-        let turn = self.with(|state| state.files.files.get_mut(&node).map(|file| file.gate.enter()));
+        let turn = self.with(|state| state.files.enter_gate(node));
         match turn {
             None => return false,
             Some(Some(turn)) => turn.await,
@@ -224,11 +101,7 @@ impl Hub {
     }
 
     pub(super) fn leave_gate(&self, node: NodeId) {
-        self.with(|state| {
-            if let Some(file) = state.files.files.get_mut(&node) {
-                file.gate.leave();
-            }
-        });
+        self.with(|state| state.files.leave_gate(node));
     }
 
     /// Appends what a job is of, and commits it.
@@ -239,13 +112,13 @@ impl Hub {
     }
 
     async fn store_pieces(&self, node: NodeId, job: &Job, wanted: Stability) -> Result<(), Code> {
-        let stability = match self.with(|state| state.config.planted(Mutant::SyncWithoutData)) {
+        let stability = match self.with(|state| state.io.config.planted(Mutant::SyncWithoutData)) {
             true => Stability::Visible,
             false => wanted,
         };
         let mut places = Places::new();
         let mut tries = 0;
-        let deadline = self.with(|state| state.now.mono.after(state.config.write_deadline));
+        let deadline = self.with(|state| state.io.now.mono.after(state.io.config.write_deadline));
         loop {
             let lost = match self.append_all(node, job, &mut places, stability).await {
                 // Servers are away. The bytes are kept here until they are back.
@@ -274,7 +147,7 @@ impl Hub {
                 places.remove(&start);
             }
         }
-        self.with(|state| state.step("flush committed"));
+        self.with(|state| state.io.step("flush committed"));
         if stability == Stability::Visible {
             self.with(|state| state.note_unsynced(node, &places));
         }
@@ -292,10 +165,10 @@ impl Hub {
         self.append_missing(node, job, places).await?;
         let lost = self.lost(places, stability).await?;
         if lost.is_empty() {
-            self.with(|state| state.step("flush appended, not committed"));
+            self.with(|state| state.io.step("flush appended, not committed"));
             if stability == Stability::Stable {
                 self.sync_earlier(node).await?;
-                self.with(|state| state.step("sync done, not committed"));
+                self.with(|state| state.io.step("sync done, not committed"));
             }
         }
         Ok(lost)
@@ -307,13 +180,13 @@ impl Hub {
             if places.contains_key(&piece.range.start) {
                 continue;
             }
-            let (hub, home, piece) = (self.clone(), job.handle, piece.clone());
+            let (context, home, piece) = (self.clone(), job.handle, piece.clone());
             work.push(Box::pin(async move {
-                let placed = hub.append(node, home, &piece).await;
+                let placed = context.append(node, home, &piece).await;
                 (piece.range, placed)
             }));
         }
-        let appends_max = self.with(|state| state.config.appends_max);
+        let appends_max = self.with(|state| state.io.config.appends_max);
         let mut failed = None;
         for (piece, placed) in self.windowed(appends_max, work).await {
             match placed {
@@ -327,7 +200,7 @@ impl Hub {
     /// Appends one piece, to another chunk if one fails, until it is stored or the time or the servers' space is used up.
     async fn append(&self, node: NodeId, handle: Handle, piece: &Piece) -> Result<Placed, Code> {
         let (deadline, tries_max) = self.with(|state| {
-            (state.now.mono.after(state.config.request_deadline), state.config.append_tries_max)
+            (state.io.now.mono.after(state.io.config.request_deadline), state.io.config.append_tries_max)
         });
         let (mut full, mut disconnects, mut pauses) = (0, 0, 0);
         // What no server could take from where it is goes through here.
@@ -349,7 +222,7 @@ impl Hub {
                 Err(failure) => failure,
             };
             if let (Some(stored), DataFailure::Refused(DataError::Source)) = (stored, failure) {
-                let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
+                let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_deadline));
                 bytes = Some(self.read_extent(stored, deadline).await?);
                 continue;
             }
@@ -377,8 +250,8 @@ impl Hub {
 
     async fn pause_append(&self, deadline: Mono, pauses: u32) -> Result<(), Code> {
         let pause = self.with(|state| {
-            let pause = state.random.backed_off(APPEND_PAUSE, APPEND_PAUSE_MAX, pauses);
-            (state.now.mono < deadline).then_some(pause.max(RECONNECT_PAUSE))
+            let pause = state.io.random.backed_off(APPEND_PAUSE, APPEND_PAUSE_MAX, pauses);
+            (state.io.now.mono < deadline).then_some(pause.max(RECONNECT_PAUSE))
         });
         match pause {
             Some(pause) => {
@@ -414,7 +287,7 @@ impl Hub {
         };
         let frame_end = frame.saturating_add(frame_bytes);
         self.with(|state| {
-            state.counters.frames += 1;
+            state.io.counters.frames += 1;
             state.chunks.acknowledged(chunk.chunk.chunk, frame_end);
         });
         Ok(Placed { chunk: Arc::clone(chunk), frame, frame_end })
@@ -462,15 +335,7 @@ impl Hub {
         }
         // What nothing refers to any more was replaced since.
         lost |= !kept.is_empty() && self.refers_to_lost(node, &kept).await?;
-        self.with(|state| {
-            if let Some(file) = state.files.files.get_mut(&node) {
-                file.unsynced.retain(|chunk, _| !earlier.contains_key(chunk));
-                file.unsynced_unknown = false;
-                if lost {
-                    file.losses.note(Code::Io);
-                }
-            }
-        });
+        self.with(|state| state.files.earlier_synced(node, &earlier, lost));
         if lost { Err(Code::Io) } else { Ok(()) }
     }
 
@@ -484,7 +349,7 @@ impl Hub {
 
     async fn commit(&self, node: NodeId, job: &Job, places: &Places) -> Result<(), Code> {
         let extents: Vec<Extent> = places.values().map(|(piece, placed)| extent_of(piece, placed)).collect();
-        let extents_max = self.with(|state| state.config.commit_extents_max);
+        let extents_max = self.with(|state| state.io.config.commit_extents_max);
         for part in extents.chunks(extents_max) {
             let opened = opened_for(places, part);
             if self.with(|state| state.commit_ours(node, job, part, opened.clone())) {
@@ -507,7 +372,7 @@ impl Hub {
             self.change(vec![LeaseKey::File(node)], job.handle.home, call, |state, answered| {
                 match answered.body {
                     Body::Node(view) => {
-                        state.take_commit(job.mode, extents, size_min, &view);
+                        state.on_commit(job.mode, extents, size_min, &view);
                         state.take_node(&view, &answered.stamp);
                     }
                     // Whatever else it says, the extents are the file's now: the rest is asked for when it is needed.
@@ -531,13 +396,13 @@ impl Hub {
     /// Makes every write of this client stable.
     pub(crate) async fn sync_all(&self) -> Result<(), Code> {
         let sync = self.sync_begins();
-        let nodes = self.with(|state| state.files.files.keys().copied().collect::<Vec<_>>());
+        let nodes = self.with(|state| state.files.known());
         let mut work: Vec<Work<_>> = Vec::new();
         for node in nodes {
-            let hub = self.clone();
-            work.push(Box::pin(async move { hub.write_out(node, Stability::Stable).await }));
+            let context = self.clone();
+            work.push(Box::pin(async move { context.write_out(node, Stability::Stable).await }));
         }
-        let appends_max = self.with(|state| state.config.appends_max);
+        let appends_max = self.with(|state| state.io.config.appends_max);
         let mut failed = None;
         for result in self.windowed(appends_max, work).await {
             failed = failed.or(result.err());
@@ -550,7 +415,7 @@ impl Hub {
         let done = self.flush_all_steps().await;
         let lost = self.with(|state| {
             let State { files, chunks, .. } = state;
-            files.left_behind.tell(|chunk| chunks.has_lost(chunk))
+            files.tell_lost(|chunk| chunks.has_lost(chunk))
         });
         failed.map_or(done.and(lost).and(self.sync_ends(sync)), Err)
     }
@@ -581,6 +446,36 @@ impl Hub {
 }
 
 impl State {
+    /// Takes what is dirty out of the way of new writes. Nobody else writes the file out meanwhile.
+    fn begin_flush(&mut self, node: NodeId) -> Option<Job> {
+        let job = self.files.begin_flush(node, self.io.config.commit_extents_max)?;
+        if !job.pieces.is_empty() {
+            self.io.note(Note::WriteOut(node));
+        }
+        Some(job)
+    }
+
+    fn waits_for_servers(&self, deadline: Mono) -> bool {
+        self.io.now.mono < deadline && !self.session.is_ending()
+    }
+
+    /// What was being written out is stored, or lost.
+    fn end_flush(&mut self, node: NodeId, result: Result<(), Code>) {
+        if let Some(code) = self.files.end_flush(node, result) {
+            self.io.note(Note::WritesLost(node, code));
+        }
+    }
+
+    /// A frame of given bytes, or of what is being written out.
+    fn encode_frame(&self, node: NodeId, piece: &Piece, stored: Option<&[u8]>) -> Vec<u8> {
+        let owner = self.files.frame_owner(node, piece, self.cache.last_name(node));
+        let Some(owner) = owner else { return Vec::new() };
+        let payload = stored.map_or_else(|| self.files.flushing(node, piece).into(), Cow::Borrowed);
+        let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);
+        frame::encode(&owner, &payload, &mut frame);
+        frame
+    }
+
     /// The same for a file that was made under a delegation: decided here.
     fn commit_ours(&mut self, node: NodeId, job: &Job, part: &[Extent], opened: Vec<Capability>) -> bool {
         let (extents, size_min) = relative(job, part);
@@ -590,13 +485,13 @@ impl State {
         };
         let view =
             NodeView { node: job.handle, attributes, lease: LeaseMs(0), may_open: false, extended: false };
-        self.take_commit(job.mode, extents, size_min, &view);
-        self.files.observe(node, &attributes, self.now.mono);
+        self.on_commit(job.mode, extents, size_min, &view);
+        self.files.observe(node, &attributes, self.io.now.mono);
         true
     }
 
     /// Extents of ours are the file's now. Only this commit changed it, so its length tells where appended ones went.
-    fn take_commit(&mut self, mode: CommitMode, mut extents: Vec<Extent>, size_min: u64, view: &NodeView) {
+    fn on_commit(&mut self, mode: CommitMode, mut extents: Vec<Extent>, size_min: u64, view: &NodeView) {
         if mode == CommitMode::Append {
             let base = view.attributes.size.saturating_sub(size_min);
             for extent in &mut extents {
@@ -609,66 +504,8 @@ impl State {
     }
 
     fn note_unsynced(&mut self, node: NodeId, places: &Places) {
-        let Some(file) = self.files.files.get_mut(&node) else { return };
         for (_, placed) in places.values() {
-            let end = file.unsynced.entry(placed.chunk_id()).or_insert(0);
-            *end = placed.frame_end.max(*end);
-        }
-    }
-}
-
-impl super::Files {
-    /// Size and extents have to be asked for again.
-    fn unknown_again(&mut self, node: NodeId, mode: CommitMode, size_min: u64) {
-        self.extents.remove(&node);
-        if let Some(file) = self.files.get_mut(&node) {
-            file.attributes.size = match mode {
-                CommitMode::Put => file.size().max(size_min),
-                CommitMode::Append => file.attributes.size.saturating_add(size_min),
-            };
-            file.validated = Mono::ZERO;
-        }
-        if mode == CommitMode::Append {
-            self.count_appended(node, size_min);
-        }
-    }
-
-    /// Where frames of a file lie that were not synced, and where the last of them end.
-    fn unsynced_of(&self, node: NodeId) -> BTreeMap<ChunkId, u64> {
-        let Some(file) = self.files.get(&node) else { return BTreeMap::new() };
-        let mut unsynced = file.unsynced.clone();
-        if file.unsynced_unknown {
-            for chunk in self.left_behind.unknown() {
-                unsynced.entry(chunk).or_insert(UNKNOWN_END);
-            }
-        }
-        unsynced
-    }
-
-    /// What came of the sync of a file that was closed.
-    fn closed_synced(&mut self, node: NodeId, admitted: bool, synced: Result<(), Code>) -> Result<(), Code> {
-        let Some(file) = self.files.get_mut(&node) else { return synced };
-        match synced {
-            // A loss is noted already; otherwise it is asked again.
-            Ok(()) | Err(Code::Io | Code::Unreachable | Code::SessionEnded | Code::Unauthenticated) => synced,
-            // It is no more, and nobody misses anything.
-            Err(Code::Stale | Code::NotFound) if admitted => {
-                file.unsynced.clear();
-                Ok(())
-            }
-            // Nobody can say whether it refers to what is lost.
-            Err(_) => {
-                file.unsynced.clear();
-                file.losses.note(Code::Io);
-                Err(Code::Io)
-            }
-        }
-    }
-
-    /// So many bytes more of what is being written out are part of the file.
-    fn count_appended(&mut self, node: NodeId, bytes: u64) {
-        if let Some(file) = self.files.get_mut(&node) {
-            file.appended += bytes;
+            self.files.note_unsynced(node, placed.chunk_id(), placed.frame_end);
         }
     }
 }
@@ -679,7 +516,7 @@ fn relative(job: &Job, part: &[Extent]) -> (Vec<Extent>, u64) {
         CommitMode::Put => 0,
         CommitMode::Append => part.first().map_or(0, |extent| extent.file_offset),
     };
-    let size_min = job.size_min.min(part.last().map_or(0, super::extents::end_of)) - first;
+    let size_min = job.size_min.min(part.last().map_or(0, end_of)) - first;
     let moved = |extent: &Extent| Extent { file_offset: extent.file_offset - first, ..*extent };
     (part.iter().map(moved).collect(), size_min)
 }

@@ -1,7 +1,8 @@
 //! Holes: making them, and finding where they and the stored bytes begin.
 
-use crate::hub::{Hub, State};
+use crate::context::Context;
 use crate::operation::{Answer, OpenFile, SeekTarget};
+use crate::state::files::content::Step;
 use bearing_proto::client::{Body, Call, LeaseKey};
 use bearing_types::{Code, NodeId, SetIds};
 use std::ops::Range;
@@ -9,20 +10,10 @@ use std::ops::Range;
 /// Pages of extents asked for within one search before it is given up.
 const PAGES_MAX: u32 = 1 << 20;
 
-/// See [`Hub::seek`].
+/// See [`Context::seek`].
 const BLOCK_BYTES: u64 = 4096;
 
-/// How far a search got with what is known.
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    Found(u64),
-    /// Nothing of the kind is in the rest of the file.
-    Nowhere,
-    /// Not before here, and from here on nothing is known.
-    Unknown(u64),
-}
-
-impl Hub {
+impl Context {
     pub(crate) async fn make_hole(
         &self,
         file: OpenFile,
@@ -30,7 +21,7 @@ impl Hub {
         size_min: u64,
         set_ids: SetIds,
     ) -> Result<Answer, Code> {
-        let node = self.with(|state| state.files.opened(file, |open| open.write))?;
+        let node = self.with(|state| state.files.writable(file))?;
         // What was written before must not fill the hole when it is flushed later.
         self.flush_if_dirty(node).await?;
         self.ask_hole((file, node), range, size_min, set_ids).await.map(|()| Answer::Done)
@@ -45,7 +36,7 @@ impl Hub {
         grows: bool,
         set_ids: SetIds,
     ) -> Result<Answer, Code> {
-        let node = self.with(|state| state.files.opened(file, |open| open.write))?;
+        let node = self.with(|state| state.files.writable(file))?;
         self.flush_if_dirty(node).await?;
         self.validate(node).await?;
         let missing = self.with(|state| state.files.missing(node, &range));
@@ -89,8 +80,7 @@ impl Hub {
         let token = token.ok_or(Code::Io)?;
         let Range { start, end } = range;
         let call = Call::MakeHole { node: handle, token, start, end, size_min, set_ids };
-        let clears =
-            self.with(|state| state.files.files.get(&node).is_some_and(|file| file.is_changed_by(set_ids)));
+        let clears = self.with(|state| state.files.is_changed_by(node, set_ids));
         self.change(vec![LeaseKey::File(node)], handle.home, call, |state, answered| {
             state.files.forget_extents(node);
             match answered.body {
@@ -101,10 +91,7 @@ impl Hub {
                     }
                     Ok(())
                 }
-                _ => {
-                    state.counters.unexpected += 1;
-                    Err(Code::Io)
-                }
+                _ => Err(state.io.unexpected()),
             }
         })
         .await?
@@ -115,7 +102,7 @@ impl Hub {
         let node = self.with(|state| state.files.node_of(file))?;
         self.flush_if_dirty(node).await?;
         self.validate(node).await?;
-        let size = || self.with(|state| state.files.files.get(&node).map_or(0, |file| file.attributes.size));
+        let size = || self.with(|state| state.files.stored_size(node));
         if offset >= size() {
             return Ok(Answer::Place(None));
         }
@@ -145,7 +132,7 @@ impl Hub {
     async fn seek_exactly(&self, node: NodeId, from: u64, target: SeekTarget) -> Result<Option<u64>, Code> {
         let mut from = from;
         for _ in 0..PAGES_MAX {
-            match self.with(|state| state.seek_step(node, from, target)) {
+            match self.with(|state| state.files.seek_step(node, from, target)) {
                 Step::Found(at) => return Ok(Some(at)),
                 Step::Nowhere => return Ok(None),
                 Step::Unknown(at) => {
@@ -155,49 +142,5 @@ impl Hub {
             }
         }
         Err(Code::Io)
-    }
-}
-
-impl super::Files {
-    /// How many bytes of a range may be without stored bytes: all beyond the end, and before it as many as the file has holes.
-    fn missing(&self, node: NodeId, range: &Range<u64>) -> u64 {
-        let Some(file) = self.files.get(&node) else { return 0 };
-        let (size, space) = (file.attributes.size, file.attributes.space);
-        let beyond = range.end.saturating_sub(range.start.max(size));
-        let before = range.end.min(size).saturating_sub(range.start);
-        beyond + before.min(size.saturating_sub(space))
-    }
-}
-
-impl State {
-    fn seek_step(&mut self, node: NodeId, from: u64, target: SeekTarget) -> Step {
-        let Some(file) = self.files.files.get(&node) else { return Step::Nowhere };
-        let (version, size) = (file.attributes.version, file.attributes.size);
-        if from >= size {
-            return Step::Nowhere;
-        }
-        let Some(map) = self.files.extents.get(&node).filter(|map| version <= map.version()) else {
-            return Step::Unknown(from);
-        };
-        let known = map.first_unknown(from..size).unwrap_or(size);
-        let mut parts = map.parts(from..known);
-        match target {
-            SeekTarget::Data => match parts.next() {
-                Some(part) => Step::Found(part.extent.file_offset),
-                None if known < size => Step::Unknown(known),
-                None => Step::Nowhere,
-            },
-            SeekTarget::Hole => {
-                let mut end = from;
-                for part in parts.map(|stored| stored.extent) {
-                    if part.file_offset > end {
-                        break;
-                    }
-                    end = super::extents::end_of(&part);
-                }
-                // Where the last known bytes end and nothing more is known, there may be more.
-                if end < known || known == size { Step::Found(end.min(size)) } else { Step::Unknown(known) }
-            }
-        }
     }
 }

@@ -1,39 +1,15 @@
 //! Opening and closing files.
 
-use super::extents::ExtentMap;
-use super::{File, Open, Opening};
-use crate::cache::Seen;
-use crate::hub::{Hub, State};
+use crate::context::{Context, State};
 use crate::operation::{Answer, Found, OpenFile};
-use crate::request::Answered;
-use crate::task::{Awaited, promise};
+use crate::state::files::open::Wish;
+use crate::state::lease::cache::Seen;
+use crate::state::requests::Answered;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_types::{Access, Code, Credentials, FileType, Mono, NodeId, Permission, Uid, Version};
+use bearing_types::{Code, Credentials, FileType, Mono, Uid};
 
-/// How a file is opened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub read: bool,
-    pub write: bool,
-    pub truncate: bool,
-    pub execute: bool,
-}
-
-impl Wish {
-    /// Whether who asks may do it by these permission bits.
-    pub fn is_allowed(self, access: Access, who: &Credentials) -> bool {
-        let may = |permission| access.allows(who, permission, FileType::Regular);
-        let reads = match self.execute {
-            // A program may be executed without being readable.
-            true => may(Permission::SEARCH),
-            false => !self.read || may(Permission::READ),
-        };
-        reads && (!(self.write || self.truncate) || may(Permission::WRITE))
-    }
-}
-
-impl Hub {
+impl Context {
     pub(crate) async fn open_file(
         &self,
         node: Handle,
@@ -80,10 +56,10 @@ impl Hub {
         let call = Call::Open { node, who: who.clone(), read, write, truncate, execute };
         if !write && !truncate {
             let answered = self.call(node.home, call).await?;
-            return self.with(|state| state.take_opened(answered, wish));
+            return self.with(|state| state.on_opened(answered, wish));
         }
         let keys = vec![LeaseKey::File(node.node)];
-        self.change(keys, node.home, call, |state, answered| state.take_opened(answered, wish)).await?
+        self.change(keys, node.home, call, |state, answered| state.on_opened(answered, wish)).await?
     }
 
     /// The server need not keep a node for us any more.
@@ -91,7 +67,7 @@ impl Hub {
         if self.with(|state| state.release_here(node.node)) {
             return;
         }
-        self.with(|state| state.files.releasing.entry(node.node).or_default().count += 1);
+        self.with(|state| state.files.begin_release(node.node));
         // If this fails the node goes with the session.
         let _ = self.call(node.home, Call::Release { node }).await;
         self.with(|state| state.files.released(node.node));
@@ -103,24 +79,23 @@ impl Hub {
             return None;
         }
         self.with(|state| {
-            let seen = state.cache.node(node.node, state.now.mono)?;
+            let seen = state.cache.node(node.node, state.io.now.mono)?;
             // Lists are judged by servers; they say nothing of the owner and of root.
             let listed = seen.extended && who.uid != Uid(0) && who.uid != seen.attributes.uid;
             let regular = seen.attributes.file_type == FileType::Regular;
             let allowed = wish.is_allowed(seen.attributes.access(), who);
-            let lasts =
-                seen.until.is_some_and(|until| until.since(state.now.mono) >= state.config.local_open_min);
+            let lasts = seen
+                .until
+                .is_some_and(|until| until.since(state.io.now.mono) >= state.io.config.local_open_min);
             // An unlinked file is kept for those who have it open, and for nobody else.
-            let unlinked = seen.attributes.links == 0 && !state.files.files.contains_key(&node.node);
+            let unlinked = seen.attributes.links == 0 && !state.files.is_known(node.node);
             if listed || !regular || !allowed || !lasts || unlinked || !seen.may_open {
                 return None;
             }
-            state.counters.local_opens += 1;
+            state.io.counters.local_opens += 1;
             let found = state.found(&seen, None);
-            let file = state.add_open(&seen, wish, None, state.now.mono);
-            if let Some(opened) = state.files.files.get_mut(&node.node) {
-                opened.open_for.opened_unasked(who);
-            }
+            let file = state.add_open(&seen, wish, None, state.io.now.mono);
+            state.files.opened_without_asking(node.node, who);
             Some(Answer::Opened(file, found))
         })
     }
@@ -129,10 +104,14 @@ impl Hub {
         if let Some(left) = self.with(|state| state.files.close_left(file)) {
             return left.map(|()| Answer::Done);
         }
-        let open = self.with(|state| state.files.opens.get(&file).copied()).ok_or(Code::InvalidArgument)?;
-        let last = self.with(|state| state.files.files.get(&open.node).is_some_and(|file| file.opens == 1));
-        let stored = if last { self.flush_if_dirty(open.node).await } else { Ok(()) };
-        let (error, release) = self.with(|state| state.end_open(file));
+        let node = self.with(|state| state.files.node_of(file))?;
+        let last = self.with(|state| state.files.is_open_once(node));
+        let stored = if last { self.flush_if_dirty(node).await } else { Ok(()) };
+        let (error, release) = self.with(|state| {
+            let closed = state.files.close(file);
+            state.plan_renewal(node);
+            closed
+        });
         if let Some(node) = release {
             self.release(node).await;
         }
@@ -141,10 +120,9 @@ impl Hub {
 }
 
 impl State {
-    fn take_opened(&mut self, answered: Answered, wish: Wish) -> Result<Answer, Code> {
+    fn on_opened(&mut self, answered: Answered, wish: Wish) -> Result<Answer, Code> {
         let Body::Opened(view, token) = answered.body else {
-            self.counters.unexpected += 1;
-            return Err(Code::Io);
+            return Err(self.io.unexpected());
         };
         if wish.truncate {
             self.files.truncated(view.node.node, view.attributes.size);
@@ -168,145 +146,26 @@ impl State {
             extended: false,
         };
         let wish = Wish { read: true, write: true, truncate: false, execute: false };
-        if found.attributes.size == 0 {
-            self.files.extents.insert(found.node.node, ExtentMap::empty(found.attributes.version));
-        }
-        let validated = self.now.mono;
-        self.files.left_behind.note_new(found.node.node);
-        self.add_open(&seen, wish, token, validated)
+        self.files.created(found.node.node, &found.attributes);
+        self.add_open(&seen, wish, token, self.io.now.mono)
     }
 
-    /// Opens a file that was made under a delegation.
-    pub fn open_ours(&mut self, seen: &Seen, wish: Wish, token: Option<OpenToken>) -> OpenFile {
-        self.add_open(seen, wish, token, self.now.mono)
-    }
-
-    fn add_open(&mut self, seen: &Seen, wish: Wish, token: Option<OpenToken>, validated: Mono) -> OpenFile {
-        let handle = seen.node;
-        let number = OpenFile(self.files.next_open);
-        self.files.next_open += 1;
-        let fresh = || File { validated, modified: self.now.wall, ..File::new(handle, seen.attributes) };
-        self.files.files.entry(handle.node).or_insert_with(fresh).unsynced_unknown = true;
-        self.files.take_up_unsynced(handle.node);
-        self.files.note_lost(handle.node);
-        let file = self.files.files.get_mut(&handle.node).expect("it was just put there");
-        let (node, told) = (handle.node, file.losses.known());
-        let Wish { read, write, execute, .. } = wish;
-        let open = Open { node, read, write, execute, told_by_sync: told, told_by_flush: told };
-        self.files.opens.insert(number, open);
-        file.opens += 1;
-        token.into_iter().for_each(|token| file.open_for.take(token));
-        // Close-to-open: what was known of the content counts from this moment only if it is of this version.
-        self.files.observe(handle.node, &seen.attributes, validated);
+    /// Opens a file of which this was seen, by an answer that was asked for at that time.
+    pub fn add_open(
+        &mut self,
+        seen: &Seen,
+        wish: Wish,
+        token: Option<OpenToken>,
+        validated: Mono,
+    ) -> OpenFile {
+        let node = seen.node.node;
+        let file = self.files.open(seen.node, seen.attributes, wish, token, (validated, self.io.now.wall));
         // What is leased may be newer, if the two answers crossed.
-        let leased = self.cache.node(handle.node, self.now.mono).map(|leased| leased.attributes);
+        let leased = self.cache.node(node, self.io.now.mono).map(|leased| leased.attributes);
         if let Some(leased) = leased.filter(|leased| leased.version > seen.attributes.version) {
-            self.files.observe(handle.node, &leased, Mono::ZERO);
+            self.files.observe(node, &leased, Mono::ZERO);
         }
-        self.plan_renewal(handle.node);
-        number
-    }
-
-    /// Takes an open file away. Gives an error nobody was told of, and the node that the server need not keep any more.
-    fn end_open(&mut self, file: OpenFile) -> (Option<Code>, Option<Handle>) {
-        let Some(open) = self.files.opens.remove(&file) else { return (None, None) };
-        self.files.openers.remove(&file);
-        let Some(file) = self.files.files.get_mut(&open.node) else { return (None, None) };
-        file.opens -= 1;
-        let error = file.losses.tell(file.losses.known()).err();
-        let over = file.opens == 0 && file.release_due;
-        // It is being opened again: its home would let it go under that. Whoever closes it last tells.
-        let opening = self.files.opening.get_mut(&open.node).filter(|_| over);
-        let release = match opening {
-            Some(opening) => {
-                opening.release_due = true;
-                None
-            }
-            None => over.then_some(file.handle),
-        };
-        if file.opens == 0 {
-            file.release_due = false;
-        }
-        self.files.drop_unused(open.node);
-        self.plan_renewal(open.node);
-        (error, release)
-    }
-}
-
-impl super::Files {
-    /// A file that was made here is like any other: its home knows who may write it.
-    pub fn published(&mut self, node: NodeId, token: Option<OpenToken>, now: Mono) {
-        if let Some(file) = self.files.get_mut(&node) {
-            token.into_iter().for_each(|token| file.open_for.take(token));
-            file.validated = now;
-        } else if let Some(token) = token {
-            self.left_behind.take_token(node, token);
-        }
-    }
-
-    /// What was decided about a file here never came to its home: what was written to it is lost, and whatever
-    /// its home says of it counts from now on, although that is of an older version.
-    pub fn lose(&mut self, node: NodeId, token: Option<OpenToken>) {
-        self.extents.remove(&node);
-        if let Some(file) = self.files.get_mut(&node) {
-            token.into_iter().for_each(|token| file.open_for.take(token));
-            file.losses.note(Code::Io);
-            file.attributes.version = Version(0);
-            file.validated = Mono::ZERO;
-        }
-    }
-
-    /// A file is gone, and nothing of it is open.
-    pub fn forget(&mut self, node: NodeId) {
-        self.extents.remove(&node);
-        if let Some(file) = self.files.get_mut(&node) {
-            let dirty = std::mem::take(&mut file.dirty);
-            file.written_end = None;
-            self.buffered_bytes -= dirty.bytes();
-            self.made_room();
-        }
-        self.drop_unused(node);
-        self.left_behind.forget(node);
-    }
-
-    /// A release was answered.
-    fn released(&mut self, node: NodeId) {
-        let releasing = self.releasing.get_mut(&node).expect("a release ends once");
-        releasing.count -= 1;
-        if releasing.count == 0 {
-            let waiting = self.releasing.remove(&node).map(|releasing| releasing.waiting);
-            waiting.into_iter().flatten().for_each(|promise| promise.keep(()));
-        }
-    }
-
-    /// What to wait for before a file is opened that is being let go of.
-    fn await_release(&mut self, node: NodeId) -> Option<Awaited<()>> {
-        let releasing = self.releasing.get_mut(&node)?;
-        let (promise, awaited) = promise();
-        releasing.waiting.push(promise);
-        Some(awaited)
-    }
-
-    fn begin_opening(&mut self, node: Handle) {
-        let opening = Opening { handle: node, count: 0, release_due: false };
-        self.opening.entry(node.node).or_insert(opening).count += 1;
-    }
-
-    /// An open request is over. Whether the server may keep the node for us although nothing came of the opening.
-    fn end_opening(&mut self, node: NodeId) -> bool {
-        let opening = self.opening.get_mut(&node).expect("an opening ends once");
-        opening.count -= 1;
-        let release_due = opening.release_due;
-        let last = opening.count == 0;
-        if last {
-            self.opening.remove(&node);
-        }
-        match self.files.get_mut(&node).filter(|file| file.opens > 0) {
-            Some(file) => {
-                file.release_due |= release_due;
-                false
-            }
-            None => last && release_due,
-        }
+        self.plan_renewal(node);
+        file
     }
 }

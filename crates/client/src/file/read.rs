@@ -1,16 +1,17 @@
-//! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they are read where they are.
+//! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they are read
+//! where they are.
 
-use super::chunk::SealedEnd;
-use super::data_request::DataFailure;
-use super::extents::Stored;
-use super::{Buffered, File, Page};
-use crate::event::{Command, Note};
-use crate::hub::{Hub, State, Work};
+use crate::context::{Context, State, Work};
+use crate::event::Note;
 use crate::operation::{Answer, OpenFile};
+use crate::state::data_requests::DataFailure;
+use crate::state::files::chunks::SealedEnd;
+use crate::state::files::content::{Gathered, Page};
+use crate::state::files::extents::Stored;
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::Capability;
-use bearing_types::{ChunkId, Code, Mono, NodeId, ServerId, Version};
+use bearing_types::{ChunkId, Code, Mono, NodeId, ServerId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -23,13 +24,6 @@ pub(super) const REREADS_MAX: u32 = 16;
 const REPLICA_PAUSE: Duration = Duration::from_millis(50);
 /// The longest.
 const REPLICA_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// Extents gathered for one read, all below `next`.
-struct Gathered {
-    version: Option<Version>,
-    next: u64,
-    extents: Vec<Stored>,
-}
 
 /// What became of one round over all replicas of a chunk.
 enum Round {
@@ -44,9 +38,9 @@ enum Round {
     Nowhere,
 }
 
-impl Hub {
+impl Context {
     pub(crate) async fn read(&self, file: OpenFile, offset: u64, length: u32) -> Result<Answer, Code> {
-        let node = self.with(|state| state.files.opened(file, |open| open.read))?;
+        let node = self.with(|state| state.files.readable(file))?;
         self.validate(node).await?;
         self.note_access(node);
         if self.with(|state| state.files.reaches_appended(node, offset, length)) {
@@ -54,14 +48,14 @@ impl Hub {
             self.clone().write_behind(node).await;
         }
         // Own writes are looked at before the extents: what is committed in between is in these then.
-        let (range, own) = self.with(|state| state.own_bytes(node, offset, length));
+        let (range, own) = self.with(|state| state.files.own_bytes(node, offset, length));
         let gaps = gaps_in(&range, &own);
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let mut end = range.end;
         if !gaps.is_empty() {
             self.read_gaps(node, &range, &gaps, &mut bytes).await?;
             // The extents may have told that the file is shorter.
-            let size = self.with(|state| state.size_of(node));
+            let size = self.with(|state| state.files.size_of(node));
             let own_end = own.last().map_or(0, |(at, bytes)| at + bytes.len() as u64);
             end = end.min(size.max(own_end)).max(range.start);
         }
@@ -70,7 +64,7 @@ impl Hub {
             bytes[at..at + own.len()].copy_from_slice(&own);
         }
         bytes.truncate((end - range.start) as usize);
-        self.with(|state| state.counters.bytes_read += bytes.len() as u64);
+        self.with(|state| state.io.counters.bytes_read += bytes.len() as u64);
         Ok(Answer::Bytes(bytes))
     }
 
@@ -83,7 +77,7 @@ impl Hub {
         bytes: &mut [u8],
     ) -> Result<(), Code> {
         // For all of it: whoever has asked for lost bytes until then does not begin anew because other bytes have moved.
-        let deadline = self.with(|state| state.now.mono.after(state.config.request_deadline));
+        let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_deadline));
         let mut before: Option<Vec<Stored>> = None;
         for _ in 0..REREADS_MAX {
             let extents = self.extents(node, range.clone()).await?;
@@ -95,7 +89,7 @@ impl Hub {
                 Err(Code::Stale) => {}
                 other => return other,
             }
-            self.with(|state| drop(state.files.extents.remove(&node)));
+            self.with(|state| state.files.forget_extents(node));
             before = Some(extents);
         }
         // It refers to what was lost before it was made stable.
@@ -114,19 +108,11 @@ impl Hub {
     }
 
     async fn refers(&self, node: NodeId, which: impl Fn(&Extent) -> bool) -> Result<bool, Code> {
-        self.with(|state| drop(state.files.extents.remove(&node)));
+        self.with(|state| state.files.forget_extents(node));
         let mut next = 0;
         loop {
             self.ask_extents(node, next).await?;
-            let refers = self.with(|state| {
-                let map = state.files.extents.get(&node)?;
-                let known = map.first_unknown(next..map.size()).unwrap_or(map.size());
-                let refers = map.parts(next..known).any(|part| which(&part.extent));
-                let through = refers || known >= map.size();
-                // A page of an older version than what is known by now is not taken.
-                next = known.max(next);
-                Some((refers, through))
-            });
+            let refers = self.with(|state| state.files.refers(node, &mut next, &which));
             if let Some((refers, true)) = refers {
                 return Ok(refers);
             }
@@ -136,12 +122,9 @@ impl Hub {
     /// Makes sure that a file's size is known well enough: under its lease, or asked for a short time ago.
     pub(super) async fn validate(&self, node: NodeId) -> Result<(), Code> {
         let stale = self.with(|state| {
-            let leased =
-                state.delegations.is_our_node(node) || state.cache.node(node, state.now.mono).is_some();
-            let file = state.files.files.get(&node)?;
-            let young = state.now.mono.since(file.validated) <= state.config.file_lateness
-                && file.validated > Mono::ZERO;
-            (!leased && !young).then_some(file.handle)
+            let now = state.io.now.mono;
+            let leased = state.delegations.is_our_node(node) || state.cache.node(node, now).is_some();
+            state.files.not_validated(node, now, state.io.config.file_lateness).filter(|_| !leased)
         });
         match stale {
             Some(handle) => self.ask_attributes(handle).await.map(|_| ()),
@@ -153,7 +136,7 @@ impl Hub {
     pub(super) async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Stored>, Code> {
         let mut gathered = Gathered { version: None, next: range.start, extents: Vec::new() };
         for _ in 0..PAGES_MAX {
-            if self.with(|state| state.gather_extents(node, &range, &mut gathered)) {
+            if self.with(|state| state.files.gather_extents(node, &range, &mut gathered)) {
                 return Ok(gathered.extents);
             }
             self.ask_extents(node, gathered.next).await?;
@@ -162,10 +145,7 @@ impl Hub {
     }
 
     pub(super) async fn ask_extents(&self, node: NodeId, offset: u64) -> Result<(), Code> {
-        let (handle, count_max) = self.with(|state| {
-            let handle = state.files.files.get(&node).map(|file| file.handle);
-            (handle, state.config.extents_page)
-        });
+        let (handle, count_max) = self.with(|state| (state.files.handle(node), state.io.config.extents_page));
         let handle = handle.ok_or(Code::InvalidArgument)?;
         // Of what was decided here its home has to hear before it is asked.
         self.catch_up(node).await;
@@ -182,10 +162,7 @@ impl Hub {
                 state.files.take_extents(node, page, answered.stamp.sent);
                 Ok(())
             }
-            _ => {
-                state.counters.unexpected += 1;
-                Err(Code::Io)
-            }
+            _ => Err(state.io.unexpected()),
         })
     }
 
@@ -202,10 +179,10 @@ impl Hub {
             extents.iter().flat_map(|stored| gaps.iter().filter_map(|gap| stored.clipped(gap.clone())))
         {
             wanted.push(part.extent.file_offset);
-            let hub = self.clone();
-            work.push(Box::pin(async move { hub.read_extent(part, deadline).await }));
+            let context = self.clone();
+            work.push(Box::pin(async move { context.read_extent(part, deadline).await }));
         }
-        let reads_max = self.with(|state| state.config.reads_max);
+        let reads_max = self.with(|state| state.io.config.reads_max);
         let read = self.windowed(reads_max, work).await;
         for (at, read) in wanted.into_iter().zip(read) {
             let read = read?;
@@ -248,8 +225,8 @@ impl Hub {
                 return Err(Code::Io);
             }
             let pause = self.with(|state| {
-                let pause = state.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);
-                (state.now.mono < deadline).then_some(pause)
+                let pause = state.io.random.backed_off(REPLICA_PAUSE, REPLICA_PAUSE_MAX, round);
+                (state.io.now.mono < deadline).then_some(pause)
             });
             // Nobody has said that the bytes are lost.
             self.sleep(pause.ok_or(Code::Unreachable)?).await;
@@ -286,8 +263,8 @@ impl Hub {
                 Ok(_) | Err(DataFailure::Refused(_)) => refused = true,
             }
             self.with(|state| {
-                state.counters.replicas_passed_over += 1;
-                state.out.push(Command::Note(Note::ReplicaPassedOver(server)));
+                state.io.counters.replicas_passed_over += 1;
+                state.io.note(Note::ReplicaPassedOver(server));
             });
         }
         Ok(if silent || over { Round::Perhaps { refused, over } } else { Round::Nowhere })
@@ -295,51 +272,13 @@ impl Hub {
 }
 
 impl State {
-    /// The part of a read that lies in the file, and our own unstored bytes in it.
-    fn own_bytes(&self, node: NodeId, offset: u64, length: u32) -> (Range<u64>, Vec<(u64, Vec<u8>)>) {
-        let end = offset.saturating_add(u64::from(length)).min(self.size_of(node));
-        let range = offset..end.max(offset);
-        let placed = |file: &&File| file.buffered == Buffered::Placed;
-        let Some(file) = self.files.files.get(&node).filter(placed) else { return (range, Vec::new()) };
-        let mut own = super::dirty::Runs::default();
-        for (at, bytes) in file.flushing.parts(range.clone()).chain(file.dirty.parts(range.clone())) {
-            own.write(at, bytes);
-        }
-        let own = own.parts(range.clone()).map(|(at, bytes)| (at, bytes.to_vec())).collect();
-        (range, own)
-    }
-
-    pub(super) fn size_of(&self, node: NodeId) -> u64 {
-        self.files.files.get(&node).map_or(0, File::placed_size)
-    }
-
-    /// Gathers what is known from where it stands on. Whether that is all; begins again when the file has another version than before.
-    fn gather_extents(&mut self, node: NodeId, range: &Range<u64>, gathered: &mut Gathered) -> bool {
-        let Some(file) = self.files.files.get(&node) else { return true };
-        let (version, stored) = (file.attributes.version, file.attributes.size);
-        let end = range.end.min(stored);
-        if range.start >= end {
-            return true;
-        }
-        let Some(map) = self.files.extents.get(&node).filter(|map| version <= map.version()) else {
-            return false;
-        };
-        if gathered.version != Some(map.version()) {
-            *gathered = Gathered { version: Some(map.version()), next: range.start, extents: Vec::new() };
-        }
-        let known = map.first_unknown(gathered.next..end).unwrap_or(end);
-        gathered.extents.extend(map.parts(gathered.next..known.min(map.size())));
-        gathered.next = known;
-        known >= end
-    }
-
     /// The right to read something: that which came with the extent, or that to a chunk of our own.
     pub(super) fn capability_to_read(&self, stored: &Stored) -> Option<Capability> {
-        let given = stored.right.filter(|right| self.signature_lives(right.expires));
+        let given = stored.right.filter(|right| self.io.signature_lives(right.expires));
         let given = given.and_then(|_| stored.capability(self.session.id()));
         given.or_else(|| {
             let own = self.chunks.own_right(stored.extent.chunk.chunk)?;
-            self.signature_lives(own.body.expires).then_some(own)
+            self.io.signature_lives(own.body.expires).then_some(own)
         })
     }
 
@@ -349,18 +288,8 @@ impl State {
         let first = (view.chunk.chunk.0.wrapping_add(self.session.id().0) % count as u64) as usize;
         let mut servers = view.servers.clone();
         servers.rotate_left(first.min(view.servers.len()));
-        servers.sort_by_key(|server| self.chunks.is_avoided(*server, self.now.mono));
+        servers.sort_by_key(|server| self.chunks.is_avoided(*server, self.io.now.mono));
         servers
-    }
-}
-
-impl super::Files {
-    /// Whether a read goes beyond what is stored, and own bytes are to be appended there.
-    fn reaches_appended(&self, node: NodeId, offset: u64, length: u32) -> bool {
-        self.files.get(&node).is_some_and(|file| {
-            let end = offset.saturating_add(u64::from(length));
-            file.buffered == Buffered::Appended && file.is_dirty() && end > file.attributes.size
-        })
     }
 }
 

@@ -1,15 +1,13 @@
 //! Attributes: reading, changing; targets of symbolic links.
 
-use super::{home, node_keys, unexpected};
-use crate::cache::Seen;
-use crate::delegation::Local;
-use crate::hub::{Hub, State};
+use crate::context::{Context, State};
+use crate::delegation::decide::Local;
 use crate::operation::{Answer, Found, OpenFile};
-use crate::request::Answered;
+use crate::state::lease::cache::node_keys;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle};
 use bearing_types::{Code, Credentials, FileType};
 
-impl Hub {
+impl Context {
     pub(crate) async fn attributes(&self, node: Handle, file_type: FileType) -> Result<Answer, Code> {
         let found = match file_type {
             FileType::Directory => self.directory_found(node).await?,
@@ -24,8 +22,8 @@ impl Hub {
             if let Some(seen) = state.our_node(node.node) {
                 return Some(state.found(&seen, None));
             }
-            let seen = state.cache.node(node.node, state.now.mono)?;
-            state.counters.attribute_hits += 1;
+            let seen = state.cache.node(node.node, state.io.now.mono)?;
+            state.io.counters.attribute_hits += 1;
             Some(state.found(&seen, None))
         });
         match cached {
@@ -36,9 +34,9 @@ impl Hub {
 
     /// Asks for attributes, whatever is cached.
     pub(crate) async fn ask_attributes(&self, node: Handle) -> Result<Found, Code> {
-        let answered = self.call(home(node), Call::Attributes { node }).await?;
+        let answered = self.call(node.home, Call::Attributes { node }).await?;
         self.with(|state| {
-            state.counters.attribute_misses += 1;
+            state.io.counters.attribute_misses += 1;
             state.take_node_body(answered)
         })
     }
@@ -77,7 +75,7 @@ impl Hub {
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetAttributes { node, who: who.clone(), change, token };
         let found = self
-            .change(keys, home(node), call, |state, answered| {
+            .change(keys, node.home, call, |state, answered| {
                 if let Some(size) = change.size {
                     state.files.truncated(node.node, size);
                 }
@@ -91,33 +89,10 @@ impl Hub {
         if let Some(target) = self.with(|state| state.link_here(node.node)) {
             return Ok(Answer::Target(target));
         }
-        let answered = self.call(home(node), Call::ReadLink { node }).await?;
+        let answered = self.call(node.home, Call::ReadLink { node }).await?;
         self.with(|state| match answered.body {
             Body::Link(target) => Ok(Answer::Target(target)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
-    }
-}
-
-impl State {
-    /// Takes a reply about one node, whichever kind it is of.
-    pub(super) fn take_node_body(&mut self, answered: Answered) -> Result<Found, Code> {
-        let seen = match answered.body {
-            // Without a grant there is nothing to keep of a directory.
-            Body::Node(view) if view.attributes.is_directory() => Seen {
-                node: view.node,
-                attributes: view.attributes,
-                until: None,
-                may_open: false,
-                extended: view.extended,
-            },
-            Body::Node(view) => self.take_node(&view, &answered.stamp),
-            Body::Directory(view) => {
-                let directory = self.take_directory(*view, &answered.stamp);
-                self.directory_seen(&directory)
-            }
-            _ => return Err(unexpected(self)),
-        };
-        Ok(self.found(&seen, None))
     }
 }

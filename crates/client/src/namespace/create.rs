@@ -1,16 +1,16 @@
 //! New files, links, special files and directories.
 
-use super::{Grants, unexpected};
-use crate::cache::{Directory, Named};
-use crate::hub::{Hub, State};
+use super::grants::Grants;
+use crate::context::{Context, State};
 use crate::operation::{Answer, Found};
+use crate::state::lease::cache::{Directory, Named};
 use bearing_proto::client::{Body, Call, Handle, NewNode};
 use bearing_proto::grant::OpenToken;
 use bearing_types::{Code, Credentials, FileType, Mode, Name};
 
 type Created = (Named, Option<Found>, Option<OpenToken>);
 
-impl Hub {
+impl Context {
     pub(crate) async fn create(
         &self,
         directory: Handle,
@@ -86,11 +86,11 @@ impl Hub {
                         let (named, found) = state.take_entry(&parent, name, view, &answered.stamp);
                         Ok((named, found, token))
                     }
-                    _ => Err(unexpected(state)),
+                    _ => Err(state.io.unexpected()),
                 })
                 .await;
             match made {
-                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                Err(code) if grants.again(code) => self.with(|state| state.io.counters.grants_refused += 1),
                 Err(code) => return Err(code),
                 Ok(made) => {
                     self.consider_delegation(directory, who);

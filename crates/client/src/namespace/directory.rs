@@ -1,15 +1,15 @@
 //! Directories: the root, a grant when one is needed, the parent.
 
-use super::{Freshness, unexpected};
-use crate::cache::Directory;
-use crate::hub::Hub;
+use super::grants::Freshness;
+use crate::context::Context;
 use crate::operation::{Answer, Found};
+use crate::state::lease::cache::Directory;
 use bearing_proto::client::{Body, Call, Handle};
 use bearing_types::{Code, Position};
 
-impl Hub {
+impl Context {
     pub(crate) async fn root(&self) -> Result<Answer, Code> {
-        let filesystem = self.with(|state| state.config.filesystem);
+        let filesystem = self.with(|state| state.io.config.filesystem);
         let answered = self.call(Position(0), Call::Root { filesystem }).await?;
         self.with(|state| match answered.body {
             Body::Directory(view) => {
@@ -18,12 +18,12 @@ impl Hub {
                 // A root has no name that could change.
                 Ok(Answer::Found(state.found(&seen, seen.until)))
             }
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
     }
 
     /// A directory's grant and attributes. What was asked for within an operation is good for that operation, leased or not.
-    pub(crate) async fn directory(&self, handle: Handle, freshness: Freshness) -> Result<Directory, Code> {
+    pub(super) async fn directory(&self, handle: Handle, freshness: Freshness) -> Result<Directory, Code> {
         if freshness == Freshness::Asked {
             // Its home did not take what is known here; so it decides.
             Box::pin(self.suspend(handle.node)).await;
@@ -35,13 +35,15 @@ impl Hub {
         let cached = self.with(|state| {
             let cached = match freshness {
                 Freshness::Asked => None,
-                Freshness::Granted | Freshness::Content => state.cache.directory(handle.node, state.now.mono),
+                Freshness::Granted | Freshness::Content => {
+                    state.cache.directory(handle.node, state.io.now.mono)
+                }
             };
             let wanted =
                 cached.filter(|cached| freshness == Freshness::Granted || cached.content_until.is_some());
             match wanted {
-                Some(_) => state.counters.grant_hits += 1,
-                None => state.counters.grant_misses += 1,
+                Some(_) => state.io.counters.grant_hits += 1,
+                None => state.io.counters.grant_misses += 1,
             }
             wanted
         });
@@ -51,7 +53,7 @@ impl Hub {
         let answered = self.call(handle.home, Call::Directory { directory: handle }).await?;
         self.with(|state| match answered.body {
             Body::Directory(view) => Ok(state.take_directory(*view, &answered.stamp)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
     }
 
@@ -75,7 +77,7 @@ impl Hub {
         let answered = self.call(directory.home, Call::Place { directory }).await?;
         self.with(|state| match answered.body {
             Body::Place(parent, name) => Ok(Answer::Named(parent, name)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
     }
 }

@@ -1,13 +1,13 @@
 //! A further name for a node.
 
-use super::{Grants, unexpected};
-use crate::cache::{Directory, Named};
-use crate::hub::Hub;
+use super::grants::Grants;
+use crate::context::Context;
 use crate::operation::{Answer, Found};
+use crate::state::lease::cache::{Directory, Named};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_types::{Code, Credentials, FileType, Name};
 
-impl Hub {
+impl Context {
     pub(crate) async fn link(
         &self,
         node: Handle,
@@ -22,7 +22,7 @@ impl Hub {
         loop {
             let parent = self.directory(directory, grants.freshness).await?;
             match self.link_in(&parent, node, name, who).await {
-                Err(code) if grants.again(code) => self.with(|state| state.counters.grants_refused += 1),
+                Err(code) if grants.again(code) => self.with(|state| state.io.counters.grants_refused += 1),
                 Ok(Some(found)) => return Ok(Answer::Found(found)),
                 // Links to directories do not exist, so it is a file whatever kind of file.
                 Ok(None) => {
@@ -51,7 +51,7 @@ impl Hub {
                 Ok(Some(state.found(&seen, None)))
             }
             Body::Done => Ok(None),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
         .await?
     }

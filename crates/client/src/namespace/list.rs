@@ -1,7 +1,7 @@
 //! A part of a listing. The cookie says by itself where to go on, so nothing is kept between two calls.
 
-use super::{Grants, unexpected};
-use crate::hub::{Hub, State};
+use super::grants::Grants;
+use crate::context::{Context, State};
 use crate::operation::{Answer, Listed};
 use bearing_proto::client::{Body, Call, Handle, ListedEntry};
 use bearing_types::{Code, Cookie, Credentials, NameHash};
@@ -14,7 +14,7 @@ pub(crate) struct Part {
     pub with_attributes: bool,
 }
 
-impl Hub {
+impl Context {
     pub(crate) async fn list(
         &self,
         directory: Handle,
@@ -35,7 +35,7 @@ impl Hub {
             let page = self.list_page(directory, who, rest, &grants).await;
             let (entries, go_on) = match page {
                 Err(code) if grants.again(code) => {
-                    self.with(|state| state.counters.grants_refused += 1);
+                    self.with(|state| state.io.counters.grants_refused += 1);
                     continue;
                 }
                 page => page?,
@@ -46,7 +46,7 @@ impl Hub {
             next = go_on.map(|hash| Cookie::new(hash, 0).max(reached));
             if next == Some(after) {
                 // A server that points back to where we are would have us ask for ever.
-                return Err(self.with(unexpected));
+                return Err(self.with(|state| state.io.unexpected()));
             }
         }
         Ok(Answer::Listed(listed))
@@ -62,12 +62,12 @@ impl Hub {
         let Part { after, count_max, with_attributes } = rest;
         let grant = self.directory(directory, grants.freshness).await?.view.grant;
         let position = grant.body.seat.position_of(after.hash());
-        let count_max = self.with(|state| count_max.min(state.config.list_page));
+        let count_max = self.with(|state| count_max.min(state.io.config.list_page));
         let call = Call::List { grant, who: who.clone(), after, count_max, with_attributes };
         let answered = self.call(position, call).await?;
         self.with(|state| match answered.body {
             Body::List { entries, next } => Ok((entries, next)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
     }
 }

@@ -1,13 +1,13 @@
 //! A name in a directory.
 
-use super::{Grants, VANISHED_TRIES, unexpected, vanished};
-use crate::cache::{Directory, Named};
-use crate::hub::{Hub, State};
+use super::grants::{Grants, VANISHED_TRIES, vanished};
+use crate::context::{Context, State};
 use crate::operation::{Answer, Found};
-use bearing_proto::client::{Body, Call, EntryView, Handle};
+use crate::state::lease::cache::{Directory, Named};
+use bearing_proto::client::{Body, Call, Handle};
 use bearing_types::{Code, Credentials, FileType, Name, NodeId, Permission};
 
-impl Hub {
+impl Context {
     pub(crate) async fn lookup(
         &self,
         directory: Handle,
@@ -43,7 +43,7 @@ impl Hub {
         let here = |state: &mut State, _| state.lookup_here(directory.node, name, who);
         if let Some(found) = self.decide_in(directory.node, here).await {
             return found.map(|(entry, remaining, found)| {
-                let until = self.with(|state| state.now.mono.after(remaining.0));
+                let until = self.with(|state| state.io.now.mono.after(remaining.0));
                 (Named { node: entry.node, file_type: entry.file_type, until: Some(until) }, found)
             });
         }
@@ -55,7 +55,7 @@ impl Hub {
             }
             match self.ask_name(&parent, name, who).await {
                 Err(code) if grants.again(code) => {
-                    self.with(|state| state.counters.grants_refused += 1);
+                    self.with(|state| state.io.counters.grants_refused += 1);
                 }
                 resolved => return resolved,
             }
@@ -69,13 +69,14 @@ impl Hub {
             return Ok(None);
         }
         let named = self.with(|state| {
-            let named = state.cache.name(grant, name, state.now.mono);
+            let named = state.cache.name(grant, name, state.io.now.mono);
             match named {
                 Some((_, first)) => {
-                    state.counters.name_hits += 1;
-                    state.name_met(grant.seat.node, first);
+                    state.io.counters.name_hits += 1;
+                    state.io.counters.names_ahead_used += u64::from(first);
+                    state.trails.met(grant.seat.node, first, state.io.now.mono);
                 }
-                None => state.counters.name_misses += 1,
+                None => state.io.counters.name_misses += 1,
             }
             named.map(|(named, _)| named)
         });
@@ -98,9 +99,9 @@ impl Hub {
         let answered = self.call(parent.position(name), call).await?;
         let taken = self.with(|state| match answered.body {
             Body::Entry(view, _) => Ok(state.take_entry(parent, name, view, &answered.stamp)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })?;
-        self.consider_ahead(parent, who);
+        self.consider_prefetch(parent, who);
         Ok(taken)
     }
 
@@ -126,7 +127,7 @@ impl Hub {
 
     /// A grant was too old, or a name leads to something else by now: both are asked for again.
     pub(super) fn grant_refused(&self, names: &[(NodeId, &Name)]) {
-        self.with(|state| state.counters.grants_refused += 1);
+        self.with(|state| state.io.counters.grants_refused += 1);
         for (directory, name) in names {
             self.forget_name(*directory, name);
         }
@@ -134,32 +135,9 @@ impl Hub {
 
     fn forget_name(&self, directory: NodeId, name: &Name) {
         self.with(|state| {
-            if let Some(parent) = state.cache.directory(directory, state.now.mono) {
+            if let Some(parent) = state.cache.directory(directory, state.io.now.mono) {
                 state.cache.forget(&[parent.name_key(name)]);
             }
         });
-    }
-}
-
-impl crate::hub::State {
-    /// Takes all that a reply about a name says.
-    pub(super) fn take_entry(
-        &mut self,
-        parent: &Directory,
-        name: &Name,
-        view: EntryView,
-        stamp: &crate::lease::Stamp,
-    ) -> (Named, Option<Found>) {
-        let named = self.take_name(parent, name, &view, stamp);
-        let seen = match (view.attributes, view.directory) {
-            (Some(node), _) => Some(self.take_node(&node, stamp)),
-            (None, Some(directory)) => {
-                let directory = self.take_directory(*directory, stamp);
-                Some(self.directory_seen(&directory))
-            }
-            (None, None) => None,
-        };
-        let found = seen.map(|seen| self.found(&seen, named.until));
-        (named, found)
     }
 }

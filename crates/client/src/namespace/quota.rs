@@ -1,12 +1,12 @@
 //! Quotas: setting one, asking for the one that counts a node.
 
-use super::{home, node_keys, unexpected};
-use crate::hub::{Hub, State};
+use crate::context::{Context, State};
 use crate::operation::Answer;
+use crate::state::lease::cache::node_keys;
 use bearing_proto::client::{Body, Call, Handle};
 use bearing_types::{Amount, Code, Credentials};
 
-impl Hub {
+impl Context {
     pub(crate) async fn set_quota(
         &self,
         directory: Handle,
@@ -16,7 +16,7 @@ impl Hub {
         self.leave_to_home(directory.node).await;
         let call = Call::SetQuota { directory, who: who.clone(), limit };
         let taken = |state: &mut State, answered| state.take_node_body(answered);
-        self.change(node_keys(directory.node, true), home(directory), call, taken).await??;
+        self.change(node_keys(directory.node, true), directory.home, call, taken).await??;
         Ok(Answer::Done)
     }
 
@@ -27,10 +27,10 @@ impl Hub {
             return Ok(Answer::Quota(None));
         }
         self.catch_up(node.node).await;
-        let answered = self.call(home(node), Call::Quota { node }).await?;
+        let answered = self.call(node.home, Call::Quota { node }).await?;
         self.with(|state| match answered.body {
             Body::Quota(quota) => Ok(Answer::Quota(quota)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
     }
 }

@@ -1,11 +1,12 @@
 //! Moving a name.
 
-use super::{Grants, node_keys};
-use crate::cache::{Directory, Named};
-use crate::delegation::End;
+use super::grants::Grants;
+use crate::context::{Context, State};
+use crate::delegation::decide::End;
 use crate::event::Invalidation;
-use crate::hub::{Hub, State};
 use crate::operation::Answer;
+use crate::state::lease::cache::node_keys;
+use crate::state::lease::cache::{Directory, Named};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Name};
 
@@ -16,7 +17,7 @@ pub(crate) struct Place<'a> {
     pub name: &'a Name,
 }
 
-impl Hub {
+impl Context {
     pub(crate) async fn rename(
         &self,
         source: Place<'_>,
@@ -79,7 +80,7 @@ impl Hub {
                     }
                     // It would serve it for as long as it was told of the other name, which nobody leases us any more.
                     let name = place.name.clone();
-                    state.invalidate(vec![Invalidation::Entry { directory, name }]);
+                    state.invalidate([Invalidation::Entry { directory, name }]);
                 }
             });
             match moving.await {

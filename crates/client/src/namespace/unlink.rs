@@ -1,9 +1,10 @@
 //! Removing names: unlink and rmdir.
 
-use super::{Grants, node_keys};
-use crate::cache::{Directory, Named};
-use crate::hub::{Hub, State};
+use super::grants::Grants;
+use crate::context::{Context, State};
 use crate::operation::Answer;
+use crate::state::lease::cache::node_keys;
+use crate::state::lease::cache::{Directory, Named};
 use bearing_proto::client::{Call, Handle};
 use bearing_types::{Code, Credentials, FileType, Name};
 
@@ -14,7 +15,7 @@ enum Removal {
     Directory,
 }
 
-impl Hub {
+impl Context {
     pub(crate) async fn unlink(
         &self,
         directory: Handle,

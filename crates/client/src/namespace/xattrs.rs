@@ -1,15 +1,15 @@
 //! Extended attributes. Values are not cached; that a node has none is known as long as its attributes are, so most questions are answered here.
 
-use super::{home, node_keys, unexpected};
-use crate::delegation::Local;
-use crate::hub::{Hub, State};
+use crate::context::{Context, State};
+use crate::delegation::decide::Local;
 use crate::operation::Answer;
+use crate::state::lease::cache::node_keys;
 use bearing_proto::client::{Body, Call, Handle, XattrChange};
 use bearing_types::{
     AclHash, Attributes, Code, Credentials, FileType, NodeId, Permission, XattrName, XattrSpace,
 };
 
-impl Hub {
+impl Context {
     pub(crate) async fn xattr(
         &self,
         node: Handle,
@@ -44,10 +44,10 @@ impl Hub {
 
     async fn ask_xattr(&self, node: Handle, call: Call) -> Result<Answer, Code> {
         self.leave_to_home(node.node).await;
-        let answered = self.call(home(node), call).await?;
+        let answered = self.call(node.home, call).await?;
         self.with(|state| match answered.body {
             Body::Xattr(bytes) => Ok(Answer::Xattr(bytes)),
-            _ => Err(unexpected(state)),
+            _ => Err(state.io.unexpected()),
         })
     }
 
@@ -70,7 +70,7 @@ impl Hub {
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetXattr { node, who: who.clone(), name, change };
         let taken = |state: &mut State, answered| state.take_node_body(answered);
-        self.change(keys, home(node), call, taken).await??;
+        self.change(keys, node.home, call, taken).await??;
         Ok(Answer::Done)
     }
 
@@ -100,13 +100,13 @@ impl Hub {
 impl State {
     /// Whether a lease says that a directory has no access control lists: a grant speaks of them.
     fn has_no_lists(&mut self, node: Handle) -> bool {
-        let cached = self.cache.directory(node.node, self.now.mono);
+        let cached = self.cache.directory(node.node, self.io.now.mono);
         cached.is_some_and(|cached| cached.view.grant.body.acl == AclHash(0))
     }
 
     /// The attributes of a node of which a lease says that it has no extended ones.
     fn without_xattrs(&mut self, node: Handle, file_type: FileType) -> Option<Attributes> {
-        let now = self.now.mono;
+        let now = self.io.now.mono;
         if let Some(seen) = self.our_node(node.node) {
             return (!seen.extended).then_some(seen.attributes);
         }

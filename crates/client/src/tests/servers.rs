@@ -2,8 +2,8 @@
 //! sends, lose or repeat some of it if told to, and say "not now" now and then.
 
 use super::world::*;
-use crate::file::extents::ExtentMap;
-use crate::random::Random;
+use crate::run::random::Random;
+use crate::state::files::extents::ExtentMap;
 use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{

@@ -1,6 +1,6 @@
 //! When the machine wants to be stepped again, and why.
 
-use crate::task::{Awaited, Promise, promise};
+use crate::run::task::{Awaited, Promise, promise};
 use bearing_proto::client::WaitId;
 use bearing_types::{Mono, NodeId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};

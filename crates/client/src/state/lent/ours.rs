@@ -1,6 +1,6 @@
 //! Nodes that are decided of here. A mount may hold more than a hundred thousand, so one takes little room.
 
-use crate::table::Table;
+use crate::tables::Table;
 use bearing_proto::client::Handle;
 use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Mac;
@@ -8,7 +8,7 @@ use bearing_types::{Attributes, Block, NodeId, Position, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
-pub(super) struct OurNodes {
+pub(crate) struct OurNodes {
     session: SessionId,
     nodes: Table<NodeId, Ours>,
     /// Where symbolic links lead that were made here.
@@ -19,7 +19,7 @@ pub(super) struct OurNodes {
 
 /// A node that is decided of here. Its id is what it is kept under.
 #[derive(Debug)]
-pub(super) struct Ours {
+pub(crate) struct Ours {
     pub attributes: Attributes,
     home: Position,
     /// The signature of our session's right to read and write it, also where it is not ours alone any more.

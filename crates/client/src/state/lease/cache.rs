@@ -4,14 +4,12 @@
 //! kernel was told it may keep stays *known* here until that time is over, also when it may not be served any more, so that a recall
 //! can name it to the kernel; what has to make room before is taken from the kernel first.
 
-use crate::bounded::Bounded;
+use super::held::Held;
+use super::names::{CachedName, Names, Siblings};
 use crate::config::ClientConfig;
 use crate::event::Invalidation;
-use crate::held::Held;
-use crate::hub::State;
-use crate::lease::Stamp;
-use crate::names::{CachedName, Names, Siblings};
-use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
+use crate::tables::bounded::Bounded;
+use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, NodeView};
 use bearing_proto::grant::GrantBody;
 use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position, Wall};
 
@@ -52,6 +50,38 @@ pub(crate) struct Directory {
     pub view: DirectoryView,
     pub access_until: Option<Mono>,
     pub content_until: Option<Mono>,
+}
+
+impl Directory {
+    pub fn node(&self) -> NodeId {
+        self.view.node.node.node
+    }
+
+    fn hash(&self, name: &Name) -> NameHash {
+        NameHash::of(self.view.grant.body.name_key, name)
+    }
+
+    /// Where a name of it lies.
+    pub fn position(&self, name: &Name) -> Position {
+        self.view.grant.body.seat.position_of(self.hash(name))
+    }
+
+    pub fn name_key(&self, name: &Name) -> LeaseKey {
+        LeaseKey::Name(self.node(), self.hash(name))
+    }
+
+    pub fn content_key(&self) -> LeaseKey {
+        LeaseKey::Content(self.node())
+    }
+}
+
+/// What a change of a node's attributes ends.
+pub(crate) fn node_keys(node: NodeId, is_directory: bool) -> Vec<LeaseKey> {
+    if is_directory {
+        vec![LeaseKey::Access(node), LeaseKey::Content(node)]
+    } else {
+        vec![LeaseKey::File(node)]
+    }
 }
 
 /// A name that may be used now.
@@ -228,9 +258,7 @@ impl Cache {
             }
         }
     }
-}
 
-impl Cache {
     /// Looks at the names of a directory that are leased together.
     fn each_ahead(&mut self, directory: NodeId, mut look: impl FnMut(&mut CachedName)) {
         self.names.each_in(directory, |cached| {
@@ -240,153 +268,63 @@ impl Cache {
         });
     }
 
-    /// Whether a file may be opened without asking: then more is known of it than a look ahead says.
-    fn may_open(&self, node: NodeId, now: Mono) -> bool {
-        self.may_open_until(node, now).is_some()
-    }
-}
-
-impl State {
-    /// Takes what a reply says of a node that is no directory.
-    pub fn take_node(&mut self, view: &NodeView, stamp: &Stamp) -> Seen {
-        let node = view.node;
-        self.files.observe(node.node, &view.attributes, stamp.sent);
+    /// Holds what is known of a node that is no directory. Gives what the kernel has to forget for it.
+    pub fn keep_node(&mut self, view: &NodeView, until: Mono, now: Mono) -> Option<Invalidation> {
         let NodeView { attributes, may_open, extended, .. } = *view;
-        let until = self.lease(LeaseKey::File(node.node), node.home, view.lease, stamp);
-        if let Some(until) = until {
-            let held = Held::until(until);
-            let cached = CachedNode { home: node.home, attributes, held, may_open, extended };
-            let evicted = self.cache.nodes.insert(node.node, cached);
-            if let Some((node, cached)) = evicted
-                && cached.held.kernel_may_have(self.now.mono)
-            {
-                self.invalidate(vec![Invalidation::Node { node }]);
-            }
-        }
-        Seen { node, attributes, until, may_open, extended }
+        let Handle { node, home } = view.node;
+        let cached = CachedNode { home, attributes, held: Held::until(until), may_open, extended };
+        let (node, _) = self.nodes.insert(node, cached).filter(|(_, gone)| gone.held.kernel_may_have(now))?;
+        Some(Invalidation::Node { node })
     }
 
-    /// Takes what a reply says of a directory.
-    pub fn take_directory(&mut self, view: DirectoryView, stamp: &Stamp) -> Directory {
-        let handle = view.node.node;
-        // What is delegated to us its home knows less of than we.
-        if let Some(ours) = self.local_directory(handle.node) {
-            return ours;
-        }
-        let signed = self.signature_lives(view.grant.body.expires);
-        let access_lease = if signed { view.access_lease } else { LeaseMs(0) };
-        let access = self.lease(LeaseKey::Access(handle.node), handle.home, access_lease, stamp);
-        let content = self.lease(LeaseKey::Content(handle.node), handle.home, view.node.lease, stamp);
-        let access = self.within_grant(access, &view);
-        if access.is_some() || content.is_some() {
-            let held = |until: Option<Mono>| until.map_or(Held::NONE, Held::until);
-            let cached = CachedDirectory { view: view.clone(), access: held(access), content: held(content) };
-            let evicted = self.cache.directories.insert(handle.node, cached);
-            if let Some((node, cached)) = evicted
-                && (cached.access.kernel_may_have(self.now.mono)
-                    || cached.content.kernel_may_have(self.now.mono))
-            {
-                self.invalidate(vec![Invalidation::Node { node }]);
-            }
-        }
-        Directory { view, access_until: access, content_until: content }
-    }
-
-    /// Takes what a reply says of a name.
-    pub fn take_name(
+    /// The same of a directory.
+    pub fn keep_directory(
         &mut self,
-        directory: &Directory,
+        view: &DirectoryView,
+        access: Option<Mono>,
+        content: Option<Mono>,
+        now: Mono,
+    ) -> Option<Invalidation> {
+        let held = |until: Option<Mono>| until.map_or(Held::NONE, Held::until);
+        let cached = CachedDirectory { view: view.clone(), access: held(access), content: held(content) };
+        let (node, gone) = self.directories.insert(view.node.node.node, cached)?;
+        let known = gone.access.kernel_may_have(now) || gone.content.kernel_may_have(now);
+        known.then_some(Invalidation::Node { node })
+    }
+
+    /// Whether names of a directory may be held that come with this grant.
+    pub fn may_hold_names(&self, grant: &GrantBody) -> bool {
+        self.names.may_hold(grant.seat.node, grant.name_key)
+    }
+
+    /// Holds a name, under a grant that [`Cache::may_hold_names`] allows. `ahead`: nobody has asked for it, and it is
+    /// leased with all others of its directory. Gives what the kernel has to forget for it.
+    pub fn keep_name(
+        &mut self,
+        grant: &GrantBody,
         name: &Name,
         view: &EntryView,
-        stamp: &Stamp,
-    ) -> Named {
-        let grant = &directory.view.grant.body;
-        let hash = NameHash::of(grant.name_key, name);
-        let position = grant.seat.position_of(hash);
-        let parent = grant.seat.node;
-        if view.file_type != FileType::Directory {
-            self.cache.note_name(view.node.node, parent, name);
-        }
-        let until = self.lease(LeaseKey::Name(parent, hash), position, view.lease, stamp);
-        let until = until.filter(|_| self.cache.names.may_hold(parent, grant.name_key));
-        let EntryView { node, file_type, .. } = *view;
-        if let Some(until) = until {
-            let (name, held, siblings) = (name.clone(), Held::until(until), Siblings::NONE);
-            let told_until = until;
-            let cached =
-                CachedName { name, node, position, held, told_until, file_type, ahead: false, siblings };
-            self.keep_name(grant, cached);
-        }
-        Named { node, file_type, until }
-    }
-
-    /// Takes what a reply says of a name that nobody has asked for, and of what it leads to. Whether that may be used.
-    pub fn take_name_ahead(
-        &mut self,
-        directory: &Directory,
-        name: Name,
-        view: &EntryView,
-        stamp: &Stamp,
-    ) -> bool {
-        let grant = &directory.view.grant.body;
-        let hash = NameHash::of(grant.name_key, &name);
-        let position = grant.seat.position_of(hash);
-        let parent = grant.seat.node;
-        if let Some(node) = &view.attributes
-            && !self.cache.may_open(node.node.node, self.now.mono)
-        {
-            self.take_node(node, stamp);
-        }
-        // It is leased with all others, but a change of our own was one of this name.
-        let name_key = grant.name_key;
-        if !self.leases.may_take(LeaseKey::Name(parent, hash), position, stamp)
-            || !self.cache.names.may_hold(parent, name_key)
-        {
-            return false;
-        }
-        let until = self.lease(LeaseKey::Names(parent), position, view.lease, stamp);
-        if let Some(until) = until {
-            let EntryView { node, file_type, .. } = *view;
-            let (held, told_until, siblings) = (Held::until(until), Mono::ZERO, Siblings::NONE);
-            let cached =
-                CachedName { name, node, position, held, told_until, file_type, ahead: true, siblings };
-            self.keep_name(grant, cached);
-        }
-        until.is_some()
-    }
-
-    fn keep_name(&mut self, grant: &GrantBody, cached: CachedName) {
-        let (now, parent) = (self.now.mono, grant.seat.node);
-        if let Some(before) = self.cache.names.get(parent, grant.name_key, &cached.name) {
-            let siblings = before.siblings;
+        (until, ahead): (Mono, bool),
+        now: Mono,
+    ) -> Option<Invalidation> {
+        let (parent, position) =
+            (grant.seat.node, grant.seat.position_of(NameHash::of(grant.name_key, name)));
+        let (held, told_until) = (Held::until(until), if ahead { Mono::ZERO } else { until });
+        if let Some(before) = self.names.get(parent, grant.name_key, name) {
             // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
-            let held = cached.held.longer(before.held, now);
-            let told_until = cached.told_until.max(before.told_until);
+            before.held = held.longer(before.held, now);
+            before.told_until = told_until.max(before.told_until);
             // Too much rather than too little: what ended the lease before ends this one.
-            let ahead = cached.ahead || before.ahead;
-            *before = CachedName { held, told_until, ahead, siblings, ..cached };
-            return;
-        }
-        if let Some((directory, gone)) = self.cache.names.insert(parent, grant.name_key, cached)
-            && gone.kernel_may_go_by_it(now)
-        {
-            self.invalidate(vec![Invalidation::Entry { directory, name: gone.name }]);
-        }
-    }
-
-    fn lease(&mut self, key: LeaseKey, position: Position, lease: LeaseMs, stamp: &Stamp) -> Option<Mono> {
-        let until = self.lease_end(stamp.sent, lease)?;
-        if !self.leases.may_take(key, position, stamp) {
-            self.counters.leases_passed_over += 1;
+            before.ahead |= ahead;
+            (before.node, before.position, before.file_type) = (view.node, position, view.file_type);
             return None;
         }
-        Some(Held::until(until).end())
-    }
-
-    /// A grant is good while both its lease and its signature last.
-    fn within_grant(&self, until: Option<Mono>, view: &DirectoryView) -> Option<Mono> {
-        let left = view.grant.body.expires.since(self.now.wall.after(self.config.skew_max));
-        until.map(|until| until.min(self.now.mono.after(left)))
+        let (name, siblings) = (name.clone(), Siblings::NONE);
+        let EntryView { node, file_type, .. } = *view;
+        let cached = CachedName { name, node, position, held, told_until, file_type, ahead, siblings };
+        let (directory, gone) = self.names.insert(parent, grant.name_key, cached)?;
+        let known = gone.kernel_may_go_by_it(now);
+        known.then_some(Invalidation::Entry { directory, name: gone.name })
     }
 }
 

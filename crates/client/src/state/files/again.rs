@@ -1,9 +1,9 @@
 //! Open files, when a session is followed by another one.
 
+use super::file::{File, Losses};
 use super::left::LeftBehind;
-use super::{Files, Losses};
-use crate::again::Left;
-use crate::file::open::Wish;
+use super::open::{Left, Open, Wish};
+use super::table::Files;
 use crate::operation::OpenFile;
 use bearing_types::{Code, Credentials, NodeId};
 use std::collections::BTreeSet;
@@ -14,14 +14,14 @@ impl Files {
         self.next_open = before.next_open;
         self.left = std::mem::take(&mut before.left);
         let unstable =
-            |file: &super::File| file.is_dirty() || file.written_end.is_some() || !file.unsynced.is_empty();
+            |file: &File| file.is_dirty() || file.written_end.is_some() || !file.unsynced.is_empty();
         let nodes = before.files.iter().filter(|(_, file)| unstable(file)).map(|(node, _)| *node);
         let left_behind = std::mem::replace(&mut before.left_behind, LeftBehind::new(1));
         self.left_behind.follow(left_behind, nodes);
         for (number, open) in &before.opens {
             let Some(file) = before.files.get(&open.node) else { continue };
             let untold = file.losses.count > open.told_by_sync;
-            let super::Open { read, write, execute, .. } = *open;
+            let Open { read, write, execute, .. } = *open;
             let wish = Wish { read, write, truncate: false, execute };
             let who = before.openers.get(number).cloned().unwrap_or(Credentials::ROOT);
             let left = Left { node: file.handle, wish, who, lost: unstable(file) || untold };

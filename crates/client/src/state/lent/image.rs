@@ -1,5 +1,6 @@
 //! A delegated directory as it is here.
 
+use crate::event::Invalidation;
 use bearing_proto::client::Handle;
 use bearing_proto::delegation::{LentDirectory, LentEntry};
 use bearing_proto::grant::GrantBody;
@@ -66,6 +67,19 @@ impl LocalDirectory {
             used: now,
             draining: false,
         }
+    }
+
+    /// The directory and the nodes in it, as the kernel may know them.
+    pub fn nodes_in_kernel(&self) -> impl Iterator<Item = Invalidation> + '_ {
+        let nodes = self.entries.values().map(|entry| entry.node.node);
+        std::iter::once(self.handle.node).chain(nodes).map(|node| Invalidation::Node { node })
+    }
+
+    /// The same and its names.
+    pub fn known_to_kernel(&self) -> impl Iterator<Item = Invalidation> + '_ {
+        let directory = self.handle.node;
+        let names = self.entries.values().map(|entry| entry.name.clone());
+        self.nodes_in_kernel().chain(names.map(move |name| Invalidation::Entry { directory, name }))
     }
 
     pub fn place(&self, name: &Name) -> Place {

@@ -4,9 +4,9 @@
 //! lie: whoever opens a file then asks its home whether it refers to what these have lost, and a sync of
 //! everything takes whatever these have lost for theirs.
 
+use super::file::File;
 use super::rights::OpenFor;
-use super::{File, Files};
-use crate::bounded::Bounded;
+use crate::tables::bounded::Bounded;
 use bearing_proto::client::Handle;
 use bearing_proto::grant::OpenToken;
 use bearing_types::{Attributes, ChunkId, Code, NodeId};
@@ -28,11 +28,11 @@ pub(super) struct LeftBehind {
 }
 
 /// What a closed file left unsynced, and what finds it again and admits to it.
-struct Unsynced {
-    handle: Handle,
-    open_for: OpenFor,
-    attributes: Attributes,
-    chunks: BTreeMap<ChunkId, u64>,
+pub(super) struct Unsynced {
+    pub handle: Handle,
+    pub open_for: OpenFor,
+    pub attributes: Attributes,
+    pub chunks: BTreeMap<ChunkId, u64>,
 }
 
 impl LeftBehind {
@@ -103,7 +103,7 @@ impl LeftBehind {
     }
 
     /// Of all other chunks everything is stable.
-    fn retain_chunks(&mut self, keeps: impl Fn(ChunkId) -> bool) {
+    pub fn retain_chunks(&mut self, keeps: impl Fn(ChunkId) -> bool) {
         let nodes: Vec<NodeId> = self.unsynced.iter().map(|(node, _)| *node).collect();
         for node in nodes {
             let Some(left) = self.unsynced.get(&node) else { continue };
@@ -113,6 +113,21 @@ impl LeftBehind {
             }
         }
         self.unknown.retain(|chunk, _| keeps(*chunk));
+    }
+
+    /// The next sync of everything is to tell of what was lost although one has told of it.
+    pub fn tell_again(&mut self) {
+        self.untold = true;
+    }
+
+    /// The files that left something unsynced.
+    pub fn unsynced(&self) -> Vec<NodeId> {
+        self.unsynced.iter().map(|(node, _)| *node).collect()
+    }
+
+    /// What a file left unsynced when it was closed is an open file's again.
+    pub fn take_unsynced(&mut self, node: NodeId) -> Option<Unsynced> {
+        self.unsynced.remove(&node)
     }
 
     pub fn is_unsynced_in(&self, chunk: ChunkId) -> bool {
@@ -147,46 +162,5 @@ impl LeftBehind {
             }
         }
         if std::mem::take(&mut self.untold) { Err(Code::Io) } else { Ok(()) }
-    }
-}
-
-impl Files {
-    /// Which chunks are stable, so that no file has anything to make stable or to lose in them.
-    pub fn forget_stable(&mut self, is_stable: impl Fn(ChunkId) -> bool) {
-        for file in self.files.values_mut() {
-            file.unsynced.retain(|chunk, _| !is_stable(*chunk));
-        }
-        self.left_behind.retain_chunks(|chunk| !is_stable(chunk));
-    }
-
-    /// The next sync of everything is to tell of what was lost although one has told of it.
-    pub fn tell_lost_again(&mut self) {
-        self.left_behind.untold = true;
-    }
-
-    /// The closed files that left something unsynced.
-    pub(super) fn left_unsynced(&self) -> Vec<NodeId> {
-        self.left_behind.unsynced.iter().map(|(node, _)| *node).collect()
-    }
-
-    /// What a file left unsynced when it was closed is the open file's again.
-    pub(super) fn take_up_unsynced(&mut self, node: NodeId) {
-        if let Some(left) = self.left_behind.unsynced.remove(&node)
-            && let Some(file) = self.files.get_mut(&node)
-        {
-            file.unsynced.extend(left.chunks);
-        }
-    }
-
-    /// Has a closed file as if it were open, so that it can be synced. Whether there was anything to sync.
-    pub(super) fn revive(&mut self, node: NodeId) -> bool {
-        let Some(left) = self.left_behind.unsynced.remove(&node) else { return false };
-        let revived = || File::new(left.handle, left.attributes);
-        let file = self.files.entry(node).or_insert_with(revived);
-        file.unsynced.extend(left.chunks);
-        if file.opens == 0 {
-            file.open_for = left.open_for;
-        }
-        true
     }
 }

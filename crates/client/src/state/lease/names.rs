@@ -1,8 +1,8 @@
 //! Names cached, at most so many: one that was not used lately goes first. They are found by directory and name, by directory and the hash of a
 //! name, and by directory alone: a recall may mean any of them.
 
-use crate::held::Held;
-use crate::slots::{NOWHERE, Place, Slots};
+use super::held::Held;
+use crate::tables::{NOWHERE, Place, Slots};
 use bearing_proto::client::Handle;
 use bearing_types::{FileType, IdHasher, IdMap, Mono, Name, NameHash, NameKey, NodeId, Position};
 use hashbrown::HashTable;

@@ -1,0 +1,171 @@
+//! Asking servers: a position's owner, any metadata server, a data server; and asking for changes, for which
+//! what they end is dropped here first.
+
+use crate::context::{Context, State};
+use crate::state::data_requests::{self, DataFailure};
+use crate::state::requests::Answered;
+use crate::state::session::Phase;
+use bearing_proto::client::{Call, LeaseKey};
+use bearing_proto::data::DataCall;
+use bearing_types::{ChunkId, Code, NodeId, Position, ServerId};
+use std::time::Duration;
+
+impl Context {
+    /// Asks the owner of a position.
+    pub async fn call(&self, position: Position, call: Call) -> Result<Answered, Code> {
+        self.past_lapse(position).await;
+        self.past_fence(position).await;
+        self.call_past_fence(position, call).await
+    }
+
+    /// The same for what ends the waiting of all others.
+    pub async fn call_past_fence(&self, position: Position, call: Call) -> Result<Answered, Code> {
+        let patience = self.with(|state| state.patience_for(&call));
+        self.ask(Some(position), call, patience).await
+    }
+
+    /// The same for what is not worth waiting for as long as for others.
+    pub async fn call_within(
+        &self,
+        position: Position,
+        call: Call,
+        patience: Duration,
+    ) -> Result<Answered, Code> {
+        self.ask(Some(position), call, patience).await
+    }
+
+    /// Asks any metadata server.
+    pub async fn call_anybody(&self, call: Call) -> Result<Answered, Code> {
+        let patience = self.with(|state| state.io.config.request_deadline);
+        self.ask(None, call, patience).await
+    }
+
+    /// Asks for a change of what these keys lease. They are dropped here before it is sent; `take` may take new leases from the reply.
+    /// If the request was given up, a server may carry it out later: then nothing that was leased is believed, and these keys count as
+    /// changing for a while yet.
+    pub async fn change<R>(
+        &self,
+        keys: Vec<LeaseKey>,
+        position: Position,
+        call: Call,
+        take: impl FnOnce(&mut State, Answered) -> R,
+    ) -> Result<R, Code> {
+        // A directory may have become ours since the operation found that it is not.
+        let held = |state: &mut State| {
+            keys.iter().find_map(|key| match key {
+                LeaseKey::Content(directory) => state.delegations.is_ours(*directory).then_some(*directory),
+                _ => None,
+            })
+        };
+        let by_itself = changed_by_itself(&call);
+        loop {
+            if let Some(directory) = self.with(held) {
+                // Boxed, because what is written out on the way is a change too, of files alone.
+                Box::pin(self.suspend(directory)).await;
+            } else if let Some(node) =
+                self.with(|state| by_itself.filter(|node| state.delegations.is_our_node(*node)))
+            {
+                Box::pin(self.publish_node(node)).await;
+            } else {
+                break;
+            }
+        }
+        self.with(|state| {
+            state.cache.forget(&keys);
+            state.leases.begin_change(&keys);
+        });
+        let patience = self.with(|state| state.patience_for(&call));
+        let answered = self.call(position, call).await;
+        if matches!(answered, Err(Code::Unreachable)) {
+            self.with(State::drop_all_leased);
+            let context = self.clone();
+            self.with(|state| state.spawn(context.end_doubtful_change(keys, patience)));
+            return Err(Code::Unreachable);
+        }
+        self.with(|state| {
+            let result = answered.map(|mut answered| {
+                answered.stamp.own_change = true;
+                take(state, answered)
+            });
+            state.changed(&keys);
+            result
+        })
+    }
+
+    /// Ends a change of which it was never heard whether it happened: when it is as old again as when it was given up.
+    async fn end_doubtful_change(self, keys: Vec<LeaseKey>, patience: Duration) {
+        self.sleep(patience).await;
+        self.with(|state| state.changed(&keys));
+    }
+
+    async fn ask(
+        &self,
+        position: Option<Position>,
+        call: Call,
+        patience: Duration,
+    ) -> Result<Answered, Code> {
+        let asked = self.with(|state| match state.session.phase() {
+            Phase::Over(code) => Err(code),
+            // Of a session that is gone: what it began cannot go on in another one.
+            Phase::Enrolling | Phase::Lost => Err(Code::Io),
+            Phase::Opening | Phase::Open => Ok(state.requests.ask(position, call, patience, &mut state.io)),
+        });
+        asked?.await
+    }
+
+    /// Asks a data server.
+    pub async fn data_call(
+        &self,
+        server: ServerId,
+        chunk: ChunkId,
+        call: DataCall,
+        attachment: Vec<u8>,
+    ) -> data_requests::Result {
+        let asked = self.with(|state| match state.session.over() {
+            Some(code) => Err(DataFailure::Over(code)),
+            None => Ok(state.data.ask(server, (chunk, call), attachment, &mut state.io)),
+        });
+        asked?.await
+    }
+}
+
+impl State {
+    /// How long a call is tried. What stores bytes and names that a program was told are written is tried for
+    /// longer than a server is away, except when the session is being ended.
+    fn patience_for(&self, call: &Call) -> Duration {
+        let stores = match call {
+            Call::Commit { .. } | Call::OpenChunk { .. } | Call::SealChunk { .. } => true,
+            Call::Delegated { over, .. } => !over,
+            _ => false,
+        };
+        if stores && !self.session.is_ending() {
+            self.io.config.write_deadline
+        } else {
+            self.io.config.request_deadline
+        }
+    }
+
+    /// From now on nothing is tried for longer than any other request.
+    pub fn begin_end(&mut self) {
+        self.session.begin_end();
+        self.requests.begin_end(&mut self.io);
+    }
+
+    fn changed(&mut self, keys: &[LeaseKey]) {
+        self.leases.end_change(keys);
+        self.prune_leases();
+        self.plan_renewals_of(keys);
+    }
+}
+
+/// The node that a call changes wherever it is found, and not as an entry of a directory that the call names. If it is lent to us with some directory, its home
+/// changes what we would go on to show as it was. Extents that are committed are no such change, and nobody may wait for the kernel with them.
+fn changed_by_itself(call: &Call) -> Option<NodeId> {
+    match call {
+        Call::Link { node, .. }
+        | Call::SetAttributes { node, .. }
+        | Call::SetXattr { node, .. }
+        | Call::MakeHole { node, .. } => Some(node.node),
+        _ => None,
+    }
+}

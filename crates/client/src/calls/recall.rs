@@ -1,0 +1,142 @@
+//! Recalls: drop, have the kernel drop, answer. Queries for what is open: answer.
+//!
+//! Invariants: a recall is answered only when neither this machine nor its kernel serves from what was recalled;
+//! a repeated recall is answered again; the answer names the recalled files that are open here, and the requests
+//! that were finished when they were gathered: a server does not conclude from it that a file is closed which a
+//! later reply gave. A query drops nothing and is answered at once. For every file that was named as open a
+//! release is sent when it is closed.
+
+use crate::context::{Context, State, Work};
+use crate::event::{Invalidation, Target, Transport};
+use crate::mutant::Mutant;
+use crate::state::recalls::Hold;
+use bearing_proto::Message;
+use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
+use bearing_types::{Block, NodeId};
+
+impl State {
+    /// A server recalls leases.
+    pub fn on_recall(&mut self, from: Target, recall: Recall) {
+        let Recall { tablet, epoch, number, .. } = recall;
+        if self.recalls.is_waiting((tablet, epoch, number)) {
+            return;
+        }
+        let finished_below = self.requests.finished_below();
+        let mut answer = Recalled { tablet, epoch, number, finished_below, open: Vec::new() };
+        // Somebody else wants a delegated directory. Such recalls come alone, one for each directory.
+        if let Some(directory) = delegation_in(&recall) {
+            self.leases.recall_keys(&recall.keys);
+            return self.recalls.call_back(from, answer, directory);
+        }
+        let holds = self.files.unasked(&self.open_among(&recall));
+        answer.open = self.drop_recalled(&recall);
+        self.io.step("recalled, not answered");
+        self.recalls.wait(from, answer, holds, &mut self.io);
+    }
+
+    /// A server asks which files are open.
+    pub fn on_open_query(&mut self, from: Target, survey: Survey) {
+        let Survey { tablet, epoch, number, nodes } = survey;
+        let finished_below = self.requests.finished_below();
+        let open = match nodes.is_empty() {
+            true => self.files.open_in(tablet),
+            false => nodes.into_iter().filter(|node| self.files.is_open(*node)).collect(),
+        };
+        for node in &open {
+            self.files.told_open(*node);
+        }
+        self.io.counters.surveys += 1;
+        let answer = Surveyed { tablet, epoch, number, finished_below, open };
+        self.io.send(from, Transport::Datagram, Message::Surveyed(answer));
+    }
+
+    fn drop_recalled(&mut self, recall: &Recall) -> Vec<NodeId> {
+        let open = self.open_among(recall);
+        for node in &open {
+            self.files.recalled(*node);
+        }
+        if self.io.config.planted(Mutant::DirtyForgotten) {
+            open.iter().for_each(|node| self.files.forget(*node));
+        }
+        if self.io.config.planted(Mutant::ServeAfterRecall) {
+            return open;
+        }
+        if recall.keys.is_empty() {
+            self.drop_block(recall.tablet, &open);
+        } else {
+            self.drop_keys(&recall.keys);
+        }
+        for node in &open {
+            self.plan_renewal(*node);
+        }
+        open
+    }
+
+    fn drop_keys(&mut self, keys: &[LeaseKey]) {
+        let mut kernel = Vec::new();
+        self.leases.recall_keys(keys);
+        for key in keys {
+            self.cache.recall(*key, self.io.now.mono, &mut kernel);
+            if let LeaseKey::Names(directory) = key {
+                self.delegations.recall_names(*directory, self.io.now.mono, &mut kernel);
+            }
+        }
+        self.prune_leases();
+        self.invalidate(kernel);
+    }
+
+    fn drop_block(&mut self, block: Block, open: &[NodeId]) {
+        let mut kernel = Vec::new();
+        self.leases.recall_block(block);
+        self.cache.recall_block(block, self.io.now.mono, &mut kernel);
+        self.delegations.recall_names_in(block, self.io.now.mono, &mut kernel);
+        // Data of open files may be in the kernel without any lease of ours.
+        kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
+        self.prune_leases();
+        self.invalidate(kernel);
+    }
+
+    /// A change was given up, and may happen yet: nothing that is leased is served any more, here or by the kernel.
+    pub fn drop_all_leased(&mut self) {
+        let open = self.files.open_in(Block::RING);
+        for node in &open {
+            self.files.doubt(*node);
+        }
+        self.drop_block(Block::RING, &open);
+        for node in open {
+            self.plan_renewal(node);
+        }
+    }
+
+    fn open_among(&self, recall: &Recall) -> Vec<NodeId> {
+        if recall.keys.is_empty() {
+            return self.files.open_in(recall.tablet);
+        }
+        let files = recall.keys.iter().filter_map(|key| match key {
+            LeaseKey::File(node) => Some(*node),
+            LeaseKey::Access(_) | LeaseKey::Name(..) | LeaseKey::Names(_) => None,
+            LeaseKey::Content(_) | LeaseKey::Delegation(_) => None,
+        });
+        files.filter(|node| self.files.is_open(*node)).collect()
+    }
+}
+
+impl Context {
+    /// Asks for the tokens of files that were opened without, while what decided that they may be opened still holds.
+    pub(crate) async fn hold_recalled(self, hold: Hold) {
+        let mut work: Vec<Work<_>> = Vec::new();
+        for node in hold.nodes.iter().copied() {
+            let context = self.clone();
+            work.push(Box::pin(async move { context.hold_open(node).await }));
+        }
+        let holds_max = self.with(|state| state.io.config.renewals_max);
+        // Whose token is refused, or does not come before the lease is over, is refused with its next read.
+        self.windowed(holds_max, work).await;
+        self.with(|state| state.recalls.hold_over(&hold, &mut state.io));
+    }
+}
+
+/// The delegated directory that a recall names.
+fn delegation_in(recall: &Recall) -> Option<NodeId> {
+    recall.keys.iter().find_map(|key| if let LeaseKey::Delegation(node) = key { Some(*node) } else { None })
+}

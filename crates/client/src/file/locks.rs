@@ -1,0 +1,126 @@
+//! Locks of files: taken at the file's home, waited for, given back.
+//!
+//! Invariants: whoever gets a lock sees what others wrote before they gave theirs back: what was written is made visible before a lock is given back or
+//! shared, and what is known of a file here and in the kernel is checked after a lock was got. Who waits keeps its place in the server's queue by asking
+//! again now and then; a server that has a free lock for it says so. A wait that is given up has got nothing, unless the answer that it got the lock
+//! was on its way: then it has it.
+//!
+//! A lock whose return no server took is owed: it is given back later, and its owner gets no other lock of the file before that.
+
+use crate::context::Context;
+use crate::event::Invalidation;
+use crate::operation::{Answer, Ticket};
+use crate::state::locks::Woken;
+use bearing_proto::client::{Body, Call, Handle, WaitId};
+use bearing_types::{Code, FileType, Lock, LockMode, LockOwner, LockRange, LockSpace};
+
+impl Context {
+    /// Takes a lock; if `waits`, whenever it is free.
+    pub(crate) async fn lock(
+        &self,
+        ticket: Ticket,
+        node: Handle,
+        lock: Lock,
+        waits: bool,
+    ) -> Result<Answer, Code> {
+        if let Some(owed) = self.with(|state| state.locks.is_owed((node.node, lock.owner, lock.space))) {
+            owed.await;
+        }
+        if lock.mode == LockMode::Shared {
+            // It may be given in place of an exclusive one.
+            self.flush_if_dirty(node.node).await?;
+        }
+        self.leave_to_home(node.node).await;
+        if !waits {
+            self.call(node.home, Call::Lock { node, lock, wait: None }).await?;
+        } else {
+            let wait = self.with(|state| state.locks.begin_waiting(ticket));
+            let got = self.wait_for_lock(node, lock, wait).await;
+            self.with(|state| state.locks.end_waiting(wait));
+            if got == Err(Code::Interrupted) {
+                let context = self.clone();
+                // If it is lost, the server forgets who does not ask any more.
+                let stop =
+                    async move { drop(context.call(node.home, Call::StopWaiting { node, wait }).await) };
+                self.with(|state| state.spawn(stop));
+            }
+            got?;
+        }
+        self.look_again(node).await;
+        Ok(Answer::Done)
+    }
+
+    async fn wait_for_lock(&self, node: Handle, lock: Lock, wait: WaitId) -> Result<(), Code> {
+        loop {
+            match self.call(node.home, Call::Lock { node, lock, wait: Some(wait) }).await {
+                Err(Code::Locked) => {}
+                other => return other.map(|_| ()),
+            }
+            let woken = self.with(|state| state.locks.pause(wait, &mut state.io));
+            if woken.await == Woken::GiveUp {
+                return Err(Code::Interrupted);
+            }
+        }
+    }
+
+    /// What is known of a file may be from before its lock: nothing of it is used unseen.
+    async fn look_again(&self, node: Handle) {
+        self.with(|state| state.files.doubt(node.node));
+        let found = match self.attributes(node, FileType::Regular).await {
+            Ok(Answer::Found(found)) => Some(found.attributes.version),
+            Ok(_) | Err(_) => None,
+        };
+        let forgotten = self.with(|state| {
+            if state.locks.pages_are(node.node, found) {
+                return None;
+            }
+            Some(state.invalidate_and_tell(vec![Invalidation::Node { node: node.node }]))
+        });
+        if let Some(forgotten) = forgotten {
+            forgotten.await;
+            if let Some(version) = found {
+                self.with(|state| state.locks.set_pages(node.node, version));
+            }
+        }
+    }
+
+    /// Gives a range back. What was written is visible to others by then.
+    pub(crate) async fn unlock(
+        &self,
+        node: Handle,
+        owner: LockOwner,
+        space: LockSpace,
+        range: LockRange,
+    ) -> Result<Answer, Code> {
+        let stored = self.flush_if_dirty(node.node).await;
+        self.leave_to_home(node.node).await;
+        let given_back = self.call(node.home, Call::Unlock { node, owner, space, range }).await;
+        if given_back.as_ref().is_err_and(|code| *code == Code::Unreachable) {
+            let holder = (node.node, owner, space);
+            let first = self.with(|state| state.locks.owe(holder));
+            if first {
+                let context = self.clone();
+                self.with(|state| state.spawn(context.pay(node, owner, space)));
+            }
+        }
+        given_back.map(|_| ())?;
+        stored.map(|()| Answer::Done)
+    }
+
+    /// Gives all back that an owner has of a file, until a server takes it.
+    async fn pay(self, node: Handle, owner: LockOwner, space: LockSpace) {
+        let call = Call::Unlock { node, owner, space, range: LockRange::ALL };
+        while self.call(node.home, call.clone()).await.is_err_and(|code| code == Code::Unreachable) {}
+        self.with(|state| state.locks.paid((node.node, owner, space)));
+    }
+
+    /// Who stands in the way of a lock.
+    pub(crate) async fn test_lock(&self, node: Handle, lock: Lock) -> Result<Answer, Code> {
+        self.leave_to_home(node.node).await;
+        let answered = self.call(node.home, Call::TestLock { node, lock }).await?;
+        self.with(|state| match answered.body {
+            Body::Lock(held) => Ok(Answer::Lock(held.map(|held| held.lock))),
+            _ => Err(state.io.unexpected()),
+        })
+    }
+}

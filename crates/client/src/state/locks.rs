@@ -1,0 +1,147 @@
+//! Who waits for locks of files, and which are to be given back. [`crate::file::locks`] tells what they are for.
+
+use crate::config::ClientConfig;
+use crate::operation::Ticket;
+use crate::run::io::Io;
+use crate::run::task::{Awaited, Promise, promise};
+use crate::run::timer::Timer;
+use crate::tables::bounded::Bounded;
+use bearing_proto::client::WaitId;
+use bearing_types::{LockOwner, LockSpace, Mono, NodeId, Version};
+use std::collections::BTreeMap;
+
+/// Whose locks of which file.
+pub(crate) type Holder = (NodeId, LockOwner, LockSpace);
+
+/// Why a wait goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    Ask,
+    GiveUp,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    /// The task, while it pauses, and until when.
+    pause: Option<(Mono, Promise<Woken>)>,
+    /// The lock was said to be free while the request was under way.
+    is_free: bool,
+    is_given_up: bool,
+}
+
+/// See the module.
+pub(crate) struct Locks {
+    waiting: BTreeMap<WaitId, Waiting>,
+    next: u64,
+    /// Locks to be given back, and who waits for that.
+    owed: BTreeMap<Holder, Vec<Promise<()>>>,
+    /// The version of which all is that the kernel holds of a file that is locked now and then.
+    pages: Bounded<NodeId, Version>,
+}
+
+impl Locks {
+    pub fn new(config: &ClientConfig) -> Locks {
+        Locks {
+            waiting: BTreeMap::new(),
+            next: 1,
+            owed: BTreeMap::new(),
+            pages: Bounded::new(config.nodes_max),
+        }
+    }
+
+    /// Writes of our own became part of a file, and nothing else did if its version grew by one.
+    pub fn committed(&mut self, node: NodeId, version: Version) {
+        if let Some(pages) = self.pages.get(&node).filter(|pages| pages.next() == version) {
+            *pages = version;
+        }
+    }
+
+    /// An operation waits for a lock.
+    pub fn begin_waiting(&mut self, ticket: Ticket) -> WaitId {
+        let wait = WaitId(self.next);
+        self.next += 1;
+        let waiting = Waiting { ticket, pause: None, is_free: false, is_given_up: false };
+        self.waiting.insert(wait, waiting);
+        wait
+    }
+
+    /// Pauses until it is time to ask again.
+    pub fn pause(&mut self, wait: WaitId, io: &mut Io) -> Awaited<Woken> {
+        let (promise, awaited) = promise();
+        let due = io.now.mono.after(io.config.lock_poll);
+        let waiting = self.waiting.get_mut(&wait).expect("a wait ends with its operation");
+        if waiting.is_given_up {
+            promise.keep(Woken::GiveUp);
+        } else if std::mem::take(&mut waiting.is_free) {
+            promise.keep(Woken::Ask);
+        } else {
+            waiting.pause = Some((due, promise));
+            io.timers.set(due, Timer::Lock(wait));
+        }
+        awaited
+    }
+
+    fn wake(&mut self, wait: WaitId, why: Woken, io: &mut Io) {
+        let Some(waiting) = self.waiting.get_mut(&wait) else { return };
+        waiting.is_given_up |= why == Woken::GiveUp;
+        match waiting.pause.take() {
+            Some((due, promise)) => {
+                io.timers.cancel(due, Timer::Lock(wait));
+                promise.keep(why);
+            }
+            None => waiting.is_free |= why == Woken::Ask,
+        }
+    }
+
+    /// It is time to ask again, or a server says that the lock is free.
+    pub fn ask_again(&mut self, wait: WaitId, io: &mut Io) {
+        self.wake(wait, Woken::Ask, io);
+    }
+
+    /// The wait is over.
+    pub fn end_waiting(&mut self, wait: WaitId) {
+        self.waiting.remove(&wait);
+    }
+
+    /// Whoever began an operation does not want to wait any more.
+    pub fn give_up(&mut self, ticket: Ticket, io: &mut Io) {
+        let waits = self.waiting.iter().filter(|(_, waiting)| waiting.ticket == ticket);
+        let waits: Vec<WaitId> = waits.map(|(wait, _)| *wait).collect();
+        waits.into_iter().for_each(|wait| self.wake(wait, Woken::GiveUp, io));
+    }
+
+    /// What to wait for before a holder gets another lock.
+    pub fn is_owed(&mut self, holder: Holder) -> Option<Awaited<()>> {
+        let waiting = self.owed.get_mut(&holder)?;
+        let (promise, awaited) = promise();
+        waiting.push(promise);
+        Some(awaited)
+    }
+
+    /// A holder's locks are to be given back later. Whether that is news.
+    pub fn owe(&mut self, holder: Holder) -> bool {
+        self.owed.insert(holder, Vec::new()).is_none()
+    }
+
+    /// They are given back.
+    pub fn paid(&mut self, holder: Holder) {
+        for promise in self.owed.remove(&holder).into_iter().flatten() {
+            promise.keep(());
+        }
+    }
+
+    /// Whether the kernel holds nothing of a file that is not of this version. Otherwise nothing is known of what
+    /// it holds.
+    pub fn pages_are(&mut self, node: NodeId, version: Option<Version>) -> bool {
+        let same = version.is_some() && self.pages.peek(&node).copied() == version;
+        if !same {
+            self.pages.remove(&node);
+        }
+        same
+    }
+
+    /// All that the kernel holds of a file is of this version.
+    pub fn set_pages(&mut self, node: NodeId, version: Version) {
+        self.pages.insert(node, version);
+    }
+}
