@@ -21,6 +21,7 @@ pub mod inspect;
 pub mod keys;
 pub mod map;
 pub mod notice;
+pub mod operation;
 pub mod peer;
 pub mod sessions;
 pub mod space;

@@ -3,7 +3,7 @@
 use crate::kernel::{Hold, Locks};
 use bearing_client::{Listed, OpenFile, Operation};
 use bearing_proto::client::{AttributeChange, Handle};
-use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, Name, NodeId, SetIds};
+use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, NodeId, SetIds};
 use bearing_workload::{Action, FileSteps, Mutation, OwnWrites, Piece, Query};
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub enum Program {
     /// Nothing.
     Idle,
     /// One operation.
-    Single(Action),
+    Single(Operation),
     /// A listing, part by part.
     Listing(Listing),
     /// A file.
@@ -146,8 +146,8 @@ impl Meaning {
 
 impl Program {
     /// A program for an action.
-    pub fn new(action: Action) -> Program {
-        match action {
+    pub fn new(action: impl Into<Action>) -> Program {
+        match action.into() {
             Action::List { directory, who, count_max } => Program::Listing(Listing {
                 directory,
                 who,
@@ -180,7 +180,7 @@ impl Program {
                 lost: false,
                 doubtful: false,
             })),
-            single => Program::Single(single),
+            Action::One(operation) => Program::Single(operation),
         }
     }
 
@@ -197,12 +197,10 @@ impl Program {
     pub fn next(&self) -> Option<Ask> {
         match self {
             Program::Idle => None,
-            Program::Single(action) => Some(single(action)),
+            Program::Single(operation) => Some(Ask::of(operation.clone())),
             Program::Listing(listing) => Some(listing.next()),
             Program::File(run) => Some(run.next()),
-            Program::SyncNames => {
-                Some(Ask { operation: Operation::SyncNames, locks: Vec::new(), meaning: Meaning::Part })
-            }
+            Program::SyncNames => Some(Ask::of(Operation::SyncNames)),
         }
     }
 
@@ -219,9 +217,9 @@ impl Program {
         match self {
             Program::File(run) => Some(run.node.node),
             Program::Single(
-                Action::Attributes { node, .. }
-                | Action::SetAttributes { node, .. }
-                | Action::Link { node, .. },
+                Operation::Attributes { node, .. }
+                | Operation::SetAttributes { node, .. }
+                | Operation::Link { node, .. },
             ) => Some(node.node),
             Program::Single(_) | Program::Listing(_) | Program::SyncNames | Program::Idle => None,
         }
@@ -237,144 +235,73 @@ fn alone(directory: Handle) -> Locks {
     vec![(directory.node, Hold::Alone)]
 }
 
-fn single(action: &Action) -> Ask {
-    match action.clone() {
-        Action::Lookup { directory, name, who } => Ask {
-            locks: vec![(directory.node, Hold::Shared)],
-            meaning: Meaning::Question(Query::Lookup {
-                directory: directory.node,
-                name: name.clone(),
-                who: who.clone(),
-            }),
-            operation: Operation::Lookup { directory, name, who },
-        },
-        Action::Attributes { node, file_type } => Ask {
-            locks: Vec::new(),
-            meaning: Meaning::Question(Query::Attributes { node: node.node, own_end: 0 }),
-            operation: Operation::Attributes { node, file_type },
-        },
-        Action::ReadLink { node } => Ask {
-            locks: Vec::new(),
-            meaning: Meaning::Question(Query::ReadLink { node: node.node }),
-            operation: Operation::ReadLink { node },
-        },
-        Action::SetAttributes { node, file_type, who, change } => {
-            set_attributes(node, file_type, who, change, None)
-        }
-        Action::Create { directory, name, who, new } => Ask {
-            locks: alone(directory),
-            meaning: Meaning::Change(Mutation::Create {
-                directory: directory.node,
-                name: name.clone(),
-                who: who.clone(),
-                new: new.clone(),
-            }),
-            operation: Operation::Create { directory, name, who, new, open: false },
-        },
-        Action::MakeDirectory { directory, name, who, mode } => Ask {
-            locks: alone(directory),
-            meaning: Meaning::Change(Mutation::MakeDirectory {
-                directory: directory.node,
-                name: name.clone(),
-                who: who.clone(),
-                mode,
-            }),
-            operation: Operation::MakeDirectory { directory, name, who, mode },
-        },
-        Action::Unlink { directory, name, who } => unlink(directory, name, who),
-        Action::RemoveDirectory { directory, name, who } => Ask {
-            locks: alone(directory),
-            meaning: Meaning::Change(Mutation::RemoveDirectory {
-                directory: directory.node,
-                name: name.clone(),
-                who: who.clone(),
-            }),
-            operation: Operation::RemoveDirectory { directory, name, who },
-        },
-        Action::Rename { source, source_name, target, target_name, who, mode } => {
-            let mut locks = alone(source);
-            if target.node != source.node {
-                locks.extend(alone(target));
+impl Ask {
+    /// An operation that stands for itself: a whole change or question.
+    fn of(operation: Operation) -> Ask {
+        let (locks, meaning) = match operation.clone() {
+            Operation::Lookup { directory, name, who } => {
+                let query = Query::Lookup { directory: directory.node, name, who };
+                (vec![(directory.node, Hold::Shared)], Meaning::Question(query))
             }
-            Ask {
-                locks,
-                meaning: Meaning::Change(Mutation::Rename {
-                    source: source.node,
-                    source_name: source_name.clone(),
-                    target: target.node,
-                    target_name: target_name.clone(),
-                    who: who.clone(),
-                    mode,
-                }),
-                operation: Operation::Rename { source, source_name, target, target_name, who, mode },
+            Operation::Attributes { node, .. } => {
+                (Vec::new(), Meaning::Question(Query::Attributes { node: node.node, own_end: 0 }))
             }
-        }
-        Action::Link { node, directory, name, who } => Ask {
-            locks: alone(directory),
-            meaning: Meaning::Change(Mutation::Link {
-                node: node.node,
-                directory: directory.node,
-                name: name.clone(),
-                who: who.clone(),
-            }),
-            operation: Operation::Link { node, directory, name, who },
-        },
-        Action::Xattr { node, file_type, who, name } => Ask {
-            locks: Vec::new(),
-            meaning: Meaning::Question(Query::Xattr {
-                node: node.node,
-                who: who.clone(),
-                name: name.clone(),
-            }),
-            operation: Operation::Xattr { node, file_type, who, name },
-        },
-        Action::Xattrs { node, file_type, who } => Ask {
-            locks: Vec::new(),
-            meaning: Meaning::Question(Query::Xattrs { node: node.node, who: who.clone() }),
-            operation: Operation::Xattrs { node, file_type, who },
-        },
-        Action::SetXattr { node, file_type, who, name, change } => Ask {
-            locks: alone(node),
-            meaning: Meaning::Change(Mutation::SetXattr {
-                node: node.node,
-                who: who.clone(),
-                name: name.clone(),
-                change: change.clone(),
-            }),
-            operation: Operation::SetXattr { node, file_type, who, name, change },
-        },
-        Action::List { .. } | Action::File { .. } => unreachable!("they have programs of their own"),
-    }
-}
-
-fn unlink(directory: Handle, name: Name, who: Credentials) -> Ask {
-    Ask {
-        locks: alone(directory),
-        meaning: Meaning::Change(Mutation::Unlink {
-            directory: directory.node,
-            name: name.clone(),
-            who: who.clone(),
-        }),
-        operation: Operation::Unlink { directory, name, who },
-    }
-}
-
-fn set_attributes(
-    node: Handle,
-    file_type: FileType,
-    who: Credentials,
-    change: AttributeChange,
-    file: Option<OpenFile>,
-) -> Ask {
-    Ask {
-        locks: alone(node),
-        meaning: Meaning::Change(Mutation::SetAttributes {
-            node: node.node,
-            who: who.clone(),
-            change,
-            through_file: file.is_some(),
-        }),
-        operation: Operation::SetAttributes { node, file_type, who, change, file },
+            Operation::ReadLink { node } => {
+                (Vec::new(), Meaning::Question(Query::ReadLink { node: node.node }))
+            }
+            Operation::Xattr { node, who, name, .. } => {
+                (Vec::new(), Meaning::Question(Query::Xattr { node: node.node, who, name }))
+            }
+            Operation::Xattrs { node, who, .. } => {
+                (Vec::new(), Meaning::Question(Query::Xattrs { node: node.node, who }))
+            }
+            Operation::Open { node, who, read, write: _, truncate: true, .. } => {
+                (Vec::new(), Meaning::Change(Mutation::Truncate { node: node.node, who, read }))
+            }
+            Operation::Open { node, who, read, write, .. } => {
+                (Vec::new(), Meaning::Question(Query::Open { node: node.node, who, read, write }))
+            }
+            Operation::SetAttributes { node, who, change, file, .. } => {
+                let through_file = file.is_some();
+                let change = Mutation::SetAttributes { node: node.node, who, change, through_file };
+                (alone(node), Meaning::Change(change))
+            }
+            Operation::SetXattr { node, who, name, change, .. } => {
+                let change = Mutation::SetXattr { node: node.node, who, name, change };
+                (alone(node), Meaning::Change(change))
+            }
+            Operation::Create { directory, name, who, new, .. } => {
+                let change = Mutation::Create { directory: directory.node, name, who, new };
+                (alone(directory), Meaning::Change(change))
+            }
+            Operation::MakeDirectory { directory, name, who, mode } => {
+                let change = Mutation::MakeDirectory { directory: directory.node, name, who, mode };
+                (alone(directory), Meaning::Change(change))
+            }
+            Operation::Unlink { directory, name, who } => {
+                let change = Mutation::Unlink { directory: directory.node, name, who };
+                (alone(directory), Meaning::Change(change))
+            }
+            Operation::RemoveDirectory { directory, name, who } => {
+                let change = Mutation::RemoveDirectory { directory: directory.node, name, who };
+                (alone(directory), Meaning::Change(change))
+            }
+            Operation::Link { node, directory, name, who } => {
+                let change = Mutation::Link { node: node.node, directory: directory.node, name, who };
+                (alone(directory), Meaning::Change(change))
+            }
+            Operation::Rename { source, source_name, target, target_name, who, mode } => {
+                let mut locks = alone(source);
+                if target.node != source.node {
+                    locks.extend(alone(target));
+                }
+                let (source, target) = (source.node, target.node);
+                let change = Mutation::Rename { source, source_name, target, target_name, who, mode };
+                (locks, Meaning::Change(change))
+            }
+            _ => (Vec::new(), Meaning::Part),
+        };
+        Ask { operation, locks, meaning }
     }
 }
 
@@ -427,15 +354,14 @@ impl FileRun {
     }
 
     fn next(&self) -> Ask {
-        let part = |operation| Ask { operation, locks: Vec::new(), meaning: Meaning::Part };
         match self.stage {
             Stage::Open => self.open(),
-            Stage::Flush => part(Operation::Flush { file: self.open_file() }),
+            Stage::Flush => Ask::of(Operation::Flush { file: self.open_file() }),
             Stage::Unlock => {
                 let (Lock { owner, space, .. }, _) = self.locked.expect("it was locked");
-                part(Operation::Unlock { node: self.node, owner, space, range: LockRange::ALL })
+                Ask::of(Operation::Unlock { node: self.node, owner, space, range: LockRange::ALL })
             }
-            Stage::Close => part(Operation::Close { file: self.open_file() }),
+            Stage::Close => Ask::of(Operation::Close { file: self.open_file() }),
             Stage::Steps => self.step(self.steps.front().expect("there is a step left")),
         }
     }
@@ -445,21 +371,13 @@ impl FileRun {
     }
 
     fn open(&self) -> Ask {
-        let (node, who, read, write) = (self.node.node, self.who.clone(), self.read, self.write);
-        let meaning = if self.truncate {
-            Meaning::Change(Mutation::Truncate { node, who: who.clone(), read })
-        } else {
-            Meaning::Question(Query::Open { node, who: who.clone(), read, write })
-        };
-        let (node, truncate) = (self.node, self.truncate);
-        let operation = Operation::Open { node, who, read, write, truncate, execute: false };
-        Ask { operation, locks: Vec::new(), meaning }
+        let FileRun { node, read, write, truncate, .. } = *self;
+        Ask::of(Operation::Open { node, who: self.who.clone(), read, write, truncate, execute: false })
     }
 
     fn step(&self, step: &FileSteps) -> Ask {
         let file = self.open_file();
         let set_ids = SetIds::by(&self.who);
-        let part = |operation| Ask { operation, locks: Vec::new(), meaning: Meaning::Part };
         match step.clone() {
             FileSteps::Read { offset, length } => {
                 let query = Query::Content { node: self.node.node, offset, length, own: self.own.clone() };
@@ -467,15 +385,19 @@ impl FileRun {
                 Ask { operation, locks: Vec::new(), meaning: Meaning::Question(query) }
             }
             FileSteps::Write { offset, bytes } => {
-                part(Operation::Write { file, offset: Some(offset), bytes, set_ids })
+                Ask::of(Operation::Write { file, offset: Some(offset), bytes, set_ids })
             }
-            FileSteps::Append { bytes, .. } => part(Operation::Write { file, offset: None, bytes, set_ids }),
-            FileSteps::Lock { lock, waits } => part(Operation::Lock { node: self.node, lock, waits }),
-            FileSteps::Flush => part(Operation::Flush { file }),
-            FileSteps::Sync => part(Operation::Sync { file }),
+            FileSteps::Append { bytes, .. } => {
+                Ask::of(Operation::Write { file, offset: None, bytes, set_ids })
+            }
+            FileSteps::Lock { lock, waits } => Ask::of(Operation::Lock { node: self.node, lock, waits }),
+            FileSteps::Flush => Ask::of(Operation::Flush { file }),
+            FileSteps::Sync => Ask::of(Operation::Sync { file }),
             FileSteps::Resize { size } => {
                 let change = AttributeChange { size: Some(size), ..AttributeChange::default() };
-                set_attributes(self.node, FileType::Regular, self.who.clone(), change, Some(file))
+                let (node, who) = (self.node, self.who.clone());
+                let file_type = FileType::Regular;
+                Ask::of(Operation::SetAttributes { node, file_type, who, change, file: Some(file) })
             }
             FileSteps::MakeHole { start, end, size_min } => {
                 let node = self.node.node;
@@ -498,7 +420,9 @@ impl FileRun {
                     set_ids,
                 },
             },
-            FileSteps::Unlink { directory, name } => unlink(directory, name, self.who.clone()),
+            FileSteps::Unlink { directory, name } => {
+                Ask::of(Operation::Unlink { directory, name, who: self.who.clone() })
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use bearing_client::Operation;
 use bearing_client::{Answer, Found};
 use bearing_proto::client::RenameMode;
 use bearing_types::{Code, FileType, LockOwner, Mono, NodeId, Outcome, SetIds};
-use bearing_workload::{Action, FileSteps, OwnWrites, Piece, Query, Seen, View};
+use bearing_workload::{FileSteps, OwnWrites, Piece, Query, Seen, View};
 
 /// How often an action is drawn anew because another worker of the client is at the same file.
 const DRAWS_MAX: u32 = 8;
@@ -121,8 +121,8 @@ pub fn finished(
     match &mut program {
         Program::Idle => unreachable!("an idle worker asks nothing"),
         Program::SyncNames => return,
-        Program::Single(action) => {
-            learn(client, action, &result);
+        Program::Single(operation) => {
+            learn(client, operation, &result);
             record(client, world, recorder, asked, &result);
             return;
         }
@@ -210,44 +210,42 @@ fn shows_own_writes(client: &ClientHost, invoked: &Mono, query: &Query, told: &O
         || client.written.get(&view.node).is_some_and(|until| until >= invoked)
 }
 
-fn learn(client: &mut ClientHost, action: &Action, result: &Result<Answer, Code>) {
+fn learn(client: &mut ClientHost, operation: &Operation, result: &Result<Answer, Code>) {
     let Some(generator) = &mut client.generator else { return };
-    match (action, result) {
+    match (operation, result) {
         (
-            Action::Lookup { directory, name, .. }
-            | Action::Create { directory, name, .. }
-            | Action::MakeDirectory { directory, name, .. }
-            | Action::Link { directory, name, .. },
+            Operation::Lookup { directory, name, .. }
+            | Operation::Create { directory, name, .. }
+            | Operation::MakeDirectory { directory, name, .. }
+            | Operation::Link { directory, name, .. },
             Ok(Answer::Found(found) | Answer::Opened(_, found)),
         ) => generator.learn(*directory, name, found.node, found.attributes.file_type),
         (
-            Action::Unlink { directory, name, .. } | Action::RemoveDirectory { directory, name, .. },
+            Operation::Unlink { directory, name, .. } | Operation::RemoveDirectory { directory, name, .. },
             Ok(_) | Err(Code::NotFound),
         )
-        | (Action::Lookup { directory, name, .. }, Err(Code::NotFound)) => {
+        | (Operation::Lookup { directory, name, .. }, Err(Code::NotFound)) => {
             generator.forget_name(directory.node, name);
         }
         (
-            Action::Rename { source, source_name, target, target_name, mode: RenameMode::Exchange, .. },
+            Operation::Rename {
+                source, source_name, target, target_name, mode: RenameMode::Exchange, ..
+            },
             Ok(_),
         ) => generator.exchanged(*source, source_name, *target, target_name),
-        (Action::Rename { source, source_name, target, target_name, .. }, Ok(_)) => {
+        (Operation::Rename { source, source_name, target, target_name, .. }, Ok(_)) => {
             generator.moved(source.node, source_name, *target, target_name);
         }
         (
-            Action::Attributes { node, .. }
-            | Action::SetAttributes { node, .. }
-            | Action::ReadLink { node }
-            | Action::Xattr { node, .. }
-            | Action::Xattrs { node, .. }
-            | Action::SetXattr { node, .. }
-            | Action::Link { node, .. }
-            | Action::File { node, .. },
+            Operation::Attributes { node, .. }
+            | Operation::SetAttributes { node, .. }
+            | Operation::ReadLink { node }
+            | Operation::Xattr { node, .. }
+            | Operation::Xattrs { node, .. }
+            | Operation::SetXattr { node, .. }
+            | Operation::Link { node, .. },
             Err(Code::Stale | Code::NotFound),
         ) => generator.forget_node(node.node),
-        (Action::List { directory, .. }, Err(Code::Stale | Code::NotFound)) => {
-            generator.forget_node(directory.node);
-        }
         _ => {}
     }
 }

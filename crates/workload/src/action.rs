@@ -1,109 +1,14 @@
 //! What a generator wants done. Directories and files are named by the handles that earlier answers gave.
 
-use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, XattrChange};
-use bearing_types::{Credentials, FileType, Lock, Mode, Name, XattrName};
+use bearing_proto::client::Handle;
+use bearing_proto::operation::Operation;
+use bearing_types::{Credentials, Lock, Name};
 
-/// One thing to do. A `File` is a small program of its own; all others are one operation each.
+/// One thing to do. Listings and files are small programs of their own, of many operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Look a name up.
-    Lookup {
-        /// The directory.
-        directory: Handle,
-        /// The name.
-        name: Name,
-        /// Who asks.
-        who: Credentials,
-    },
-    /// Read attributes.
-    Attributes {
-        /// The node.
-        node: Handle,
-        /// Its kind.
-        file_type: FileType,
-    },
-    /// Change attributes.
-    SetAttributes {
-        /// The node.
-        node: Handle,
-        /// Its kind.
-        file_type: FileType,
-        /// Who asks.
-        who: Credentials,
-        /// What to change.
-        change: AttributeChange,
-    },
-    /// Make a file, symbolic link or special file.
-    Create {
-        /// The directory.
-        directory: Handle,
-        /// The name.
-        name: Name,
-        /// Who asks.
-        who: Credentials,
-        /// What to make.
-        new: NewNode,
-    },
-    /// Make a directory.
-    MakeDirectory {
-        /// The parent.
-        directory: Handle,
-        /// The name.
-        name: Name,
-        /// Who asks.
-        who: Credentials,
-        /// Permission bits.
-        mode: Mode,
-    },
-    /// Remove a name that is no directory.
-    Unlink {
-        /// The directory.
-        directory: Handle,
-        /// The name.
-        name: Name,
-        /// Who asks.
-        who: Credentials,
-    },
-    /// Remove an empty directory.
-    RemoveDirectory {
-        /// The parent.
-        directory: Handle,
-        /// The name.
-        name: Name,
-        /// Who asks.
-        who: Credentials,
-    },
-    /// Move a name.
-    Rename {
-        /// The directory that has it.
-        source: Handle,
-        /// The name.
-        source_name: Name,
-        /// The directory that shall have it.
-        target: Handle,
-        /// The new name.
-        target_name: Name,
-        /// Who asks.
-        who: Credentials,
-        /// What to do when the new name exists.
-        mode: RenameMode,
-    },
-    /// Give a node a further name.
-    Link {
-        /// The node.
-        node: Handle,
-        /// The directory.
-        directory: Handle,
-        /// The name.
-        name: Name,
-        /// Who asks.
-        who: Credentials,
-    },
-    /// Read a symbolic link.
-    ReadLink {
-        /// The link.
-        node: Handle,
-    },
+    /// One operation.
+    One(Operation),
     /// List a directory, so many entries at a time.
     List {
         /// The directory.
@@ -112,39 +17,6 @@ pub enum Action {
         who: Credentials,
         /// Entries in one part.
         count_max: u32,
-    },
-    /// Read an extended attribute.
-    Xattr {
-        /// The node.
-        node: Handle,
-        /// Its kind.
-        file_type: FileType,
-        /// Who asks.
-        who: Credentials,
-        /// The attribute.
-        name: XattrName,
-    },
-    /// List extended attributes.
-    Xattrs {
-        /// The node.
-        node: Handle,
-        /// Its kind.
-        file_type: FileType,
-        /// Who asks.
-        who: Credentials,
-    },
-    /// Set or remove an extended attribute.
-    SetXattr {
-        /// The node.
-        node: Handle,
-        /// Its kind.
-        file_type: FileType,
-        /// Who asks.
-        who: Credentials,
-        /// The attribute.
-        name: XattrName,
-        /// What to do with it.
-        change: XattrChange,
     },
     /// Open a file, do the steps, flush and close it.
     File {
@@ -161,6 +33,12 @@ pub enum Action {
         /// What to do with it.
         steps: Vec<FileSteps>,
     },
+}
+
+impl From<Operation> for Action {
+    fn from(operation: Operation) -> Action {
+        Action::One(operation)
+    }
 }
 
 /// What to do with an open file.

@@ -8,6 +8,7 @@ use crate::{Record, Seeded, Zipf};
 use bearing_proto::client::{
     AttributeChange, Handle, NewNode, RenameMode, TimeChange, XattrChange, XattrMode,
 };
+use bearing_proto::operation::Operation;
 use bearing_types::{
     Credentials, FileType, Gid, Lock, LockMode, LockOwner, LockRange, LockSpace, Mode, Name, NodeId, Uid,
     Wall, XattrName,
@@ -263,7 +264,7 @@ impl Generator {
             w.file,
             w.xattr,
         ];
-        match self.rng.weighted(&weights) {
+        Action::One(match self.rng.weighted(&weights) {
             0 => self.lookup(area),
             1 => self.attributes(area),
             2 => self.set_attributes(area),
@@ -274,10 +275,10 @@ impl Generator {
             7 => self.rename(area),
             8 => self.link(area),
             9 => self.read_link(area),
-            10 => self.list(area),
+            10 => return self.list(area),
             12 => self.xattr(area),
-            _ => self.file(area),
-        }
+            _ => return self.file(area),
+        })
     }
 
     fn area(&self, area: Area) -> &Knowledge {
@@ -322,17 +323,17 @@ impl Generator {
         }
     }
 
-    fn lookup(&mut self, area: Area) -> Action {
+    fn lookup(&mut self, area: Area) -> Operation {
         let (directory, name) = self.place(area, |_| true);
-        Action::Lookup { directory, name, who: self.who() }
+        Operation::Lookup { directory, name, who: self.who() }
     }
 
-    fn attributes(&mut self, area: Area) -> Action {
+    fn attributes(&mut self, area: Area) -> Operation {
         let known = self.known(area, |_| true).expect("the root of an area is always known");
-        Action::Attributes { node: known.node, file_type: known.file_type }
+        Operation::Attributes { node: known.node, file_type: known.file_type }
     }
 
-    fn set_attributes(&mut self, area: Area) -> Action {
+    fn set_attributes(&mut self, area: Area) -> Operation {
         if self.rng.chance(1, 3) {
             return self.regroup_root(area);
         }
@@ -349,11 +350,17 @@ impl Generator {
             let size_max = u64::from(self.options.write_bytes_max);
             change = AttributeChange { size: Some(self.rng.below(size_max)), ..AttributeChange::default() };
         }
-        Action::SetAttributes { node: known.node, file_type: known.file_type, who: self.who(), change }
+        Operation::SetAttributes {
+            node: known.node,
+            file_type: known.file_type,
+            who: self.who(),
+            change,
+            file: None,
+        }
     }
 
     /// What is made in the root of an area inherits something else from now on. It stays open for everybody, or most operations would only be refused.
-    fn regroup_root(&mut self, area: Area) -> Action {
+    fn regroup_root(&mut self, area: Area) -> Operation {
         let root = self.area(area).known.first().expect("the root of an area is always known").clone();
         let mut change = AttributeChange::default();
         match self.rng.below(3) {
@@ -361,7 +368,13 @@ impl Generator {
             1 => change.mode = Some(Mode::new(0o777)),
             _ => change.mode = Some(Mode::new(0o2777)),
         }
-        Action::SetAttributes { node: root.node, file_type: root.file_type, who: Credentials::ROOT, change }
+        Operation::SetAttributes {
+            node: root.node,
+            file_type: root.file_type,
+            who: Credentials::ROOT,
+            change,
+            file: None,
+        }
     }
 
     /// Mostly open modes, so that the other users get somewhere.
@@ -375,7 +388,7 @@ impl Generator {
         Mode::new(*self.rng.pick(modes).expect("there are modes"))
     }
 
-    fn create(&mut self, area: Area) -> Action {
+    fn create(&mut self, area: Area) -> Operation {
         let (file_type, target) = match self.rng.below(12) {
             0 => (FileType::Symlink, format!("n{}/n{}", self.rng.below(4), self.rng.below(4)).into_bytes()),
             1 => (FileType::Fifo, Vec::new()),
@@ -383,25 +396,31 @@ impl Generator {
         };
         let mode = if file_type == FileType::Symlink { Mode::new(0o777) } else { self.mode(file_type) };
         let new = NewNode { file_type, mode, device: 0, target };
-        Action::Create { directory: self.directory(area), name: self.name(), who: self.who(), new }
+        Operation::Create {
+            directory: self.directory(area),
+            name: self.name(),
+            who: self.who(),
+            new,
+            open: false,
+        }
     }
 
-    fn make_directory(&mut self, area: Area) -> Action {
+    fn make_directory(&mut self, area: Area) -> Operation {
         let mode = self.mode(FileType::Directory);
-        Action::MakeDirectory { directory: self.directory(area), name: self.name(), who: self.who(), mode }
+        Operation::MakeDirectory { directory: self.directory(area), name: self.name(), who: self.who(), mode }
     }
 
-    fn unlink(&mut self, area: Area) -> Action {
+    fn unlink(&mut self, area: Area) -> Operation {
         let (directory, name) = self.place(area, |known| known.name.is_some() && !known.is_directory());
-        Action::Unlink { directory, name, who: self.who() }
+        Operation::Unlink { directory, name, who: self.who() }
     }
 
-    fn remove_directory(&mut self, area: Area) -> Action {
+    fn remove_directory(&mut self, area: Area) -> Operation {
         let (directory, name) = self.place(area, |known| known.name.is_some() && known.is_directory());
-        Action::RemoveDirectory { directory, name, who: self.who() }
+        Operation::RemoveDirectory { directory, name, who: self.who() }
     }
 
-    fn rename(&mut self, area: Area) -> Action {
+    fn rename(&mut self, area: Area) -> Operation {
         let (source, source_name) = self.place(area, |known| known.name.is_some());
         let (target, target_name) = if self.rng.chance(1, 3) {
             self.place(area, |_| true)
@@ -418,31 +437,36 @@ impl Generator {
             RenameMode::Exchange => self.place(area, |known| known.name.is_some()),
             RenameMode::Replace | RenameMode::NoReplace => (target, target_name),
         };
-        Action::Rename { source, source_name, target, target_name, who: self.who(), mode }
+        Operation::Rename { source, source_name, target, target_name, who: self.who(), mode }
     }
 
-    fn link(&mut self, area: Area) -> Action {
+    fn link(&mut self, area: Area) -> Operation {
         let Some(known) = self.known(area, |known| !known.is_directory()) else { return self.create(area) };
-        Action::Link { node: known.node, directory: self.directory(area), name: self.name(), who: self.who() }
+        Operation::Link {
+            node: known.node,
+            directory: self.directory(area),
+            name: self.name(),
+            who: self.who(),
+        }
     }
 
-    fn read_link(&mut self, area: Area) -> Action {
+    fn read_link(&mut self, area: Area) -> Operation {
         match self.known(area, |known| known.file_type == FileType::Symlink) {
-            Some(known) => Action::ReadLink { node: known.node },
+            Some(known) => Operation::ReadLink { node: known.node },
             None => self.create(area),
         }
     }
 
     /// Few names on few nodes, so that they meet.
-    fn xattr(&mut self, area: Area) -> Action {
+    fn xattr(&mut self, area: Area) -> Operation {
         let known = self.known(area, |_| true).expect("the root of an area is always known");
         let (node, file_type, who) = (known.node, known.file_type, self.who());
         let names: [&[u8]; 5] = [b"user.a", b"user.b", b"user.a", b"trusted.t", b"security.s"];
         let name = *self.rng.pick(&names).expect("there are names");
         let name = XattrName::new(name).expect("a plain name");
         let change = match self.rng.below(10) {
-            0..3 => return Action::Xattr { node, file_type, who, name },
-            3 => return Action::Xattrs { node, file_type, who },
+            0..3 => return Operation::Xattr { node, file_type, who, name },
+            3 => return Operation::Xattrs { node, file_type, who },
             4 => XattrChange::Remove,
             at => {
                 let modes = [XattrMode::Any, XattrMode::Create, XattrMode::Replace];
@@ -453,7 +477,7 @@ impl Generator {
                 XattrChange::Set { value: mark.into_iter().cycle().take(length as usize).collect(), mode }
             }
         };
-        Action::SetXattr { node, file_type, who, name, change }
+        Operation::SetXattr { node, file_type, who, name, change }
     }
 
     fn list(&mut self, area: Area) -> Action {
@@ -493,7 +517,7 @@ impl Generator {
             return log;
         }
         let Some(known) = self.known(area, |known| known.file_type == FileType::Regular) else {
-            return self.create(area);
+            return Action::One(self.create(area));
         };
         let write = self.rng.chance(3, 5);
         let mut steps = if write { self.write_steps(&known) } else { self.read_steps() };
@@ -635,13 +659,15 @@ mod tests {
         for at in 0..count {
             let action = generator.next_action();
             match &action {
-                Action::Create { directory, name, new, .. } => {
+                Action::One(Operation::Create { directory, name, new, .. }) => {
                     generator.learn(*directory, name, handle(100 + at), new.file_type);
                 }
-                Action::MakeDirectory { directory, name, .. } => {
+                Action::One(Operation::MakeDirectory { directory, name, .. }) => {
                     generator.learn(*directory, name, handle(100 + at), FileType::Directory);
                 }
-                Action::Unlink { directory, name, .. } => generator.forget_name(directory.node, name),
+                Action::One(Operation::Unlink { directory, name, .. }) => {
+                    generator.forget_name(directory.node, name)
+                }
                 _ => {}
             }
             actions.push(action);
@@ -657,8 +683,10 @@ mod tests {
 
     #[test]
     fn every_kind_of_action_comes_within_a_few_hundred() {
-        let kinds: BTreeSet<_> =
-            run(4, 600).iter().map(|action| format!("{action:?}")[..6].to_owned()).collect();
+        let kinds: BTreeSet<_> = run(4, 600)
+            .iter()
+            .map(|action| format!("{action:?}").trim_start_matches("One(")[..6].to_owned())
+            .collect();
         assert_eq!(kinds.len(), 15, "{kinds:?}");
     }
 
@@ -671,8 +699,9 @@ mod tests {
                 generator.learn(root, &name, handle(root.node.0 * 1000 + at), FileType::Directory);
             }
         }
-        let made =
-            (0..500).filter(|_| matches!(generator.next_action(), Action::MakeDirectory { .. })).count();
+        let made = (0..500)
+            .filter(|_| matches!(generator.next_action(), Action::One(Operation::MakeDirectory { .. })))
+            .count();
         assert_eq!(made, 0);
     }
 
@@ -683,7 +712,7 @@ mod tests {
         generator.learn(handle(3), &name, handle(50), FileType::Regular);
         generator.forget_node(NodeId(50));
         let named = (0..300).map(|_| generator.next_action()).any(|action| {
-            matches!(&action, Action::Attributes { node, .. } | Action::Link { node, .. } if node.node == NodeId(50))
+            matches!(&action, Action::One(Operation::Attributes { node, .. } | Operation::Link { node, .. }) if node.node == NodeId(50))
         });
         assert!(!named);
     }

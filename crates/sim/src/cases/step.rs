@@ -2,6 +2,7 @@
 
 use crate::program::Program;
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, XattrChange, XattrMode};
+use bearing_proto::operation::Operation;
 use bearing_types::{Credentials, FileType, Mode, Name, XattrName};
 use bearing_workload::{Action, FileSteps};
 
@@ -139,7 +140,7 @@ impl Step {
     /// What it does. The number tells the bytes of one step from those of another.
     pub fn doing(self, places: &Places, number: u8) -> Doing {
         let Places { directory, file, a, b, s } = *places;
-        let rename = |target: Handle, to: &str, mode| Action::Rename {
+        let rename = |target: Handle, to: &str, mode| Operation::Rename {
             source: directory,
             source_name: name("a"),
             target,
@@ -147,7 +148,6 @@ impl Step {
             who: Credentials::ROOT,
             mode,
         };
-        let work = |action| Doing::Work(Program::new(action));
         let write = |offset, length| FileSteps::Write { offset, bytes: bytes(length, number) };
         let append = |length| FileSteps::Append { bytes: bytes(length, number), record: None };
         match self {
@@ -156,21 +156,29 @@ impl Step {
             Step::MakeDirectory => work(make_directory(directory, "m")),
             Step::Symlink => {
                 let new = NewNode { file_type: FileType::Symlink, target: b"a".to_vec(), ..regular() };
-                work(Action::Create { directory, name: name("y"), who: Credentials::ROOT, new })
+                work(Operation::Create {
+                    directory,
+                    name: name("y"),
+                    who: Credentials::ROOT,
+                    new,
+                    open: false,
+                })
             }
-            Step::Unlink => work(Action::Unlink { directory, name: name("b"), who: Credentials::ROOT }),
+            Step::Unlink => work(Operation::Unlink { directory, name: name("b"), who: Credentials::ROOT }),
             Step::UnlinkOpen => {
                 let unlink = FileSteps::Unlink { directory, name: name("b") };
                 work(opened(b, false, vec![unlink, write(100, 900), FileSteps::Sync]))
             }
             Step::RemoveDirectory => {
-                work(Action::RemoveDirectory { directory, name: name("s"), who: Credentials::ROOT })
+                work(Operation::RemoveDirectory { directory, name: name("s"), who: Credentials::ROOT })
             }
             Step::Rename => work(rename(directory, "r", RenameMode::Replace)),
             Step::RenameOver => work(rename(directory, "b", RenameMode::Replace)),
             Step::RenameAway => work(rename(s, "r", RenameMode::Replace)),
             Step::Exchange => work(rename(directory, "b", RenameMode::Exchange)),
-            Step::Link => work(Action::Link { node: a, directory, name: name("l"), who: Credentials::ROOT }),
+            Step::Link => {
+                work(Operation::Link { node: a, directory, name: name("l"), who: Credentials::ROOT })
+            }
             Step::Chmod => {
                 let change = AttributeChange { mode: Some(Mode::new(0o640)), ..AttributeChange::default() };
                 work(set_attributes(file, change))
@@ -195,7 +203,7 @@ impl Step {
                 let copy = FileSteps::Copy { from: 0, to: 2_000, length: 1_500 };
                 work(opened(file, false, vec![write(0, 300), copy, FileSteps::Sync]))
             }
-            Step::SetXattr => work(Action::SetXattr {
+            Step::SetXattr => work(Operation::SetXattr {
                 node: file,
                 file_type: FileType::Regular,
                 who: Credentials::ROOT,
@@ -211,6 +219,10 @@ impl Step {
     }
 }
 
+fn work(action: impl Into<Action>) -> Doing {
+    Doing::Work(Program::new(action))
+}
+
 /// Writes a new file and syncs it.
 pub fn write_new(file: Handle, length: u64, number: u8) -> Program {
     let write = FileSteps::Write { offset: 0, bytes: bytes(length, number) };
@@ -218,21 +230,27 @@ pub fn write_new(file: Handle, length: u64, number: u8) -> Program {
 }
 
 /// Makes a file.
-pub fn create(directory: Handle, called: &str) -> Action {
-    Action::Create { directory, name: name(called), who: Credentials::ROOT, new: regular() }
+pub fn create(directory: Handle, called: &str) -> Operation {
+    Operation::Create { directory, name: name(called), who: Credentials::ROOT, new: regular(), open: false }
 }
 
 /// Makes a directory.
-pub fn make_directory(directory: Handle, called: &str) -> Action {
-    Action::MakeDirectory { directory, name: name(called), who: Credentials::ROOT, mode: Mode::new(0o755) }
+pub fn make_directory(directory: Handle, called: &str) -> Operation {
+    Operation::MakeDirectory { directory, name: name(called), who: Credentials::ROOT, mode: Mode::new(0o755) }
 }
 
 fn regular() -> NewNode {
     NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() }
 }
 
-fn set_attributes(node: Handle, change: AttributeChange) -> Action {
-    Action::SetAttributes { node, file_type: FileType::Regular, who: Credentials::ROOT, change }
+fn set_attributes(node: Handle, change: AttributeChange) -> Operation {
+    Operation::SetAttributes {
+        node,
+        file_type: FileType::Regular,
+        who: Credentials::ROOT,
+        change,
+        file: None,
+    }
 }
 
 fn opened(node: Handle, truncate: bool, steps: Vec<FileSteps>) -> Action {
