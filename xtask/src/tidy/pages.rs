@@ -1,11 +1,14 @@
-//! Pages: every one of `docs/` is in the book, links lead somewhere, and design notes say whether they are valid.
+//! Pages: every one of `docs/` is in the book, links lead somewhere, sources that are named exist, and design notes
+//! say whether they are valid.
 
 use super::report::Findings;
 use super::tree::Tree;
 
 /// The book's table of contents.
 pub const SUMMARY: &str = "docs/SUMMARY.md";
-/// Folders of dated notes.
+/// Where sources are: below the root, or below `crates/`.
+const SOURCES: [&str; 2] = ["/src/", "/tests/"];
+/// Folders of dated notes: files that they name may be gone.
 const DATED: [&str; 2] = ["docs/design/2", "docs/benchmarks/2"];
 
 /// Checks all Markdown files.
@@ -23,6 +26,9 @@ pub fn check(tree: &Tree, found: &mut Findings) {
             let instead = "write \"Status: accepted, begun or superseded by ..\" below the title";
             found.add(path, 3, "a dated note without a status".to_owned(), instead);
         }
+        if !DATED.iter().any(|folder| path.starts_with(folder)) && path != "CHANGELOG.md" {
+            check_sources(tree, path, text, found);
+        }
         for (line, link) in links(text) {
             let Some(target) = target(path, &link) else { continue };
             let below = format!("{target}/");
@@ -36,6 +42,31 @@ pub fn check(tree: &Tree, found: &mut Findings) {
             }
         }
     }
+}
+
+/// Sources that a page names in code font are there.
+fn check_sources(tree: &Tree, path: &str, text: &str, found: &mut Findings) {
+    for (index, line) in text.lines().enumerate() {
+        let spans = line.split('`').skip(1).step_by(2);
+        let named =
+            spans.filter(|span| span.ends_with(".rs") && SOURCES.iter().any(|part| span.contains(part)));
+        for file in named.flat_map(alternatives).filter(|file| !file.contains('<')) {
+            let below_crates = format!("crates/{file}");
+            if !tree.texts.contains_key(&file) && !tree.texts.contains_key(&below_crates) {
+                found.add(path, index + 1, format!("`{file}`, which is no source"), "name where it is now");
+            }
+        }
+    }
+}
+
+/// `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.
+fn alternatives(span: &str) -> Vec<String> {
+    let Some((before, (inner, after))) =
+        span.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return vec![span.to_owned()];
+    };
+    inner.split(',').map(|one| format!("{before}{one}{after}")).collect()
 }
 
 fn no_status(line: &str) -> bool {

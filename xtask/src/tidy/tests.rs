@@ -326,6 +326,15 @@ fn dead_links_are_caught_and_those_that_lead_out_of_the_book() {
 }
 
 #[test]
+fn a_source_that_a_page_names_and_nobody_has_is_caught() {
+    caught("docs/guide.md", "`types/src/{lib,gone}.rs`\n", "docs/guide.md:1", "no source");
+    assert_eq!(
+        findings(&[("docs/guide.md", "`crates/types/src/lib.rs`, `gone.rs`, `ops/<name>.rs`\n")]),
+        [""; 0]
+    );
+}
+
+#[test]
 fn a_dated_note_without_a_status_is_caught() {
     let summary = ("docs/SUMMARY.md+", "- [C](design/2026-11-21-bones.md)\n");
     let note = |text: &'static str| findings(&[summary, ("docs/design/2026-11-21-bones.md", text)]);
