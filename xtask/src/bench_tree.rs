@@ -1,9 +1,12 @@
-//! `cargo xtask bench-tree`: `bearing bench tree` on a local disk, on libfuse's `passthrough_ll` over that disk, and on Bearing over that disk, in turns.
+//! `cargo xtask bench-tree`: `bearing bench tree` on a local disk, on libfuse's `passthrough_ll` over that
+//! disk, and on Bearing over that disk, in turns.
 //!
-//! A ratio is only worth something if both sides met the same machine at the same time: so each repetition visits all three, and the next begins with
-//! another. Passthrough and Bearing, without delegated directories and with them, are mounted twice, and the drain counts. The example is built from Debian's `libfuse3-dev`. Everything lies under
-//! `target/bench-tree`; what a run that was cut short left there is cleared away by the next. With `--profile` perf samples the CPUs meanwhile: what a phase's
-//! time was spent on is written beside its ratio (see the module profile).
+//! A ratio is only worth something if both sides met the same machine at the same time: so each repetition
+//! visits all three, and the next begins with another. Passthrough and Bearing, without delegated directories
+//! and with them, are mounted twice, and the drain counts. The example is built from Debian's `libfuse3-dev`.
+//! Everything lies under `target/bench-tree`; what a run that was cut short left there is cleared away by the
+//! next. With `--profile` perf samples the CPUs meanwhile: what a phase's time was spent on is written beside
+//! its ratio (see the module profile).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +25,8 @@ const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
 /// What ratios are made to.
 const CEILING: &str = "passthrough";
-/// Bearing without delegated directories, and with them: two mounts each of one cluster, each pair in a directory of its own.
+/// Bearing without delegated directories, and with them: two mounts each of one cluster, each pair in a
+/// directory of its own.
 const PLAIN: &str = "bearing";
 const DELEGATED: &str = "bearing-delegated";
 
@@ -47,10 +51,12 @@ pub struct BenchTreeArgs {
     /// Copies of data
     #[arg(long, default_value_t = 1)]
     data_copies: u32,
-    /// A further filesystem, mounted already, perhaps twice: NAME=EMPTY-DIRECTORY[=THE-SAME-THROUGH-ANOTHER-MOUNT]
+    /// A further filesystem, mounted already, perhaps twice:
+    /// NAME=EMPTY-DIRECTORY[=THE-SAME-THROUGH-ANOTHER-MOUNT]
     #[arg(long, value_name = "NAME=PATH[=PATH2]", value_parser = beside)]
     beside: Vec<Subject>,
-    /// Sample the CPUs with perf meanwhile, and write here what the time of each phase was spent on (needs root)
+    /// Sample the CPUs with perf meanwhile, and write here what the time of each phase was spent on (needs
+    /// root)
     #[arg(long, value_name = "DIR")]
     profile: Option<PathBuf>,
     /// Handed on to `bearing bench tree`, such as: -- --files 1000 --only files
@@ -257,7 +263,8 @@ fn parse(text: &str) -> Result<Vec<Row>> {
     lines.map(row).collect()
 }
 
-/// For each phase the median times, and the speed as a ratio to passthrough (time of passthrough over time of the subject).
+/// For each phase the median times, and the speed as a ratio to passthrough (time of passthrough over time of
+/// the subject).
 fn ratios(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut keys: Vec<(&str, u32)> = Vec::new();

@@ -41,7 +41,8 @@ enum Action {
     Sim(sim::SimArgs),
     /// Measure files and directories on the local disk, libfuse's passthrough and Bearing, in turns
     BenchTree(bench_tree::BenchTreeArgs),
-    /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng, rsync; cut its power, kill its servers
+    /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng,
+    /// rsync; cut its power, kill its servers
     Soak(soak::SoakArgs),
     /// Mount a filesystem in memory that loses, on command, what was not synced
     Lossyfs(lossyfs::LossyArgs),

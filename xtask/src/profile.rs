@@ -1,9 +1,11 @@
-//! What a benchmark's time was spent on: samples of `perf`, summed up by phase, process, thread and symbol, as short text to keep.
+//! What a benchmark's time was spent on: samples of `perf`, summed up by phase, process, thread and symbol,
+//! as short text to keep.
 //!
-//! `perf` samples all of the machine around one whole run of `bearing bench tree`, by the clock of the benchmark, which says afterwards when each phase
-//! began and ended: nothing is started or waited for between phases. Shares are of the time of all cores, idle time too; what waits for a disk or for
-//! another process shows only as idle. What programs used that have nothing to do with it is told, and left out of the whole: a busy machine changes
-//! how long things take more than who did how much of the work.
+//! `perf` samples all of the machine around one whole run of `bearing bench tree`, by the clock of the
+//! benchmark, which says afterwards when each phase began and ended: nothing is started or waited for between
+//! phases. Shares are of the time of all cores, idle time too; what waits for a disk or for another process
+//! shows only as idle. What programs used that have nothing to do with it is told, and left out of the whole:
+//! a busy machine changes how long things take more than who did how much of the work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -92,7 +94,8 @@ impl Profiles {
         let (data, times) = (stage.join("perf.data"), stage.join("times"));
         bench.arg("--times").arg(&times);
         let mut perf = Command::new("perf");
-        // The clock is the benchmark's. Without a hardware's counter, which stands still while a core is idle.
+        // The clock is the benchmark's. Without a hardware's counter, which stands still while a core is
+        // idle.
         perf.args([
             "record",
             "-q",
@@ -229,7 +232,8 @@ fn spans_of(text: &str) -> Result<Vec<Span>> {
     text.lines().map(|line| span(line).with_context(|| format!("`{line}` is no time of a phase"))).collect()
 }
 
-/// What `perf script` prints: for each sample a line with who and when, then its frames, the innermost first, and an empty line.
+/// What `perf script` prints: for each sample a line with who and when, then its frames, the innermost first,
+/// and an empty line.
 fn parse(text: &str) -> Result<Vec<Sample>> {
     let samples = text.split("\n\n").filter(|part| !part.trim().is_empty());
     samples.map(|part| sample(part).with_context(|| format!("`{part}` is no sample"))).collect()

@@ -3,10 +3,12 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `[--seeds N] --from S --ops K --jobs J [--delegations] [--mutant NAME | --mutants | --crashes N]`, all integers decimal;
-//! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with `--mutants`: if every planted bug
-//!   was caught, and the same seeds without any bug kept every promise);
-//! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync boundaries, and ends with 0 if all promises were kept;
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--delegations] [--mutant NAME | --mutants | --crashes
+//!   N]`, all integers decimal;
+//! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with
+//!   `--mutants`: if every planted bug was caught, and the same seeds without any bug kept every promise);
+//! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync
+//!   boundaries, and ends with 0 if all promises were kept;
 //! - a failure prints the seed, the step and the command that runs that seed again;
 //! - it prints one line `digest <hex>` over all that happened in all seeds, equal in every process.
 
@@ -26,7 +28,8 @@ pub const CI_CRASHES: u64 = 12_000;
 /// What to simulate.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
-    /// How many seeds to run (default 20); with --mutants: how many at most from each of five starts (default 40)
+    /// How many seeds to run (default 20); with --mutants: how many at most from each of five starts
+    /// (default 40)
     #[arg(long)]
     pub seeds: Option<u64>,
     /// The first seed
@@ -38,10 +41,12 @@ pub struct SimArgs {
     /// Plant this bug and expect that a checker catches it
     #[arg(long)]
     pub mutant: Option<String>,
-    /// Plant every bug in turn until a checker catches it, print how many seeds that took, then run the same seeds without
+    /// Plant every bug in turn until a checker catches it, print how many seeds that took, then run the same
+    /// seeds without
     #[arg(long, conflicts_with = "mutant")]
     pub mutants: bool,
-    /// Run at least so many crash cases instead: one or two operations, cut at every sync boundary that they meet
+    /// Run at least so many crash cases instead: one or two operations, cut at every sync boundary that they
+    /// meet
     #[arg(long, conflicts_with = "mutants")]
     pub crashes: Option<u64>,
     /// Run one crash case again, by its name

@@ -1,4 +1,5 @@
-//! A cluster on this machine with several mounts, for programs that are run on it: made under one directory, and cleared away whatever happens.
+//! A cluster on this machine with several mounts, for programs that are run on it: made under one directory,
+//! and cleared away whatever happens.
 //!
 //! What a run that was killed left there is cleared away by the next one.
 

@@ -74,7 +74,8 @@ impl Chunk {
         append: &Append<'_>,
     ) -> Result<Place, DataError> {
         self.takes_appends(epoch)?;
-        // Another primary orders this chunk, or the servers are not those of the first append: the asker is mistaken.
+        // Another primary orders this chunk, or the servers are not those of the first append: the asker is
+        // mistaken.
         let Role::Leads(leader) = &self.role else { return Err(DataError::Capability) };
         if leader.servers != append.servers {
             return Err(DataError::Capability);

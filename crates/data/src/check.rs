@@ -7,8 +7,8 @@ use bearing_proto::frame::FrameHeader;
 use bearing_proto::grant::{Capability, DataRight, FramePart};
 use bearing_types::{ChunkId, Epoch, ServerId};
 
-/// The epoch under which a client may append to a chunk that lies on these servers, of which this one is the first.
-/// Whoever opened the chunk may, and nobody in its place, and nowhere else.
+/// The epoch under which a client may append to a chunk that lies on these servers, of which this one is the
+/// first. Whoever opened the chunk may, and nobody in its place, and nowhere else.
 pub(crate) fn append(
     cx: &Cx<'_>,
     from: Sender,
@@ -20,7 +20,8 @@ pub(crate) fn append(
     if asks && leads(cx, servers) && good(cx, shown, chunk) { Ok(epoch) } else { Err(DataError::Capability) }
 }
 
-/// Whether somebody may read a part of a frame. A server that asks has seen to it that its client is the one whom the right was given to.
+/// Whether somebody may read a part of a frame. A server that asks has seen to it that its client is the one
+/// whom the right was given to.
 pub(crate) fn read(
     cx: &Cx<'_>,
     from: Sender,
@@ -48,8 +49,8 @@ fn leads(cx: &Cx<'_>, servers: &[ServerId]) -> bool {
     servers.first() == Some(&cx.core.server) && distinct && servers.len() <= cx.core.config.copies_max
 }
 
-/// Whether attached bytes are exactly one frame and came whole. The primary also checks the payload's own checksums, because a frame that
-/// does not fit them could never be read again.
+/// Whether attached bytes are exactly one frame and came whole. The primary also checks the payload's own
+/// checksums, because a frame that does not fit them could never be read again.
 pub(crate) fn frame(bytes: &[u8], crc: u32, payload_too: bool) -> Result<(), DataError> {
     if crc32c::crc32c(bytes) != crc {
         return Err(DataError::Damaged);

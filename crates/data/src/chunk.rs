@@ -108,7 +108,8 @@ impl Chunk {
         }
     }
 
-    /// After a failed sync the system may have dropped what it could not write: nothing here is known to be stable.
+    /// After a failed sync the system may have dropped what it could not write: nothing here is known to be
+    /// stable.
     pub fn sync_failed(&mut self, cx: &mut Cx<'_>, error: &EngineError) {
         cx.disk_failed(error);
         self.stained = true;

@@ -1,5 +1,5 @@
-//! Before a data server serves: whether its disk is the one that it was registered with. It is asked once, at the start; until the coordinator
-//! has answered, nobody gets an answer from this server.
+//! Before a data server serves: whether its disk is the one that it was registered with. It is asked once, at
+//! the start; until the coordinator has answered, nobody gets an answer from this server.
 
 use bearing_proto::coordinator::{Ask, AskCall, Register, TellBody, Told, decode_register, encode_register};
 use bearing_proto::disk::{DiskRecord, Judgement, disk_key, judge};
@@ -30,13 +30,15 @@ pub struct Claim {
     fresh: DiskId,
     /// Whether the register is known to be absent, so that it may be written.
     absent: bool,
-    /// Of the question that is open. It keeps it when it is asked again: however late an answer comes, it counts.
+    /// Of the question that is open. It keeps it when it is asked again: however late an answer comes, it
+    /// counts.
     number: u64,
     due: Mono,
 }
 
 impl Claim {
-    /// Of a server whose chunks' directory has this id. `fresh` is an id that no disk has; questions are numbered from `first`.
+    /// Of a server whose chunks' directory has this id. `fresh` is an id that no disk has; questions are
+    /// numbered from `first`.
     pub fn new(server: ServerId, disk: Option<DiskId>, fresh: DiskId, first: u64) -> Claim {
         Claim { server, disk, fresh, absent: false, number: first, due: Mono::ZERO }
     }

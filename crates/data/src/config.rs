@@ -1,6 +1,7 @@
 //! Limits of a data server. Every queue, batch, wait and retry names its bound here.
 //!
-//! A request over a limit is dropped and counted: the asker sends it again after its pause, as if the network had lost it.
+//! A request over a limit is dropped and counted: the asker sends it again after its pause, as if the network
+//! had lost it.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ pub struct Config {
     pub pipeline_bytes_max: u64,
     /// Frames that a replica keeps, of one chunk, because an earlier one is missing.
     pub gap_frames_max: usize,
-    /// The checksums that a replica remembers, of one chunk, of frames it does not know to be acknowledged by all.
+    /// The checksums that a replica remembers, of one chunk, of frames it does not know to be acknowledged by
+    /// all.
     pub recent_frames_max: usize,
     /// Bytes of frames held for all chunks together.
     pub held_bytes_max: u64,
@@ -27,7 +29,8 @@ pub struct Config {
     pub resend: Duration,
     /// At most so many frames are sent again to one server at a time.
     pub resend_frames_max: usize,
-    /// When nothing was appended for so long, the followers are told what all servers have, so that they can give it to readers.
+    /// When nothing was appended for so long, the followers are told what all servers have, so that they can
+    /// give it to readers.
     pub announce_wait: Duration,
     /// A server of a chunk that answered no append for so long is lost to the chunk.
     pub append_wait: Duration,
@@ -45,7 +48,8 @@ pub struct Config {
     pub draws_max: usize,
     /// How many servers are asked for these bytes.
     pub draw_sources_max: usize,
-    /// A server that did not give them for so long is passed over. All together and an append take less time than clients wait.
+    /// A server that did not give them for so long is passed over. All together and an append take less time
+    /// than clients wait.
     pub draw_wait: Duration,
     /// Bytes that a scan reads at a time; a multiple of a frame's block.
     pub scan_bytes: u32,
@@ -75,7 +79,8 @@ pub struct Config {
     pub verified_for: Duration,
     /// Damaged chunks told in one answer to a ping.
     pub damaged_told_max: usize,
-    /// What the chunks lie on, told from all other filesystems of the cluster; `None`: that is not known, and their space is taken for their own.
+    /// What the chunks lie on, told from all other filesystems of the cluster; `None`: that is not known, and
+    /// their space is taken for their own.
     pub filesystem: Option<u64>,
     /// Clocks of servers may differ by so much: a capability is good for this much longer than it says.
     pub skew_max: Duration,

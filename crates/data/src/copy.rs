@@ -1,12 +1,15 @@
-//! Making a replica of a sealed chunk: its bytes are fetched from other replicas window by window, every frame is checked, and only what is whole is
-//! written. When all of it is here it is sealed as the others are; until then it is read by nobody.
+//! Making a replica of a sealed chunk: its bytes are fetched from other replicas window by window, every
+//! frame is checked, and only what is whole is written. When all of it is here it is sealed as the others
+//! are; until then it is read by nobody.
 //!
-//! The metadata server asks again and again until it hears "done", so nothing of a copy has to survive a restart: one that was cut short is
-//! cut to nothing and begun anew. A window that is damaged at one source is taken from another; only what is damaged everywhere ends the copy. All copies
-//! of a server together fetch no faster than `copy_bytes_per_second`.
+//! The metadata server asks again and again until it hears "done", so nothing of a copy has to survive a
+//! restart: one that was cut short is cut to nothing and begun anew. A window that is damaged at one source
+//! is taken from another; only what is damaged everywhere ends the copy. All copies of a server together
+//! fetch no faster than `copy_bytes_per_second`.
 //!
-//! Chunks are compacted the same way: a chunk is made of some whole frames of another, sealed one. Each of its servers does so by itself, and because which
-//! frames these are is given once and for all, they come to the same bytes.
+//! Chunks are compacted the same way: a chunk is made of some whole frames of another, sealed one. Each of
+//! its servers does so by itself, and because which frames these are is given once and for all, they come to
+//! the same bytes.
 
 use crate::event::LogCommand;
 use crate::scan::Found;
@@ -99,7 +102,8 @@ pub(crate) fn fetch_read(cx: &mut Cx<'_>, asker: Asker, result: EngineResult<Vec
 }
 
 impl Chunk {
-    /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier life left.
+    /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier
+    /// life left.
     fn copy_again(&mut self, cx: &mut Cx<'_>, asker: Asker, wanted: CopyWanted) {
         let (epoch, headless) = (wanted.epoch, self.is_headless());
         match (self.phase, &mut self.role) {

@@ -1,9 +1,10 @@
 //! Appends of bytes that servers hold already, so that a copy of a file does not go through the client.
 //!
-//! The bytes are read as the client would read them, with the client's own right to: here, if they are here, or else from the servers that the client
-//! names, one after the other. Blocks are checked against their checksums where they are read, and what comes from another server against the answer's.
-//! Then they become a frame of the owner that the client gives, which is taken as if the client had sent it. If no server gives them in time, the client is
-//! told so, and sends them itself.
+//! The bytes are read as the client would read them, with the client's own right to: here, if they are here,
+//! or else from the servers that the client names, one after the other. Blocks are checked against their
+//! checksums where they are read, and what comes from another server against the answer's. Then they become a
+//! frame of the owner that the client gives, which is taken as if the client had sent it. If no server gives
+//! them in time, the client is told so, and sends them itself.
 
 use crate::append::{self, Append};
 use crate::check;

@@ -19,8 +19,9 @@ pub struct Ticket(pub u64);
 pub struct Start {
     /// This server.
     pub server: ServerId,
-    /// The number of its first question to another server; they count on from there. No earlier start may have come near it, because a late
-    /// answer to an old question would be taken for one to a new question: a random number, or the wall clock's nanoseconds.
+    /// The number of its first question to another server; they count on from there. No earlier start may
+    /// have come near it, because a late answer to an old question would be taken for one to a new question:
+    /// a random number, or the wall clock's nanoseconds.
     pub first_id: u64,
 }
 
@@ -45,7 +46,8 @@ pub enum Event {
         /// Bulk bytes.
         attachment: Vec<u8>,
     },
-    /// A create, append, sync, set or remove was carried out. Results of one chunk come in the order of its commands.
+    /// A create, append, sync, set or remove was carried out. Results of one chunk come in the order of its
+    /// commands.
     Done {
         /// The command.
         ticket: Ticket,
@@ -158,7 +160,8 @@ pub enum LogCommand {
 }
 
 impl LogCommand {
-    /// Carries the command out and gives the event that reports it. A shell that gathers syncs, or reads on other threads, does it itself.
+    /// Carries the command out and gives the event that reports it. A shell that gathers syncs, or reads on
+    /// other threads, does it itself.
     pub fn run(&self, ticket: Ticket, log: &mut dyn ChunkLog) -> Event {
         let result = match self {
             LogCommand::Read { chunk, offset, length } => {
@@ -220,7 +223,8 @@ pub enum Note {
         /// The length at which it was sealed.
         sealed: u64,
     },
-    /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that was done.
+    /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that
+    /// was done.
     Step(&'static str),
 }
 

@@ -1,7 +1,8 @@
 //! The side of a server that follows a chunk's primary: frames are applied in order of their offsets.
 //!
-//! Frames that came early wait for the gap to fill. Those not known to be acknowledged by all are remembered by their checksum, so that a repeat is
-//! told from other bytes for the same place, which only a primary that lost its log would send: that is refused.
+//! Frames that came early wait for the gap to fill. Those not known to be acknowledged by all are remembered
+//! by their checksum, so that a repeat is told from other bytes for the same place, which only a primary that
+//! lost its log would send: that is refused.
 
 use crate::check;
 use crate::event::Payload;

@@ -1,8 +1,10 @@
-//! The primary's side: frames on their way to the log here and to the other servers, and what was heard of them.
+//! The primary's side: frames on their way to the log here and to the other servers, and what was heard of
+//! them.
 //!
-//! A frame is acknowledged to its client when the log here has it and every other server said so. Servers take frames in order, so that the
-//! answer to one frame speaks for all before it. Frames that a full disk refused stay and are tried again, because another server may
-//! have them already and no other bytes may ever come to lie there; their clients are told `Full` at once.
+//! A frame is acknowledged to its client when the log here has it and every other server said so. Servers
+//! take frames in order, so that the answer to one frame speaks for all before it. Frames that a full disk
+//! refused stay and are tried again, because another server may have them already and no other bytes may ever
+//! come to lie there; their clients are told `Full` at once.
 
 use crate::event::{Note, Payload};
 use crate::state::{Chunk, Cx, Peer, Role, send_frame};
@@ -77,7 +79,8 @@ impl Chunk {
         }
     }
 
-    /// Tells the others what all servers have, with a frame of no bytes. If it is lost, the next append or sync tells.
+    /// Tells the others what all servers have, with a frame of no bytes. If it is lost, the next append or
+    /// sync tells.
     fn announce(&mut self, cx: &mut Cx<'_>) {
         let (chunk, epoch, committed) = (self.id, self.epoch, self.committed);
         let Role::Leads(leader) = &mut self.role else { return };

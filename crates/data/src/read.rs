@@ -1,5 +1,5 @@
-//! Reads: the frame's header first, then the whole blocks that hold the part, all checked before a byte leaves. They are a client's, or those of an append whose
-//! bytes are here already (see [`crate::draw`]).
+//! Reads: the frame's header first, then the whole blocks that hold the part, all checked before a byte
+//! leaves. They are a client's, or those of an append whose bytes are here already (see [`crate::draw`]).
 //!
 //! A short part of a short frame comes with the header in one read of the log.
 
@@ -80,7 +80,8 @@ fn give(cx: &mut Cx<'_>, reader: Reader, result: Result<Vec<u8>, DataError>) {
     }
 }
 
-/// How far the chunk may be read, if `end` is not beyond it. Only what is known to be on all servers is given.
+/// How far the chunk may be read, if `end` is not beyond it. Only what is known to be on all servers is
+/// given.
 fn within(chunks: &Chunks, id: ChunkId, start: u64, end: u64) -> Result<u64, DataError> {
     let Some(chunk) = chunks.get(&id) else { return Err(DataError::NoChunk) };
     let limit = chunk.readable();

@@ -322,8 +322,8 @@ fn may_be_whole(header: &FrameHeader, bytes: &[u8]) -> bool {
     bytes.get(start..start + first).is_none_or(|block| header.verify(0, block))
 }
 
-/// Whether a header of any version fits its checksum: its length and its checksum lie at the same place in all versions, so that a newer frame
-/// is told from a torn one.
+/// Whether a header of any version fits its checksum: its length and its checksum lie at the same place in
+/// all versions, so that a newer frame is told from a torn one.
 fn header_fits(bytes: &[u8]) -> bool {
     let fixed = bytes.first_chunk::<16>();
     let length = fixed.map_or(0, |fixed| usize::from(u16::from_le_bytes([fixed[6], fixed[7]])));

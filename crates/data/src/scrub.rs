@@ -1,7 +1,9 @@
-//! Looking for rot: sealed chunks are read slowly, one after the other, and every frame is checked. What does not fit its checksums is noted; metadata
-//! servers hear of it with the next ping and have the replica made anew from another one.
+//! Looking for rot: sealed chunks are read slowly, one after the other, and every frame is checked. What does
+//! not fit its checksums is noted; metadata servers hear of it with the next ping and have the replica made
+//! anew from another one.
 //!
-//! The first round over all chunks begins `scrub_after` after there is a sealed chunk, each other one `scrub_every` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that a
+//! The first round over all chunks begins `scrub_after` after there is a sealed chunk, each other one
+//! `scrub_every` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that a
 //! metadata server wants to have checked at once come first.
 
 use crate::event::LogCommand;

@@ -6,21 +6,23 @@
 //! at the length given. Both are taken one at a time for a chunk, and judged again after each piece of work,
 //! so that a repeat finds the work done.
 //!
-//! A fence of a sealed chunk stops nothing: it is read from end to end and told what of it is whole, for the metadata server that looks for
-//! what can be saved of a chunk that nobody has whole.
+//! A fence of a sealed chunk stops nothing: it is read from end to end and told what of it is whole, for the
+//! metadata server that looks for what can be saved of a chunk that nobody has whole.
 //!
 //! A replica that is damaged is never cut at the damage: what follows may be nowhere else. It is sealed with
 //! the others, says "corrupt" to whoever wants it sealed, and is made anew from them. Its other frames are
 //! read, and copied from it, as long as it is there.
 //!
-//! Neither cuts what is whole here: tries to seal a chunk may follow each other, their messages be late, and hear different servers, and the
-//! one that found the shorter length may be the one that is not recorded. Bytes beyond the recorded length stay; nobody refers to them,
-//! and capabilities end there. For the same reason a restart forgets nothing of what was told: what a fence kept stable counts as before, and what was
+//! Neither cuts what is whole here: tries to seal a chunk may follow each other, their messages be late, and
+//! hear different servers, and the one that found the shorter length may be the one that is not recorded.
+//! Bytes beyond the recorded length stay; nobody refers to them, and capabilities end there. For the same
+//! reason a restart forgets nothing of what was told: what a fence kept stable counts as before, and what was
 //! fenced or sealed after a restart says so as long as it lies here.
 //!
-//! A *removal* leaves a grave: the chunk sealed at length 0, under the epoch of the removal. What comes late (an append of a writer that missed all that, a copy that
-//! was called off) must not bring the chunk back to life: its bytes would lie where readers look for others. Graves are kept for `grave_kept`, longer
-//! than any right to append lives and any network keeps a packet.
+//! A *removal* leaves a grave: the chunk sealed at length 0, under the epoch of the removal. What comes late
+//! (an append of a writer that missed all that, a copy that was called off) must not bring the chunk back to
+//! life: its bytes would lie where readers look for others. Graves are kept for `grave_kept`, longer than any
+//! right to append lives and any network keeps a packet.
 //!
 //! A fence of an unknown chunk makes an empty one under the new epoch, because a late first append must not
 //! bring the chunk to life. It is answered "no such chunk", and so is every fence of a chunk of which nothing
@@ -76,7 +78,8 @@ pub(crate) fn cut(
     if chunk.cuts.len() >= cx.core.config.cuts_waiting_max {
         return cx.drop_request();
     }
-    // Whoever fences what is sealed wants to know what of it is whole now. He asks again until he hears of it.
+    // Whoever fences what is sealed wants to know what of it is whole now. He asks again until he hears of
+    // it.
     let now = cx.mono();
     let is_old = chunk.surveyed.is_none_or(|at| now.since(at) >= SURVEY_AGAIN);
     if seal.is_none() && is_old && matches!(chunk.phase, Phase::Sealed(1..)) {

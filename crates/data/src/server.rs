@@ -26,8 +26,8 @@ pub struct DataServer {
 }
 
 impl DataServer {
-    /// A server that starts with what its log lists. Chunks that are not sealed take no more appends: what was not synced may be gone.
-    /// `grants` is the key that capabilities are signed with.
+    /// A server that starts with what its log lists. Chunks that are not sealed take no more appends: what
+    /// was not synced may be gone. `grants` is the key that capabilities are signed with.
     pub fn new(start: Start, config: Config, grants: Key, chunks: Vec<ChunkEntry>) -> DataServer {
         let chunks: Chunks =
             chunks.iter().map(|entry| (entry.chunk, Chunk::found(entry, start.server))).collect();

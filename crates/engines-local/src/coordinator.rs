@@ -1,6 +1,7 @@
 //! The coordinator in a redb file.
 //!
-//! Invariants: every swap is one transaction that is synced when it returns; the counter of versions is in the same file and never goes back.
+//! Invariants: every swap is one transaction that is synced when it returns; the counter of versions is in
+//! the same file and never goes back.
 
 use crate::directory::{failed, parent, sync_directory};
 use bearing_seams::{Coordinator, EngineError, EngineResult, Entry, Swap};

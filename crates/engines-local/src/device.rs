@@ -1,8 +1,9 @@
 //! Writing and syncing files of logs.
 //!
-//! After a sync that failed, Linux counts the pages as written: they read as before, another sync succeeds, and only a power cut shows that the disk
-//! never had them. So what a log finds behind the last byte that it knows to be synced it writes again, over itself, before it relies on it. Tests
-//! have such a disk: all writes and syncs of logs go through here.
+//! After a sync that failed, Linux counts the pages as written: they read as before, another sync succeeds,
+//! and only a power cut shows that the disk never had them. So what a log finds behind the last byte that it
+//! knows to be synced it writes again, over itself, before it relies on it. Tests have such a disk: all
+//! writes and syncs of logs go through here.
 
 use std::fs::File;
 use std::io;
@@ -126,7 +127,8 @@ pub mod lying {
         })
     }
 
-    /// The power is cut: every file below a directory that was written through this module holds what the disk has of it.
+    /// The power is cut: every file below a directory that was written through this module holds what the
+    /// disk has of it.
     pub fn cut_power(directory: &Path) {
         for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
             if entry.path().is_dir() {

@@ -1,4 +1,5 @@
-//! What all engines do with directories and files: lock, check the format's version, sync names, and translate errors.
+//! What all engines do with directories and files: lock, check the format's version, sync names, and
+//! translate errors.
 
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::DiskId;
@@ -29,7 +30,8 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Takes room for a range of a file, so that writing there needs none. The file keeps its length and its bytes. Where the file system cannot, nothing is done.
+/// Takes room for a range of a file, so that writing there needs none. The file keeps its length and its
+/// bytes. Where the file system cannot, nothing is done.
 pub fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let number = |bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
     let (mode, offset, bytes) = (libc::FALLOC_FL_KEEP_SIZE, number(offset), number(bytes));
@@ -78,8 +80,8 @@ pub fn parent(path: &Path) -> &Path {
 
 /// A format by name and the newest version that this program knows. Version 1 is the first.
 ///
-/// An engine has one of its own. Its caller gives those of what it keeps inside, which the engine does not understand: a program that knows an engine's
-/// files but not what lies in them must not open them either.
+/// An engine has one of its own. Its caller gives those of what it keeps inside, which the engine does not
+/// understand: a program that knows an engine's files but not what lies in them must not open them either.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// As in the file, such as `bearing-store`.
@@ -97,8 +99,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory of a format with contents of further formats, or makes it. A directory that holds something else is refused, and so is
-    /// one in which anything is newer than known here. What is older is raised: from now on newer things may be written.
+    /// Opens a directory of a format with contents of further formats, or makes it. A directory that holds
+    /// something else is refused, and so is one in which anything is newer than known here. What is older is
+    /// raised: from now on newer things may be written.
     pub fn open(path: &Path, format: Format, contents: &[Format]) -> EngineResult<Directory> {
         let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|error| failed("make directory", path, &error))?;

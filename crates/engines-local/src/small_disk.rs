@@ -31,8 +31,8 @@ impl SmallDisk {
         }
     }
 
-    /// A directory of it takes no more writes, as all of a disk that fails. (The whole cannot be made so while a
-    /// file is open for writing.)
+    /// A directory of it takes no more writes, as all of a disk that fails. (The whole cannot be made so
+    /// while a file is open for writing.)
     pub fn make_read_only(&self, directory: &Path) {
         let target = std::ffi::CString::new(directory.to_str().unwrap()).unwrap();
         for flags in [libc::MS_BIND, libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY] {

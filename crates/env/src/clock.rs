@@ -2,7 +2,8 @@
 
 use bearing_types::{Mono, Now, Wall};
 
-/// Reads CLOCK_BOOTTIME (durations; it also counts while the machine is suspended) and CLOCK_REALTIME (file times).
+/// Reads CLOCK_BOOTTIME (durations; it also counts while the machine is suspended) and CLOCK_REALTIME (file
+/// times).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock;
 

@@ -1,7 +1,8 @@
 //! The world outside the machines: real clocks, real randomness, secret files and the network.
 //!
-//! Invariants: no policy, nothing here decides when to send; unsafe code only in [`endpoint`]'s and the clock's small wrappers of system calls. The
-//! network must not know what is in a packet, the handshake not how it travels.
+//! Invariants: no policy, nothing here decides when to send; unsafe code only in [`endpoint`]'s and the
+//! clock's small wrappers of system calls. The network must not know what is in a packet, the handshake not
+//! how it travels.
 
 mod clock;
 pub mod endpoint;

@@ -62,7 +62,8 @@ impl Secret {
             .map_err(|found| SecretError::Content { path: path.to_owned(), found })
     }
 
-    /// Makes a new random secret in a new file of mode 0600. An existing file is an error: it is never overwritten.
+    /// Makes a new random secret in a new file of mode 0600. An existing file is an error: it is never
+    /// overwritten.
     pub fn create(path: &Path) -> Result<Secret, SecretError> {
         let secret = Secret::random();
         write_private(path, &Enrolment::from(Key::new(secret.0)).to_text())?;

@@ -1,5 +1,5 @@
-//! In a process of its own, where writing to what nobody reads ends the process, as it does in commands that end with
-//! whoever reads their output.
+//! In a process of its own, where writing to what nobody reads ends the process, as it does in commands that
+//! end with whoever reads their output.
 
 use bearing_env::{Destination, Endpoint, Transport};
 use std::io::Read;
@@ -22,7 +22,8 @@ fn a_stream_that_the_other_side_closed_is_a_failure_and_ends_nothing() {
     send(&mut endpoint);
     let (mut other, _) = listener.accept().unwrap();
     endpoint.receive(Some(Duration::from_secs(10)), &mut incoming).unwrap();
-    // It takes what came and hangs up: the first packet after that is answered by a reset, the next one has nobody.
+    // It takes what came and hangs up: the first packet after that is answered by a reset, the next one has
+    // nobody.
     other.read_exact(&mut [0; 10]).unwrap();
     drop(other);
     (0..3).for_each(|_| send(&mut endpoint));

@@ -1,7 +1,7 @@
 //! Attributes, kinds and times between our types and the kernel's.
 //!
-//! Invariant: an attribute of a directory is kept by the kernel for at most [`DIRECTORY_KEPT_MAX`], because the times and counts of a
-//! directory that several clients change are not leased.
+//! Invariant: an attribute of a directory is kept by the kernel for at most [`DIRECTORY_KEPT_MAX`], because
+//! the times and counts of a directory that several clients change are not leased.
 
 use crate::gate::Trust;
 use bearing_mount::{Found, Remaining, TimeChange};
@@ -116,8 +116,8 @@ fn system_time(Wall(nanoseconds): Wall) -> SystemTime {
     if nanoseconds >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
 }
 
-/// A time that the kernel sent. fuser 0.18 adds the nanoseconds of a time before 1970 with the wrong sign (it makes -2 s + 0.8 s into
-/// -2.8 s); this undoes it.
+/// A time that the kernel sent. fuser 0.18 adds the nanoseconds of a time before 1970 with the wrong sign (it
+/// makes -2 s + 0.8 s into -2.8 s); this undoes it.
 fn wall(time: SystemTime) -> Wall {
     let signed = |seconds: Duration, sign: i64| {
         let whole = i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX).saturating_mul(sign * NANOSECONDS);

@@ -1,7 +1,9 @@
-//! Kernel requests as operations: the state that all requests share, and the operations on names and attributes.
+//! Kernel requests as operations: the state that all requests share, and the operations on names and
+//! attributes.
 //!
-//! Invariants: no policy, the machine decides; a node is counted as told (see [`crate::inodes`]) before its reply leaves. Operations on open
-//! files are in [`crate::files`], on open directories in [`crate::directories`]. Nothing here must know how a reply is encoded.
+//! Invariants: no policy, the machine decides; a node is counted as told (see [`crate::inodes`]) before its
+//! reply leaves. Operations on open files are in [`crate::files`], on open directories in
+//! [`crate::directories`]. Nothing here must know how a reply is encoded.
 
 use crate::attributes::{Kept, kind_of_mode};
 use crate::directories::Directories;
@@ -122,7 +124,8 @@ impl Bridge {
         self.caller.found(Operation::SetAttributes { node, file_type, who, change, file })
     }
 
-    /// The mode that something new is asked for with. The umask counts unless the directory has a default access control list.
+    /// The mode that something new is asked for with. The umask counts unless the directory has a default
+    /// access control list.
     pub fn masked(&self, parent: INodeNo, mode: u32, umask: u32, who: &Credentials) -> Outcome<u32> {
         let umask = umask & 0o777;
         let list = XattrName::of_list(XattrSpace::DefaultList).filter(|_| mode & umask != 0);
@@ -225,7 +228,8 @@ impl Bridge {
             flags if flags.is_empty() => RenameMode::Replace,
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-            // RENAME_WHITEOUT is for the upper layer of overlayfs, which has other needs that FUSE does not meet either.
+            // RENAME_WHITEOUT is for the upper layer of overlayfs, which has other needs that FUSE does not
+            // meet either.
             _ => return Err(Code::InvalidArgument),
         };
         let (source_name, target_name) = (entry_name(source.1)?, entry_name(target.1)?);

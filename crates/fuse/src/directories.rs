@@ -1,9 +1,11 @@
 //! Open directories: listings, plain and with attributes.
 //!
-//! Invariants: every entry that existed throughout a listing is in it; one that is removed meanwhile may be in it or not. Permission is that of
-//! whoever opened the directory. A listing with attributes gives leased ones, so every entry is looked up, many at a time.
+//! Invariants: every entry that existed throughout a listing is in it; one that is removed meanwhile may be
+//! in it or not. Permission is that of whoever opened the directory. A listing with attributes gives leased
+//! ones, so every entry is looked up, many at a time.
 //!
-//! A directory that is open and was removed, here or elsewhere, has no links, no entries and no names, as on Linux's own filesystems.
+//! A directory that is open and was removed, here or elsewhere, has no links, no entries and no names, as on
+//! Linux's own filesystems.
 
 use crate::attributes::kind;
 use crate::bridge::Bridge;
@@ -18,12 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Entries of one plain reply, at most: more than a kernel with 4 KiB for them takes, and about what one with 32 KiB takes.
+/// Entries of one plain reply, at most: more than a kernel with 4 KiB for them takes, and about what one with
+/// 32 KiB takes.
 const PLAIN_COUNT: usize = 512;
-/// Entries of one reply with attributes, at most. Those that the kernel has no room for were looked up in vain, but are cached.
+/// Entries of one reply with attributes, at most. Those that the kernel has no room for were looked up in
+/// vain, but are cached.
 const LOOKED_UP_COUNT: usize = 64;
-/// The inode number of `..` in a listing. The kernel and programs do not use it, and finding it out would be a request for each listing;
-/// libfuse gives the same number.
+/// The inode number of `..` in a listing. The kernel and programs do not use it, and finding it out would be
+/// a request for each listing; libfuse gives the same number.
 const UNKNOWN: INodeNo = INodeNo(0xffff_ffff);
 
 /// One entry of a plain listing, or a dot.
@@ -117,7 +121,8 @@ fn os(name: &Name) -> &OsStr {
 }
 
 impl Bridge {
-    /// Opens a directory. The kernel has checked permission by its attributes; the servers check at the first entries.
+    /// Opens a directory. The kernel has checked permission by its attributes; the servers check at the first
+    /// entries.
     pub fn open_directory(&self, number: INodeNo, who: Credentials) -> Outcome<u64> {
         let found = self.attributes(number)?;
         let open = OpenDirectory { stream: Mutex::new(Stream::new(found.node, who)), found };
@@ -131,7 +136,8 @@ impl Bridge {
         self.directories.lock().remove(&handle);
     }
 
-    /// What is left of a directory that is open and was removed, if its home says so: its attributes without a link.
+    /// What is left of a directory that is open and was removed, if its home says so: its attributes without
+    /// a link.
     pub fn removed(&self, node: Handle) -> Option<Found> {
         let opened = self.directories.opened(node.node)?;
         let asked = Operation::Attributes { node, file_type: FileType::Directory };
@@ -168,7 +174,8 @@ impl Bridge {
         Ok(part)
     }
 
-    /// The same with attributes. The answer is empty only at the end, although entries that were removed meanwhile are left out.
+    /// The same with attributes. The answer is empty only at the end, although entries that were removed
+    /// meanwhile are left out.
     pub fn list_full(&self, handle: u64, offset: u64) -> Outcome<FullPart> {
         let open = self.directories.get(handle)?;
         let mut stream = open.stream();
@@ -203,7 +210,8 @@ impl Bridge {
         }
     }
 
-    /// Looks entries up at the same time. Whoever may list a directory but not search it gets attributes without a lease on the name.
+    /// Looks entries up at the same time. Whoever may list a directory but not search it gets attributes
+    /// without a lease on the name.
     fn look_up_all(&self, stream: &Stream, entries: &[Listed]) -> Vec<Outcome<Found>> {
         let lookup = |entry: &Listed| Operation::Lookup {
             directory: stream.directory(),

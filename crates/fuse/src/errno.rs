@@ -22,7 +22,8 @@ pub fn number(code: Code) -> i32 {
         Code::TooLarge => libc::EFBIG,
         Code::Unsupported => libc::EOPNOTSUPP,
         Code::Unreachable => libc::ETIMEDOUT,
-        // A program can do nothing about a session that ended or a signature that does not fit: to it the disk is broken.
+        // A program can do nothing about a session that ended or a signature that does not fit: to it the
+        // disk is broken.
         Code::Io | Code::SessionEnded | Code::Unauthenticated => libc::EIO,
         Code::Interrupted => libc::EINTR,
         Code::NoData => libc::ENODATA,

@@ -1,8 +1,9 @@
 //! Open files: what the kernel does through a file handle.
 //!
-//! Invariants: the kernel's file handle is the number of the machine's open file. A file that was written to since its last flush is flushed
-//! before it is closed, because pages of a shared mapping come after the last close(2). An appended byte goes where the owner says, never
-//! where this kernel thinks the end is; so files opened with O_APPEND bypass the kernel's pages.
+//! Invariants: the kernel's file handle is the number of the machine's open file. A file that was written to
+//! since its last flush is flushed before it is closed, because pages of a shared mapping come after the last
+//! close(2). An appended byte goes where the owner says, never where this kernel thinks the end is; so files
+//! opened with O_APPEND bypass the kernel's pages.
 
 use crate::bridge::{Bridge, Told, entry_name};
 use crate::inodes::Pages;
@@ -14,7 +15,8 @@ use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How often `create` looks up and opens a name that appears and vanishes at the same time, before it gives up.
+/// How often `create` looks up and opens a name that appears and vanishes at the same time, before it gives
+/// up.
 const CREATE_TRIES: u32 = 8;
 
 /// The kernel's flag of a file that it opens to execute it (`__FMODE_EXEC`).
@@ -26,7 +28,8 @@ pub(crate) struct File {
     file: OpenFile,
     number: INodeNo,
     flags: OpenFlags,
-    /// Writes done, and how many of them a flush or a sync that went well came after. A flush that finds another one under way must not take it for done.
+    /// Writes done, and how many of them a flush or a sync that went well came after. A flush that finds
+    /// another one under way must not take it for done.
     written: AtomicU64,
     settled: AtomicU64,
 }
@@ -151,7 +154,8 @@ impl Bridge {
         let told = self.lookup(parent, name, who.clone())?;
         let opened = match told.found.attributes.file_type {
             FileType::Regular => self.open(told.number, flags, who.clone()),
-            // The kernel takes ESTALE as a wish to walk the path again, and then follows links and refuses directories itself.
+            // The kernel takes ESTALE as a wish to walk the path again, and then follows links and refuses
+            // directories itself.
             _ => Err(Code::Stale),
         };
         opened.map(|opened| (told, opened)).inspect_err(|_| self.inodes.forget(told.number, 1))
@@ -200,8 +204,8 @@ impl Bridge {
         self.caller.done(operation)
     }
 
-    /// What copy_file_range(2) needs, from and to places in open files: how many bytes were copied, which may be fewer than asked for. They need no flush; with
-    /// O_SYNC or O_DSYNC they are stable.
+    /// What copy_file_range(2) needs, from and to places in open files: how many bytes were copied, which may
+    /// be fewer than asked for. They need no flush; with O_SYNC or O_DSYNC they are stable.
     pub fn copy(&self, source: (u64, u64), target: (u64, u64), length: u64, set_ids: SetIds) -> Outcome<u32> {
         let (from, to) = (self.files.get(source.0)?, self.files.get(target.0)?);
         let count = self.caller.written(Operation::Copy {

@@ -38,19 +38,21 @@ const BACKGROUND_MAX: u16 = 64;
 const BLOCK_BYTES: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
 
-/// What the kernel may do, beyond what the library asks for by itself (asynchronous reads, large writes). Not asked for: the writeback cache,
-/// because bytes would wait in the kernel where no recall finds them.
+/// What the kernel may do, beyond what the library asks for by itself (asynchronous reads, large writes). Not
+/// asked for: the writeback cache, because bytes would wait in the kernel where no recall finds them.
 const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS.union(InitFlags::FUSE_READDIRPLUS_AUTO),
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    // Access control lists are asked for and judged, and the umask is left to us: where a default list is, it does not count.
+    // Access control lists are asked for and judged, and the umask is left to us: where a default list is, it
+    // does not count.
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
-    // Whoever writes to a file, cuts it or has space allocated takes its set-user-id and set-group-id bits away: the file's home does. Otherwise the kernel asks for a chmod in
-    // the writer's name, which only the owner may.
+    // Whoever writes to a file, cuts it or has space allocated takes its set-user-id and set-group-id bits
+    // away: the file's home does. Otherwise the kernel asks for a chmod in the writer's name, which only the
+    // owner may.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 /// With these the kernel sends us locks instead of keeping them to itself.
@@ -71,8 +73,8 @@ impl Requests {
         Requests { bridge, gate, groups: Groups::default(), locks }
     }
 
-    /// Whether a close(2) has to be told. It frees the locks of its process, so it is even where nothing can have been
-    /// written, unless the kernel keeps the locks or there are none.
+    /// Whether a close(2) has to be told. It frees the locks of its process, so it is even where nothing can
+    /// have been written, unless the kernel keeps the locks or there are none.
     fn close_flags(&self, flags: OpenFlags) -> FopenFlags {
         match self.locks {
             Locks::Local | Locks::Refused if !writes(flags) => FopenFlags::FOPEN_NOFLUSH,
@@ -505,8 +507,9 @@ impl Filesystem for Requests {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        // Changes of a directory are stable but for those that were decided here because it is delegated. Linux passes syncfs on to no FUSE server of our kind, so the root, which has
-        // nothing else to be synced, stands for all that was written through this mount.
+        // Changes of a directory are stable but for those that were decided here because it is delegated.
+        // Linux passes syncfs on to no FUSE server of our kind, so the root, which has nothing else to be
+        // synced, stands for all that was written through this mount.
         match number {
             INodeNo::ROOT => reply_empty(self.bridge.sync_all(), reply),
             _ => reply_empty(self.bridge.sync_names(), reply),

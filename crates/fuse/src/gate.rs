@@ -1,8 +1,9 @@
 //! No answer may tell the kernel what an invalidation has just made it forget.
 //!
-//! A request that got its answer before a recall may reply after the kernel was invalidated; the kernel would then keep what nobody would ever
-//! recall again. So every request notes how many invalidations there have been. If there was one since, its reply gives the kernel nothing to
-//! keep. An invalidation waits until replies that are being written are written, which takes microseconds; it never waits for a server, so
+//! A request that got its answer before a recall may reply after the kernel was invalidated; the kernel would
+//! then keep what nobody would ever recall again. So every request notes how many invalidations there have
+//! been. If there was one since, its reply gives the kernel nothing to keep. An invalidation waits until
+//! replies that are being written are written, which takes microseconds; it never waits for a server, so
 //! nothing here can wait in a circle.
 
 use std::sync::RwLock;
@@ -37,7 +38,8 @@ impl Gate {
         Turn { gate: self, seen: self.invalidations.load(Ordering::SeqCst) }
     }
 
-    /// An invalidation begins. On return, replies of requests that began before are either with the kernel or will give it nothing to keep.
+    /// An invalidation begins. On return, replies of requests that began before are either with the kernel or
+    /// will give it nothing to keep.
     pub fn invalidate(&self) {
         self.invalidations.fetch_add(1, Ordering::SeqCst);
         drop(self.replying.write().expect("no thread panics while it replies"));

@@ -1,7 +1,7 @@
 //! Who asks: the ids of a kernel request, and the supplementary groups, which the kernel does not send.
 //!
-//! Groups are read from `/proc/<thread>/status` for users other than root and remembered for [`KEPT`]. A process that changed its groups
-//! may be judged by its old ones that long.
+//! Groups are read from `/proc/<thread>/status` for users other than root and remembered for [`KEPT`]. A
+//! process that changed its groups may be judged by its old ones that long.
 
 use bearing_types::{Credentials, Gid, Uid};
 use std::collections::HashMap;

@@ -1,8 +1,9 @@
 //! Which nodes the kernel knows: inode numbers to handles, with the kernel's lookup counts.
 //!
-//! Invariants: the inode number of a node is its id, that of the root is 1. A node stays until the kernel has forgotten it as often as it was
-//! told about it; the root stays for ever. `keep_cache` is granted only when every page that the kernel may hold is of the version being
-//! opened. This module must not know servers or replies.
+//! Invariants: the inode number of a node is its id, that of the root is 1. A node stays until the kernel has
+//! forgotten it as often as it was told about it; the root stays for ever. `keep_cache` is granted only when
+//! every page that the kernel may hold is of the version being opened. This module must not know servers or
+//! replies.
 
 use bearing_mount::{Found, Handle};
 use bearing_types::{FileType, IdMap, NodeId, Position, Version};
@@ -45,11 +46,13 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Inodes {
     root: Inode,
-    /// By their ids. One table would be copied as it grows while all requests wait, and leave its former self behind.
+    /// By their ids. One table would be copied as it grows while all requests wait, and leave its former self
+    /// behind.
     shards: [Mutex<IdMap<NodeId, Known>>; SHARDS],
 }
 
-/// No power of two: a table doubles when it is seven eighths full, and with the 131,072 files and names that a client keeps these are four fifths full.
+/// No power of two: a table doubles when it is seven eighths full, and with the 131,072 files and names that
+/// a client keeps these are four fifths full.
 const SHARDS: usize = 80;
 
 impl Inodes {
@@ -77,8 +80,8 @@ impl Inodes {
         self.shard(node).get(&node).map(shown)
     }
 
-    /// Counts that the kernel is being told about a node, and gives its number. To be called before the reply leaves: the kernel may forget
-    /// it at once.
+    /// Counts that the kernel is being told about a node, and gives its number. To be called before the reply
+    /// leaves: the kernel may forget it at once.
     pub fn tell(&self, found: &Found) -> INodeNo {
         let node = found.node.node;
         if node != self.root.handle.node {
@@ -113,7 +116,8 @@ impl Inodes {
         let Some(known) = table.get_mut(&node) else { return Pages::Drop };
         let same = known.pages_known && known.pages == version;
         let pages = if same { Pages::Keep } else { Pages::Drop };
-        // While an older file is open, reads through it may fill pages of the older version after the kernel dropped them.
+        // While an older file is open, reads through it may fill pages of the older version after the kernel
+        // dropped them.
         (known.pages, known.pages_known) = (version, same || known.open == 0);
         known.open = known.open.saturating_add(1);
         pages

@@ -1,8 +1,11 @@
-//! The filesystem under a directory of this machine: kernel requests become operations of a [`bearing_mount::Mount`], answers become replies.
+//! The filesystem under a directory of this machine: kernel requests become operations of a
+//! [`bearing_mount::Mount`], answers become replies.
 //!
-//! Invariants: no policy, the client machine decides what is cached, sent and retried. Permission is checked by the kernel with our attributes
-//! (`default_permissions`) and again by the servers. Names that do not exist are never remembered by the kernel, because nothing would
-//! recall that. Locks are shared between clients unless the mount says otherwise (see [`Locks`]). This crate must not know messages, servers or the network.
+//! Invariants: no policy, the client machine decides what is cached, sent and retried. Permission is checked
+//! by the kernel with our attributes (`default_permissions`) and again by the servers. Names that do not
+//! exist are never remembered by the kernel, because nothing would recall that. Locks are shared between
+//! clients unless the mount says otherwise (see [`Locks`]). This crate must not know messages, servers or the
+//! network.
 
 mod attributes;
 mod bridge;

@@ -1,9 +1,11 @@
 //! Where a kernel's listing stands: offsets and what was fetched ahead.
 //!
-//! The offset of an entry is its cookie, so a listing goes on after any restart of this program or of a server. `.` and `..` come first, under
-//! two offsets that no entry can have: entries have ordinals from 1, these have ordinal 0.
+//! The offset of an entry is its cookie, so a listing goes on after any restart of this program or of a
+//! server. `.` and `..` come first, under two offsets that no entry can have: entries have ordinals from 1,
+//! these have ordinal 0.
 //!
-//! Invariant: what was fetched ahead is used only by a reader that goes on where the last one stopped; every other offset asks anew.
+//! Invariant: what was fetched ahead is used only by a reader that goes on where the last one stopped; every
+//! other offset asks anew.
 
 use bearing_mount::{Caller, Handle, Listed, Operation};
 use bearing_types::{Cookie, Credentials, Outcome};
@@ -67,8 +69,8 @@ impl Stream {
         &self.who
     }
 
-    /// The next entries after one, at most `count`. Empty at the end only. What was fetched ahead is used unless the reader is at the start
-    /// or somewhere else.
+    /// The next entries after one, at most `count`. Empty at the end only. What was fetched ahead is used
+    /// unless the reader is at the start or somewhere else.
     pub fn after(&mut self, caller: &dyn Caller, after: Cookie, count: usize) -> Outcome<Vec<Listed>> {
         self.seek(after);
         if self.ahead.is_empty() && !self.is_last {

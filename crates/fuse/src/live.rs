@@ -1,4 +1,5 @@
-//! The bridge under a real kernel, over a filesystem in memory. Where nothing can be mounted these tests say so and pass.
+//! The bridge under a real kernel, over a filesystem in memory. Where nothing can be mounted these tests say
+//! so and pass.
 
 use crate::mounted::{Mounted, start};
 use crate::options::Options;
@@ -204,8 +205,8 @@ fn a_mapping_that_is_written_after_close_reaches_the_file() {
     let live = live!(KEPT);
     let path = live.path("m");
     fs::write(&path, [0; 4096]).unwrap();
-    // In a process of its own: unmapping waits for the bytes to be written while it locks the memory of the process, which whoever serves
-    // the write would need.
+    // In a process of its own: unmapping waits for the bytes to be written while it locks the memory of the
+    // process, which whoever serves the write would need.
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "live::maps_a_file_for_another_test", "--ignored"]).env(MAPPED, &path);
     let output = child.output().unwrap();

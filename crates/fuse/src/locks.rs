@@ -1,13 +1,15 @@
 //! Locks: what flock(2) and fcntl(2) ask for, who asks, and when what they got goes.
 //!
-//! Invariants: the thread that took a request from the kernel never waits for a lock; whoever waits has a thread of his own, so that the one who gives the
-//! lock back is always heard. What an owner locked goes at the latest when the file handle through which it was locked is released, and what a process locked
-//! with fcntl(2) when it closes any of its file handles of the file.
+//! Invariants: the thread that took a request from the kernel never waits for a lock; whoever waits has a
+//! thread of his own, so that the one who gives the lock back is always heard. What an owner locked goes at
+//! the latest when the file handle through which it was locked is released, and what a process locked with
+//! fcntl(2) when it closes any of its file handles of the file.
 //!
-//! The library hides two things that are looked up in /proc instead. Which of flock(2) and fcntl(2) a lock on a whole file is: the system call in which the
-//! asking thread stands says so; where that may not be read (a mount by somebody who is not root, where tracing is restricted) both count as fcntl(2), and
-//! conflict, as on NFS. And that the kernel wants a request interrupted: a signal that is pending for the asking thread, not blocked and still there
-//! at a second look, says so.
+//! The library hides two things that are looked up in /proc instead. Which of flock(2) and fcntl(2) a lock on
+//! a whole file is: the system call in which the asking thread stands says so; where that may not be read (a
+//! mount by somebody who is not root, where tracing is restricted) both count as fcntl(2), and conflict, as
+//! on NFS. And that the kernel wants a request interrupted: a signal that is pending for the asking thread,
+//! not blocked and still there at a second look, says so.
 
 use crate::bridge::Bridge;
 use bearing_mount::Operation;
@@ -76,8 +78,9 @@ impl Lockers {
         self.taken.lock().expect("no thread panics while it holds the lockers")
     }
 
-    /// Begins to release a file handle. The kernel does not wait for a release, but sends it before close(2) returns: whoever is refused a lock meanwhile
-    /// asks again after it, because he may count on the locks being gone.
+    /// Begins to release a file handle. The kernel does not wait for a release, but sends it before close(2)
+    /// returns: whoever is refused a lock meanwhile asks again after it, because he may count on the locks
+    /// being gone.
     pub fn leave(&self, file: u64) -> Leaving<'_> {
         let mut taken = self.lock();
         if let Some((number, _)) = taken.by_file.get(&file) {
@@ -93,7 +96,8 @@ impl Lockers {
         leaving.iter().filter(|(_, of)| **of == number).map(|(file, _)| *file).collect()
     }
 
-    /// Waits until these are released, or for a while: what is written out before may take long, and the thread is the kernel's.
+    /// Waits until these are released, or for a while: what is written out before may take long, and the
+    /// thread is the kernel's.
     fn await_left(&self, files: &BTreeSet<u64>) {
         let any = |taken: &mut Taken| files.iter().any(|file| taken.leaving.contains_key(file));
         drop(self.left.wait_timeout_while(self.lock(), RELEASE_AWAITED, any));
@@ -171,7 +175,8 @@ impl Bridge {
         let range = range(asked)?;
         let Some(lock) = lock(asked, space, range)? else { return Err(Code::InvalidArgument) };
         if space == LockSpace::Whole {
-            // As on Linux: who changes his lock from one kind to the other and has to wait, waits without. Two of them would wait for each other for ever.
+            // As on Linux: who changes his lock from one kind to the other and has to wait, waits without.
+            // Two of them would wait for each other for ever.
             let owner = asked.owner;
             self.caller.done(Operation::Unlock { node, owner, space, range: LockRange::ALL })?;
         }
@@ -211,7 +216,8 @@ impl Bridge {
         let mut result = Ok(());
         for (owner, space) in lockers {
             let may_hold = match space {
-                // A process that closed it has lost its locks already, and may have new ones through another handle.
+                // A process that closed it has lost its locks already, and may have new ones through another
+                // handle.
                 LockSpace::Ranges => self.is_last_of(number, owner),
                 LockSpace::Whole => true,
             };
@@ -307,7 +313,8 @@ impl Signals {
         Signals { thread, pending: false }
     }
 
-    /// Whether it shall go on waiting. A signal counts when it is there at two looks: one for the whole process may be taken by another thread.
+    /// Whether it shall go on waiting. A signal counts when it is there at two looks: one for the whole
+    /// process may be taken by another thread.
     pub fn leave_it_waiting(&mut self) -> bool {
         // Processes outside our namespace have no number here: they wait.
         if self.thread == 0 {

@@ -1,7 +1,8 @@
 //! Mounting and unmounting.
 //!
-//! Order: the machine is connected, the kernel is connected, the machine is told where the kernel's caches are, then requests are served.
-//! Nothing can be invalidated before it was told. After the last request the session ends, so that what was written is stable.
+//! Order: the machine is connected, the kernel is connected, the machine is told where the kernel's caches
+//! are, then requests are served. Nothing can be invalidated before it was told. After the last request the
+//! session ends, so that what was written is stable.
 
 use crate::bridge::Bridge;
 use crate::filesystem::Requests;
@@ -81,7 +82,8 @@ pub fn spawn(mount: Arc<Mount>, point: &Path, options: &Options) -> Result<Mount
     })
 }
 
-/// The same for any caller, who is told of the kernel's cache before the first request and of its end after the last.
+/// The same for any caller, who is told of the kernel's cache before the first request and of its end after
+/// the last.
 pub(crate) fn start(
     caller: Arc<dyn Caller>,
     point: &Path,
@@ -140,8 +142,8 @@ fn expire(trash: &Trash, stopped: &Receiver<()>) {
     }
 }
 
-/// Mounts a filesystem on a directory and returns when it was unmounted. `ready` is called once requests are served; it may keep the
-/// unmounter.
+/// Mounts a filesystem on a directory and returns when it was unmounted. `ready` is called once requests are
+/// served; it may keep the unmounter.
 pub fn mount_blocking(
     mount: Arc<Mount>,
     point: &Path,
@@ -184,7 +186,8 @@ impl Unmounter {
         &self.point
     }
 
-    /// Unmounts. If somebody still uses it, it leaves the tree at once and is served until the last user is gone.
+    /// Unmounts. If somebody still uses it, it leaves the tree at once and is served until the last user is
+    /// gone.
     pub fn unmount(&self) -> Result<(), MountError> {
         let failed = |source| MountError::Unmount { point: self.point.clone(), source };
         // Somebody else may have unmounted it, and mounted something there since.

@@ -172,9 +172,10 @@ impl Options {
             if self.set_user_id == Trusted::Yes { MountOption::Suid } else { MountOption::NoSuid },
             if self.devices == Trusted::Yes { MountOption::Dev } else { MountOption::NoDev },
         ];
-        // No `auto_unmount`: its helper wakes when this process is killed, and unmounts whatever is mounted there by then, also a
-        // new mount. A dead mount is seen and taken away by the next one instead.
-        // By this way also when the library mounts without the helper: then it passes on only options that it does not know.
+        // No `auto_unmount`: its helper wakes when this process is killed, and unmounts whatever is mounted
+        // there by then, also a new mount. A dead mount is seen and taken away by the next one instead. By
+        // this way also when the library mounts without the helper: then it passes on only options that it
+        // does not know.
         options.push(MountOption::CUSTOM(format!("subtype={SOURCE}")));
         let mut config = Config::default();
         config.mount_options = options;
@@ -214,7 +215,8 @@ impl fmt::Display for Options {
     }
 }
 
-/// What stands as subtype, and unless another name is given as source, in the table of mounts: how our mounts are known.
+/// What stands as subtype, and unless another name is given as source, in the table of mounts: how our mounts
+/// are known.
 pub(crate) const SOURCE: &str = "bearing";
 
 fn parse_days(text: &str) -> Result<u32, OptionError> {

@@ -103,8 +103,8 @@ pub fn check_device() -> Result<(), PointError> {
     if version.is_ok_and(|status| status.success()) { Ok(()) } else { Err(PointError::NoHelper) }
 }
 
-/// Makes a directory fit to be mounted on: takes away dead mounts of ours and refuses everything else that is in the way. Returns its
-/// absolute path.
+/// Makes a directory fit to be mounted on: takes away dead mounts of ours and refuses everything else that is
+/// in the way. Returns its absolute path.
 pub(crate) fn prepare(point: &Path, occupied: Occupied) -> Result<PathBuf, PointError> {
     let point = absolute(point)?;
     for _ in 0..DEAD_MAX {
@@ -171,7 +171,8 @@ pub(crate) fn device_at(point: &Path) -> io::Result<Option<String>> {
     Ok(mounted_at(&table, point).map(|mounted| mounted.device))
 }
 
-/// Takes a mount out of the tree. If it is in use it goes all the same, and open files in it go on until they are closed.
+/// Takes a mount out of the tree. If it is in use it goes all the same, and open files in it go on until they
+/// are closed.
 pub(crate) fn unmount(point: &Path) -> io::Result<()> {
     let path = CString::new(point.as_os_str().as_bytes())?;
     // SAFETY: `path` is a string with its zero byte and outlives the call.
@@ -217,7 +218,8 @@ impl Mounted {
     }
 }
 
-/// The topmost mount on a directory: the last in the table, whose lines are `id parent device root point options .. - kind source ..`.
+/// The topmost mount on a directory: the last in the table, whose lines are
+/// `id parent device root point options .. - kind source ..`.
 fn mounted_at(table: &str, point: &Path) -> Option<Mounted> {
     table.lines().rev().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;

@@ -1,4 +1,5 @@
-//! What statfs(2) tells: of a directory with a quota, and of all below it, what the quota leaves; elsewhere what the cluster has.
+//! What statfs(2) tells: of a directory with a quota, and of all below it, what the quota leaves; elsewhere
+//! what the cluster has.
 
 use crate::bridge::Bridge;
 use bearing_mount::{QuotaView, StatfsView};
@@ -12,7 +13,8 @@ pub(crate) struct Space {
     pub total: u64,
     /// Of these, free.
     pub free: u64,
-    /// All nodes that there may be; 0, as Btrfs says it too: they are limited by space only, and nobody counts them.
+    /// All nodes that there may be; 0, as Btrfs says it too: they are limited by space only, and nobody
+    /// counts them.
     pub nodes: u64,
     /// Of these, not there yet.
     pub nodes_free: u64,

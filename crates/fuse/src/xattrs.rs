@@ -1,4 +1,5 @@
-//! Extended attributes as the kernel asks for them: with a buffer of some size, or of size 0 to learn how much there is.
+//! Extended attributes as the kernel asks for them: with a buffer of some size, or of size 0 to learn how
+//! much there is.
 
 use crate::bridge::Bridge;
 use bearing_mount::{Operation, XattrChange, XattrMode};

@@ -1,7 +1,8 @@
 //! What the kernel bridge and the path-level session need of a mount: operations in, answers out.
 //!
-//! Invariant: the machine answers every kind of operation with its own kind of answer; another one is a bug and asserts. This module must
-//! not know how operations reach a server, so that users of it can be tested on a caller of their own.
+//! Invariant: the machine answers every kind of operation with its own kind of answer; another one is a bug
+//! and asserts. This module must not know how operations reach a server, so that users of it can be tested on
+//! a caller of their own.
 
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation};
 use bearing_proto::client::{Handle, QuotaView, StatfsView};
@@ -12,12 +13,12 @@ pub trait Caller: Send + Sync {
     /// Runs one operation.
     fn call(&self, operation: Operation) -> Outcome<Answer>;
 
-    /// Runs several independent operations at the same time; the answers are in the order of the operations. Requests to one server
-    /// share datagrams.
+    /// Runs several independent operations at the same time; the answers are in the order of the operations.
+    /// Requests to one server share datagrams.
     fn call_all(&self, operations: Vec<Operation>) -> Vec<Outcome<Answer>>;
 
-    /// Runs an operation that may wait for a lock. It is asked now and then whether the answer is still wanted; once it is not, the wait ends with
-    /// `Interrupted`, unless it has come to an end already.
+    /// Runs an operation that may wait for a lock. It is asked now and then whether the answer is still
+    /// wanted; once it is not, the wait ends with `Interrupted`, unless it has come to an end already.
     fn call_while(&self, operation: Operation, is_wanted: &mut dyn FnMut() -> bool) -> Outcome<Answer>;
 
     /// Runs an operation that answers with nothing.
@@ -41,7 +42,8 @@ pub trait Caller: Send + Sync {
         }
     }
 
-    /// Runs an operation that answers with bytes: the content of a file, the target of a link, or what is said of extended attributes.
+    /// Runs an operation that answers with bytes: the content of a file, the target of a link, or what is
+    /// said of extended attributes.
     fn bytes(&self, operation: Operation) -> Outcome<Vec<u8>> {
         match self.call(operation)? {
             Answer::Bytes(bytes) | Answer::Target(bytes) | Answer::Xattr(bytes) => Ok(bytes),

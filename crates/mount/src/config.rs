@@ -17,7 +17,8 @@ pub struct MountConfig {
     pub filesystem: FilesystemId,
     /// How long the first answer of the cluster is waited for, if any server says anything at all.
     pub connect_wait: Duration,
-    /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
+    /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict
+    /// mount).
     pub directory_lateness: Duration,
     /// Whether to ask for directories that only this client changes, and decide in them without asking.
     pub delegates: bool,
@@ -34,7 +35,8 @@ impl MountConfig {
             seeds,
             enrolment: enrolment.into(),
             filesystem: FilesystemId(1),
-            // The root itself may be delegated to a client that has just died: its lease has to run out first.
+            // The root itself may be delegated to a client that has just died: its lease has to run out
+            // first.
             connect_wait: Duration::from_secs(20),
             directory_lateness: Duration::from_secs(1),
             delegates: false,

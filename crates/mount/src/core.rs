@@ -1,7 +1,7 @@
 //! What all threads share under one lock: the machine, and who waits for which answers.
 //!
-//! Invariants: the lock is held for steps of the machine only, never while anything is sent, received or invalidated. A group of operations
-//! is answered when all of them are. This module must not know sockets.
+//! Invariants: the lock is held for steps of the machine only, never while anything is sent, received or
+//! invalidated. A group of operations is answered when all of them are. This module must not know sockets.
 
 use crate::kernel_cache::Job;
 use crate::post::{Errand, Letter, Post};
@@ -156,7 +156,8 @@ impl Core {
     }
 
     fn note(&mut self, note: Note) {
-        // These are for whoever steps the machine by hand; here they would only push out what people want to know.
+        // These are for whoever steps the machine by hand; here they would only push out what people want to
+        // know.
         if matches!(note, Note::Step(_) | Note::WriteOut(_)) {
             return;
         }
@@ -186,7 +187,8 @@ impl Core {
         self.groups.get(&group).is_none_or(|group| group.missing == 0)
     }
 
-    /// Ends a group and gives its answers, in the order of its operations. Those that are missing are given up.
+    /// Ends a group and gives its answers, in the order of its operations. Those that are missing are given
+    /// up.
     pub fn end(&mut self, group: GroupId) -> Vec<Option<Outcome<Answer>>> {
         let answers = self.groups.remove(&group).map(|group| group.answers).unwrap_or_default();
         if answers.iter().any(Option::is_none) {

@@ -1,8 +1,8 @@
 //! What a kernel (or another cache above the machine) must be made to forget, on a thread of its own.
 //!
-//! Invariants: invalidations run outside every lock, one after the other, in the order in which the machine gave them. The machine hears that
-//! one is done only when it is: one that fails (the kernel is out of memory) is tried again, until every lease and so every timeout of the
-//! kernel that it may concern is over.
+//! Invariants: invalidations run outside every lock, one after the other, in the order in which the machine
+//! gave them. The machine hears that one is done only when it is: one that fails (the kernel is out of
+//! memory) is tried again, until every lease and so every timeout of the kernel that it may concern is over.
 
 use bearing_client::Invalidation;
 use bearing_types::{Name, NodeId};

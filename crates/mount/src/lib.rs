@@ -1,8 +1,9 @@
-//! The client machine under the threads of a program: [`Mount`] runs operations, [`session::Session`] gives them paths, and a [`KernelCache`]
-//! above is made to forget what servers recall.
+//! The client machine under the threads of a program: [`Mount`] runs operations, [`session::Session`] gives
+//! them paths, and a [`KernelCache`] above is made to forget what servers recall.
 //!
-//! Invariants: the thread that asks waits for the socket itself (leader and followers); invalidations have a thread of their own, outside every
-//! lock. No policy: what is cached, sent again or given up is the machine's to decide. This crate must not know FUSE.
+//! Invariants: the thread that asks waits for the socket itself (leader and followers); invalidations have a
+//! thread of their own, outside every lock. No policy: what is cached, sent again or given up is the
+//! machine's to decide. This crate must not know FUSE.
 
 mod caller;
 mod config;

@@ -1,6 +1,8 @@
-//! What the packets of a session are sealed with: its secret and ticket, the servers' starts, and which packets of theirs came before.
+//! What the packets of a session are sealed with: its secret and ticket, the servers' starts, and which
+//! packets of theirs came before.
 //!
-//! Invariants: nothing here waits or sends; it is used in short moments under one lock, and sealing itself is done outside of that.
+//! Invariants: nothing here waits or sends; it is used in short moments under one lock, and sealing itself is
+//! done outside of that.
 
 use bearing_proto::envelope::{Header, Packing, Sender, Stamp, Start, Versions};
 use bearing_proto::freshness::{FromServers, Held, HeldPackets, Next, Sending, Welcomed};
@@ -35,7 +37,8 @@ pub(crate) struct Session {
     version: u16,
     ticket: Arc<[u8]>,
     renew_at: Mono,
-    /// Servers take the ticket until then at least, if their clocks are right: it was sealed before it was received.
+    /// Servers take the ticket until then at least, if their clocks are right: it was sealed before it was
+    /// received.
     good_until: Mono,
 }
 
@@ -180,8 +183,8 @@ impl Line {
         self.sending.greeted(counter)
     }
 
-    /// Whether the ticket that is shown now has had its time. An earlier one may be refused for its age while the session goes on, and so may
-    /// this one by a server whose clock is wrong.
+    /// Whether the ticket that is shown now has had its time. An earlier one may be refused for its age while
+    /// the session goes on, and so may this one by a server whose clock is wrong.
     pub fn is_ticket_over(&self, now: Mono) -> bool {
         self.session.as_ref().is_some_and(|session| session.good_until <= now)
     }

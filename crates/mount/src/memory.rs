@@ -1,5 +1,5 @@
-//! A filesystem in memory behind [`Caller`], for tests of what stands above a mount: paths, the kernel bridge. One user at a time may be
-//! told apart by permission bits; nothing is leased, shared or stable.
+//! A filesystem in memory behind [`Caller`], for tests of what stands above a mount: paths, the kernel
+//! bridge. One user at a time may be told apart by permission bits; nothing is leased, shared or stable.
 
 use crate::caller::Caller;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Remaining};

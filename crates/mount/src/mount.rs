@@ -1,12 +1,14 @@
 //! The client machine under the threads of a program.
 //!
-//! The thread that brings an operation steps the machine, sends, and then waits for the socket itself until its answer is there: no other thread
-//! stands between a request and its reply. One thread at a time waits for the socket (the leader) and hands the others their answers; with
-//! its own answer it leaves, and calls another. While nobody waits for an answer, a thread in the background leads, so that recalls,
-//! renewals and timers are served.
+//! The thread that brings an operation steps the machine, sends, and then waits for the socket itself until
+//! its answer is there: no other thread stands between a request and its reply. One thread at a time waits
+//! for the socket (the leader) and hands the others their answers; with its own answer it leaves, and calls
+//! another. While nobody waits for an answer, a thread in the background leads, so that recalls, renewals and
+//! timers are served.
 //!
-//! Invariants: there is a leader whenever an answer is waited for, or one is being called. Timers do not depend on the leader: every waiting
-//! thread wakes when the machine wants to be stepped. Locks are taken in the order driver, core.
+//! Invariants: there is a leader whenever an answer is waited for, or one is being called. Timers do not
+//! depend on the leader: every waiting thread wakes when the machine wants to be stepped. Locks are taken in
+//! the order driver, core.
 
 use crate::caller::Caller;
 use crate::config::MountConfig;
@@ -30,8 +32,9 @@ use std::time::Duration;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Who waits for a lock looks so often whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The background thread leads when no operation has waited for an answer for this time. Shorter, and it would take part in every operation of a
-/// program that does one after the other; longer, and a recall that comes just after an operation would wait.
+/// The background thread leads when no operation has waited for an answer for this time. Shorter, and it
+/// would take part in every operation of a program that does one after the other; longer, and a recall that
+/// comes just after an operation would wait.
 const IDLE: Duration = Duration::from_millis(2);
 
 /// Servers of which none says anything for so long are not there.
@@ -114,8 +117,8 @@ pub struct MountCounters {
     pub answered_by_others: u64,
 }
 
-/// A connection to a filesystem, for all threads of a program. See the module. Dropping it does not end the session (see [`Mount::end`]): what
-/// is not flushed is lost, and servers wait for its leases to run out.
+/// A connection to a filesystem, for all threads of a program. See the module. Dropping it does not end the
+/// session (see [`Mount::end`]): what is not flushed is lost, and servers wait for its leases to run out.
 pub struct Mount {
     shared: Arc<Shared>,
     background: Option<JoinHandle<()>>,

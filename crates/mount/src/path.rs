@@ -1,7 +1,8 @@
 //! From paths to handles: components one by one, symbolic links followed up to a bound.
 //!
-//! Paths are absolute in the filesystem, with or without a leading `/`. `.` is nothing, `..` is the parent of where the path has come to (so
-//! behind a link, the parent of its target), and the parent of the root is the root.
+//! Paths are absolute in the filesystem, with or without a leading `/`. `.` is nothing, `..` is the parent of
+//! where the path has come to (so behind a link, the parent of its target), and the parent of the root is the
+//! root.
 
 use crate::caller::Caller;
 use crate::quoted::quoted;

@@ -1,8 +1,10 @@
-//! Outgoing messages: where servers are, what shares a packet, how it is sealed. And incoming packets, opened.
+//! Outgoing messages: where servers are, what shares a packet, how it is sealed. And incoming packets,
+//! opened.
 //!
-//! Invariants: datagrams leave from the thread that has something to send, whoever waits for the socket; stream packets wait in a queue for the
-//! thread that does. What cannot be sent is dropped and reported as unreachable: the machine sends again. Packets to a server whose start
-//! is not known wait until it is (`bearing_proto::freshness`). This module must not know what a message means.
+//! Invariants: datagrams leave from the thread that has something to send, whoever waits for the socket;
+//! stream packets wait in a queue for the thread that does. What cannot be sent is dropped and reported as
+//! unreachable: the machine sends again. Packets to a server whose start is not known wait until it is
+//! (`bearing_proto::freshness`). This module must not know what a message means.
 
 use crate::line::{Greeting, Line, Sealing, Session, Way};
 use bearing_client::{Event, Target, Transport};
@@ -149,7 +151,8 @@ impl Post {
         }
     }
 
-    /// Does errands. Messages for one target share datagrams, in their order. Returns the servers that cannot be reached.
+    /// Does errands. Messages for one target share datagrams, in their order. Returns the servers that cannot
+    /// be reached.
     pub fn send(&self, errands: Vec<Errand>) -> Vec<ServerId> {
         let mut by_target: BTreeMap<Target, Vec<Letter>> = BTreeMap::new();
         let life = self.life();
@@ -204,7 +207,8 @@ impl Post {
         self.dispatch(address, letter.life, Held { packing, attachment: letter.attachment, way })
     }
 
-    /// A datagram is sealed and sent at once. A packet for a stream is sealed when it is handed over, so that its counter is not overtaken for long.
+    /// A datagram is sealed and sent at once. A packet for a stream is sealed when it is handed over, so that
+    /// its counter is not overtaken for long.
     fn dispatch(&self, address: SocketAddr, life: Life, held: Held<Way>) -> bool {
         match held.way {
             Way::Stream => {
@@ -279,8 +283,9 @@ impl Post {
             Streamed::Greeting => self.greeting(address),
             Streamed::Packet(held) => self.seal_or_hold(address, life, held),
         };
-        // A server reads only short packets from a stream on which nobody has proved himself, and only a greeting with
-        // its start proves anything. So the greeting is made after the packet: its start may have become known just now.
+        // A server reads only short packets from a stream on which nobody has proved himself, and only a
+        // greeting with its start proves anything. So the greeting is made after the packet: its start may
+        // have become known just now.
         let first = if endpoint.has_stream(address) { None } else { self.greeting(address) };
         let mut packets = first.iter().chain(&packet);
         let to = Destination::Address(address);
@@ -326,7 +331,8 @@ impl Post {
 
     // --- the handshake ---
 
-    /// One try to get a session: from the seeds in turn, and every other time from another server, in case all seeds are gone.
+    /// One try to get a session: from the seeds in turn, and every other time from another server, in case
+    /// all seeds are gone.
     fn enrol(&self) {
         let turn = self.next_seed.fetch_add(1, Ordering::Relaxed);
         let servers = self.servers.read().expect("no thread panics while it holds the addresses");
@@ -385,7 +391,8 @@ impl Post {
 
     // --- what comes in ---
 
-    /// What a packet that came in says. One that is not ours, not signed as it should be, or that came before, says nothing.
+    /// What a packet that came in says. One that is not ours, not signed as it should be, or that came
+    /// before, says nothing.
     pub fn open(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
         if hello::is_handshake(bytes) {
             return self.take_answer(peer, bytes);
@@ -468,16 +475,18 @@ impl Post {
         }
     }
 
-    /// Whether a server that answers a greeting is the one at the address that was greeted, as far as it is known which one that is. Another one was
-    /// sent the greeting by somebody who overheard it, and would take what is meant for the first.
+    /// Whether a server that answers a greeting is the one at the address that was greeted, as far as it is
+    /// known which one that is. Another one was sent the greeting by somebody who overheard it, and would
+    /// take what is meant for the first.
     fn is_of_whom_was_greeted(&self, peer: SocketAddr, server: ServerId, packet: &Packet) -> bool {
         let greeted = self.line().greeted(packet.header.to).unwrap_or(peer);
         let known = self.servers_at(&[greeted]);
         known.is_empty() || known.contains(&server)
     }
 
-    /// Whether a signed refusal ends the session. Old packets with an earlier ticket, sent again by a stranger, are refused as expired too, and so is
-    /// all that a server with a wrong clock gets: only a ticket that has had its time here can be over.
+    /// Whether a signed refusal ends the session. Old packets with an earlier ticket, sent again by a
+    /// stranger, are refused as expired too, and so is all that a server with a wrong clock gets: only a
+    /// ticket that has had its time here can be over.
     fn is_final(&self, peer: SocketAddr, answers: u64, refusal: Refusal) -> bool {
         let line = self.line();
         let is_true = match refusal {

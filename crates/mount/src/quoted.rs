@@ -1,12 +1,14 @@
-//! Names for people: as ls(1) writes them on a terminal, so that a name can be copied back into a shell and cannot command the terminal.
+//! Names for people: as ls(1) writes them on a terminal, so that a name can be copied back into a shell and
+//! cannot command the terminal.
 
-/// Bytes that a shell takes for something else when they stand in a word. (`#` and `~` only at its beginning.)
+/// Bytes that a shell takes for something else when they stand in a word. (`#` and `~` only at its
+/// beginning.)
 const SPECIAL: &[u8] = b" !\"$&'()*;<=>?[\\^`|";
 /// The same within double quotes.
 const SPECIAL_QUOTED: &[u8] = b"!\"$\\`";
 
-/// A name or a path as a shell would take it: as it is if that is a plain word, else in quotes, with what does not print as `$'\n'` or
-/// `$'\377'`.
+/// A name or a path as a shell would take it: as it is if that is a plain word, else in quotes, with what
+/// does not print as `$'\n'` or `$'\377'`.
 pub fn quoted(name: &[u8]) -> String {
     let pieces = pieces(name);
     let prints = pieces.iter().all(|piece| matches!(piece, Piece::Text(_)));

@@ -1,7 +1,7 @@
 //! A filesystem by paths, for programs that do not mount it: the command line, tests, benchmarks.
 //!
-//! Every call blocks until it is done. All calls are made for one user; permission is checked by the servers. A session may be shared by
-//! threads. Paths are bytes, like names.
+//! Every call blocks until it is done. All calls are made for one user; permission is checked by the servers.
+//! A session may be shared by threads. Paths are bytes, like names.
 
 use crate::caller::Caller;
 pub use crate::path::{LastLink, PathError, Reason};
@@ -97,7 +97,8 @@ impl Session {
         at("stat", path, self.caller.found(Operation::Attributes { node, file_type: attributes.file_type }))
     }
 
-    /// The entries of a directory, without `.` and `..`, in the order of their cookies. They are fetched as they are taken.
+    /// The entries of a directory, without `.` and `..`, in the order of their cookies. They are fetched as
+    /// they are taken.
     pub fn list(&self, path: &[u8]) -> Result<Listing, PathError> {
         let directory = at("list", path, self.walker().walk(path, LastLink::Follow))?;
         if !directory.attributes.is_directory() {
@@ -331,7 +332,8 @@ impl Session {
         }
     }
 
-    /// Makes a file with this content, or gives it this content instead of its own. Visible to everybody when it returns, not yet stable.
+    /// Makes a file with this content, or gives it this content instead of its own. Visible to everybody when
+    /// it returns, not yet stable.
     pub fn write_file(&self, path: &[u8], mode: Mode, content: &[u8]) -> Result<(), PathError> {
         let file = self.open(path, OpenMode::Replace(mode))?;
         file.write_at(0, content)?;
@@ -418,7 +420,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes bytes at the end of the file, wherever that is by then, in one piece. Returns how many were written.
+    /// Writes bytes at the end of the file, wherever that is by then, in one piece. Returns how many were
+    /// written.
     pub fn append(&self, bytes: &[u8]) -> Result<u32, PathError> {
         self.write(None, bytes)
     }

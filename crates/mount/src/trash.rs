@@ -1,12 +1,14 @@
 //! The trash: what was removed, kept for some days.
 //!
-//! Removing through a mount with a trash moves the name to
-//! `/.bearing-trash/USER/DATE/PARENT/NAME`: USER is the number of the user who removed it, DATE the day after which it goes for good, PARENT the
-//! handle of the directory that it was in. So nothing has to be remembered beside it: it is put back by moving it to where PARENT is by now, also if that
-//! was renamed, and a removed directory is itself the place to which its files are put back. Servers know nothing of it.
+//! Removing through a mount with a trash moves the name to `/.bearing-trash/USER/DATE/PARENT/NAME`: USER is
+//! the number of the user who removed it, DATE the day after which it goes for good, PARENT the handle of the
+//! directory that it was in. So nothing has to be remembered beside it: it is put back by moving it to where
+//! PARENT is by now, also if that was renamed, and a removed directory is itself the place to which its files
+//! are put back. Servers know nothing of it.
 //!
-//! Invariants: what is in the trash, and what cannot be moved there, is removed for good; a directory is moved only if it is empty; a directory of a user is
-//! readable for him and root alone, so nobody sees or puts back what others removed. Not kept: what a rename or an open with O_TRUNC overwrites.
+//! Invariants: what is in the trash, and what cannot be moved there, is removed for good; a directory is
+//! moved only if it is empty; a directory of a user is readable for him and root alone, so nobody sees or
+//! puts back what others removed. Not kept: what a rename or an open with O_TRUNC overwrites.
 
 use crate::caller::Caller;
 use bearing_client::{Listed, Operation};
@@ -128,7 +130,8 @@ impl Trash {
         let until = Day(today.0 + self.keep_days);
         match self.put(directory, name, who, until) {
             Ok(batch) => self.check_empty(node, (batch, directory), name, who),
-            // Another quota; no right to write the directory that moves; more than there is room for: whoever wants it removed gets that.
+            // Another quota; no right to write the directory that moves; more than there is room for: whoever
+            // wants it removed gets that.
             Err(Code::CrossDevice | Code::Access | Code::NoSpace | Code::QuotaExceeded | Code::Exists) => {
                 Ok(Removal::ForGood)
             }
@@ -395,7 +398,8 @@ impl Trash {
         }
     }
 
-    /// The path of a directory, or the one that it had before it was removed. `None`: it, or one above it, is gone for good.
+    /// The path of a directory, or the one that it had before it was removed. `None`: it, or one above it, is
+    /// gone for good.
     fn path_of(&self, directory: Handle) -> Outcome<Option<Vec<u8>>> {
         let (mut above, mut names) = (directory, Vec::new());
         for _ in 0..DEPTH_MAX {

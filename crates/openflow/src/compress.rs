@@ -1,10 +1,12 @@
-//! The fewest entries that forward alike: optimal routing table construction (Draves, King, Venkatachary, Zill: Constructing optimal IP routing tables,
-//! INFOCOM 1999), by longest prefix match, where a longer prefix may cut a hole into a shorter one.
+//! The fewest entries that forward alike: optimal routing table construction (Draves, King, Venkatachary,
+//! Zill: Constructing optimal IP routing tables, INFOCOM 1999), by longest prefix match, where a longer
+//! prefix may cut a hole into a shorter one.
 //!
-//! Three passes over the binary tree of blocks: leaves are the blocks within which all positions go one way; upwards, each node keeps the outputs that its
-//! two halves have in common, or all of both if none; downwards, a node takes an entry only if what it inherits is not among those that it kept.
-//! Cost: a node for every block that a boundary goes through, at most 64 for each boundary, and two for their halves. Recursion is as deep as a prefix has
-//! bits, 64.
+//! Three passes over the binary tree of blocks: leaves are the blocks within which all positions go one way;
+//! upwards, each node keeps the outputs that its two halves have in common, or all of both if none;
+//! downwards, a node takes an entry only if what it inherits is not among those that it kept. Cost: a node
+//! for every block that a boundary goes through, at most 64 for each boundary, and two for their halves.
+//! Recursion is as deep as a prefix has bits, 64.
 
 use crate::table::{FlowEntry, Output, Pieces};
 use bearing_types::Block;
@@ -20,7 +22,8 @@ struct Tree<'a> {
     nodes: Vec<Node>,
 }
 
-/// The fewest entries with this forwarding function, in the order of blocks. The first is the whole ring: every position matches.
+/// The fewest entries with this forwarding function, in the order of blocks. The first is the whole ring:
+/// every position matches.
 pub fn compressed(pieces: &Pieces) -> Vec<FlowEntry> {
     let mut tree = Tree { pieces, nodes: Vec::new() };
     let root = tree.add(Block::RING, 0);
@@ -80,7 +83,8 @@ mod tests {
     use bearing_types::Position;
     use proptest::prelude::*;
 
-    /// The slow oracle: the fewest entries below a block when this is inherited, by trying every entry at every block.
+    /// The slow oracle: the fewest entries below a block when this is inherited, by trying every entry at
+    /// every block.
     fn fewest(pieces: &Pieces, block: Block, inherited: Option<Output>, outputs: &[Output]) -> usize {
         let below = |given: Option<Output>| match block.halves() {
             _ if pieces.last_of(pieces.number(block.start())) >= block.last() => {

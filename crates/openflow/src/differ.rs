@@ -1,19 +1,26 @@
-//! From one set of tables to another, an entry at a time, so that between any two steps every packet reaches its old or its new owner.
+//! From one set of tables to another, an entry at a time, so that between any two steps every packet reaches
+//! its old or its new owner.
 //!
-//! **Within a switch** entries are added and modified longest prefix first, then deleted shortest prefix first. When a block is added, all longer new entries
-//! are there, so what changes goes where the new table sends it; when one is deleted, all new entries are there and no shorter old one is, so what it uncovers
-//! is a new entry. Hence each position is forwarded as before or as after, never by a third way, and no entry is touched that is the same in both.
+//! **Within a switch** entries are added and modified longest prefix first, then deleted shortest prefix
+//! first. When a block is added, all longer new entries are there, so what changes goes where the new table
+//! sends it; when one is deleted, all new entries are there and no shorter old one is, so what it uncovers is
+//! a new entry. Hence each position is forwarded as before or as after, never by a third way, and no entry is
+//! touched that is the same in both.
 //!
-//! **Between switches** the way from the old owner of a position to the new one is a line of nodes: up from the old edge, over the lowest node above both,
-//! down to the new edge. A node on it points to the old owner or to the new one; nodes beside it do not change. A packet loops exactly if a node points to
-//! the new owner while the next one on that side still points back. So a node may *turn* for a position only after the next one towards the new owner has:
-//! first the nodes at which positions arrive (up becomes down), edge switches first, then the root, then those which positions leave, edge switches last.
-//! All switches of a node turn before the next node does.
+//! **Between switches** the way from the old owner of a position to the new one is a line of nodes: up from
+//! the old edge, over the lowest node above both, down to the new edge. A node on it points to the old owner
+//! or to the new one; nodes beside it do not change. A packet loops exactly if a node points to the new owner
+//! while the next one on that side still points back. So a node may *turn* for a position only after the next
+//! one towards the new owner has: first the nodes at which positions arrive (up becomes down), edge switches
+//! first, then the root, then those which positions leave, edge switches last. All switches of a node turn
+//! before the next node does.
 //!
-//! The steps are taken as they become possible, from the edges to the root and back, until all are done. Rarely entries *interlock*: one position leaves an
-//! edge switch by a step that must come before the one by which another arrives there, and at the other's edge it is the other way round. Then no order of
-//! these steps alone is safe. A guard, a longer prefix for the one that waits, cuts the knot, and is taken away when it is no longer needed;
-//! [`Change::guards`] counts the steps that this costs. A change with one old and one new owner (a split, a failure) needs none.
+//! The steps are taken as they become possible, from the edges to the root and back, until all are done.
+//! Rarely entries *interlock*: one position leaves an edge switch by a step that must come before the one by
+//! which another arrives there, and at the other's edge it is the other way round. Then no order of these
+//! steps alone is safe. A guard, a longer prefix for the one that waits, cuts the knot, and is taken away
+//! when it is no longer needed; [`Change::guards`] counts the steps that this costs. A change with one old
+//! and one new owner (a split, a failure) needs none.
 
 mod turning;
 
@@ -46,15 +53,16 @@ pub struct Step {
 /// A safe order of steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// To be carried out in this order. One switch's steps may be sent together as long as they keep their order; a step at another switch waits until those
-    /// before it are in force (in OpenFlow: a barrier).
+    /// To be carried out in this order. One switch's steps may be sent together as long as they keep their
+    /// order; a step at another switch waits until those before it are in force (in OpenFlow: a barrier).
     pub steps: Vec<Step>,
     /// How many of the steps are there only because entries interlock.
     pub guards: usize,
 }
 
-/// The steps from the tables of all switches before a change to those after it. Both are of one topology. Refused if a switch could not hold what it needs
-/// in between: the old entries, the new ones and guards, at most. The budget is that of the tables after the change.
+/// The steps from the tables of all switches before a change to those after it. Both are of one topology.
+/// Refused if a switch could not hold what it needs in between: the old entries, the new ones and guards, at
+/// most. The budget is that of the tables after the change.
 ///
 /// # Panics
 /// If the topologies differ, which is a bug of the caller.

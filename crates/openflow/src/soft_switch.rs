@@ -1,7 +1,8 @@
 //! A network of soft switches, asked for the fate of packets: where does it come out?
 //!
-//! Each physical switch holds its own table, so half-done changes can be looked at. As OpenFlow has it, a packet that should go out by the port that it came
-//! in by is dropped. Where several ports lead up, one is taken by the position (ECMP); [`SoftNetwork::every_fate`] takes them all.
+//! Each physical switch holds its own table, so half-done changes can be looked at. As OpenFlow has it, a
+//! packet that should go out by the port that it came in by is dropped. Where several ports lead up, one is
+//! taken by the position (ECMP); [`SoftNetwork::every_fate`] takes them all.
 
 use crate::differ::{Edit, Step};
 use crate::table::{FlowEntry, FlowTable, Output, Tables};
@@ -72,8 +73,9 @@ impl SoftNetwork {
         &self.tables[switch.0 as usize]
     }
 
-    /// The fate of a packet for a position that a client under this switch sends. The client is at a port of its own: not asked is what becomes of a packet
-    /// that a server's own host sends to one of its positions, which a switch would not send back by the port it came in by.
+    /// The fate of a packet for a position that a client under this switch sends. The client is at a port of
+    /// its own: not asked is what becomes of a packet that a server's own host sends to one of its positions,
+    /// which a switch would not send back by the port it came in by.
     ///
     /// # Panics
     /// If the topology has no such switch, which is a bug of the caller; so do all methods that take one.
@@ -189,7 +191,8 @@ mod tests {
             network.every_fate(edge, Position(0)),
             BTreeSet::from([Fate::Dropped(a), Fate::Dropped(b)])
         );
-        // From a core it comes down by the first aggregation switch: one way up is the way in, the other one ends at the second.
+        // From a core it comes down by the first aggregation switch: one way up is the way in, the other one
+        // ends at the second.
         assert_eq!(
             network.every_fate(SwitchId(0), Position(0)),
             BTreeSet::from([Fate::Dropped(edge), Fate::Dropped(b)])

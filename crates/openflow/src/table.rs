@@ -1,8 +1,10 @@
 //! Flow tables as values: which prefix goes out where, for every switch of a topology.
 //!
-//! MetaFlow section 5.D: a node of the tree forwards a position to the child that its owner is under; ours forwards all others upwards, so that a client may
-//! sit under any switch. All switches of one node hold the same table, because their ports are numbered alike. Invariants: a table never changes; each
-//! position matches, and the longest prefix counts. What a change of owners does not concern is shared between the tables before and after it.
+//! MetaFlow section 5.D: a node of the tree forwards a position to the child that its owner is under; ours
+//! forwards all others upwards, so that a client may sit under any switch. All switches of one node hold the
+//! same table, because their ports are numbered alike. Invariants: a table never changes; each position
+//! matches, and the longest prefix counts. What a change of owners does not concern is shared between the
+//! tables before and after it.
 
 use crate::compress::compressed;
 use crate::ranges::Ranges;
@@ -17,7 +19,8 @@ use std::sync::Arc as Shared;
 pub enum Output {
     /// By this port, to a child or a host.
     Port(Port),
-    /// By any of the ports to the parent's switches (in OpenFlow a group of type "select", or the port itself if there is one only).
+    /// By any of the ports to the parent's switches (in OpenFlow a group of type "select", or the port itself
+    /// if there is one only).
     Up,
 }
 
@@ -88,8 +91,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Runs that begin at these positions. `None` if the first is not 0 or one lies before the one given before it. Of several that begin together the last
-    /// counts.
+    /// Runs that begin at these positions. `None` if the first is not 0 or one lies before the one given
+    /// before it. Of several that begin together the last counts.
     pub fn new(starts: impl IntoIterator<Item = (Position, Output)>) -> Option<Pieces> {
         let mut pieces = Pieces { starts: Vec::new(), outputs: Vec::new() };
         let mut before = Position(0);
@@ -137,7 +140,8 @@ impl Pieces {
         (0..self.starts.len()).map(|number| (self.starts[number], self.last_of(number), self.outputs[number]))
     }
 
-    /// The runs of two side by side: first and last position of each range in which neither changes, and both outputs.
+    /// The runs of two side by side: first and last position of each range in which neither changes, and both
+    /// outputs.
     pub(crate) fn beside<'a>(
         &'a self,
         other: &'a Pieces,
@@ -176,7 +180,8 @@ impl Pieces {
     }
 }
 
-/// As published: for every child the fewest disjoint blocks of what is under it; and one entry for all that goes up.
+/// As published: for every child the fewest disjoint blocks of what is under it; and one entry for all that
+/// goes up.
 pub fn disjoint(pieces: &Pieces) -> Vec<FlowEntry> {
     let mut entries = Vec::new();
     if pieces.outputs.contains(&Output::Up) {
@@ -270,8 +275,8 @@ pub fn tables(topology: &Shared<Topology>, hosts: &Hosts, arcs: &Arcs) -> Result
 }
 
 impl Tables {
-    /// Tables that carry every position to its owner. The cost grows with the number of arcs, times the depth of the tree, times the prefix bits of the
-    /// boundaries between arcs (64 at most).
+    /// Tables that carry every position to its owner. The cost grows with the number of arcs, times the depth
+    /// of the tree, times the prefix bits of the boundaries between arcs (64 at most).
     pub fn new(
         topology: &Shared<Topology>,
         hosts: &Hosts,
@@ -294,8 +299,9 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The tables after these parts of the ring have changed hands, one after the other: where several concern a position, the last one counts. Only nodes above
-    /// an old or a new owner are written anew, and only if what they do changes; all others are shared. Old owners are those of these tables, whatever
+    /// The tables after these parts of the ring have changed hands, one after the other: where several
+    /// concern a position, the last one counts. Only nodes above an old or a new owner are written anew, and
+    /// only if what they do changes; all others are shared. Old owners are those of these tables, whatever
     /// the handovers say. A server may not have moved to another place while it owned anything.
     pub fn after(&self, hosts: &Hosts, handovers: &[Handover]) -> Result<Tables, TableError> {
         let mut patches: BTreeMap<TreeNode, Vec<(Position, Position, Output)>> = BTreeMap::new();
@@ -329,7 +335,8 @@ impl Tables {
         self.carried(position).0
     }
 
-    /// The place that a position is carried to, and the last one from there on that all switches on the way forward alike.
+    /// The place that a position is carried to, and the last one from there on that all switches on the way
+    /// forward alike.
     fn carried(&self, position: Position) -> (Option<Place>, Position) {
         let (mut node, mut last) = (TreeNode(0), Position(u64::MAX));
         loop {
@@ -403,7 +410,8 @@ fn place_of(topology: &Topology, hosts: &Hosts, server: ServerId) -> Result<Plac
     place.ok_or(TableError::NoHost(server))
 }
 
-/// What handovers leave behind in the end, in ring order: disjoint ranges, each with the server that has it last.
+/// What handovers leave behind in the end, in ring order: disjoint ranges, each with the server that has it
+/// last.
 fn last_handovers(handovers: &[Handover]) -> Vec<(Position, Position, ServerId)> {
     let mut open = Ranges::from_iter([(Position(0), Position(u64::MAX))]);
     let mut last = Vec::with_capacity(handovers.len());
@@ -466,8 +474,8 @@ mod tests {
         Output::Port(Port(port))
     }
 
-    /// MetaFlow figures 10 and 11: SwitchC has SwitchA (servers A, B and the idle C) and SwitchB under it. Beyond the figures' entries each switch sends up
-    /// what is not below it.
+    /// MetaFlow figures 10 and 11: SwitchC has SwitchA (servers A, B and the idle C) and SwitchB under it.
+    /// Beyond the figures' entries each switch sends up what is not below it.
     #[test]
     fn figures_10_and_11_as_flow_tables() {
         let topology = Shared::new(Topology::two_tiers(2, 3).unwrap());

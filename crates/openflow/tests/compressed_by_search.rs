@@ -1,4 +1,5 @@
-//! Compressed tables against a search of all tables that forward alike, which knows runs as a list of numbers.
+//! Compressed tables against a search of all tables that forward alike, which knows runs as a list of
+//! numbers.
 
 use bearing_openflow::{Output, Pieces, compressed};
 use bearing_placement::Port;
@@ -18,7 +19,8 @@ fn meant(runs: &[(u64, usize)], position: u64) -> usize {
     runs.iter().rfind(|(start, _)| *start <= position).expect("a run begins at 0").1
 }
 
-/// The fewest entries at and below the block of so many bits at `first`, for each output that a shorter entry may give it, and in the end for none.
+/// The fewest entries at and below the block of so many bits at `first`, for each output that a shorter entry
+/// may give it, and in the end for none.
 fn fewest(runs: &[(u64, usize)], first: u64, bits: u32) -> [usize; OUTPUTS + 1] {
     let last = first | u64::MAX.checked_shr(bits).unwrap_or(0);
     let parted = runs.iter().any(|(start, _)| first < *start && *start <= last);

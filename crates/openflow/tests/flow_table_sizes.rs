@@ -1,8 +1,10 @@
-//! How many entries switches need: what was published, the published form built here, and ours, at the size of MetaFlow's simulation.
+//! How many entries switches need: what was published, the published form built here, and ours, at the size
+//! of MetaFlow's simulation.
 //!
-//! An edge switch needs an entry for each busy server under it and one for all that goes up; where the load is even, the published form needs no more (16.6
-//! on average here), so nothing can be saved there. What is saved is saved above, by keeping neighbours on the ring under one switch and by longer prefixes
-//! as holes in shorter ones, and at the edges where the load is uneven.
+//! An edge switch needs an entry for each busy server under it and one for all that goes up; where the load
+//! is even, the published form needs no more (16.6 on average here), so nothing can be saved there. What is
+//! saved is saved above, by keeping neighbours on the ring under one switch and by longer prefixes as holes
+//! in shorter ones, and at the edges where the load is uneven.
 
 use bearing_openflow::{Budget, Form, Tables};
 use bearing_placement::{BTree, Growth, Load, Parameters, Partition, SplitPoints, Tier, Topology};
@@ -85,7 +87,8 @@ fn flow_tables_have_at_most_half_the_entries_of_the_published_form_for_the_same_
     }
 }
 
-/// MetaFlow section 7.D, figure 17: 360, 395 and 278 entries on average at edge, aggregation and core switches of the simulated fat tree.
+/// MetaFlow section 7.D, figure 17: 360, 395 and 278 entries on average at edge, aggregation and core
+/// switches of the simulated fat tree.
 #[test]
 fn flow_tables_have_at_most_half_the_entries_that_figure_17_gives() {
     for load in [even(), zipf(), directories()] {
@@ -96,8 +99,9 @@ fn flow_tables_have_at_most_half_the_entries_that_figure_17_gives() {
     }
 }
 
-/// The same order on the ring for both, so that only split points and compression differ: half is reached where the load is uneven. Under even load it is
-/// 65 %, because most switches are edges, where there is nothing to save.
+/// The same order on the ring for both, so that only split points and compression differ: half is reached
+/// where the load is uneven. Under even load it is 65 %, because most switches are edges, where there is
+/// nothing to save.
 #[test]
 fn split_points_and_compression_alone_halve_the_tables_of_an_uneven_load() {
     for load in [zipf(), directories()] {

@@ -1,5 +1,6 @@
-//! Where packets go before, between and after changes, asked of a network that shares nothing with the crate but its types and the wiring: every entry of a
-//! switch is looked at, every way is followed, and the owners are those that the test itself has dealt out.
+//! Where packets go before, between and after changes, asked of a network that shares nothing with the crate
+//! but its types and the wiring: every entry of a switch is looked at, every way is followed, and the owners
+//! are those that the test itself has dealt out.
 
 use bearing_openflow::{Budget, Edit, FlowEntry, Form, Output, Step, TableError, Tables, change};
 use bearing_placement::{Arcs, Handover, Hosts, Peer, Place, Port, SwitchId, Topology};
@@ -154,7 +155,8 @@ fn hosts(topology: &Topology, order: &[u32]) -> Hosts {
     hosts
 }
 
-/// Plays a change and asks for every packet from every switch: after each step those of its block, in the end all.
+/// Plays a change and asks for every packet from every switch: after each step those of its block, in the end
+/// all.
 fn is_safe(
     before: (&Owners, &Tables),
     after: (&Owners, &Tables),
@@ -196,7 +198,8 @@ fn is_safe(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Tables built anew and patched, both forms, one change after the other and back again: whatever comes before, the next change is safe.
+    /// Tables built anew and patched, both forms, one change after the other and back again: whatever comes
+    /// before, the next change is safe.
     #[test]
     fn packets_reach_the_old_or_the_new_owner_through_any_sequence_of_changes_and_back(
         which in 0usize..6,

@@ -69,13 +69,14 @@ impl Extent {
 pub struct Request {
     /// Its number in the session.
     pub sequence: Sequence,
-    /// All requests with smaller numbers are finished at the client: their replies may be forgotten. With a call that says whether a file is open
-    /// (`keep_open`) it is of the moment at which that was so: files that were got by later replies may be open all the same.
+    /// All requests with smaller numbers are finished at the client: their replies may be forgotten. With a
+    /// call that says whether a file is open (`keep_open`) it is of the moment at which that was so: files
+    /// that were got by later replies may be open all the same.
     pub finished_below: Sequence,
     /// The position it is addressed to: any in the tablet that shall answer.
     pub position: Position,
-    /// The tablet's epoch as the client knows it. A mutation under another epoch is referred, so that a datagram which an earlier owner
-    /// left in the network is never executed by a later one.
+    /// The tablet's epoch as the client knows it. A mutation under another epoch is referred, so that a
+    /// datagram which an earlier owner left in the network is never executed by a later one.
     pub epoch: Epoch,
     /// What is asked.
     pub call: Call,
@@ -90,7 +91,8 @@ pub enum Call {
     RenewSession,
     /// Ends it.
     CloseSession,
-    /// The map of tablets and servers, unless the client has this version already. Any metadata server answers.
+    /// The map of tablets and servers, unless the client has this version already. Any metadata server
+    /// answers.
     Map {
         /// The version that the client has.
         have: Option<MapVersion>,
@@ -157,8 +159,8 @@ pub enum Call {
         who: Credentials,
         /// The name.
         name: Name,
-        /// What it leads to as far as the client knows: that is what the client's own leases are released of, so if it is something else, the answer
-        /// is `Stale`, and the client looks again.
+        /// What it leads to as far as the client knows: that is what the client's own leases are released of,
+        /// so if it is something else, the answer is `Stale`, and the client looks again.
         node: NodeId,
         /// The client has the file open: keep the node for this session if this was the last link.
         keep_open: bool,
@@ -242,7 +244,8 @@ pub enum Call {
         /// Whether to execute it: it is read then, whether or not it may be read otherwise.
         execute: bool,
     },
-    /// The extents of a file that overlap with the range from an offset on, with the rights to read them if the file may be read.
+    /// The extents of a file that overlap with the range from an offset on, with the rights to read them if
+    /// the file may be read.
     Extents {
         /// The file.
         node: Handle,
@@ -253,8 +256,8 @@ pub enum Call {
         /// At most so many.
         count_max: u32,
     },
-    /// Makes written extents part of a file. The bytes must be acknowledged by all servers of their chunks (and synced there, if the
-    /// client promised stability to its caller).
+    /// Makes written extents part of a file. The bytes must be acknowledged by all servers of their chunks
+    /// (and synced there, if the client promised stability to its caller).
     Commit {
         /// The file.
         node: Handle,
@@ -268,7 +271,8 @@ pub enum Call {
         modified: Wall,
         /// Where the extents go.
         mode: CommitMode,
-        /// The rights to append to their chunks: nobody refers to bytes of a chunk that he did not fill himself.
+        /// The rights to append to their chunks: nobody refers to bytes of a chunk that he did not fill
+        /// himself.
         opened: Vec<Capability>,
         /// What becomes of the file's set-user-id and set-group-id bits.
         set_ids: SetIds,
@@ -297,20 +301,23 @@ pub enum Call {
     },
     /// Space and entries of the filesystem.
     Statfs,
-    /// To be the only one who changes a directory's entries, at its home, until that is recalled. Refused as `Unsupported` where it cannot be: others use
-    /// the directory, it is large, or it lies in several tablets.
+    /// To be the only one who changes a directory's entries, at its home, until that is recalled. Refused as
+    /// `Unsupported` where it cannot be: others use the directory, it is large, or it lies in several
+    /// tablets.
     Delegate {
         /// The directory.
         directory: Handle,
         /// For whom: needs the permission to see what is in it and to change its entries.
         who: Credentials,
-        /// Chosen by the client, anew whenever it lost what was lent to it: steps that it gave up are told by it from those that it sends now.
+        /// Chosen by the client, anew whenever it lost what was lent to it: steps that it gave up are told by
+        /// it from those that it sends now.
         incarnation: u64,
         /// It holds other directories of the tablet under this incarnation. Refused as `Stale` if its owner
         /// has taken all of them back meanwhile.
         joins: bool,
     },
-    /// What was decided in delegated directories of one tablet, in order; done whole or not at all. Without steps it only renews.
+    /// What was decided in delegated directories of one tablet, in order; done whole or not at all. Without
+    /// steps it only renews.
     Delegated {
         /// What was decided.
         steps: Vec<Step>,
@@ -324,7 +331,8 @@ pub enum Call {
         names_kept: bool,
         /// What the directories were asked for with.
         incarnation: u64,
-        /// All that was lent under this incarnation, or an earlier one, is given up: steps of it that come later are refused.
+        /// All that was lent under this incarnation, or an earlier one, is given up: steps of it that come
+        /// later are refused.
         over: bool,
     },
     /// Makes a range of a file a hole and lets its bytes go, in one step.
@@ -375,7 +383,8 @@ pub enum Call {
         node: Handle,
         /// The lock.
         lock: Lock,
-        /// If somebody else stands in the way, the client keeps its place as long as it goes on asking, and is told when it is free.
+        /// If somebody else stands in the way, the client keeps its place as long as it goes on asking, and
+        /// is told when it is free.
         wait: Option<WaitId>,
     },
     /// Gives a range back, at the file's home.
@@ -408,7 +417,8 @@ pub enum Call {
         /// The directory.
         directory: Handle,
     },
-    /// A page of a tablet's chunks, and whether their servers hold them: for whoever checks a cluster. Asked at any position of the tablet.
+    /// A page of a tablet's chunks, and whether their servers hold them: for whoever checks a cluster. Asked
+    /// at any position of the tablet.
     Chunks {
         /// Who asks; only root may.
         who: Credentials,
@@ -433,7 +443,8 @@ pub enum Call {
         /// The node.
         node: Handle,
     },
-    /// A part of a directory for lookups to come, in the order of cookies. Refused as `Unsupported` while the directory is delegated to anybody.
+    /// A part of a directory for lookups to come, in the order of cookies. Refused as `Unsupported` while the
+    /// directory is delegated to anybody.
     Ahead {
         /// The directory's grant.
         grant: Grant,
@@ -444,8 +455,9 @@ pub enum Call {
         /// At most so many entries.
         count_max: u32,
     },
-    /// The writer of a chunk appends no more to it, and all that it appended for any file is committed at the file's home. A promise that
-    /// only saves time: if it is wrong, a commit that comes later is refused and its bytes have to be appended again.
+    /// The writer of a chunk appends no more to it, and all that it appended for any file is committed at the
+    /// file's home. A promise that only saves time: if it is wrong, a commit that comes later is refused and
+    /// its bytes have to be appended again.
     FinishChunk {
         /// The chunk.
         chunk: ChunkRef,
@@ -454,9 +466,11 @@ pub enum Call {
         /// The right to append to it.
         opened: Capability,
     },
-    /// Who uses the session and where, for an operator's eyes. Asked at the session's position, again and again: its home keeps it in memory only.
+    /// Who uses the session and where, for an operator's eyes. Asked at the session's position, again and
+    /// again: its home keeps it in memory only.
     Describe(SessionDescription),
-    /// A file was read. Changes the time of access alone, if that is old enough to be changed, and nothing that is leased.
+    /// A file was read. Changes the time of access alone, if that is old enough to be changed, and nothing
+    /// that is leased.
     Accessed {
         /// The file.
         node: Handle,
@@ -519,8 +533,8 @@ pub enum RenameMode {
 pub enum CommitMode {
     /// To their file offsets.
     Put,
-    /// Behind the end of the file as it is when the owner decides: their file offsets, and `size_min`, count from there. The size told in the
-    /// answer, minus `size_min`, is where they went.
+    /// Behind the end of the file as it is when the owner decides: their file offsets, and `size_min`, count
+    /// from there. The size told in the answer, minus `size_min`, is where they went.
     Append,
 }
 
@@ -571,7 +585,8 @@ pub enum Answer {
         /// The result.
         result: Result<Box<Body>, Code>,
     },
-    /// Not now: something is being recalled, prepared or handed over. Nothing was done; ask again after so many microseconds.
+    /// Not now: something is being recalled, prepared or handed over. Nothing was done; ask again after so
+    /// many microseconds.
     Retry {
         /// Microseconds to wait.
         after_us: u32,
@@ -591,7 +606,8 @@ pub enum Answer {
     TooLarge,
 }
 
-/// How long something may be used without asking again, in milliseconds from when the request was sent; 0: not at all.
+/// How long something may be used without asking again, in milliseconds from when the request was sent; 0:
+/// not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaseMs(pub u32);
 
@@ -604,7 +620,8 @@ pub struct NodeView {
     pub attributes: Attributes,
     /// How long they may be used.
     pub lease: LeaseMs,
-    /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be read unasked while it lasts.
+    /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be read unasked
+    /// while it lasts.
     pub may_open: bool,
     /// Whether it has extended attributes: if not, nobody needs to ask for one while the lease lasts.
     pub extended: bool,
@@ -632,7 +649,8 @@ pub struct EntryView {
     pub file_type: FileType,
     /// How long the name may be used.
     pub lease: LeaseMs,
-    /// The node's attributes, when its home answers the same request and it is no directory; and those of a directory that was made just now elsewhere.
+    /// The node's attributes, when its home answers the same request and it is no directory; and those of a
+    /// directory that was made just now elsewhere.
     pub attributes: Option<NodeView>,
     /// The directory's view, when its home answers the same request.
     pub directory: Option<Box<DirectoryView>>,
@@ -765,8 +783,9 @@ pub enum Body {
     Quota(Option<QuotaView>),
     /// A part of a directory.
     Ahead {
-        /// Names and what they lead to, in order of their cookies. Names are leased together, under [`LeaseKey::Names`] of the directory; the attributes of
-        /// nodes one by one, without the right to open. Of directories nothing is said. None while no lease can be given.
+        /// Names and what they lead to, in order of their cookies. Names are leased together, under
+        /// [`LeaseKey::Names`] of the directory; the attributes of nodes one by one, without the right to
+        /// open. Of directories nothing is said. None while no lease can be given.
         entries: Vec<(Name, EntryView)>,
         /// The cookie after which to go on (perhaps at another tablet), or `None` at the end.
         next: Option<Cookie>,

@@ -37,7 +37,8 @@ pub fn enrolment_of_key(key: &str) -> Option<EnrolmentName> {
     key.strip_prefix(ENROLMENT_PREFIX).and_then(EnrolmentName::new)
 }
 
-/// What people want to know of a named enrolment, and servers if it is good no more. Its secret is nowhere: it follows from name, rule and cluster key.
+/// What people want to know of a named enrolment, and servers if it is good no more. Its secret is nowhere:
+/// it follows from name, rule and cluster key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnrolmentRecord {
     /// Its rule.
@@ -51,7 +52,8 @@ pub struct EnrolmentRecord {
 /// The version of the values of registers.
 pub const REGISTER_VERSION: u8 = 1;
 
-/// Why a register's value cannot be used. Whoever meets one stops: a tablet or a server that is left out is a wrong map.
+/// Why a register's value cannot be used. Whoever meets one stops: a tablet or a server that is left out is a
+/// wrong map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterError {
     /// Written by a newer program; the version found.

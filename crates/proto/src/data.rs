@@ -1,4 +1,5 @@
-//! Between clients or metadata servers and data servers. Bulk bytes travel as the packet's attachment, covered by `crc`.
+//! Between clients or metadata servers and data servers. Bulk bytes travel as the packet's attachment,
+//! covered by `crc`.
 
 use crate::frame::FrameOwner;
 use crate::grant::{Capability, FramePart};
@@ -19,8 +20,9 @@ pub struct DataRequest {
 /// What can be asked of a data server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataCall {
-    /// To the primary, from a client: append the attached frame on all servers of the chunk. Answered when all have it (not yet synced).
-    /// The first append creates the chunk. A repeat appends again: only what a node refers to counts.
+    /// To the primary, from a client: append the attached frame on all servers of the chunk. Answered when
+    /// all have it (not yet synced). The first append creates the chunk. A repeat appends again: only what a
+    /// node refers to counts.
     Append {
         /// The right to append.
         capability: Capability,
@@ -69,7 +71,8 @@ pub enum DataCall {
         length: u32,
     },
     /// From a metadata server: refuse appends under older epochs from now on, and say which of the chunk's
-    /// frames are here. First half of sealing. Of a chunk that is sealed already it is said which are whole now.
+    /// frames are here. First half of sealing. Of a chunk that is sealed already it is said which are whole
+    /// now.
     Fence {
         /// The new epoch.
         epoch: Epoch,
@@ -98,7 +101,8 @@ pub enum DataCall {
         /// At most so many.
         count_max: u32,
     },
-    /// From a metadata server: become a replica of a sealed chunk. Answered with [`DataBody::Busy`] until it is done; asked again till then.
+    /// From a metadata server: become a replica of a sealed chunk. Answered with [`DataBody::Busy`] until it
+    /// is done; asked again till then.
     Copy {
         /// The epoch to keep.
         epoch: Epoch,
@@ -119,7 +123,8 @@ pub enum DataCall {
         /// The length at which it was sealed.
         length: u64,
     },
-    /// From a metadata server: make this chunk of some frames of another, sealed one. Answered as [`DataCall::Copy`] is.
+    /// From a metadata server: make this chunk of some frames of another, sealed one. Answered as
+    /// [`DataCall::Copy`] is.
     Gather {
         /// The epoch to keep.
         epoch: Epoch,
@@ -132,8 +137,9 @@ pub enum DataCall {
         /// Bytes of these: the length at which this chunk is sealed.
         length: u64,
     },
-    /// To the primary, from a client: append a frame of bytes that servers hold already, as [`DataCall::Append`] would if the client sent them.
-    /// A primary that cannot get them answers with [`DataError::Source`].
+    /// To the primary, from a client: append a frame of bytes that servers hold already, as
+    /// [`DataCall::Append`] would if the client sent them. A primary that cannot get them answers with
+    /// [`DataError::Source`].
     AppendFrom {
         /// The right to append.
         capability: Capability,
@@ -206,8 +212,8 @@ pub struct FrameAt {
 /// What frames begin and end at a multiple of.
 const FRAME_UNIT: u64 = 8;
 
-/// Whole frames of a chunk, in their order: what another chunk is made of when this one is compacted. Each piece is what is left out before it, and what is
-/// taken, counted in 8 bytes.
+/// Whole frames of a chunk, in their order: what another chunk is made of when this one is compacted. Each
+/// piece is what is left out before it, and what is taken, counted in 8 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pieces(Vec<(u32, u32)>);
 
@@ -290,9 +296,11 @@ pub enum DataBody {
         used: u64,
         /// Bytes free.
         free: u64,
-        /// The filesystem that these lie on, told from all others of the cluster, if that is known. Servers that name the same one share its space.
+        /// The filesystem that these lie on, told from all others of the cluster, if that is known. Servers
+        /// that name the same one share its space.
         filesystem: Option<u64>,
-        /// Sealed chunks of which this server knows that its replica is damaged or cut short; the first of them, if there are many.
+        /// Sealed chunks of which this server knows that its replica is damaged or cut short; the first of
+        /// them, if there are many.
         damaged: Vec<ChunkId>,
         /// Drawn at each start of the server: with another number its disk may be another one.
         life: u64,

@@ -1,5 +1,5 @@
-//! A directory that only one client changes is lent to it: the client decides creates, writes and removals by itself, and sends what it decided as
-//! steps, in order and in batches (`docs/formats/protocol.md`).
+//! A directory that only one client changes is lent to it: the client decides creates, writes and removals by
+//! itself, and sends what it decided as steps, in order and in batches (`docs/formats/protocol.md`).
 
 use crate::client::{
     AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseMs, NewNode, RenameMode,
@@ -11,8 +11,8 @@ use bearing_types::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How long a kernel may go by a name of a delegated directory without asking, and so how long names are leased when the directory is given back and they are
-/// kept. `life` is that of the delegation.
+/// How long a kernel may go by a name of a delegated directory without asking, and so how long names are
+/// leased when the directory is given back and they are kept. `life` is that of the delegation.
 pub fn names_life(life: LeaseMs) -> LeaseMs {
     LeaseMs(life.0 / 4)
 }
@@ -22,13 +22,15 @@ pub fn names_life(life: LeaseMs) -> LeaseMs {
 pub struct Step {
     /// Its number in the session, as that of a request.
     pub sequence: Sequence,
-    /// When it was decided, by the clock that the delegation came with. Never taken for later than the owner's present.
+    /// When it was decided, by the clock that the delegation came with. Never taken for later than the
+    /// owner's present.
     pub at: Wall,
     /// What was decided.
     pub change: Change,
 }
 
-/// What a step changes. Directories are named by their ids alone: that they are delegated to the session is what admits the step.
+/// What a step changes. Directories are named by their ids alone: that they are delegated to the session is
+/// what admits the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// A new file, symbolic link or special file.

@@ -1,8 +1,10 @@
-//! On which disk a server keeps its data: its register, and what the register and the disk's own ids say together.
+//! On which disk a server keeps its data: its register, and what the register and the disk's own ids say
+//! together.
 //!
-//! The id lies inside what it speaks for (the store and the tablet log of a metadata server, the chunks of a data server), so that it
-//! goes when they go. It is given at a server's first start, the directories first and then the register: a crash in between leaves a
-//! disk with an id, or half of one, and no register, and the next start goes on from there. While there is a register, no id is given.
+//! The id lies inside what it speaks for (the store and the tablet log of a metadata server, the chunks of a
+//! data server), so that it goes when they go. It is given at a server's first start, the directories first
+//! and then the register: a crash in between leaves a disk with an id, or half of one, and no register, and
+//! the next start goes on from there. While there is a register, no id is given.
 
 use bearing_types::{DiskId, ServerId};
 use serde::{Deserialize, Serialize};

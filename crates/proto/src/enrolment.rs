@@ -1,8 +1,9 @@
 //! Enrolments: the secrets by which clients prove that they may take part, and what they may.
 //!
-//! The *default* enrolment has no name and no rule; its secret is 32 random bytes in a file that servers and clients hold. A *named* one has a
-//! secret that follows from the cluster key, the name and the rule, so servers need no table of them: a client shows name and rule, and whoever
-//! changes either has another secret. The file given to a client:
+//! The *default* enrolment has no name and no rule; its secret is 32 random bytes in a file that servers and
+//! clients hold. A *named* one has a secret that follows from the cluster key, the name and the rule, so
+//! servers need no table of them: a client shows name and rule, and whoever changes either has another
+//! secret. The file given to a client:
 //!
 //! ```text
 //! bearing enrolment 1
@@ -11,7 +12,8 @@
 //! secret 64 hex digits
 //! ```
 //!
-//! `squash` is `none`, `root UID GID` or `all UID GID`. The file of the default enrolment is the 64 hex digits alone.
+//! `squash` is `none`, `root UID GID` or `all UID GID`. The file of the default enrolment is the 64 hex
+//! digits alone.
 
 use crate::keys::Key;
 use bearing_types::{Gid, Squash, Uid};

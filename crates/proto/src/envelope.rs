@@ -14,17 +14,19 @@
 //!     28    4  zero
 //!     32    8  counter of the sender, from 1; 0: a hint
 //!     40    8  start: the number of the sending server's life; 0 from a client
-//!     48    8  start of the receiving server, as its answers told; 0 unknown, or the receiver is a client. In a hint: the counter that it answers
+//!     48    8  start of the receiving server, as its answers told; 0 unknown, or the receiver is a client.
+//!             In a hint: the counter that it answers
 //!     56   16  MAC over bytes 0..56, body and ticket (zero for `nobody`)
 //!     72    -  body: messages in postcard's encoding, back to back
 //!      -    -  ticket
 //!      -    -  attachment: bulk bytes, covered by a CRC32C that the body carries
 //! ```
 //!
-//! The MAC's key is the session secret between a client and any server, in both directions, and the cluster's packet key between servers;
-//! the sender's kind is under the MAC, so a packet cannot be reflected. A server takes only packets that name its present start, each counter
-//! once: what was overheard before it was started again is nothing to it. To whatever else is signed well it answers with a *hint*, which
-//! holds no content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
+//! The MAC's key is the session secret between a client and any server, in both directions, and the cluster's
+//! packet key between servers; the sender's kind is under the MAC, so a packet cannot be reflected. A server
+//! takes only packets that name its present start, each counter once: what was overheard before it was
+//! started again is nothing to it. To whatever else is signed well it answers with a *hint*, which holds no
+//! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
 use crate::{client, clock, coordinator, data, peer, ticket};
@@ -54,7 +56,8 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. From 6 on: the last two. Version 5 is not spoken any more: its session secrets could be computed by other clients.
+    /// What this program speaks. From 6 on: the last two. Version 5 is not spoken any more: its session
+    /// secrets could be computed by other clients.
     pub const SPOKEN: Versions = Versions { lowest: 6, highest: VERSION };
 
     /// The highest that both speak.
@@ -339,7 +342,8 @@ pub fn seal(stamp: &Stamp<'_>, key: Option<&Key>, message: Option<&Message>, att
     packing.seal(stamp, key, attachment)
 }
 
-/// Reads what stands before the body, not checked by any key yet: it says with whose key to open the packet. Refuses other versions.
+/// Reads what stands before the body, not checked by any key yet: it says with whose key to open the packet.
+/// Refuses other versions.
 pub fn header(packet: &[u8]) -> Result<Header, PacketError> {
     // Older versions have shorter headers; all begin alike.
     if packet.len() < 8 || packet[0..4] != MAGIC {

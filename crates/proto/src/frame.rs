@@ -1,4 +1,5 @@
-//! Frames: how written bytes lie in a chunk's log. Made by the writer, checked by every server that appends or reads them.
+//! Frames: how written bytes lie in a chunk's log. Made by the writer, checked by every server that appends
+//! or reads them.
 //!
 //! ```text
 //! offset size  field (little endian)
@@ -126,7 +127,8 @@ impl FrameHeader {
         })
     }
 
-    /// The payload bytes that must be read, whole blocks, to check and give a part of the payload. `None` if the part lies outside.
+    /// The payload bytes that must be read, whole blocks, to check and give a part of the payload. `None` if
+    /// the part lies outside.
     pub fn blocks_for(&self, skip: u32, length: u32) -> Option<Range<u32>> {
         let end = skip.checked_add(length).filter(|end| *end <= self.payload_bytes)?;
         let start = skip / BLOCK_BYTES * BLOCK_BYTES;

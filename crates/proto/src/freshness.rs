@@ -1,24 +1,29 @@
-//! How packets are kept from being taken twice: what a sender knows of the servers that it sends to, and what a receiver remembers.
+//! How packets are kept from being taken twice: what a sender knows of the servers that it sends to, and what
+//! a receiver remembers.
 //!
-//! A server takes a packet only if it names the server's present *start* and its counter is new. The sender learns the start from a *welcome*, the
-//! answer to a packet that names none or another one. A welcome repeats the counter that it answers, and one that answers nothing later than the
-//! last did is not believed: so nobody can bring back an old start, and with it packets of that time. While the start of a server is not known
-//! packets to it are held, and a *greeting* (a packet without messages) is sent instead.
+//! A server takes a packet only if it names the server's present *start* and its counter is new. The sender
+//! learns the start from a *welcome*, the answer to a packet that names none or another one. A welcome
+//! repeats the counter that it answers, and one that answers nothing later than the last did is not believed:
+//! so nobody can bring back an old start, and with it packets of that time. While the start of a server is
+//! not known packets to it are held, and a *greeting* (a packet without messages) is sent instead.
 //!
-//! Why not counters that begin with the time: a client whose clock is wrong would be shut out, and packets from just before a restart taken again.
+//! Why not counters that begin with the time: a client whose clock is wrong would be shut out, and packets
+//! from just before a restart taken again.
 
 use crate::envelope::{Packing, Start, Versions};
 use crate::window::{Freshness, ReplayWindow};
 use bearing_types::ServerId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// So many packets without an answer, and the ticket is shown again: the server may have forgotten the session.
+/// So many packets without an answer, and the ticket is shown again: the server may have forgotten the
+/// session.
 const UNANSWERED_MAX: u32 = 4;
 /// Greetings of which it is remembered where they went.
 const GREETED_MAX: usize = 256;
 /// Servers of which windows are kept; with one more all are forgotten, and a new start is drawn.
 const SERVERS_MAX: usize = 1024;
-/// Packets to one server that wait for its start; of more the oldest are dropped, and sent again by whoever misses an answer.
+/// Packets to one server that wait for its start; of more the oldest are dropped, and sent again by whoever
+/// misses an answer.
 const HELD_MAX: usize = 64;
 /// Bytes of all packets that wait.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -59,8 +64,9 @@ pub enum Welcomed<K> {
     NoVersion(Versions),
 }
 
-/// What a sender knows of the servers that it sends to, by whatever it knows them: a server by their ids, a client by their addresses. There is one
-/// counter for all of them, because a client does not know which addresses are one server's.
+/// What a sender knows of the servers that it sends to, by whatever it knows them: a server by their ids, a
+/// client by their addresses. There is one counter for all of them, because a client does not know which
+/// addresses are one server's.
 #[derive(Debug)]
 pub struct Sending<K> {
     counter: u64,
@@ -164,7 +170,8 @@ impl FromServers {
         }
     }
 
-    /// Takes the counter of a signed packet. From another life of the server than the present one it is replayed.
+    /// Takes the counter of a signed packet. From another life of the server than the present one it is
+    /// replayed.
     pub fn take(&mut self, server: ServerId, start: Start, counter: u64) -> Freshness {
         match self.windows.get_mut(&server) {
             Some((known, window)) if *known == start => window.take(counter),
@@ -173,16 +180,16 @@ impl FromServers {
     }
 }
 
-/// What a server remembers of what other servers sent it. Of a server that was started again packets may still be under way, so each of its lives has
-/// a window.
+/// What a server remembers of what other servers sent it. Of a server that was started again packets may
+/// still be under way, so each of its lives has a window.
 #[derive(Debug, Default)]
 pub struct BetweenServers {
     windows: BTreeMap<(ServerId, Start), ReplayWindow>,
 }
 
 impl BetweenServers {
-    /// Takes the counter of a signed packet that names our start. `None`: there are too many windows, all were forgotten, and a new start of ours is to
-    /// be drawn.
+    /// Takes the counter of a signed packet that names our start. `None`: there are too many windows, all
+    /// were forgotten, and a new start of ours is to be drawn.
     pub fn take(&mut self, server: ServerId, start: Start, counter: u64) -> Option<Freshness> {
         if !self.windows.contains_key(&(server, start)) && self.windows.len() >= SERVERS_MAX {
             self.windows.clear();

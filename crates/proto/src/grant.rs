@@ -1,4 +1,5 @@
-//! What servers sign for clients to show to other servers: grants, tokens of open files, data capabilities. Each names the session that it was given to.
+//! What servers sign for clients to show to other servers: grants, tokens of open files, data capabilities.
+//! Each names the session that it was given to.
 
 use crate::client::Handle;
 use crate::keys::{Key, Mac};
@@ -9,7 +10,8 @@ use bearing_types::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Shown with an operation on a child, a grant lets the child's owner check permission without asking anybody.
+/// Shown with an operation on a child, a grant lets the child's owner check permission without asking
+/// anybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// What is signed.
@@ -31,7 +33,8 @@ pub struct GrantBody {
     pub seat: Seat,
     /// The directory's mode, owner and group.
     pub access: Access,
-    /// Grows with every change of these: a fragment refuses changes under an older grant than the newest that it was told of.
+    /// Grows with every change of these: a fragment refuses changes under an older grant than the newest that
+    /// it was told of.
     pub access_version: Version,
     /// The hash of its access control list.
     pub acl: AclHash,
@@ -52,7 +55,8 @@ pub enum OpenRights {
     ReadWrite,
 }
 
-/// The rights that came with an open file. They live as long as the session, as an open file does, whatever the mode becomes.
+/// The rights that came with an open file. They live as long as the session, as an open file does, whatever
+/// the mode becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenToken {
     /// The node.
@@ -90,12 +94,14 @@ pub struct FramePart {
 pub enum DataRight {
     /// To read this part: what one extent of a file refers to.
     Read(FramePart),
-    /// To append under this epoch of the chunk, to sync, and to read what was appended. For the session that opened
-    /// the chunk: all in it is its own. The second is [`DataRight::of_servers`]: on others nobody would remove it.
+    /// To append under this epoch of the chunk, to sync, and to read what was appended. For the session that
+    /// opened the chunk: all in it is its own. The second is [`DataRight::of_servers`]: on others nobody
+    /// would remove it.
     Append(Epoch, u64),
 }
 
-/// The right of a session to use a chunk on the data servers that hold it. Every data request of a client carries one.
+/// The right of a session to use a chunk on the data servers that hold it. Every data request of a client
+/// carries one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// What is signed.
@@ -117,7 +123,8 @@ pub struct CapabilityBody {
     pub expires: Wall,
 }
 
-/// The rights to read the extents of an answer: capabilities without what the client knows already, in the order of the extents.
+/// The rights to read the extents of an answer: capabilities without what the client knows already, in the
+/// order of the extents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRights {
     /// The end of their life.

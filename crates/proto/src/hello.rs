@@ -1,5 +1,5 @@
-//! The handshake's datagrams: what stands around the messages of Noise. Their layout never changes, whatever the versions of the protocol do: it
-//! is how the two sides find out which of them both speak.
+//! The handshake's datagrams: what stands around the messages of Noise. Their layout never changes, whatever
+//! the versions of the protocol do: it is how the two sides find out which of them both speak.
 //!
 //! ```text
 //! offset size  field (little endian)
@@ -18,8 +18,9 @@
 //!     32    -  hello: name, cookie, Noise's first message; agreed: Noise's second; cookie: the cookie
 //! ```
 //!
-//! All of a hello before Noise's message is its prologue: who changes any of it on the way breaks the handshake, so nobody can talk two sides down
-//! to an older version. A cookie stands in the hello it was asked for, so a hello that was overheard is no use from another address.
+//! All of a hello before Noise's message is its prologue: who changes any of it on the way breaks the
+//! handshake, so nobody can talk two sides down to an older version. A cookie stands in the hello it was
+//! asked for, so a hello that was overheard is no use from another address.
 
 use crate::enrolment::EnrolmentName;
 use crate::envelope::{MAGIC, Versions};

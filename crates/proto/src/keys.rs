@@ -1,9 +1,11 @@
 //! Secrets and the MACs made with them: BLAKE3 in keyed mode, cut to 16 bytes.
 //!
 //! ```text
-//! cluster key      servers only: packets between servers, grants and capabilities, tickets, and the secrets of named enrolments
+//! cluster key      servers only: packets between servers, grants and capabilities, tickets, and the secrets
+//!                  of named enrolments
 //! enrolment secret a client proves it in the handshake, by which it gets a session
-//! session secret   random, agreed in the handshake; signs the client's packets and the answers to it. Servers learn it from its ticket
+//! session secret   random, agreed in the handshake; signs the client's packets and the answers to it.
+//!                  Servers learn it from its ticket
 //! ```
 
 use crate::enrolment::EnrolmentName;
@@ -66,7 +68,8 @@ impl Key {
         Ok(Key(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
     }
 
-    /// The MAC over parts, as if they were one run of bytes. The caller makes sure that parts cannot be shifted against each other.
+    /// The MAC over parts, as if they were one run of bytes. The caller makes sure that parts cannot be
+    /// shifted against each other.
     pub fn sign(&self, parts: &[&[u8]]) -> Mac {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         for part in parts {
@@ -106,7 +109,8 @@ impl ServerKeys {
             named: cluster.derive("bearing 2026-11 named enrolments", &[]),
             packets: cluster.derive("bearing 2026-11 packets between servers", &[]),
             grants: cluster.derive("bearing 2026-11 grants, tokens and capabilities", &[]),
-            // With another default secret no ticket from before is good: who changes it wants those who knew it out.
+            // With another default secret no ticket from before is good: who changes it wants those who knew
+            // it out.
             tickets: cluster.derive("bearing 2026-11 tickets", &enrolment.0),
             enrolment,
         }
@@ -127,7 +131,8 @@ impl ServerKeys {
         &self.tickets
     }
 
-    /// The secret of an enrolment. Whoever shows another name or rule than it was made with has another secret.
+    /// The secret of an enrolment. Whoever shows another name or rule than it was made with has another
+    /// secret.
     pub fn enrolment(&self, name: &EnrolmentName, squash: Squash) -> Key {
         if name.is_default() && squash == Squash::None {
             return self.enrolment.clone();

@@ -1,8 +1,9 @@
 //! Messages between processes, and how they are laid out as bytes.
 //!
-//! A *packet* is an [`envelope`]: a fixed header, a body of one or more messages in postcard's encoding under a MAC, and at most one
-//! attachment of bulk bytes. `docs/formats/protocol.md` describes it byte by byte. Invariants: decoding never panics; a newer version is
-//! refused by name. This crate encodes the values of lower rooms and must not know machines or sockets.
+//! A *packet* is an [`envelope`]: a fixed header, a body of one or more messages in postcard's encoding under
+//! a MAC, and at most one attachment of bulk bytes. `docs/formats/protocol.md` describes it byte by byte.
+//! Invariants: decoding never panics; a newer version is refused by name. This crate encodes the values of
+//! lower rooms and must not know machines or sockets.
 
 mod call;
 pub mod client;

@@ -1,4 +1,5 @@
-//! What servers say to clients unasked, and the clients' answers: recalls of leases, surveys of open files, locks that are free.
+//! What servers say to clients unasked, and the clients' answers: recalls of leases, surveys of open files,
+//! locks that are free.
 
 use bearing_types::{Block, Epoch, NameHash, NodeId, Sequence};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,8 @@ pub enum LeaseKey {
     Content(NodeId),
     /// A delegated directory: its entries, and what was made in it since.
     Delegation(NodeId),
-    /// What all names of a directory name that was delegated and given back: the kernel of who had it goes by them for a moment longer.
+    /// What all names of a directory name that was delegated and given back: the kernel of who had it goes by
+    /// them for a moment longer.
     Names(NodeId),
 }
 
@@ -42,14 +44,15 @@ pub struct Recalled {
     pub epoch: Epoch,
     /// The recall.
     pub number: u64,
-    /// When `open` was gathered, the client had taken, or given up, the replies to all requests below this one: a file that it got by a later
-    /// one may be open although it is not named.
+    /// When `open` was gathered, the client had taken, or given up, the replies to all requests below this
+    /// one: a file that it got by a later one may be open although it is not named.
     pub finished_below: Sequence,
     /// Of the recalled files, those that the client has open: their nodes must outlive their last link.
     pub open: Vec<NodeId>,
 }
 
-/// From a server to a client: which of these files are open? Nothing is dropped, and asking twice does no harm.
+/// From a server to a client: which of these files are open? Nothing is dropped, and asking twice does no
+/// harm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survey {
     /// The tablet that asks.
@@ -81,7 +84,8 @@ pub struct Surveyed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WaitId(pub u64);
 
-/// From a server to a client: a lock that it waits for is free, and kept for it for a short time. A hint: who hears nothing asks again all the same.
+/// From a server to a client: a lock that it waits for is free, and kept for it for a short time. A hint: who
+/// hears nothing asks again all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockFree {
     /// The file.

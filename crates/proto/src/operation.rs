@@ -1,5 +1,6 @@
-//! What programs (the mount, the session API, the simulator, generators, benchmarks) ask of a client: the operations that
-//! are on the way to [`crate::client::Call`]s and [`crate::delegation::Change`]s. They are never sent, so their form is free.
+//! What programs (the mount, the session API, the simulator, generators, benchmarks) ask of a client: the
+//! operations that are on the way to [`crate::client::Call`]s and [`crate::delegation::Change`]s. They are
+//! never sent, so their form is free.
 
 use crate::client::{AttributeChange, CheckDepth, Handle, NewNode, RenameMode, XattrChange};
 use bearing_types::{
@@ -165,7 +166,8 @@ pub enum Operation {
         /// The file.
         file: OpenFile,
     },
-    /// Reads bytes; fewer only at the end of the file. Sees this client's own unflushed writes; holes read as zeros.
+    /// Reads bytes; fewer only at the end of the file. Sees this client's own unflushed writes; holes read as
+    /// zeros.
     Read {
         /// The file.
         file: OpenFile,
@@ -178,15 +180,16 @@ pub enum Operation {
     Write {
         /// The file.
         file: OpenFile,
-        /// The first byte; `None` appends at the end that the file has when the bytes are flushed, whoever appended before. Up to 4 MiB go in
-        /// one piece.
+        /// The first byte; `None` appends at the end that the file has when the bytes are flushed, whoever
+        /// appended before. Up to 4 MiB go in one piece.
         offset: Option<u64>,
         /// The bytes.
         bytes: Vec<u8>,
         /// What becomes of the file's set-user-id and set-group-id bits.
         set_ids: SetIds,
     },
-    /// Makes a range of a file a hole, which reads as zeros, and the file at least so long. Flushes the file's buffered writes first.
+    /// Makes a range of a file a hole, which reads as zeros, and the file at least so long. Flushes the
+    /// file's buffered writes first.
     MakeHole {
         /// The file, open for writing.
         file: OpenFile,
@@ -199,7 +202,8 @@ pub enum Operation {
         /// What becomes of the file's set-user-id and set-group-id bits.
         set_ids: SetIds,
     },
-    /// Makes sure that there is space for a range of a file, and makes the file so long. Nothing is reserved. Flushes the file's buffered writes first.
+    /// Makes sure that there is space for a range of a file, and makes the file so long. Nothing is reserved.
+    /// Flushes the file's buffered writes first.
     Allocate {
         /// The file, open for writing.
         file: OpenFile,
@@ -212,8 +216,10 @@ pub enum Operation {
         /// What becomes of the file's set-user-id and set-group-id bits.
         set_ids: SetIds,
     },
-    /// Copies bytes of a file to another place, where others see them at once: data servers take them from where they are. Holes stay holes. Flushes the buffered
-    /// writes of both files first. Answered with how much was copied, which may be less than asked for: go on behind it. None is left at the end of the source.
+    /// Copies bytes of a file to another place, where others see them at once: data servers take them from
+    /// where they are. Holes stay holes. Flushes the buffered writes of both files first. Answered with how
+    /// much was copied, which may be less than asked for: go on behind it. None is left at the end of the
+    /// source.
     Copy {
         /// The file that has them, open for reading.
         source: OpenFile,
@@ -228,7 +234,8 @@ pub enum Operation {
         /// What becomes of the target's set-user-id and set-group-id bits.
         set_ids: SetIds,
     },
-    /// Where the next stored bytes, or the next hole, begin; the end of a file counts as a hole. Flushes the file's buffered writes first.
+    /// Where the next stored bytes, or the next hole, begin; the end of a file counts as a hole. Flushes the
+    /// file's buffered writes first.
     Seek {
         /// The file.
         file: OpenFile,
@@ -304,8 +311,9 @@ pub enum Operation {
         /// What to do with it.
         change: XattrChange,
     },
-    /// Takes a lock on a file that is open. Ends with `Locked` if somebody else stands in the way, or waits; see the client's `Event::GiveUp`. What is read
-    /// afterwards is at least what others had written when they gave their locks back.
+    /// Takes a lock on a file that is open. Ends with `Locked` if somebody else stands in the way, or waits;
+    /// see the client's `Event::GiveUp`. What is read afterwards is at least what others had written when
+    /// they gave their locks back.
     Lock {
         /// The file.
         node: Handle,
@@ -332,7 +340,8 @@ pub enum Operation {
         /// The lock.
         lock: Lock,
     },
-    /// Limits what a directory may hold with all below it (root only). It gets its first limit while it is empty.
+    /// Limits what a directory may hold with all below it (root only). It gets its first limit while it is
+    /// empty.
     SetQuota {
         /// The directory.
         directory: Handle,

@@ -15,8 +15,8 @@ pub struct PeerMessage {
     pub from: Position,
     /// A position in the tablet that shall act.
     pub to: Position,
-    /// The epoch of the addressed tablet as the sender knows it. Prepares under another epoch are refused, so that a stray copy is never
-    /// executed by a later owner.
+    /// The epoch of the addressed tablet as the sender knows it. Prepares under another epoch are refused, so
+    /// that a stray copy is never executed by a later owner.
     pub epoch: Epoch,
     /// What it says.
     pub body: PeerBody,
@@ -225,7 +225,8 @@ pub enum Part {
         parent: Handle,
         /// Its new name.
         name: Name,
-        /// Who moves it: moving to another parent changes the directory's own `..`, which needs the right to write it.
+        /// Who moves it: moving to another parent changes the directory's own `..`, which needs the right to
+        /// write it.
         who: Credentials,
         /// When.
         changed: Wall,
@@ -251,7 +252,8 @@ pub enum Part {
         /// The directory.
         node: NodeId,
     },
-    /// chmod or chown of a directory, at each listed fragment: it takes changes under no older grant from now on.
+    /// chmod or chown of a directory, at each listed fragment: it takes changes under no older grant from now
+    /// on.
     AgeGrants {
         /// The directory.
         node: NodeId,
@@ -395,7 +397,8 @@ pub enum Question {
         /// The quota.
         quota: Handle,
     },
-    /// Frames of a chunk lie in another one as well: extents that are still in the old one are in the new one from the answer on.
+    /// Frames of a chunk lie in another one as well: extents that are still in the old one are in the new one
+    /// from the answer on.
     Move {
         /// The old chunk.
         from: ChunkId,

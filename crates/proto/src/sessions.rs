@@ -34,7 +34,8 @@ impl SessionDescription {
 /// What one metadata server knows of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionsView {
-    /// Sessions whose home is here, in order, with what they said of themselves since this server serves their home.
+    /// Sessions whose home is here, in order, with what they said of themselves since this server serves
+    /// their home.
     pub sessions: Vec<(SessionId, Option<SessionDescription>)>,
     /// Sessions with so many directories of this server's tablets delegated to them, in order.
     pub delegations: Vec<(SessionId, u32)>,

@@ -1,7 +1,8 @@
-//! Tickets: what servers must know of a session, sealed by one of them so that any of them can open it. No server keeps a table of sessions that
-//! it never heard of, and none asks another.
+//! Tickets: what servers must know of a session, sealed by one of them so that any of them can open it. No
+//! server keeps a table of sessions that it never heard of, and none asks another.
 //!
-//! This module has the content; the world seals it (XChaCha20-Poly1305 under [`crate::keys::ServerKeys::tickets`]).
+//! This module has the content; the world seals it (XChaCha20-Poly1305 under
+//! [`crate::keys::ServerKeys::tickets`]).
 
 use crate::enrolment::EnrolmentName;
 use crate::keys::Key;

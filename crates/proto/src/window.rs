@@ -1,7 +1,9 @@
-//! The window of counters that a receiver keeps of one sender, so that no packet is taken twice. As in WireGuard and RFC 6479: a ring of bits
-//! that moves with the highest counter; what lies behind it counts as seen.
+//! The window of counters that a receiver keeps of one sender, so that no packet is taken twice. As in
+//! WireGuard and RFC 6479: a ring of bits that moves with the highest counter; what lies behind it counts as
+//! seen.
 
-/// Bits of the window. Threads of one mount send at the same time, and a stream is slower than a datagram: so far behind the newest a packet may come.
+/// Bits of the window. Threads of one mount send at the same time, and a stream is slower than a datagram: so
+/// far behind the newest a packet may come.
 pub const WINDOW_BITS: u64 = 4096;
 
 const WORD_BITS: u64 = 64;
@@ -34,7 +36,8 @@ impl Default for ReplayWindow {
 impl ReplayWindow {
     /// Takes the counter of a packet whose signature fits.
     pub fn take(&mut self, counter: u64) -> Freshness {
-        // The word that the highest counter is in may still hold bits of a full turn ago behind it, so one word less can be told.
+        // The word that the highest counter is in may still hold bits of a full turn ago behind it, so one
+        // word less can be told.
         if counter == 0 || counter.saturating_add(WINDOW_BITS - WORD_BITS) <= self.highest {
             return Freshness::Replayed;
         }

@@ -8,7 +8,8 @@ use bearing_types::{ChunkId, Epoch};
 pub struct ChunkEntry {
     /// The chunk.
     pub chunk: ChunkId,
-    /// The epoch kept with it. [`ChunkEntry::HEADLESS`]: what the engine kept with it is damaged, and nothing can be done with the chunk but to remove it.
+    /// The epoch kept with it. [`ChunkEntry::HEADLESS`]: what the engine kept with it is damaged, and nothing
+    /// can be done with the chunk but to remove it.
     pub epoch: Epoch,
     /// Bytes in the log, whole frames or not.
     pub length: u64,
@@ -59,13 +60,15 @@ impl ChunkEntry {
     pub const HEADLESS: Epoch = Epoch(0);
 }
 
-/// Append-only logs by chunk. Offsets are physical: byte 0 is the first byte after the engine's own file header. The engine does not look
-/// into frames; checksums of frames are the data machine's, so that a reader far away can verify them too.
+/// Append-only logs by chunk. Offsets are physical: byte 0 is the first byte after the engine's own file
+/// header. The engine does not look into frames; checksums of frames are the data machine's, so that a reader
+/// far away can verify them too.
 pub trait ChunkLog {
     /// All chunks, in order of id.
     fn chunks(&mut self) -> EngineResult<Vec<ChunkEntry>>;
 
-    /// Makes an empty chunk under an epoch; stable (with its name) after the next sync of it. Making one that exists is an error.
+    /// Makes an empty chunk under an epoch; stable (with its name) after the next sync of it. Making one that
+    /// exists is an error.
     fn create(&mut self, chunk: ChunkId, epoch: Epoch) -> EngineResult<()>;
 
     /// Writes bytes at `offset`, which must be the present length. Not yet stable.

@@ -1,4 +1,5 @@
-//! The coordinator: a small, strongly consistent register file. Consensus lives behind it, never in our own code.
+//! The coordinator: a small, strongly consistent register file. Consensus lives behind it, never in our own
+//! code.
 
 use crate::EngineResult;
 
@@ -27,7 +28,8 @@ pub trait Coordinator {
     /// The entry of a key.
     fn read(&mut self, key: &str) -> EngineResult<Option<Entry>>;
 
-    /// All entries whose key starts with a prefix, in key order, and the version of the last change of any key.
+    /// All entries whose key starts with a prefix, in key order, and the version of the last change of any
+    /// key.
     fn list(&mut self, prefix: &str) -> EngineResult<(u64, Vec<Entry>)>;
 
     /// Sets a key if its version is `expected` (`None`: if it is absent). A `None` value removes it.

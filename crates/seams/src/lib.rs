@@ -1,7 +1,8 @@
 //! The seams: traits between the machines and the engines that keep bytes, and their data types.
 //!
-//! Invariants: a seam has few methods, one conformance suite ([`conformance`]) that every engine runs, and no policy. Engines may
-//! fail at any call; after a failed sync or flush the caller stops accepting writes. This crate must not know any engine.
+//! Invariants: a seam has few methods, one conformance suite ([`conformance`]) that every engine runs, and no
+//! policy. Engines may fail at any call; after a failed sync or flush the caller stops accepting writes. This
+//! crate must not know any engine.
 
 mod chunk_log;
 pub mod conformance;

@@ -24,8 +24,8 @@ pub struct KeyRange {
     pub end: Option<Vec<u8>>,
 }
 
-/// Entries by tablet. All keys of a tablet and its applied index share one keyspace, so that what a flush makes stable is a prefix of
-/// that tablet's log. Calls take effect in the order in which they are made.
+/// Entries by tablet. All keys of a tablet and its applied index share one keyspace, so that what a flush
+/// makes stable is a prefix of that tablet's log. Calls take effect in the order in which they are made.
 pub trait Store {
     /// The tablets that have a keyspace, in order.
     fn tablets(&mut self) -> EngineResult<Vec<Block>>;
@@ -36,8 +36,8 @@ pub trait Store {
     /// Drops a tablet's keyspace with all that is in it. Stable when it returns.
     fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()>;
 
-    /// The index of the last log record whose changes a tablet's keyspace holds; `None` without a keyspace. Right after opening this is
-    /// the flushed index, from which the log is replayed.
+    /// The index of the last log record whose changes a tablet's keyspace holds; `None` without a keyspace.
+    /// Right after opening this is the flushed index, from which the log is replayed.
     fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>>;
 
     /// The value of a key.
@@ -46,7 +46,8 @@ pub trait Store {
     /// The first `count_max` pairs of a range, in key order.
     fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>>;
 
-    /// Applies the changes of log records up to and including `applied`, atomically with the new applied index. Not yet stable.
+    /// Applies the changes of log records up to and including `applied`, atomically with the new applied
+    /// index. Not yet stable.
     fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()>;
 
     /// Makes all that was applied stable. After an error the store takes no more changes.

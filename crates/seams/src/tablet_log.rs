@@ -1,4 +1,5 @@
-//! The tablet log: the only write-ahead log. The logs of all tablets on one core share one file, so one sync serves them all.
+//! The tablet log: the only write-ahead log. The logs of all tablets on one core share one file, so one sync
+//! serves them all.
 
 use crate::EngineResult;
 use bearing_types::{Block, Epoch, LogIndex};
@@ -20,8 +21,8 @@ pub struct LoggedRecord {
     pub bytes: Vec<u8>,
 }
 
-/// An append-only file of records with checksums. A torn tail (records after the last sync) is cut at opening; damage before
-/// that is [`crate::EngineError::Corrupt`].
+/// An append-only file of records with checksums. A torn tail (records after the last sync) is cut at
+/// opening; damage before that is [`crate::EngineError::Corrupt`].
 pub trait TabletLog {
     /// Appends records in order. Not yet stable. Returns the mark of the first record.
     fn append(&mut self, records: &[LoggedRecord]) -> EngineResult<LogMark>;
@@ -29,8 +30,8 @@ pub trait TabletLog {
     /// Makes all appended records stable. After an error the log takes no more records.
     fn sync(&mut self) -> EngineResult<()>;
 
-    /// Reads up to `count_max` records from a mark on (`None`: from the oldest kept), each with its mark. Fewer than `count_max`
-    /// means that the end is reached.
+    /// Reads up to `count_max` records from a mark on (`None`: from the oldest kept), each with its mark.
+    /// Fewer than `count_max` means that the end is reached.
     fn read(&mut self, from: Option<LogMark>, count_max: usize)
     -> EngineResult<Vec<(LogMark, LoggedRecord)>>;
 

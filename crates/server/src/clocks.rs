@@ -1,8 +1,10 @@
-//! How far this server's wall clock is from those of other servers, measured with small questions and their answers.
+//! How far this server's wall clock is from those of other servers, measured with small questions and their
+//! answers.
 //!
-//! An answer says the other's time at some moment between our question and its arrival: half the round trip is the error, and answers that took long
-//! are left. Nobody's clock is the right one. A server is *off* when its clock is certainly further than allowed from those of most of the
-//! servers that it hears; with nobody to hear it cannot know, and goes on. Must not know what is refused while the clock is off.
+//! An answer says the other's time at some moment between our question and its arrival: half the round trip
+//! is the error, and answers that took long are left. Nobody's clock is the right one. A server is *off* when
+//! its clock is certainly further than allowed from those of most of the servers that it hears; with nobody
+//! to hear it cannot know, and goes on. Must not know what is refused while the clock is off.
 
 use crate::post::Post;
 use bearing_proto::clock::ClockMessage;
@@ -17,7 +19,8 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 const ASKED_MAX: usize = 16;
 /// An answer that took longer says too little.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(200);
-/// A server that was not heard of for so long counts no more: some rounds, and lost answers, of the largest clusters.
+/// A server that was not heard of for so long counts no more: some rounds, and lost answers, of the largest
+/// clusters.
 const HEARD_FOR: Duration = Duration::from_secs(60);
 
 /// What one answer said.

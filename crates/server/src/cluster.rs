@@ -1,7 +1,8 @@
 //! What a cluster is: `cluster.toml`, and where everything lies in a cluster's directory.
 //!
 //! ```text
-//! DIR/cluster.toml              servers, addresses, copies, scheme; the one file that all servers and clients share
+//! DIR/cluster.toml              servers, addresses, copies, scheme; the one file that all servers and
+//!                               clients share
 //! DIR/secrets/cluster.key       servers only
 //! DIR/secrets/enrolment.key     servers and clients
 //! DIR/coordinator/              config.toml, state, log, and the coordinator's registers
@@ -9,7 +10,8 @@
 //! DIR/data-1/ ...
 //! ```
 //!
-//! `cluster.toml` is written once, last of all, when the cluster is made: a directory without it holds no cluster.
+//! `cluster.toml` is written once, last of all, when the cluster is made: a directory without it holds no
+//! cluster.
 
 use crate::{StartError, toml_file};
 use bearing_placement::Scheme;

@@ -1,4 +1,5 @@
-//! Configuration of one daemon: `config.toml` in its directory. Everything but its number has a default; unknown keys are refused.
+//! Configuration of one daemon: `config.toml` in its directory. Everything but its number has a default;
+//! unknown keys are refused.
 
 use crate::cluster::{Cluster, Daemon, DaemonName, Layout};
 use crate::{StartError, toml_file};
@@ -51,19 +52,22 @@ impl Default for DataLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetadataLimits {
-    /// Above so many bytes of tablet log the store is flushed and the log cut: it bounds the replay after a crash.
+    /// Above so many bytes of tablet log the store is flushed and the log cut: it bounds the replay after a
+    /// crash.
     pub log_bytes_max: u64,
     /// Clean entries cached per tablet.
     pub cache_entries_max: usize,
     /// A data server that was silent for so long is lost: what it holds is copied again.
     pub data_server_lost_after_s: u64,
-    /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after, and a chunk of which its writer says that it is done with it
-    /// is sealed before.
+    /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after, and a chunk of
+    /// which its writer says that it is done with it is sealed before.
     pub chunk_life_s: u64,
-    /// And looked at, what of it is in use, so long after that, or after its writer said that it is done with it.
+    /// And looked at, what of it is in use, so long after that, or after its writer said that it is done with
+    /// it.
     pub chunk_look_after_s: u64,
-    /// So much of the disk is kept free for removals and for the server's own work, or an eighth of a disk that is smaller than eight times that. Below, nothing
-    /// new is made. A quarter of it is held in a file of its own.
+    /// So much of the disk is kept free for removals and for the server's own work, or an eighth of a disk
+    /// that is smaller than eight times that. Below, nothing new is made. A quarter of it is held in a file
+    /// of its own.
     pub reserve_bytes: u64,
 }
 

@@ -1,8 +1,8 @@
-//! A server's dealings with the coordinator that are nobody's policy: its own entry is there, others' addresses are known, and which enrolments were
-//! revoked.
+//! A server's dealings with the coordinator that are nobody's policy: its own entry is there, others'
+//! addresses are known, and which enrolments were revoked.
 //!
-//! A server that comes up under another address than before tells so here. Questions are repeated until they are answered; their
-//! numbers lack the top bit, which those of the machine beside have.
+//! A server that comes up under another address than before tells so here. Questions are repeated until they
+//! are answered; their numbers lack the top bit, which those of the machine beside have.
 
 use crate::cluster::{COORDINATOR, Daemon};
 use crate::post::Post;
@@ -20,7 +20,8 @@ use std::time::Duration;
 pub const MACHINE_ASKS: u64 = 1 << 63;
 /// An unanswered question is asked again after so long.
 const REPEAT: Duration = Duration::from_millis(200);
-/// How often others' addresses and the revoked enrolments are asked for, in turn: what is revoked is refused within a second.
+/// How often others' addresses and the revoked enrolments are asked for, in turn: what is revoked is refused
+/// within a second.
 const POLL: Duration = Duration::from_millis(300);
 /// How long the coordinator may be silent before it is worth a line in the log.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -59,8 +59,8 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
     })
 }
 
-/// Tells the filesystem of a directory from all others, also of other machines: servers on one machine share a boot, and those on one filesystem
-/// its device number.
+/// Tells the filesystem of a directory from all others, also of other machines: servers on one machine share
+/// a boot, and those on one filesystem its device number.
 fn filesystem_of(directory: &Path) -> Option<u64> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let boot: String = boot.chars().filter(char::is_ascii_hexdigit).take(16).collect();
@@ -84,7 +84,8 @@ struct ChunkKeeper<L> {
     events: VecDeque<Event>,
     commands: Vec<Command>,
     disk_failure: Option<String>,
-    /// The disk was full when something was to be appended, and when it was looked at last, whether it still is.
+    /// The disk was full when something was to be appended, and when it was looked at last, whether it still
+    /// is.
     full: Option<Mono>,
 }
 

@@ -1,12 +1,14 @@
 //! The disk of a metadata server: its store and its tablet log, and when the log is cut.
 //!
-//! Store commands are carried out by the store's thread in the order given; appends of a turn are gathered and synced together here. The log is cut in
-//! three steps: when it has grown by its limit since the last flush, and every record in it was handed to the store, the store is told to flush; the
-//! next append's mark is then the first that is still needed; when the flush is done, the log is cut there.
+//! Store commands are carried out by the store's thread in the order given; appends of a turn are gathered
+//! and synced together here. The log is cut in three steps: when it has grown by its limit since the last
+//! flush, and every record in it was handed to the store, the store is told to flush; the next append's mark
+//! is then the first that is still needed; when the flush is done, the log is cut there.
 //!
-//! When the disk is full, what was gathered stays gathered, and is tried again: it is neither in the log nor lost. The log is cut as far as it can be meanwhile,
-//! because that gives space back. A store that finds no space ends the server: it takes no more changes until it is opened anew. So the machine refuses
-//! changes long before (`bearing_meta::Headroom`).
+//! When the disk is full, what was gathered stays gathered, and is tried again: it is neither in the log nor
+//! lost. The log is cut as far as it can be meanwhile, because that gives space back. A store that finds no
+//! space ends the server: it takes no more changes until it is opened anew. So the machine refuses changes
+//! long before (`bearing_meta::Headroom`).
 
 use crate::StartError;
 use crate::store_thread::{Done, StoreThread, Work};
@@ -32,7 +34,8 @@ pub struct Disk<L> {
     log_bytes_max: u64,
     gathered: Vec<LoggedRecord>,
     gathered_last: Option<AppendNumber>,
-    /// Bytes of log that no flush covers: what a crash now would have to replay, if the flush under way succeeds.
+    /// Bytes of log that no flush covers: what a crash now would have to replay, if the flush under way
+    /// succeeds.
     unflushed_bytes: u64,
     /// The last record of each tablet that is in the log but was not yet handed to the store.
     unapplied: BTreeMap<Block, LogIndex>,
@@ -110,7 +113,8 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
         };
     }
 
-    /// Writes and syncs what was gathered, or says whether there is space; `None` when there is nothing to do or to say.
+    /// Writes and syncs what was gathered, or says whether there is space; `None` when there is nothing to do
+    /// or to say.
     pub fn sync(&mut self, now: Mono) -> Option<Event> {
         if self.stuck.is_some_and(|again| now < again) {
             return None;

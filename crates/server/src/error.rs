@@ -109,7 +109,8 @@ pub enum StartError {
         /// This program's version.
         ours: u16,
     },
-    /// A write or sync of the metadata server failed: nothing is known of what is stable until it is read again.
+    /// A write or sync of the metadata server failed: nothing is known of what is stable until it is read
+    /// again.
     #[error("the disk of {server} failed: {reason}")]
     DiskFailed {
         /// The server.

@@ -1,5 +1,6 @@
-//! What lies inside the engines' directories, by format and version. An engine does not understand what it keeps, so a server tells it: its `FORMAT` file
-//! names these too, and a program that does not know one of them is refused at opening, not at the first record that it cannot read.
+//! What lies inside the engines' directories, by format and version. An engine does not understand what it
+//! keeps, so a server tells it: its `FORMAT` file names these too, and a program that does not know one of
+//! them is refused at opening, not at the first record that it cannot read.
 
 use bearing_engines_local::Format;
 use bearing_meta::{LOG_VERSION, RECORD_VERSION};

@@ -1,7 +1,7 @@
 //! Making a cluster: directories, secrets, the first registers, and last of all `cluster.toml`.
 //!
-//! Every step but the last can be repeated: a crash in between leaves a directory without `cluster.toml`, and the next attempt starts
-//! over. Nothing is thrown away that a server may have stored something in.
+//! Every step but the last can be repeated: a crash in between leaves a directory without `cluster.toml`, and
+//! the next attempt starts over. Nothing is thrown away that a server may have stored something in.
 
 use crate::cluster::{Cluster, FORMAT, Layout, Member};
 use crate::config::DaemonConfig;
@@ -18,9 +18,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A new cluster's ring is cut into 2^4 tablets: a few per server, so that they can be spread anew when servers are added.
+/// A new cluster's ring is cut into 2^4 tablets: a few per server, so that they can be spread anew when
+/// servers are added.
 const TABLET_BITS: u8 = 4;
-/// Where chosen ports are looked for: above the registered ones, below those that Linux gives to outgoing connections.
+/// Where chosen ports are looked for: above the registered ones, below those that Linux gives to outgoing
+/// connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// What a new cluster shall be.
@@ -97,7 +99,8 @@ fn make_secrets(layout: &Layout) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Makes a directory and those above it. Their names are stable then: a power cut soon after must not leave a cluster that nobody finds.
+/// Makes a directory and those above it. Their names are stable then: a power cut soon after must not leave a
+/// cluster that nobody finds.
 fn make_directory(path: &Path) -> Result<(), StartError> {
     let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| is_missing(ancestor)).collect();
     let make = || {
@@ -115,7 +118,8 @@ fn is_missing(path: &Path) -> bool {
     !path.as_os_str().is_empty() && !path.exists()
 }
 
-/// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that none is chosen twice.
+/// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that
+/// none is chosen twice.
 fn choose_addresses(count: usize, port_base: Option<u16>) -> Result<Vec<SocketAddr>, StartError> {
     if let Some(base) = port_base {
         return fixed_addresses(count, base);

@@ -1,7 +1,8 @@
 //! Daemons: they open stores and sockets, turn the wheel around a machine, and carry out what it commands.
 //!
-//! Invariants: no policy, a daemon decides nothing that a machine could decide; commands are carried out in the order given; a
-//! reply leaves only after the sync that the machine waited for. Files and line numbers of TOML are this crate's business.
+//! Invariants: no policy, a daemon decides nothing that a machine could decide; commands are carried out in
+//! the order given; a reply leaves only after the sync that the machine waited for. Files and line numbers of
+//! TOML are this crate's business.
 
 mod clocks;
 pub mod cluster;

@@ -1,7 +1,8 @@
 //! The metadata server's daemon: store and tablet log around the metadata machine.
 //!
-//! A turn steps the machine with all that came in and all that the store has done, carries out its commands in order, then syncs the appends once
-//! and lets the machine go on, until nothing is left to do. What the store is given it does meanwhile, on its own thread.
+//! A turn steps the machine with all that came in and all that the store has done, carries out its commands
+//! in order, then syncs the appends once and lets the machine go on, until nothing is left to do. What the
+//! store is given it does meanwhile, on its own thread.
 
 use crate::StartError;
 use crate::config::DaemonConfig;

@@ -1,11 +1,13 @@
 //! The post of one server: opens packets, remembers where answers go, packs and seals what is sent.
 //!
-//! Machines know servers and sessions; addresses and transports are known only here. Small messages to one receiver share a
-//! datagram. An answer to a request goes back the way the request came; an answer to a datagram that does not fit one becomes
-//! `TooLarge`, and the client asks again by stream. Every table here is bounded, and only senders that proved a key get into one.
+//! Machines know servers and sessions; addresses and transports are known only here. Small messages to one
+//! receiver share a datagram. An answer to a request goes back the way the request came; an answer to a
+//! datagram that does not fit one becomes `TooLarge`, and the client asks again by stream. Every table here
+//! is bounded, and only senders that proved a key get into one.
 //!
-//! Nothing is taken twice, and nothing that does not name this server's present start (`bearing_proto::freshness`); sessions are known by their
-//! tickets. This module must not know any machine, and it does no I/O: it takes bytes and leaves bytes.
+//! Nothing is taken twice, and nothing that does not name this server's present start
+//! (`bearing_proto::freshness`); sessions are known by their tickets. This module must not know any machine,
+//! and it does no I/O: it takes bytes and leaves bytes.
 
 use crate::routes::{Origin, Routes};
 use crate::sessions::Sessions;
@@ -27,15 +29,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Messages to one receiver are packed into datagrams of up to so many bytes; a message that is larger alone goes by stream.
+/// Messages to one receiver are packed into datagrams of up to so many bytes; a message that is larger alone
+/// goes by stream.
 pub const DATAGRAM_PACKED_MAX: usize = 8 * 1024;
-/// Messages on one stream are packed into packets of up to so many bytes; a message that is larger alone goes alone.
+/// Messages on one stream are packed into packets of up to so many bytes; a message that is larger alone goes
+/// alone.
 const STREAM_PACKED_MAX: usize = 256 * 1024;
 /// Bulk bytes in an answer to a datagram: what a datagram can carry at all, less room for the rest.
 const DATAGRAM_BULK_MAX: usize = 60_000;
 /// Refusals sent per second, over all peers: strangers shall not make us send much.
 const REFUSALS_PER_SECOND: u32 = 50;
-/// Unsigned words sent per second to sessions that are not known here: as many clients may come back after a restart.
+/// Unsigned words sent per second to sessions that are not known here: as many clients may come back after a
+/// restart.
 const NEED_TICKETS_PER_SECOND: u32 = 5000;
 /// A ticket is good for so long.
 const TICKET_LIFE: Duration = Duration::from_secs(3600);
@@ -168,7 +173,8 @@ impl Post {
         self.servers.insert(server, address);
     }
 
-    /// Takes the names of the enrolments that were revoked, instead of those known before. Until then no named one is let in.
+    /// Takes the names of the enrolments that were revoked, instead of those known before. Until then no
+    /// named one is let in.
     pub fn set_revoked(&mut self, revoked: BTreeSet<EnrolmentName>) {
         self.revoked = Some(revoked);
     }
@@ -282,8 +288,9 @@ impl Post {
         Ok(Opened::Messages { sender, squash, messages, attachment })
     }
 
-    /// A greeting that was meant for one server and is answered by another was overheard and sent to that one: what is meant for the first must not
-    /// be stamped with the start of the second, which would take it.
+    /// A greeting that was meant for one server and is answered by another was overheard and sent to that
+    /// one: what is meant for the first must not be stamped with the start of the second, which would take
+    /// it.
     fn take_hint(&mut self, server: ServerId, packet: &Packet) -> Result<Opened, PacketError> {
         if self.sending.greeted(packet.header.to).is_some_and(|greeted| greeted != server) {
             return Ok(Opened::Nothing);
@@ -375,7 +382,8 @@ impl Post {
         }
     }
 
-    /// Answers a packet that was signed with a key, but is not taken. The answer has no content, and is shorter than the packet with its ticket.
+    /// Answers a packet that was signed with a key, but is not taken. The answer has no content, and is
+    /// shorter than the packet with its ticket.
     fn hint(&mut self, incoming: &Incoming, header: Header, key: &Key, message: Message) {
         let stamp = Stamp {
             version: header.version,
@@ -419,7 +427,8 @@ impl Post {
         self.queue(Lane { receiver, origin }, message, attachment);
     }
 
-    /// Sends to a client: an answer the way its request came, anything else to where the client was last heard of.
+    /// Sends to a client: an answer the way its request came, anything else to where the client was last
+    /// heard of.
     pub fn to_session(&mut self, session: SessionId, message: &Message, attachment: &[u8]) {
         let receiver = Sender::Client(session);
         let last = || self.sessions.get(session)?.origin();
@@ -562,7 +571,8 @@ impl Post {
         self.push_sealed(origin, packet);
     }
 
-    /// The packet with which a stream to an address begins, if a server is there: until a packet was taken, its peer reads only short ones.
+    /// The packet with which a stream to an address begins, if a server is there: until a packet was taken,
+    /// its peer reads only short ones.
     pub fn greeting(&mut self, address: SocketAddr) -> Option<Vec<u8>> {
         let server = self.server_at(address)?;
         let next = self.sending.greet(server);

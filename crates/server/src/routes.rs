@@ -59,7 +59,8 @@ impl Routes {
     /// Remembers the way back to the sender of messages that were authenticated.
     pub fn note(&mut self, sender: Sender, origin: Origin, messages: &[Message]) {
         for message in messages {
-            // Answers to a client's datagram go to where it was last heard of: nothing to remember on the hot path.
+            // Answers to a client's datagram go to where it was last heard of: nothing to remember on the hot
+            // path.
             let question = match (message, origin) {
                 (Message::Request(_), Origin::Datagram(_)) => continue,
                 (Message::Request(request), _) => Question::Request(request.sequence.0),

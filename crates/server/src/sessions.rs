@@ -1,7 +1,9 @@
-//! The sessions that this server has heard of: their tickets, which counters it saw, and where they were last heard of.
+//! The sessions that this server has heard of: their tickets, which counters it saw, and where they were last
+//! heard of.
 //!
-//! Invariants: a session is here only if a packet of it that names this server's present start was signed with its ticket's secret. The way back
-//! follows only packets whose counter is above all before. Whoever forgets a session must draw a new start, for its window is gone.
+//! Invariants: a session is here only if a packet of it that names this server's present start was signed
+//! with its ticket's secret. The way back follows only packets whose counter is above all before. Whoever
+//! forgets a session must draw a new start, for its window is gone.
 
 use crate::routes::Origin;
 use bearing_proto::ticket::Ticket;
@@ -9,7 +11,8 @@ use bearing_proto::window::{Freshness, ReplayWindow};
 use bearing_types::SessionId;
 use std::collections::BTreeMap;
 
-/// Sessions that are kept; of more, those that were silent longest are forgotten (they show their tickets again).
+/// Sessions that are kept; of more, those that were silent longest are forgotten (they show their tickets
+/// again).
 pub const SESSIONS_MAX: usize = 1 << 16;
 
 /// A session.
@@ -53,7 +56,8 @@ impl Sessions {
         self.table.get_mut(&session)
     }
 
-    /// A packet of a session showed this ticket and was signed with its secret. Gives `true` when others had to be forgotten for it.
+    /// A packet of a session showed this ticket and was signed with its secret. Gives `true` when others had
+    /// to be forgotten for it.
     pub fn admit(&mut self, ticket: Ticket) -> bool {
         if let Some(known) = self.table.get_mut(&ticket.session) {
             known.ticket = ticket;

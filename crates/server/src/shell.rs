@@ -1,7 +1,8 @@
 //! The wheel that turns around a machine: receive a batch, open, let the driver work, seal, send.
 //!
-//! One thread, one socket loop. The machine holds back what must not leave before it is stable, so what is answered without a sync leaves before it.
-//! Packets that came while the driver worked share the sync with those before them.
+//! One thread, one socket loop. The machine holds back what must not leave before it is stable, so what is
+//! answered without a sync leaves before it. Packets that came while the driver worked share the sync with
+//! those before them.
 
 use crate::StartError;
 use crate::clocks::{Clocks, Verdict};
@@ -44,7 +45,8 @@ fn skew_max() -> Duration {
 
 /// What a daemon does with messages: the part that differs between kinds.
 pub trait Driver {
-    /// Takes the messages of one packet, whose user ids are to be squashed like this. Nothing needs to be carried out yet.
+    /// Takes the messages of one packet, whose user ids are to be squashed like this. Nothing needs to be
+    /// carried out yet.
     fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, attachment: Vec<u8>);
 
     /// Works until nothing is left to do now but to sync, and hands what is to be sent to the post.
@@ -117,7 +119,8 @@ pub fn read_keys(config: &DaemonConfig) -> Result<ServerKeys, StartError> {
     Ok(ServerKeys::new(&key(&config.layout.cluster_key())?, key(&config.layout.enrolment_key())?))
 }
 
-/// Runs a daemon from its lock to its end: `open` opens the stores and makes the driver. What works on other threads ends the shell's wait by the waker.
+/// Runs a daemon from its lock to its end: `open` opens the stores and makes the driver. What works on other
+/// threads ends the shell's wait by the waker.
 pub fn run<D: Driver>(
     config: DaemonConfig,
     open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
@@ -276,7 +279,8 @@ impl Shell<'_> {
         wake.map_or(WAIT_MAX, |wake| wake.since(now).min(WAIT_MAX))
     }
 
-    /// Tells the driver and the report when the clock is off by another judgement than before, or by other milliseconds.
+    /// Tells the driver and the report when the clock is off by another judgement than before, or by other
+    /// milliseconds.
     fn watch_clock(&mut self, now: Now, driver: &mut impl Driver) -> Result<(), StartError> {
         let verdict = self.clocks.verdict(now.mono);
         let (was_off, is_off) =
@@ -358,7 +362,8 @@ impl Shell<'_> {
         }
     }
 
-    /// A refusal is unsigned, so it ends the daemon only while nothing contradicts it: before the coordinator ever answered.
+    /// A refusal is unsigned, so it ends the daemon only while nothing contradicts it: before the coordinator
+    /// ever answered.
     fn refused(&mut self, peer: SocketAddr, refusal: Refusal) -> Result<(), StartError> {
         let who = self.name_of(peer);
         let error = match refusal {

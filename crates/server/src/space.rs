@@ -1,8 +1,9 @@
 //! The space of a metadata server's disk: how much there is, and some that is held in a file of its own.
 //!
-//! The machine refuses changes while less than the reserve is free, but other programs may write to the same disk. So a quarter of the reserve is kept
-//! in a file, and given up piece by piece when the disk has nothing else left: for a start on a full disk, for the log and the store, and for removals. It is
-//! taken back when there is space again. What is held counts as free: it is, for this server.
+//! The machine refuses changes while less than the reserve is free, but other programs may write to the same
+//! disk. So a quarter of the reserve is kept in a file, and given up piece by piece when the disk has nothing
+//! else left: for a start on a full disk, for the log and the store, and for removals. It is taken back when
+//! there is space again. What is held counts as free: it is, for this server.
 
 use crate::StartError;
 use bearing_meta::{DiskSpace, reserve_bytes};
@@ -120,7 +121,8 @@ impl HeldSpace {
     fn measure(&self) -> DiskSpace {
         // SAFETY: all zeros are a value of this struct of numbers.
         let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open (borrowed here), and the pointer is of a struct that lives until the call is over.
+        // SAFETY: the descriptor is open (borrowed here), and the pointer is of a struct that lives until the
+        // call is over.
         if unsafe { libc::fstatvfs(self.file.as_raw_fd(), &raw mut found) } != 0 {
             return DiskSpace::default();
         }

@@ -1,7 +1,7 @@
 //! A daemon's lock and `state` file: who runs here, where, and how far it has come.
 //!
-//! The lock is held by the open file, so a killed daemon never leaves it behind. The state file may lie after a crash; a reader
-//! checks that the process is still the one that wrote it ([`DaemonState::is_alive`]).
+//! The lock is held by the open file, so a killed daemon never leaves it behind. The state file may lie after
+//! a crash; a reader checks that the process is still the one that wrote it ([`DaemonState::is_alive`]).
 
 use crate::cluster::Daemon;
 use crate::{StartError, toml_file};
@@ -68,7 +68,8 @@ pub struct ChunkReport {
     pub dead: u64,
     /// Bytes that were copied again since the server's start.
     pub copied_bytes: u64,
-    /// Bytes of chunks that nobody appends to any more and that files refer to; before the first look at a chunk, all of it.
+    /// Bytes of chunks that nobody appends to any more and that files refer to; before the first look at a
+    /// chunk, all of it.
     #[serde(default)]
     pub live_bytes: u64,
     /// The rest of them: bytes that no file refers to.
@@ -87,7 +88,8 @@ pub struct ChunkReport {
 pub struct DaemonState {
     /// The process.
     pub pid: u32,
-    /// When the process started, in the kernel's ticks since boot: tells it from a later process of the same number.
+    /// When the process started, in the kernel's ticks since boot: tells it from a later process of the same
+    /// number.
     pub started_ticks: u64,
     /// What it does.
     pub kind: String,
@@ -114,7 +116,8 @@ pub fn state_file(directory: &Path) -> PathBuf {
 }
 
 impl DaemonState {
-    /// Reads a daemon's state; `None` when it never ran here or the file makes no sense (it is only a report).
+    /// Reads a daemon's state; `None` when it never ran here or the file makes no sense (it is only a
+    /// report).
     pub fn read(directory: &Path) -> Option<DaemonState> {
         toml_file::read(&state_file(directory)).ok()
     }

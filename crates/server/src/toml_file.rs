@@ -1,4 +1,5 @@
-//! Typed TOML files: read with the file's name and line in every complaint, written by rename so that no reader sees half of one.
+//! Typed TOML files: read with the file's name and line in every complaint, written by rename so that no
+//! reader sees half of one.
 
 use crate::StartError;
 use serde::{Serialize, de::DeserializeOwned};
@@ -47,7 +48,8 @@ fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
 }
 
-/// Writes a value that is only a report, as [`write`]. On a full disk it takes the place of the one before in its own room, where a crash may leave half of it.
+/// Writes a value that is only a report, as [`write`]. On a full disk it takes the place of the one before in
+/// its own room, where a crash may leave half of it.
 pub fn write_report<T: Serialize>(path: &Path, heading: &str, value: &T) -> Result<(), StartError> {
     let body = toml::to_string(value).map_err(|error| StartError::file("encode", path, &error))?;
     let text = format!("{heading}\n{body}");

@@ -1,7 +1,9 @@
-//! POSIX access control lists (acl(5)): what they allow, what new nodes inherit, and their bytes in extended attributes.
+//! POSIX access control lists (acl(5)): what they allow, what new nodes inherit, and their bytes in extended
+//! attributes.
 //!
-//! The permission bits of a node and its list say some things twice. Here they are kept once: the owner's, the mask's and the others' rights are the permission
-//! bits; [`Named`] has the rest. So a chmod changes the mask, as it must, without touching the list.
+//! The permission bits of a node and its list say some things twice. Here they are kept once: the owner's,
+//! the mask's and the others' rights are the permission bits; [`Named`] has the rest. So a chmod changes the
+//! mask, as it must, without touching the list.
 
 use crate::{Access, AclHash, Code, Credentials, FileType, Gid, Mode, Permission, Uid};
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Read 4, write 2, execute 1.
 pub type Rights = u8;
 
-/// What a list adds to permission bits. While a node has it, the bits of its group class are the mask of all that is said here.
+/// What a list adds to permission bits. While a node has it, the bits of its group class are the mask of all
+/// that is said here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Named {
     /// Rights of users, before the mask.
@@ -77,7 +80,8 @@ impl Acl {
         (mode, self.mask.map(|_| self.named.clone()))
     }
 
-    /// What a new node gets in a directory with this default list, if it is asked for with these permission bits.
+    /// What a new node gets in a directory with this default list, if it is asked for with these permission
+    /// bits.
     pub fn inherited(&self, mode: Mode) -> (Mode, Option<Named>) {
         let mut acl = self.clone();
         acl.owner &= bits(mode, 6);
@@ -89,7 +93,8 @@ impl Acl {
         acl.split(mode)
     }
 
-    /// A list from its extended attribute; `None`: an empty one, which is none at all. [`Code::InvalidArgument`] for what makes no sense.
+    /// A list from its extended attribute; `None`: an empty one, which is none at all.
+    /// [`Code::InvalidArgument`] for what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Option<Acl>, Code> {
         let (version, entries) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(Code::InvalidArgument)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -184,7 +189,8 @@ impl AclHash {
 }
 
 impl Access {
-    /// As [`Access::allows`], with the node's list if it has one. As on Linux, a list counts only while the group class has any right at all.
+    /// As [`Access::allows`], with the node's list if it has one. As on Linux, a list counts only while the
+    /// group class has any right at all.
     pub fn allows_with(
         self,
         named: Option<&Named>,

@@ -63,7 +63,8 @@ pub enum SetIds {
     /// They stay: whoever changes it may set them (CAP_FSETID on Linux).
     #[default]
     Keep,
-    /// They go: others would run with its owner's rights what they did not write. Whoever changes it is of this group.
+    /// They go: others would run with its owner's rights what they did not write. Whoever changes it is of
+    /// this group.
     Clear(Gid),
 }
 
@@ -73,8 +74,8 @@ impl SetIds {
         if who.uid == Uid(0) { SetIds::Keep } else { SetIds::Clear(who.gid) }
     }
 
-    /// The mode of a file of a group after the change. As on Linux a member of the group leaves set-group-id where the
-    /// group may not execute.
+    /// The mode of a file of a group after the change. As on Linux a member of the group leaves set-group-id
+    /// where the group may not execute.
     pub fn applied(self, mode: Mode, gid: Gid) -> Mode {
         match self {
             SetIds::Keep => mode,
@@ -194,8 +195,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether the permission bits allow the wish (POSIX file access permissions; root passes, except that executing a
-    /// non-directory needs at least one x bit).
+    /// Whether the permission bits allow the wish (POSIX file access permissions; root passes, except that
+    /// executing a non-directory needs at least one x bit).
     pub fn allows(self, who: &Credentials, wish: Permission, file_type: FileType) -> bool {
         let bits = self.mode.bits();
         if who.uid == Uid(0) {
@@ -219,7 +220,8 @@ impl Attributes {
         Access { mode: self.mode, uid: self.uid, gid: self.gid }
     }
 
-    /// Whether a read at this time is to be noted, as with Linux's `relatime`: the first one since the last change, and one a day.
+    /// Whether a read at this time is to be noted, as with Linux's `relatime`: the first one since the last
+    /// change, and one a day.
     pub fn notes_access(&self, at: Wall) -> bool {
         let day = 24 * 60 * 60 * 1_000_000_000;
         at > self.accessed

@@ -48,8 +48,9 @@ id!(/// A node's change counter: it grows with every change of attributes or con
 id!(/// The hash of a directory's access control list. 0 when it has none.
     AclHash(u64), "a");
 
-/// A disk: what a server keeps its data on, named at random when it is first used. It lies in the directories that it speaks for and
-/// in the coordinator, so that a server notices when it is given another disk than before.
+/// A disk: what a server keeps its data on, named at random when it is first used. It lies in the directories
+/// that it speaks for and in the coordinator, so that a server notices when it is given another disk than
+/// before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DiskId(pub u128);
 
@@ -141,7 +142,8 @@ impl NodeIdRange {
         Some(id)
     }
 
-    /// Takes ids in a row, as many as are wanted or half of what is left. Gives the first and how many; `None` when there are too few to share.
+    /// Takes ids in a row, as many as are wanted or half of what is left. Gives the first and how many;
+    /// `None` when there are too few to share.
     pub fn take_some(&mut self, wanted: u32) -> Option<(NodeId, u32)> {
         let count = u64::from(wanted).min(self.left() / 2) as u32;
         if count == 0 {

@@ -6,7 +6,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 /// A table kept by ids. Its order says nothing: whoever walks one must not depend on it.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// A fast hash for keys made of ids and keyed hashes, which are spread already and which nobody outside can choose. Its seed is fixed, so that runs repeat.
+/// A fast hash for keys made of ids and keyed hashes, which are spread already and which nobody outside can
+/// choose. Its seed is fixed, so that runs repeat.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct IdHasher(u64);
 

@@ -1,7 +1,7 @@
 //! Locks on files, as flock(2) and fcntl(2) know them: who holds what, what stands in whose way.
 //!
-//! Invariants: no two holders of one [`FileLocks`] conflict; what one holder has in one space does not overlap and is not divided without need. Only
-//! values: who waits, and for how long, is not known here.
+//! Invariants: no two holders of one [`FileLocks`] conflict; what one holder has in one space does not
+//! overlap and is not divided without need. Only values: who waits, and for how long, is not known here.
 
 use crate::id::SessionId;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// Locks of one file that are kept; more are refused.
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
 
-/// Who takes a lock, within a session: an open file (flock, open file description locks) or a process (fcntl). Chosen by the client.
+/// Who takes a lock, within a session: an open file (flock, open file description locks) or a process
+/// (fcntl). Chosen by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockOwner(pub u64);
 
@@ -119,7 +120,8 @@ impl FileLocks {
         self.0.iter().filter(move |held| held.conflicts(wish))
     }
 
-    /// Gives a lock in place of whatever its holder had of the range. The caller has seen to it that nothing conflicts.
+    /// Gives a lock in place of whatever its holder had of the range. The caller has seen to it that nothing
+    /// conflicts.
     pub fn set(&mut self, wish: HeldLock) {
         let HeldLock { session, lock } = wish;
         self.clear(session, lock.owner, lock.space, lock.range);

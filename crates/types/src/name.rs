@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The name of a directory entry: 1 to 255 bytes, neither `/` nor NUL, not `.` or `..`. It takes 24 bytes, and no others up to a
-/// length of 22: caches hold hundreds of thousands.
+/// The name of a directory entry: 1 to 255 bytes, neither `/` nor NUL, not `.` or `..`. It takes 24 bytes,
+/// and no others up to a length of 22: caches hold hundreds of thousands.
 #[derive(Clone)]
 pub struct Name(Bytes);
 
@@ -23,8 +23,8 @@ impl Name {
     /// The longest name, in bytes.
     pub const BYTES_MAX: usize = 255;
 
-    /// Checks and takes a name. [`Code::NameTooLong`] beyond 255 bytes, [`Code::InvalidArgument`] for anything
-    /// that cannot stand in a directory.
+    /// Checks and takes a name. [`Code::NameTooLong`] beyond 255 bytes, [`Code::InvalidArgument`] for
+    /// anything that cannot stand in a directory.
     pub fn new(bytes: &[u8]) -> Result<Name, Code> {
         if bytes.len() > Name::BYTES_MAX {
             return Err(Code::NameTooLong);
@@ -131,7 +131,8 @@ impl fmt::Display for Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameKey(pub u64);
 
-/// The keyed 48-bit hash of a name. A name's position is monotone in it, so a listing runs in (hash, name) order.
+/// The keyed 48-bit hash of a name. A name's position is monotone in it, so a listing runs in (hash, name)
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct NameHash(u64);
@@ -184,8 +185,9 @@ impl fmt::Debug for NameHash {
     }
 }
 
-/// Where a listing goes on: the 48-bit hash and a 15-bit ordinal among names of equal hash. It says by itself which
-/// tablet goes on, after any split, move or failover. Layout: bit 63 zero, bits 62..15 hash, bits 14..0 ordinal.
+/// Where a listing goes on: the 48-bit hash and a 15-bit ordinal among names of equal hash. It says by itself
+/// which tablet goes on, after any split, move or failover. Layout: bit 63 zero, bits 62..15 hash, bits 14..0
+/// ordinal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Cookie(u64);

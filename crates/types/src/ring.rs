@@ -1,7 +1,7 @@
 //! The ring of 2^64 positions: points, arcs and power-of-two aligned blocks.
 //!
-//! As an address a position is the low 64 bits of an IPv6 address under the cluster's /64, so a block of the ring *is*
-//! an IPv6 prefix.
+//! As an address a position is the low 64 bits of an IPv6 address under the cluster's /64, so a block of the
+//! ring *is* an IPv6 prefix.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,8 +29,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// A half-open range of the ring, clockwise from `start` up to, not including, `end`. Equal ends mean the whole ring:
-/// an empty arc has no representation, because nobody owns nothing.
+/// A half-open range of the ring, clockwise from `start` up to, not including, `end`. Equal ends mean the
+/// whole ring: an empty arc has no representation, because nobody owns nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Arc {
     /// The first position.
@@ -51,7 +51,8 @@ impl Arc {
     }
 }
 
-/// A power-of-two aligned arc: all positions that share the first `prefix_bits` bits with `start`. A CIDR block.
+/// A power-of-two aligned arc: all positions that share the first `prefix_bits` bits with `start`. A CIDR
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Block {
     start: Position,
@@ -62,7 +63,8 @@ impl Block {
     /// The whole ring.
     pub const RING: Block = Block { start: Position(0), prefix_bits: 0 };
 
-    /// The block of `prefix_bits` (0 to 64) leading bits around a position; lower bits of the position are cleared.
+    /// The block of `prefix_bits` (0 to 64) leading bits around a position; lower bits of the position are
+    /// cleared.
     ///
     /// # Panics
     /// If `prefix_bits` exceeds 64, which is a bug of the caller.
@@ -125,8 +127,8 @@ impl Block {
         Some((Block { start: self.start, prefix_bits }, Block { start: Position(upper), prefix_bits }))
     }
 
-    /// The sub-block `extra_bits` longer in prefix that has the given index, counted from the start (the index is
-    /// taken modulo 2^`extra_bits`).
+    /// The sub-block `extra_bits` longer in prefix that has the given index, counted from the start (the
+    /// index is taken modulo 2^`extra_bits`).
     ///
     /// # Panics
     /// If the sub-block would be smaller than one position, which is a bug of the caller.

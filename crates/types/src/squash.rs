@@ -4,7 +4,8 @@ use crate::{Credentials, Gid, Uid};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The rule of an enrolment, fixed when it was made. Servers learn it from the client's ticket, never from what the client says.
+/// The rule of an enrolment, fixed when it was made. Servers learn it from the client's ticket, never from
+/// what the client says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Squash {
     /// Ids are taken as they come.

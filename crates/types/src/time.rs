@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Nanoseconds of a monotonic clock that also counts suspended time (CLOCK_BOOTTIME). Only differences on one machine
-/// mean anything; leases between two parties are durations on it.
+/// Nanoseconds of a monotonic clock that also counts suspended time (CLOCK_BOOTTIME). Only differences on one
+/// machine mean anything; leases between two parties are durations on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mono(pub u64);
 
@@ -23,7 +23,8 @@ impl Mono {
     }
 }
 
-/// Nanoseconds since the Unix epoch by a machine's wall clock: file times, and the expiry of grants and sessions.
+/// Nanoseconds since the Unix epoch by a machine's wall clock: file times, and the expiry of grants and
+/// sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Wall(pub i64);
 

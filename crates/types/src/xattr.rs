@@ -4,7 +4,8 @@ use crate::Code;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The name of an extended attribute, like `user.mime_type`: a namespace that is known, a dot, and more; 255 bytes at most, no NUL.
+/// The name of an extended attribute, like `user.mime_type`: a namespace that is known, a dot, and more; 255
+/// bytes at most, no NUL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct XattrName(Box<[u8]>);
 
@@ -43,8 +44,8 @@ impl XattrName {
         (b"security.", XattrSpace::Security),
     ];
 
-    /// Checks and takes a name. [`Code::Unsupported`] outside the known namespaces, [`Code::InvalidArgument`] for one that is nothing but a
-    /// namespace, too long, or holds a NUL.
+    /// Checks and takes a name. [`Code::Unsupported`] outside the known namespaces, [`Code::InvalidArgument`]
+    /// for one that is nothing but a namespace, too long, or holds a NUL.
     pub fn new(bytes: &[u8]) -> Result<XattrName, Code> {
         if XattrName::list_of(bytes).is_some() {
             return Ok(XattrName(bytes.into()));

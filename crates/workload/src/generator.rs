@@ -1,7 +1,8 @@
 //! Draws what a client does next, from what it knows.
 //!
-//! Each client has a *private* subtree that only it touches, and all share one subtree with few names, so that they collide. What the
-//! generator knows may be out of date; that is wanted. The caller tells it what operations found and what is gone.
+//! Each client has a *private* subtree that only it touches, and all share one subtree with few names, so
+//! that they collide. What the generator knows may be out of date; that is wanted. The caller tells it what
+//! operations found and what is gone.
 
 use crate::action::{Action, FileSteps};
 use crate::{Record, Seeded, Zipf};
@@ -359,7 +360,8 @@ impl Generator {
         }
     }
 
-    /// What is made in the root of an area inherits something else from now on. It stays open for everybody, or most operations would only be refused.
+    /// What is made in the root of an area inherits something else from now on. It stays open for everybody,
+    /// or most operations would only be refused.
     fn regroup_root(&mut self, area: Area) -> Operation {
         let root = self.area(area).known.first().expect("the root of an area is always known").clone();
         let mut change = AttributeChange::default();

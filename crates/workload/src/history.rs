@@ -81,8 +81,8 @@ pub enum Event {
     Mutation {
         /// What was asked.
         mutation: Mutation,
-        /// The requests that carried it: mostly one; none when the client refused it from what it knew; several when a client asks again
-        /// under a new number, of which only one may be done.
+        /// The requests that carried it: mostly one; none when the client refused it from what it knew;
+        /// several when a client asks again under a new number, of which only one may be done.
         requests: Vec<RequestId>,
         /// What came of it.
         outcome: MutationOutcome,
@@ -110,7 +110,8 @@ pub enum MutationOutcome {
 pub struct OwnWrites {
     /// When it opened the file: what others closed before that is seen.
     pub opened: Mono,
-    /// The entry of the history by which it last cut the file itself: what was there before is not seen any more.
+    /// The entry of the history by which it last cut the file itself: what was there before is not seen any
+    /// more.
     pub cut: Option<usize>,
     /// When its last flush was answered, or `opened`.
     pub flushed: Mono,

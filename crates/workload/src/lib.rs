@@ -1,8 +1,9 @@
-//! Operation generators, the oracle filesystem, and the checker of histories. Benchmarks, tests and the simulator share them.
+//! Operation generators, the oracle filesystem, and the checker of histories. Benchmarks, tests and the
+//! simulator share them.
 //!
-//! Invariants: everything is drawn from a seed, so the same seed gives the same operations; the oracle is slow and obvious on purpose;
-//! the checker verifies an order that it is given and never searches for one. This crate must not know the machines: it speaks of
-//! nodes, names and what a client was told.
+//! Invariants: everything is drawn from a seed, so the same seed gives the same operations; the oracle is
+//! slow and obvious on purpose; the checker verifies an order that it is given and never searches for one.
+//! This crate must not know the machines: it speaks of nodes, names and what a client was told.
 
 mod action;
 mod checker;

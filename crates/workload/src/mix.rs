@@ -54,8 +54,9 @@ impl Mix {
         parts: &[(MixKind::Create, 900), (MixKind::Stat, 8300), (MixKind::Update, 800)],
     };
 
-    /// Spotify's Hadoop cluster (HopsFS, FAST 2017, table 1), its kinds folded into ours: read 68.73, stat 17, list 9, add block 1.5,
-    /// move 1.3, create 1.2, delete 0.75, set owner / permissions / replication 0.49, mkdirs 0.02 %.
+    /// Spotify's Hadoop cluster (HopsFS, FAST 2017, table 1), its kinds folded into ours: read 68.73, stat
+    /// 17, list 9, add block 1.5, move 1.3, create 1.2, delete 0.75, set owner / permissions / replication
+    /// 0.49, mkdirs 0.02 %.
     pub const SPOTIFY: Mix = Mix {
         name: "spotify",
         parts: &[

@@ -43,7 +43,8 @@ impl Seeded {
         result
     }
 
-    /// A number below `bound` (at least 1): multiply and shift, whose bias is below 2^-32 for bounds below 2^32.
+    /// A number below `bound` (at least 1): multiply and shift, whose bias is below 2^-32 for bounds below
+    /// 2^32.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing lies below 0");
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64

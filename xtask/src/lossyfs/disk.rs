@@ -1,7 +1,9 @@
-//! A disk in memory that forgets: what files and directories hold now, what of it is synced, and what happened in between.
+//! A disk in memory that forgets: what files and directories hold now, what of it is synced, and what
+//! happened in between.
 //!
-//! Invariants: what `sync_file` or `sync_names` was called for survives every cut. Of the rest a cut keeps what its seed says: of a file any of the
-//! 512-byte sectors that were written, whichever came first; of names, changes in the order in which each directory saw them, each whole (a rename is both its names or
+//! Invariants: what `sync_file` or `sync_names` was called for survives every cut. Of the rest a cut keeps
+//! what its seed says: of a file any of the 512-byte sectors that were written, whichever came first; of
+//! names, changes in the order in which each directory saw them, each whole (a rename is both its names or
 //! none). Syncing a file does not sync its name. It knows no kernel and no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -286,7 +288,8 @@ impl Disk {
         Some(())
     }
 
-    /// What was done to a directory's names survives from now on; and what was done before to directories that share a rename with it.
+    /// What was done to a directory's names survives from now on; and what was done before to directories
+    /// that share a rename with it.
     pub fn sync_names(&mut self, directory: Ino) {
         let mut concerned = BTreeSet::from([directory]);
         let mut chosen = vec![false; self.changed_names.len()];

@@ -1,6 +1,8 @@
-//! `cargo xtask lossyfs`: a filesystem in memory that forgets, tears and reorders what was not synced when its power is cut.
+//! `cargo xtask lossyfs`: a filesystem in memory that forgets, tears and reorders what was not synced when
+//! its power is cut.
 //!
-//! Commands are written to the file `.power` in its root: `cut SEED` throws away what that seed says and goes dead (EIO for everything), `on` serves what is left.
+//! Commands are written to the file `.power` in its root: `cut SEED` throws away what that seed says and goes
+//! dead (EIO for everything), `on` serves what is left.
 
 mod disk;
 mod serve;

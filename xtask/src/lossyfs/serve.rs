@@ -1,4 +1,5 @@
-//! The forgetful disk under the kernel. While its power is off everything answers EIO, except for the file `.power` in its root.
+//! The forgetful disk under the kernel. While its power is off everything answers EIO, except for the file
+//! `.power` in its root.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -61,7 +61,8 @@ impl Process {
         !matches!(state, None | Some("Z" | "X"))
     }
 
-    /// Ends processes at once. Not by another program: whoever starts one has files of the mount open, which are flushed before it runs, and that waits for servers.
+    /// Ends processes at once. Not by another program: whoever starts one has files of the mount open, which
+    /// are flushed before it runs, and that waits for servers.
     pub fn kill<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Result<()> {
         for process in processes {
             // SAFETY: kill takes plain numbers. One that has ended meanwhile is as good.

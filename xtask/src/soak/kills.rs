@@ -1,4 +1,5 @@
-//! kill -9 of random or all servers, and of the client, under programs that write: nothing that was synced is lost.
+//! kill -9 of random or all servers, and of the client, under programs that write: nothing that was synced is
+//! lost.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

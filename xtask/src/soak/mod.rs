@@ -1,7 +1,9 @@
-//! `cargo xtask soak`: programs of other people on a mounted cluster, for as long as is asked for; power cuts and kills under programs that write.
+//! `cargo xtask soak`: programs of other people on a mounted cluster, for as long as is asked for; power cuts
+//! and kills under programs that write.
 //!
-//! Each of the former is a shell script (`xtask/src/soak/*.sh`) that gets its two mounts and its limits in the environment, ends with 0 if all is well, and says what it
-//! needs when that is not installed. A cluster is made for each, mounted twice, and checked with `bearing check --read` in the end.
+//! Each of the former is a shell script (`xtask/src/soak/*.sh`) that gets its two mounts and its limits in
+//! the environment, ends with 0 if all is well, and says what it needs when that is not installed. A cluster
+//! is made for each, mounted twice, and checked with `bearing check --read` in the end.
 
 mod cluster;
 mod kills;

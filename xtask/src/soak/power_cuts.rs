@@ -1,5 +1,6 @@
-//! Power cuts: a cluster lies on a disk that forgets, programs write with fsync, the power goes, everything is killed and started again on what the disk kept. What was
-//! synced is there, and `bearing check` finds nothing wrong.
+//! Power cuts: a cluster lies on a disk that forgets, programs write with fsync, the power goes, everything
+//! is killed and started again on what the disk kept. What was synced is there, and `bearing check` finds
+//! nothing wrong.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

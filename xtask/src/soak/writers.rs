@@ -1,6 +1,7 @@
 //! Programs that write with fsync, and keep in mind what they were told is there for good.
 //!
-//! A file of which nothing is certain (it is being changed when the world ends) may be as before or as after, and nothing else.
+//! A file of which nothing is certain (it is being changed when the world ends) may be as before or as after,
+//! and nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -136,7 +137,8 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Starts so many, each in a directory of its own. They end at the first error unless they are told to go on after errors.
+    /// Starts so many, each in a directory of its own. They end at the first error unless they are told to go
+    /// on after errors.
     pub fn start(mount: &Path, round: u64, count: u64, seed: u64, goes_on: bool) -> Result<Writers> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();

@@ -1,7 +1,8 @@
 //! Which files of a room import each other in a circle: whoever changes one of them has to know them all.
 //!
-//! A file imports those whose names it writes down as paths: `crate::a::b`, `super::c`, `child::d`, and what these hand on with `pub use`. Methods that
-//! are called on a value are not seen; the table of folders in `rooms.rs` says who may hold whose values.
+//! A file imports those whose names it writes down as paths: `crate::a::b`, `super::c`, `child::d`, and what
+//! these hand on with `pub use`. Methods that are called on a value are not seen; the table of folders in
+//! `rooms.rs` says who may hold whose values.
 
 use super::paths;
 use super::report::Findings;
@@ -11,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Files in one circle, at most.
 const CIRCLE_MAX: usize = 5;
 
-/// Rooms with larger circles, and how large these are. A number only gets smaller; at [`CIRCLE_MAX`] its row goes.
+/// Rooms with larger circles, and how large these are. A number only gets smaller; at [`CIRCLE_MAX`] its row
+/// goes.
 const KNOWN: &[(&str, usize)] = &[("sim", 8)];
 
 /// A module's path inside its room.

@@ -114,7 +114,8 @@ fn any_dependency_enables(table: &toml::Table) -> bool {
     })
 }
 
-/// Only the function `planted` of a room asks for the feature; sites call it in a plain `if`, so that both builds compile all of them.
+/// Only the function `planted` of a room asks for the feature; sites call it in a plain `if`, so that both
+/// builds compile all of them.
 fn asked_once(tree: &Tree, room: &str, found: &mut Findings) {
     let asked = lines(tree, room, ASKED).skip(1);
     for (file, line) in asked.chain(lines(tree, room, CUT_OUT)) {

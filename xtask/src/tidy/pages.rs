@@ -1,5 +1,5 @@
-//! Pages: every one of `docs/` is in the book, links lead somewhere, sources that are named exist, and design notes
-//! say whether they are valid.
+//! Pages: every one of `docs/` is in the book, links lead somewhere, sources that are named exist, and design
+//! notes say whether they are valid.
 
 use super::report::Findings;
 use super::tree::Tree;

@@ -1,4 +1,5 @@
-//! What a server that follows a primary knows of the chunk: frames that came early, and those not known to be acknowledged by all.
+//! What a server that follows a primary knows of the chunk: frames that came early, and those not known to be
+//! acknowledged by all.
 
 use super::core::{Asker, Cx};
 use crate::Config;

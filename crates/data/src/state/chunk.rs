@@ -11,8 +11,9 @@
 //! Removing refused        nothing          the engine's answer
 //! ```
 //!
-//! A chunk that was here at the start and is neither fenced nor sealed is `Broken` from birth: unsynced bytes may be gone, so it may not confirm anything
-//! any more; what it holds counts as committed, because a reader checks frames anyway.
+//! A chunk that was here at the start and is neither fenced nor sealed is `Broken` from birth: unsynced bytes
+//! may be gone, so it may not confirm anything any more; what it holds counts as committed, because a reader
+//! checks frames anyway.
 
 use super::backup::Follower;
 use super::copier::Copier;
@@ -74,7 +75,8 @@ pub(crate) struct Chunk {
     pub committed: u64,
     /// What was not synced may be gone.
     pub stained: bool,
-    /// Which frames are whole is known: nothing happened since they were written, or the log was surveyed since.
+    /// Which frames are whole is known: nothing happened since they were written, or the log was surveyed
+    /// since.
     pub scanned: bool,
     /// When that was.
     pub surveyed: Option<Mono>,
@@ -174,7 +176,8 @@ impl Chunk {
         }
     }
 
-    /// What to say of frames behind that. What was lost here, or is not known here any more, may be elsewhere.
+    /// What to say of frames behind that. What was lost here, or is not known here any more, may be
+    /// elsewhere.
     pub fn beyond(&self) -> DataError {
         match self.phase {
             Phase::Copying | Phase::Removing | Phase::Sealed(0) => DataError::NoChunk,

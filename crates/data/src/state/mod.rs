@@ -1,5 +1,5 @@
-//! What a data server knows: its chunks, and for each what its role needs; beside them its limits and what is under way. What is done with it stands in
-//! the files above, one for each kind of request.
+//! What a data server knows: its chunks, and for each what its role needs; beside them its limits and what is
+//! under way. What is done with it stands in the files above, one for each kind of request.
 
 mod backup;
 mod chunk;

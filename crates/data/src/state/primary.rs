@@ -1,4 +1,5 @@
-//! What a primary knows of its chunk: frames on their way to the log here and to the other servers, and what was heard of these.
+//! What a primary knows of its chunk: frames on their way to the log here and to the other servers, and what
+//! was heard of these.
 
 use super::core::{Asked, AskedFor, Asker, Cx, Sent};
 use crate::Config;

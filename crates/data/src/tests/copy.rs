@@ -19,7 +19,8 @@ fn copy(length: usize) -> DataCall {
     DataCall::Copy { epoch: KEPT, sources: vec![OTHER, THIRD], length: length as u64 }
 }
 
-/// Answers every question for bytes from what a source holds (nothing: it does not have the chunk), until nothing is asked any more; which servers were asked.
+/// Answers every question for bytes from what a source holds (nothing: it does not have the chunk), until
+/// nothing is asked any more; which servers were asked.
 fn serve(bench: &mut Bench, mut said: Vec<Command>, held: impl Fn(ServerId) -> Vec<u8>) -> Vec<ServerId> {
     let mut asked = Vec::new();
     for _ in 0..10_000 {

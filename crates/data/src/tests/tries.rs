@@ -1,4 +1,5 @@
-//! Tries to seal one chunk that follow each other, are given up and recorded, while servers restart and messages are late, lost and doubled.
+//! Tries to seal one chunk that follow each other, are given up and recorded, while servers restart and
+//! messages are late, lost and doubled.
 
 use super::bench::*;
 use bearing_proto::data::{DataBody, DataCall, DataError};

@@ -1,5 +1,5 @@
-//! Three servers, a network that loses, repeats and reorders, disks that forget what was not synced, servers that stop at any moment. One seed
-//! tells everything that happens.
+//! Three servers, a network that loses, repeats and reorders, disks that forget what was not synced, servers
+//! that stop at any moment. One seed tells everything that happens.
 
 use super::bench::{CLIENT, META, SESSION, frame, key, owner, payload};
 use crate::{Command, Config, DataServer, Event, LogCommand, Payload, Start, Ticket};
@@ -584,7 +584,8 @@ impl World {
         }
     }
 
-    /// Reads every acknowledged frame below the seal from every server that has the whole chunk; what came of it.
+    /// Reads every acknowledged frame below the seal from every server that has the whole chunk; what came of
+    /// it.
     fn check_everything(&mut self) -> u64 {
         let good = self.reads_good;
         let mut expected = 0;

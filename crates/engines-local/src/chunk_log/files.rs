@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
-/// Files kept open. More chunks than this may exist; unsynced ones stay open beyond it, so that an error of writing back reaches their sync.
+/// Files kept open. More chunks than this may exist; unsynced ones stay open beyond it, so that an error of
+/// writing back reaches their sync.
 const OPEN_MAX: usize = 256;
 
 struct Open {

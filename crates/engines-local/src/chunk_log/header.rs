@@ -23,7 +23,8 @@ const CRC_OFFSET: usize = 60;
 pub struct Header {
     /// The chunk.
     pub chunk: ChunkId,
-    /// Counts the headers of this chunk, from 1. The larger one of two valid ones counts; it lies in slot `generation % 2`.
+    /// Counts the headers of this chunk, from 1. The larger one of two valid ones counts; it lies in slot
+    /// `generation % 2`.
     pub generation: u64,
     /// The epoch.
     pub epoch: Epoch,
@@ -94,7 +95,8 @@ pub fn mark_offset(generation: u64) -> u64 {
     slot_offset(generation) + MARK_OFFSET as u64
 }
 
-/// The bytes of a mark: all below this length is synced. It counts as long as the header of its generation does.
+/// The bytes of a mark: all below this length is synced. It counts as long as the header of its generation
+/// does.
 pub fn encode_mark(generation: u64, synced: u64) -> [u8; MARK_BYTES] {
     let mut bytes = [0; MARK_BYTES];
     bytes[..8].copy_from_slice(MARK_MAGIC);
@@ -105,7 +107,8 @@ pub fn encode_mark(generation: u64, synced: u64) -> [u8; MARK_BYTES] {
     bytes
 }
 
-/// What the mark of a generation says; 0 without one. `bytes` is the beginning of the file, up to [`DATA_OFFSET`].
+/// What the mark of a generation says; 0 without one. `bytes` is the beginning of the file, up to
+/// [`DATA_OFFSET`].
 pub fn decode_mark(bytes: &[u8], generation: u64) -> u64 {
     let start = mark_offset(generation) as usize;
     let Some(bytes) = bytes.get(start..start + MARK_BYTES) else { return 0 };

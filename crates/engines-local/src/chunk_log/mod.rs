@@ -1,8 +1,9 @@
 //! The chunk logs, one file per chunk.
 //!
-//! Invariants: a file is two header slots and then the chunk's bytes, so its length tells the chunk's; the header is only ever written to the
-//! slot that does not count, then synced; a cut is stable before the header that tells of it. A chunk whose headers are both damaged is left
-//! out of the listing and refuses everything but removal: its replicas have the bytes.
+//! Invariants: a file is two header slots and then the chunk's bytes, so its length tells the chunk's; the
+//! header is only ever written to the slot that does not count, then synced; a cut is stable before the
+//! header that tells of it. A chunk whose headers are both damaged is left out of the listing and refuses
+//! everything but removal: its replicas have the bytes.
 
 mod files;
 mod header;
@@ -21,7 +22,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Since version 2 a directory has a disk id, and chunks have marks of what is synced. Headers are as they were.
+/// Since version 2 a directory has a disk id, and chunks have marks of what is synced. Headers are as they
+/// were.
 const FORMAT: Format = Format { name: "bearing-chunk-log", version: 2 };
 const CHUNKS: &str = "chunks";
 /// A chunk's file says anew up to where it is synced after so many bytes.
@@ -55,7 +57,8 @@ pub struct FileChunkLog {
 impl FileChunkLog {
     /// Opens the logs in a directory, or makes an empty one.
     ///
-    /// Bytes that were never synced may be found, whole or not; the next sync or set of their chunk makes what is left of them stable.
+    /// Bytes that were never synced may be found, whole or not; the next sync or set of their chunk makes
+    /// what is left of them stable.
     pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FileChunkLog> {
         let directory = Directory::open(path, FORMAT, contents)?;
         let chunks_path = path.join(CHUNKS);
@@ -77,7 +80,8 @@ impl FileChunkLog {
         let fenced: Vec<ChunkId> =
             log.chunks.iter().filter(|(_, chunk)| chunk.header.end.is_fenced()).map(|(id, _)| *id).collect();
         for chunk in fenced {
-            // A fence is relied on without another sync. If it fails, the chunk takes nothing more, which is what a fence is for.
+            // A fence is relied on without another sync. If it fails, the chunk takes nothing more, which is
+            // what a fence is for.
             let _ = log.sync(chunk);
         }
         Ok(log)
@@ -164,7 +168,8 @@ impl FileChunkLog {
         result
     }
 
-    /// Writes again what was found at opening and is not known to be stable, header and bytes, so that the next sync brings it to the disk.
+    /// Writes again what was found at opening and is not known to be stable, header and bytes, so that the
+    /// next sync brings it to the disk.
     fn write_again(&mut self, id: ChunkId) -> EngineResult<()> {
         let chunk = self.chunk(id, "sync")?;
         if !std::mem::take(&mut chunk.suspect) {
@@ -177,8 +182,8 @@ impl FileChunkLog {
         })
     }
 
-    /// All bytes of a chunk are stable now. Its file says so now and then, so that little has to be written again after a restart; that goes
-    /// to the disk with the next sync.
+    /// All bytes of a chunk are stable now. Its file says so now and then, so that little has to be written
+    /// again after a restart; that goes to the disk with the next sync.
     fn note_synced(&mut self, id: ChunkId) -> EngineResult<()> {
         let chunk = self.chunk(id, "sync")?;
         chunk.synced = chunk.length;
@@ -206,8 +211,8 @@ impl FileChunkLog {
     }
 }
 
-/// Why bytes of a chunk cannot be read. Where the disk does not give them, or they are not in the file any more,
-/// this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
+/// Why bytes of a chunk cannot be read. Where the disk does not give them, or they are not in the file any
+/// more, this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
 fn unreadable(path: &Path, error: &io::Error) -> EngineError {
     let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
         || matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG));
@@ -346,7 +351,8 @@ impl ChunkLog for FileChunkLog {
             let open = || OpenOptions::new().read(true).write(true).open(&path);
             let read = match self.files.get(chunk, open) {
                 Ok(file) => read(file),
-                // The system has stopped writing to a disk that fails. What is there can be read all the same.
+                // The system has stopped writing to a disk that fails. What is there can be read all the
+                // same.
                 Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                     File::open(&path).and_then(|file| read(&file))
                 }
@@ -376,8 +382,8 @@ impl ChunkLog for FileChunkLog {
             device::sync_all(file)?;
             device::write_at(file, &header::encode(header), slot)?;
             device::sync_data(file).or_else(|error| {
-                // A restart must not find a header that the disk does not have. If this reaches the disk, the one before counts, as if nothing
-                // had been set.
+                // A restart must not find a header that the disk does not have. If this reaches the disk, the
+                // one before counts, as if nothing had been set.
                 device::write_at(file, &[0; header::HEADER_BYTES], slot).and(Err(error))
             })
         })?;

@@ -1,9 +1,11 @@
 //! The entry store in fjall, one of its keyspaces per tablet.
 //!
-//! Invariants: a batch and its applied index share one write to one keyspace, so whatever fjall makes stable is a prefix of the tablet's log;
-//! fjall's own journal never counts: it is emptied at every opening, and the caller replays the tablet log from the flushed index. (With
-//! fjall 3.1 a torn journal refuses to open, and without its file flushed rows are not seen. So it is emptied, never deleted. It is emptied
-//! after an orderly end too: `close` has flushed, so nothing in it is needed, and one way to open is easier to trust than two.)
+//! Invariants: a batch and its applied index share one write to one keyspace, so whatever fjall makes stable
+//! is a prefix of the tablet's log; fjall's own journal never counts: it is emptied at every opening, and the
+//! caller replays the tablet log from the flushed index. (With fjall 3.1 a torn journal refuses to open, and
+//! without its file flushed rows are not seen. So it is emptied, never deleted. It is emptied after an
+//! orderly end too: `close` has flushed, so nothing in it is needed, and one way to open is easier to trust
+//! than two.)
 
 mod sequence;
 
@@ -22,12 +24,14 @@ use std::time::Duration;
 const FORMAT: Format = Format { name: "bearing-store", version: 2 };
 /// fjall's directory within ours.
 const DATABASE: &str = "fjall";
-/// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of entries of its own.
+/// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of
+/// entries of its own.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
 /// After so many bytes of journal a flush has fjall begin another.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
-/// With one, a flush may wait behind a compaction; but with more, fjall's first worker spins while the others compact.
+/// With one, a flush may wait behind a compaction; but with more, fjall's first worker spins while the others
+/// compact.
 const WORKER_THREADS: usize = 1;
 /// How often a flush looks whether the worker has finished.
 const FLUSH_POLL: Duration = Duration::from_millis(1);
@@ -51,7 +55,8 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens the store in a directory, or makes an empty one, for values of these formats. It holds what was flushed, and perhaps a prefix of what came after.
+    /// Opens the store in a directory, or makes an empty one, for values of these formats. It holds what was
+    /// flushed, and perhaps a prefix of what came after.
     pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FjallStore> {
         let directory = Directory::open(path, FORMAT, contents)?;
         let database_path = path.join(DATABASE);
@@ -83,8 +88,8 @@ impl FjallStore {
         self.flush()
     }
 
-    /// Takes room ahead for what is applied, so many bytes at a time as far as the disk has them. fjall makes its journal long, but without room in it, and a
-    /// write there that finds none ends all writing.
+    /// Takes room ahead for what is applied, so many bytes at a time as far as the disk has them. fjall makes
+    /// its journal long, but without room in it, and a write there that finds none ends all writing.
     pub fn take_room(&mut self, bytes: u64) {
         self.journal_bytes = bytes.min(JOURNAL_BYTES);
         self.allocate_journal();
@@ -121,7 +126,8 @@ impl FjallStore {
         if self.broken { refused(format!("{doing}: an earlier write")) } else { Ok(()) }
     }
 
-    /// Waits until the worker has written all sealed memtables to tables. If the worker gave up, the database says that it is poisoned.
+    /// Waits until the worker has written all sealed memtables to tables. If the worker gave up, the database
+    /// says that it is poisoned.
     fn wait_for_worker(&self) -> EngineResult<()> {
         while self.keyspaces.values().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
             self.database
@@ -148,7 +154,8 @@ impl FjallStore {
 fn free_bytes(file: &File) -> u64 {
     // SAFETY: all zeros are a value of this struct of numbers.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open (borrowed here), and the pointer is of a struct that lives until the call is over.
+    // SAFETY: the descriptor is open (borrowed here), and the pointer is of a struct that lives until the
+    // call is over.
     let result = unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut found) };
     if result == 0 { found.f_bavail * found.f_frsize } else { 0 }
 }
@@ -166,7 +173,8 @@ fn open_database(path: &Path) -> EngineResult<Database> {
         .map_err(|error| translate(&format!("open {}", path.display()), error))
 }
 
-/// Makes an empty database aside and then gives it its name, so that an interrupted creation leaves nothing half made.
+/// Makes an empty database aside and then gives it its name, so that an interrupted creation leaves nothing
+/// half made.
 fn create_database(directory: &Path, path: &Path) -> EngineResult<()> {
     let unfinished = path.with_extension("new");
     match fs::remove_dir_all(&unfinished) {
@@ -193,7 +201,8 @@ fn empty_journals(database: &Path) -> EngineResult<()> {
     Ok(())
 }
 
-/// fjall's errors in the terms of the seam. After one of them, fjall takes no more writes, so even a full disk ends writing.
+/// fjall's errors in the terms of the seam. After one of them, fjall takes no more writes, so even a full
+/// disk ends writing.
 fn translate(doing: &str, error: fjall::Error) -> EngineError {
     use fjall::Error;
     match error {
@@ -242,7 +251,8 @@ fn row_key(key: &[u8]) -> EngineResult<Vec<u8>> {
     Ok(row)
 }
 
-/// The last change of each key: fjall gives one sequence number to a whole batch, so it could not tell which of two is later.
+/// The last change of each key: fjall gives one sequence number to a whole batch, so it could not tell which
+/// of two is later.
 fn last_changes(changes: &[Change]) -> BTreeMap<&[u8], Option<&[u8]>> {
     changes.iter().map(|change| (change.key.as_slice(), change.value.as_deref())).collect()
 }

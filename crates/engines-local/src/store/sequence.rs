@@ -1,11 +1,13 @@
 //! Keeps fjall's sequence numbers from going back.
 //!
-//! fjall keeps the names of its keyspaces in a tree of its own and numbers each change there with the common sequence. At opening it learns
-//! the sequence from the tables of the other keyspaces alone. If those are behind (a tablet was removed, or never flushed), a name would be
-//! written under a smaller number than its older version, and the older one, perhaps a removal, would win at the next opening.
+//! fjall keeps the names of its keyspaces in a tree of its own and numbers each change there with the common
+//! sequence. At opening it learns the sequence from the tables of the other keyspaces alone. If those are
+//! behind (a tablet was removed, or never flushed), a name would be written under a smaller number than its
+//! older version, and the older one, perhaps a removal, would win at the next opening.
 //!
-//! So one more keyspace holds one row. Invariant: at every change of the names, the sequence is less than [`SKIP`] beyond the number of a row
-//! that is in a table; and at opening, [`SKIP`] numbers are skipped. So every number given out after opening exceeds all that names have.
+//! So one more keyspace holds one row. Invariant: at every change of the names, the sequence is less than
+//! [`SKIP`] beyond the number of a row that is in a table; and at opening, [`SKIP`] numbers are skipped. So
+//! every number given out after opening exceeds all that names have.
 
 use super::{FLUSH_POLL, options, translate};
 use bearing_seams::EngineResult;
@@ -15,7 +17,8 @@ use fjall::{Database, Keyspace, PersistMode};
 pub const KEYSPACE: &str = "sequence";
 const KEY: &[u8] = b"at";
 const SKIP: u64 = 2048;
-/// A change of the names and the work in the background use a few numbers; the rest of [`SKIP`] is room for those.
+/// A change of the names and the work in the background use a few numbers; the rest of [`SKIP`] is room for
+/// those.
 const AHEAD_MAX: u64 = SKIP / 2;
 
 /// The row that keeps the sequence up.

@@ -13,7 +13,8 @@ fn put(key: &str, value: u64) -> Change {
     Change { key: key.into(), value: Some(value.to_le_bytes().to_vec()) }
 }
 
-/// What a killed process leaves behind: a copy made while the store is open, and made again if its worker changed files meanwhile.
+/// What a killed process leaves behind: a copy made while the store is open, and made again if its worker
+/// changed files meanwhile.
 fn copy_while_open(store: &FjallStore, target: &Path) {
     loop {
         let before = listing(store.path());
@@ -39,7 +40,8 @@ fn copy_tree(source: &Path, target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// All files below a directory with their lengths and times, or `None` if some vanished while they were listed.
+/// All files below a directory with their lengths and times, or `None` if some vanished while they were
+/// listed.
 fn listing(path: &Path) -> Option<BTreeMap<PathBuf, (u64, SystemTime)>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(path).ok()? {
@@ -144,7 +146,8 @@ fn names_and_contents_stay_right_over_many_removals_and_kills() {
         for (tablet, index) in &expected {
             assert_eq!(store.applied(*tablet).unwrap(), Some(LogIndex(*index)), "round {round}, {tablet}");
         }
-        // One tablet flushed, then much unflushed work, which raises the sequence without a trace in tables; then names change.
+        // One tablet flushed, then much unflushed work, which raises the sequence without a trace in tables;
+        // then names change.
         let tablet = Block::around(Position(round << 60), 4);
         store.create_tablet(tablet).unwrap();
         store.apply(tablet, LogIndex(round + 1), &[put("round", round)]).unwrap();
@@ -159,7 +162,8 @@ fn names_and_contents_stay_right_over_many_removals_and_kills() {
             expected.remove(&victim);
         }
         if round % 4 == 3 {
-            // Unflushed and then removed: its name must not come back, nor its number be mistaken for another's.
+            // Unflushed and then removed: its name must not come back, nor its number be mistaken for
+            // another's.
             let passing = Block::around(Position(round << 60), 6);
             store.create_tablet(passing).unwrap();
             store.remove_tablet(passing).unwrap();

@@ -77,8 +77,8 @@ pub fn encode_frame(out: &mut Vec<u8>, mark: u64, synced: u64, record: &LoggedRe
     out.resize(start + frame_bytes(record.bytes.len()), 0);
 }
 
-/// The mark is part of what is summed, so a frame is valid at its own place only: bytes of an old segment, or a frame inside a payload, do
-/// not pass for records.
+/// The mark is part of what is summed, so a frame is valid at its own place only: bytes of an old segment, or
+/// a frame inside a payload, do not pass for records.
 fn frame_crc(mark: u64, header: &[u8], payload: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&mark.to_le_bytes());
     crc32c::crc32c_append(crc32c::crc32c_append(crc, header), payload)

@@ -1,8 +1,9 @@
 //! The tablet log in segment files.
 //!
-//! Invariants: marks count bytes of frames from the first segment that ever was, without gaps over segments; only the last segment can have
-//! a torn tail, since it was synced and cut to its length before the next was made; behind the end of the log there are zeros or nothing. What lies
-//! behind the last mark of which a record says that it was synced is written again when the log is opened (`device`).
+//! Invariants: marks count bytes of frames from the first segment that ever was, without gaps over segments;
+//! only the last segment can have a torn tail, since it was synced and cut to its length before the next was
+//! made; behind the end of the log there are zeros or nothing. What lies behind the last mark of which a
+//! record says that it was synced is written again when the log is opened (`device`).
 
 mod frame;
 mod segment;
@@ -32,7 +33,8 @@ pub struct FileTabletLog {
 }
 
 impl FileTabletLog {
-    /// Opens the log in a directory, or makes an empty one, for payloads of these formats. A torn tail is cut off, and what is left is stable.
+    /// Opens the log in a directory, or makes an empty one, for payloads of these formats. A torn tail is cut
+    /// off, and what is left is stable.
     pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FileTabletLog> {
         FileTabletLog::open_with_segments(path, contents, SEGMENT_BYTES)
     }
@@ -52,8 +54,8 @@ impl FileTabletLog {
             Some(last) => {
                 let (end, synced) = last.find_end()?;
                 last.write_again(synced, end)?;
-                // Zeros behind the end: a whole record of the cut tail must not turn up again behind the records to come. And what is left
-                // must be stable, since its reader acts on it.
+                // Zeros behind the end: a whole record of the cut tail must not turn up again behind the
+                // records to come. And what is left must be stable, since its reader acts on it.
                 last.truncate(end, segment_bytes)?;
                 end
             }
@@ -74,7 +76,8 @@ impl FileTabletLog {
         if self.broken { refused(format!("{doing}: an earlier sync")) } else { Ok(()) }
     }
 
-    /// Whether the present segment, with what is pending, is full for another frame. A frame larger than a segment gets one of its own.
+    /// Whether the present segment, with what is pending, is full for another frame. A frame larger than a
+    /// segment gets one of its own.
     fn is_full_for(&self, pending_bytes: u64, frame_bytes: u64) -> bool {
         let last = self.last();
         let end = self.end + pending_bytes;
@@ -90,7 +93,8 @@ impl FileTabletLog {
         result?;
         self.synced = self.end;
         let next = next.finish();
-        // Whether an unnamed one is found after a crash nobody knows, but on a full disk it never got its name.
+        // Whether an unnamed one is found after a crash nobody knows, but on a full disk it never got its
+        // name.
         self.broken |= next.as_ref().is_err_and(|error| !matches!(error, EngineError::Full { .. }));
         self.segments.push(next?);
         Ok(())
@@ -119,8 +123,8 @@ impl FileTabletLog {
         self.write_buffer()
     }
 
-    /// Takes a failed append back as a whole: nothing of it may be found after a crash. On a full disk the next try finds the log as it was, and the room
-    /// that it has.
+    /// Takes a failed append back as a whole: nothing of it may be found after a crash. On a full disk the
+    /// next try finds the log as it was, and the room that it has.
     fn take_back(&mut self, start: u64) {
         if self.try_take_back(start).is_err() {
             self.broken = true;

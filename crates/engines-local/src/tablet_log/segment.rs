@@ -69,7 +69,8 @@ impl Unfinished {
 }
 
 impl Segment {
-    /// Makes a segment with `reserve_bytes` of room. When this returns, it is stable with its name and holds no record.
+    /// Makes a segment with `reserve_bytes` of room. When this returns, it is stable with its name and holds
+    /// no record.
     pub fn create(directory: &Path, first: u64, reserve_bytes: u64) -> EngineResult<Segment> {
         Unfinished::create(directory, first, reserve_bytes)?.finish()
     }
@@ -105,7 +106,8 @@ impl Segment {
             SegmentHeader::Newer(found) => {
                 Err(EngineError::NewerVersion { what: path.display().to_string(), found, known: VERSION })
             }
-            // A segment gets its name only after its header is stable, so this is damage and not an interrupted creation.
+            // A segment gets its name only after its header is stable, so this is damage and not an
+            // interrupted creation.
             SegmentHeader::First(_) | SegmentHeader::Invalid => {
                 Err(EngineError::Corrupt { what: format!("{}: its header", path.display()) })
             }
@@ -142,7 +144,8 @@ impl Segment {
         cut().map_err(|error| failed("cut", &self.path, &error))
     }
 
-    /// Overwrites what lies between two marks with zeros, as far as the file goes, and makes that stable. The file keeps its room.
+    /// Overwrites what lies between two marks with zeros, as far as the file goes, and makes that stable. The
+    /// file keeps its room.
     pub fn erase(&self, start: u64, end: u64) -> EngineResult<()> {
         let erase = || {
             let mut window = vec![0; WINDOW_BYTES];
@@ -162,14 +165,16 @@ impl Segment {
         erase().map_err(|error: std::io::Error| failed("erase the end of", &self.path, &error))
     }
 
-    /// Writes what lies between two marks over itself: it may be in the system's memory only, and look written.
+    /// Writes what lies between two marks over itself: it may be in the system's memory only, and look
+    /// written.
     pub fn write_again(&self, start: u64, end: u64) -> EngineResult<()> {
         let written = device::write_again(&self.file, self.offset(start), self.offset(end));
         written.map_err(|error| failed("write the end again of", &self.path, &error))
     }
 
-    /// The mark behind the last whole record, behind which the rest of the file must be cut off; and the mark before which all was synced, as the
-    /// records say. A record that is broken although a later one says that it had been synced is damage.
+    /// The mark behind the last whole record, behind which the rest of the file must be cut off; and the mark
+    /// before which all was synced, as the records say. A record that is broken although a later one says
+    /// that it had been synced is damage.
     pub fn find_end(&self) -> EngineResult<(u64, u64)> {
         let mut reader = Reader::new(self, self.first);
         // What is before this segment was stable before it was made.
@@ -191,8 +196,9 @@ impl Segment {
         }
     }
 
-    /// The largest synced mark that a whole record behind `end` claims. Blocks of an unsynced tail reach the disk in any order, so whole
-    /// records behind a broken one are normal; but they tell how far the log was synced when they were written.
+    /// The largest synced mark that a whole record behind `end` claims. Blocks of an unsynced tail reach the
+    /// disk in any order, so whole records behind a broken one are normal; but they tell how far the log was
+    /// synced when they were written.
     fn synced_according_to_later(&self, end: u64) -> EngineResult<Option<u64>> {
         let mut window = Window::default();
         let mut offset = self.offset(end);
@@ -214,7 +220,8 @@ impl Segment {
     }
 }
 
-/// Reserves room so that later syncs need not write the file's length. Where the file system cannot, nothing is lost but speed.
+/// Reserves room so that later syncs need not write the file's length. Where the file system cannot, nothing
+/// is lost but speed.
 fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
     if bytes == 0 {
         return Ok(());

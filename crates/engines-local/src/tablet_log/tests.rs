@@ -238,7 +238,8 @@ fn an_append_to_a_full_disk_leaves_nothing_and_goes_on_when_there_is_space_again
     log.append(&records(0..20)).unwrap();
     log.sync().unwrap();
     disk.fill();
-    // Over the end of a segment and of further ones: what is written of it before there is no room for the next is taken back.
+    // Over the end of a segment and of further ones: what is written of it before there is no room for the
+    // next is taken back.
     for _ in 0..3 {
         let error = log.append(&records(20..400)).unwrap_err();
         assert!(matches!(error, EngineError::Full { .. }), "{error}");

@@ -75,8 +75,8 @@ impl RawAddress {
     }
 }
 
-/// An address as a socket of the given family must be told it: an IPv6 socket reaches IPv4 hosts by mapped addresses. `None`: an IPv4
-/// socket cannot reach IPv6.
+/// An address as a socket of the given family must be told it: an IPv6 socket reaches IPv4 hosts by mapped
+/// addresses. `None`: an IPv4 socket cannot reach IPv6.
 pub fn for_family(address: SocketAddr, socket_is_v6: bool) -> Option<SocketAddr> {
     match address {
         SocketAddr::V4(v4) if socket_is_v6 => {

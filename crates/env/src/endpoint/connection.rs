@@ -17,7 +17,8 @@ const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The sent part of the queue is dropped once it is this long.
 const COMPACT_BYTES: usize = 1024 * 1024;
 
-/// Bytes of a packet on a stream on which nobody has proved himself: enough for a handshake, and for a greeting with its ticket.
+/// Bytes of a packet on a stream on which nobody has proved himself: enough for a handshake, and for a
+/// greeting with its ticket.
 const UNPROVEN_PACKET_MAX: usize = 2048;
 /// Packets that such a stream may hand in.
 const UNPROVEN_PACKETS_MAX: usize = 8;
@@ -68,7 +69,8 @@ pub enum Closed {
     ByPeer,
     /// It failed, or could not be made.
     Failed,
-    /// The other side announced a packet beyond the limit: it does not speak our protocol, or did not prove itself first.
+    /// The other side announced a packet beyond the limit: it does not speak our protocol, or did not prove
+    /// itself first.
     TooLarge,
     /// The other side did not prove itself in time, or it holds too much.
     OverLimit,
@@ -140,8 +142,9 @@ impl Connection {
         }
     }
 
-    /// Since which turn it holds bytes without coming further: the packet that is coming in is not whole, or what was queued then is not sent. To
-    /// grow by a few bytes is not to come further. `None`: it holds nothing.
+    /// Since which turn it holds bytes without coming further: the packet that is coming in is not whole, or
+    /// what was queued then is not sent. To grow by a few bytes is not to come further. `None`: it holds
+    /// nothing.
     pub fn stuck_since(&self) -> Option<u64> {
         let incoming = self.packet.as_ref().map(|_| self.packet_turn);
         let outgoing = (!self.queue.is_empty()).then_some(self.awaited_turn);
@@ -237,8 +240,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there and hands whole packets to `deliver`. `scratch` is room for one read. Packets that were whole before the other
-    /// side closed are delivered.
+    /// Reads what is there and hands whole packets to `deliver`. `scratch` is room for one read. Packets that
+    /// were whole before the other side closed are delivered.
     pub fn receive(
         &mut self,
         scratch: &mut [u8],
@@ -277,7 +280,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads one short packet and no byte more: what follows stays with the system until somebody has proved himself by it.
+    /// Reads one short packet and no byte more: what follows stays with the system until somebody has proved
+    /// himself by it.
     fn receive_unproven(
         &mut self,
         scratch: &mut [u8],
@@ -305,7 +309,8 @@ impl Connection {
         self.packet.as_ref().map_or(0, |packet| u32::from_le_bytes(self.prefix) as usize - packet.len())
     }
 
-    /// Reads the rest of a large packet into its own buffer, without a copy. The buffer grows with what comes, not with what was announced.
+    /// Reads the rest of a large packet into its own buffer, without a copy. The buffer grows with what
+    /// comes, not with what was announced.
     fn read_directly(&mut self, bytes_max: usize) -> io::Result<usize> {
         let packet = self.packet.as_mut().expect("bytes are missing only of a packet");
         let before = packet.len();

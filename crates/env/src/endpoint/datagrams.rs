@@ -14,7 +14,8 @@ use std::sync::Arc;
 const BATCH: usize = 64;
 /// The largest payload that IPv4 and IPv6 can carry (65,535 less the headers of IPv4 and UDP).
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
-/// Room per datagram when receiving; nothing larger exists without jumbograms, and those are dropped as truncated.
+/// Room per datagram when receiving; nothing larger exists without jumbograms, and those are dropped as
+/// truncated.
 const SLOT_BYTES: usize = 65_536;
 /// Bytes that may wait for room in the socket's buffer.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -73,8 +74,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends what is queued, as far as the socket has room. Returns whether all is sent. A datagram that the system refuses is counted
-    /// and dropped, as the network would have done.
+    /// Sends what is queued, as far as the socket has room. Returns whether all is sent. A datagram that the
+    /// system refuses is counted and dropped, as the network would have done.
     pub fn flush(&mut self, counters: &mut Counters) -> bool {
         while !self.waiting.is_empty() {
             let (count, dropped) = match self.send_batch() {
@@ -96,7 +97,8 @@ impl Datagrams {
     fn send_batch(&mut self) -> io::Result<usize> {
         let count = self.waiting.len().min(BATCH);
         let mut addresses = [RawAddress::empty(); BATCH];
-        // SAFETY: iovec and mmsghdr are plain integers and pointers, for which all zeros (null) is a valid value.
+        // SAFETY: iovec and mmsghdr are plain integers and pointers, for which all zeros (null) is a valid
+        // value.
         let (mut vectors, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { mem::zeroed() };
         let mut start = self.queue_sent;
@@ -112,8 +114,8 @@ impl Datagrams {
             headers[n].msg_hdr.msg_iov = &raw mut vectors[n];
             headers[n].msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: the first `count` headers point at addresses and vectors on this stack frame and at bytes of `self.queue`, none of which
-        // moves or is freed before the call returns.
+        // SAFETY: the first `count` headers point at addresses and vectors on this stack frame and at bytes
+        // of `self.queue`, none of which moves or is freed before the call returns.
         let sent = unsafe {
             libc::sendmmsg(
                 self.socket.as_raw_fd(),
@@ -133,7 +135,8 @@ impl Datagrams {
         counters: &mut Counters,
     ) -> io::Result<()> {
         let mut addresses = [RawAddress::empty(); BATCH];
-        // SAFETY: iovec and mmsghdr are plain integers and pointers, for which all zeros (null) is a valid value.
+        // SAFETY: iovec and mmsghdr are plain integers and pointers, for which all zeros (null) is a valid
+        // value.
         let (mut vectors, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { mem::zeroed() };
         for (n, slot) in self.slots.chunks_exact_mut(SLOT_BYTES).enumerate() {
@@ -143,8 +146,8 @@ impl Datagrams {
             headers[n].msg_hdr.msg_iov = &raw mut vectors[n];
             headers[n].msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: all BATCH headers point at addresses and vectors on this stack frame and at disjoint slots of `self.slots`, none of which
-        // moves or is freed before the call returns.
+        // SAFETY: all BATCH headers point at addresses and vectors on this stack frame and at disjoint slots
+        // of `self.slots`, none of which moves or is freed before the call returns.
         let received = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -179,7 +182,8 @@ impl Datagrams {
     }
 }
 
-/// Errors of receiving that pass: nothing there, a signal, or a complaint of the network about something sent earlier.
+/// Errors of receiving that pass: nothing there, a signal, or a complaint of the network about something sent
+/// earlier.
 fn temporary(error: io::Error) -> io::Result<()> {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock};
     match error.kind() {
@@ -188,7 +192,8 @@ fn temporary(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// Sends datagrams from any thread, one per system call, while another thread waits in [`super::Endpoint::receive`].
+/// Sends datagrams from any thread, one per system call, while another thread waits in
+/// [`super::Endpoint::receive`].
 #[derive(Clone, Debug)]
 pub struct DatagramSender {
     socket: Arc<UdpSocket>,
@@ -196,7 +201,8 @@ pub struct DatagramSender {
 }
 
 impl DatagramSender {
-    /// Sends one datagram at once. When the socket's buffer is full it is dropped with [`SendError::QueueFull`].
+    /// Sends one datagram at once. When the socket's buffer is full it is dropped with
+    /// [`SendError::QueueFull`].
     pub fn send(&self, to: SocketAddr, packet: &[u8]) -> Result<(), SendError> {
         let to = for_family(to, self.is_v6).ok_or(SendError::Unreachable)?;
         match self.socket.send_to(packet, to) {

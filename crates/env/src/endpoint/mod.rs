@@ -1,11 +1,13 @@
 //! The network of one process: datagrams and streams on one port, driven by one thread.
 //!
-//! Invariants: no call but [`Endpoint::receive`] waits; every queue is bounded, and what does not fit is dropped and reported; a peer cannot make
-//! us hold more memory than it sent, and before it is vouched for hardly any. The endpoint must not know what a packet means, nor whether it will be answered: retries are the
-//! machines' business.
+//! Invariants: no call but [`Endpoint::receive`] waits; every queue is bounded, and what does not fit is
+//! dropped and reported; a peer cannot make us hold more memory than it sent, and before it is vouched for
+//! hardly any. The endpoint must not know what a packet means, nor whether it will be answered: retries are
+//! the machines' business.
 //!
-//! One socket answers from one address so far. To serve a whole prefix (a request goes to prefix :: position, the answer must come from
-//! there) the address it was sent to will stand in [`Incoming`] and [`Destination`].
+//! One socket answers from one address so far. To serve a whole prefix (a request goes to prefix :: position,
+//! the answer must come from there) the address it was sent to will stand in [`Incoming`] and
+//! [`Destination`].
 
 mod address;
 mod connection;
@@ -43,7 +45,8 @@ pub struct ConnectionId(pub u64);
 /// Where a packet goes to or came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// A peer by its address; a stream to it is made when needed, and answers on that stream come from this address too.
+    /// A peer by its address; a stream to it is made when needed, and answers on that stream come from this
+    /// address too.
     Address(SocketAddr),
     /// A stream that a peer made to us.
     Connection(ConnectionId),
@@ -54,7 +57,8 @@ pub enum Destination {
 pub enum Peer {
     /// A server. Part of what streams may hold is kept for them.
     Server(u64),
-    /// A client, by its session. All of them together hold so much; one that comes no further makes room for others.
+    /// A client, by its session. All of them together hold so much; one that comes no further makes room for
+    /// others.
     Client(u64),
 }
 
@@ -154,7 +158,8 @@ pub struct Counters {
     pub connections_accepted: u64,
     /// Streams that ended, whoever made them.
     pub connections_closed: u64,
-    /// Of these, cut off for a packet beyond the limit, for not proving themselves in time, or for holding too much.
+    /// Of these, cut off for a packet beyond the limit, for not proving themselves in time, or for holding
+    /// too much.
     pub connections_refused: u64,
 }
 
@@ -174,8 +179,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens for datagrams and streams on one port. Port 0 takes any that is free for both; [`Endpoint::local_address`] tells it. An IPv6
-    /// wildcard address serves IPv4 too.
+    /// Listens for datagrams and streams on one port. Port 0 takes any that is free for both;
+    /// [`Endpoint::local_address`] tells it. An IPv6 wildcard address serves IPv4 too.
     pub fn server(address: SocketAddr) -> Result<Endpoint, EndpointError> {
         for _ in 1..PORT_TRIES {
             match Endpoint::server_once(address) {
@@ -200,7 +205,8 @@ impl Endpoint {
         )
     }
 
-    /// A client's endpoint on any free port, for IPv6 and IPv4, or for IPv4 alone where the machine has no IPv6. It accepts no streams.
+    /// A client's endpoint on any free port, for IPv6 and IPv4, or for IPv4 alone where the machine has no
+    /// IPv6. It accepts no streams.
     pub fn client() -> Result<Endpoint, EndpointError> {
         let any_v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         Endpoint::client_at(any_v6).or_else(|_| Endpoint::client_at((Ipv4Addr::UNSPECIFIED, 0).into()))
@@ -255,8 +261,9 @@ impl Endpoint {
         self.streams.is_connected(address)
     }
 
-    /// A packet that came by a connection was signed, and not seen before: its peer may send large ones from now on. Connections of one peer
-    /// share what he may make us hold. Until then a connection hands in a few short packets, for 5 s at most.
+    /// A packet that came by a connection was signed, and not seen before: its peer may send large ones from
+    /// now on. Connections of one peer share what he may make us hold. Until then a connection hands in a few
+    /// short packets, for 5 s at most.
     pub fn vouch(&mut self, connection: ConnectionId, peer: Peer) {
         self.streams.vouch(connection, peer, &mut self.counters);
     }
@@ -266,8 +273,8 @@ impl Endpoint {
         self.streams.capacity()
     }
 
-    /// Queues a packet; [`Endpoint::flush`] or [`Endpoint::receive`] sends it. To a [`Destination::Connection`] it always goes by stream. An
-    /// error means that it was dropped.
+    /// Queues a packet; [`Endpoint::flush`] or [`Endpoint::receive`] sends it. To a
+    /// [`Destination::Connection`] it always goes by stream. An error means that it was dropped.
     pub fn send(&mut self, to: Destination, transport: Transport, packet: &[u8]) -> Result<(), SendError> {
         let result = match (to, transport) {
             (Destination::Address(address), Transport::Datagram) => self.datagrams.queue(address, packet),
@@ -291,11 +298,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends what is queued, waits until something comes in, a waker calls, a peer fails or the time is over (`None`: for ever), and
-    /// adds what came in to `incoming`. It may return early with nothing.
+    /// Sends what is queued, waits until something comes in, a waker calls, a peer fails or the time is over
+    /// (`None`: for ever), and adds what came in to `incoming`. It may return early with nothing.
     pub fn receive(&mut self, timeout: Option<Duration>, incoming: &mut Vec<Incoming>) -> io::Result<()> {
         self.flush()?;
-        // A failure found while sending must not wait for the next packet; but one that the caller never takes must not make it spin.
+        // A failure found while sending must not wait for the next packet; but one that the caller never
+        // takes must not make it spin.
         let timeout = if self.failures_announced < self.streams.failures.len() {
             Some(Duration::ZERO)
         } else {
@@ -339,8 +347,8 @@ impl Endpoint {
         }
     }
 
-    /// Moves to `peers` the addresses to which a stream could not be made, or whose stream ended, since the last call. Packets queued for them
-    /// may be lost; the next one makes a new stream.
+    /// Moves to `peers` the addresses to which a stream could not be made, or whose stream ended, since the
+    /// last call. Packets queued for them may be lost; the next one makes a new stream.
     pub fn take_failures(&mut self, peers: &mut Vec<SocketAddr>) {
         peers.append(&mut self.streams.failures);
         self.failures_announced = 0;

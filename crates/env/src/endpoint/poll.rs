@@ -73,7 +73,8 @@ impl Poll {
         self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
     }
 
-    /// Waits until something is ready or the time is over (`None`: for ever), and gathers what is. An interrupting signal ends the wait.
+    /// Waits until something is ready or the time is over (`None`: for ever), and gathers what is. An
+    /// interrupting signal ends the wait.
     pub fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
@@ -132,15 +133,16 @@ impl Waker {
     /// Makes the present or the next wait end at once.
     pub fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` holds the 8 bytes that are written. The result does not matter: the only failure of a non-blocking eventfd is
-        // a counter that is at its maximum, and then the wait ends anyway.
+        // SAFETY: `one` holds the 8 bytes that are written. The result does not matter: the only failure of a
+        // non-blocking eventfd is a counter that is at its maximum, and then the wait ends anyway.
         unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
     /// Takes all wakes so far.
     pub(super) fn clear(&self) {
         let mut count = [0u8; 8];
-        // SAFETY: `count` has room for the 8 bytes of the counter. A failure means that there was nothing to take.
+        // SAFETY: `count` has room for the 8 bytes of the counter. A failure means that there was nothing to
+        // take.
         unsafe { libc::read(self.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 }

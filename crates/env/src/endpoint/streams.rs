@@ -14,7 +14,8 @@ use std::time::Duration;
 
 /// Accepted connections at most; beyond, the one that was silent for longest is closed.
 const ACCEPTED_MAX: usize = 4096;
-/// Of these, so many on which nobody has proved himself yet; beyond, the oldest is closed. One holds 2 KiB at most.
+/// Of these, so many on which nobody has proved himself yet; beyond, the oldest is closed. One holds 2 KiB at
+/// most.
 const UNPROVEN_MAX: usize = 256;
 /// Somebody has to prove himself on a connection within this time.
 const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,10 +23,11 @@ const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
 const OWNER_CONNECTIONS_MAX: usize = 16;
 /// Bytes that all connections of one owner hold: a few of the largest packets each way.
 const OWNER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes that all connections hold. Beyond, connections of clients are closed, first the one that came no further for longest: a client has any
-/// number of sessions, so what one of them may hold bounds nobody.
+/// Bytes that all connections hold. Beyond, connections of clients are closed, first the one that came no
+/// further for longest: a client has any number of sessions, so what one of them may hold bounds nobody.
 const BYTES_MAX: usize = 512 * 1024 * 1024;
-/// Of these, so many are held by connections of clients. The rest is for other servers, and for streams that we make.
+/// Of these, so many are held by connections of clients. The rest is for other servers, and for streams that
+/// we make.
 const CLIENTS_BYTES_MAX: usize = 384 * 1024 * 1024;
 /// How often it is looked for packets that do not grow, at most.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,8 +35,8 @@ const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 const ACCEPT_TURN_MAX: usize = 64;
 /// Bytes that may wait for one connection. Enough for a few of the largest packets.
 pub const QUEUE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// How long sent bytes, or a connection attempt, may go unacknowledged before the connection is given up. The system's own limits are
-/// minutes, far beyond any lease.
+/// How long sent bytes, or a connection attempt, may go unacknowledged before the connection is given up. The
+/// system's own limits are minutes, far beyond any lease.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 /// Failed peers that wait to be taken by the caller; one that never asks loses nothing but the news.
 const FAILURES_MAX: usize = 256;
@@ -54,7 +56,8 @@ pub struct Streams {
     connections: HashMap<ConnectionId, Connection>,
     by_address: HashMap<SocketAddr, ConnectionId>,
     accepted_count: usize,
-    /// Connections on which nobody had proved himself when they were accepted, in that order, and when they are given up.
+    /// Connections on which nobody had proved himself when they were accepted, in that order, and when they
+    /// are given up.
     unproven: VecDeque<(Mono, ConnectionId)>,
     /// Bytes that are held, of each owner and in all.
     owners: HashMap<Owner, Sum>,
@@ -154,7 +157,8 @@ impl Streams {
         }
     }
 
-    /// Bytes that the owner of a connection holds. What we hold on streams of our own is bounded for each of them only.
+    /// Bytes that the owner of a connection holds. What we hold on streams of our own is bounded for each of
+    /// them only.
     fn owner_bytes(&self, id: ConnectionId) -> usize {
         match self.connections.get(&id).and_then(|connection| connection.owner) {
             Some(owner @ Owner::Peer(_)) => self.owners.get(&owner).map_or(0, |sum| sum.bytes),
@@ -162,7 +166,8 @@ impl Streams {
         }
     }
 
-    /// Makes room for so many bytes more on a connection, by closing others of clients. Says whether there is.
+    /// Makes room for so many bytes more on a connection, by closing others of clients. Says whether there
+    /// is.
     fn make_room(&mut self, id: ConnectionId, bytes: usize, counters: &mut Counters) -> bool {
         while self.is_full(id, bytes) {
             let others = self.connections.iter().filter(|(other, connection)| {
@@ -329,7 +334,8 @@ impl Streams {
         }
     }
 
-    /// Begins a turn: connections used in it count as used later than those of earlier turns. Gives when something is to be done though nothing comes in.
+    /// Begins a turn: connections used in it count as used later than those of earlier turns. Gives when
+    /// something is to be done though nothing comes in.
     pub fn begin_turn(&mut self, now: Mono, counters: &mut Counters) -> Option<Mono> {
         self.turn += 1;
         self.now = now;
@@ -410,7 +416,8 @@ impl Streams {
         }
     }
 
-    /// Whether a connection that holds something holds more than it may, with others of its owner, or has no room though others were closed.
+    /// Whether a connection that holds something holds more than it may, with others of its owner, or has no
+    /// room though others were closed.
     fn holds_too_much(&mut self, id: ConnectionId, counters: &mut Counters) -> bool {
         let holds = self.connections.get(&id).is_some_and(|connection| connection.counted > 0);
         holds && (self.owner_bytes(id) > OWNER_BYTES_MAX || !self.make_room(id, 0, counters))

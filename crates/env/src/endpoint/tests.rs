@@ -162,7 +162,8 @@ fn stream_packets_of_all_sizes_arrive_in_order_and_answers_come_back_on_the_same
 
 #[test]
 fn a_peer_that_does_not_listen_is_reported_once() {
-    // Kept, but not listened on: a port that is free is soon another test's, or the very one that the client connects from.
+    // Kept, but not listened on: a port that is free is soon another test's, or the very one that the client
+    // connects from.
     let kept = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     kept.bind(&loopbacks()[0].into()).unwrap();
     let address = kept.local_addr().unwrap().as_socket().unwrap();
@@ -396,8 +397,8 @@ fn a_peer_that_does_not_read_fills_its_queue_and_no_more() {
         assert!(queued < 1000, "the queue is bounded");
     }
     assert_eq!(server.send(from, Transport::Stream, &packet), Err(SendError::QueueFull));
-    // Once it reads, everything that was queued arrives. It must not wait for bytes: the server writes on this thread too, and only once it has heard
-    // that there is room.
+    // Once it reads, everything that was queued arrives. It must not wait for bytes: the server writes on
+    // this thread too, and only once it has heard that there is room.
     peer.set_nonblocking(true).unwrap();
     let mut missing = queued * (packet.len() + 4);
     let (mut scratch, started) = (vec![0; 1 << 20], Instant::now());

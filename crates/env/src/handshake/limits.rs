@@ -1,7 +1,8 @@
-//! What strangers can make a server compute: so many handshakes per second, and above a part of that only for addresses that answer.
+//! What strangers can make a server compute: so many handshakes per second, and above a part of that only for
+//! addresses that answer.
 //!
-//! Who writes any address into his datagrams uses up what is there for those without a cookie, and keeps nobody out who shows one; who answers at
-//! his address uses up the part of that address.
+//! Who writes any address into his datagrams uses up what is there for those without a cookie, and keeps
+//! nobody out who shows one; who answers at his address uses up the part of that address.
 
 use crate::random_bytes;
 use bearing_proto::hello::COOKIE_BYTES;

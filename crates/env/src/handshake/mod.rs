@@ -1,10 +1,12 @@
 //! The handshake by which a client gets a session, and the tickets that carry it to any server.
 //!
-//! Noise NNpsk0 over 25519, ChaCha20-Poly1305 and BLAKE2s, by the library `snow`; the enrolment's secret is the pre-shared key. One message each way.
-//! The server draws session id and secret and says them in the second message. With psk0 the first message is signed by the secret
-//! already, so whoever has none makes the server compute no key exchange. A server keeps nothing of a handshake.
+//! Noise NNpsk0 over 25519, ChaCha20-Poly1305 and BLAKE2s, by the library `snow`; the enrolment's secret is
+//! the pre-shared key. One message each way. The server draws session id and secret and says them in the
+//! second message. With psk0 the first message is signed by the secret already, so whoever has none makes the
+//! server compute no key exchange. A server keeps nothing of a handshake.
 //!
-//! Invariants: arbitrary bytes never panic; whoever has no secret gets nothing but cookies and refusals, each shorter than its question.
+//! Invariants: arbitrary bytes never panic; whoever has no secret gets nothing but cookies and refusals, each
+//! shorter than its question.
 
 mod initiator;
 mod limits;

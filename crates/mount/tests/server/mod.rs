@@ -1,5 +1,5 @@
-//! A server in a thread, for tests of the mount: one tablet, one root directory, and as many files as are asked for. What it does wrong is
-//! up to the test.
+//! A server in a thread, for tests of the mount: one tablet, one root directory, and as many files as are
+//! asked for. What it does wrong is up to the test.
 
 use bearing_env::handshake::{Heard, Responder};
 use bearing_env::{Clock, Destination, Endpoint, Incoming, Transport, Waker};

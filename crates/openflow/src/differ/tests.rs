@@ -1,4 +1,5 @@
-//! Between any two steps of any change every packet reaches its old or its new owner, asked of the soft switches.
+//! Between any two steps of any change every packet reaches its old or its new owner, asked of the soft
+//! switches.
 
 use super::*;
 use crate::soft_switch::{Fate, SoftNetwork};
@@ -27,7 +28,8 @@ fn differing(before: &Tables, after: &Tables) -> usize {
     differing.sum()
 }
 
-/// One position of every range that no block of any entry, old, new or in between, parts. What holds for them holds for all.
+/// One position of every range that no block of any entry, old, new or in between, parts. What holds for them
+/// holds for all.
 fn positions(before: &Tables, after: &Tables, change: &Change) -> BTreeSet<Position> {
     let entries = [before, after].into_iter().flat_map(|tables| {
         tables
@@ -46,8 +48,8 @@ fn block_of(edit: Edit) -> Block {
     }
 }
 
-/// Carries out a change step by step and asks for the fate of packets from every switch by every way: after each step those that its block holds, for no
-/// others can have changed; at the end all.
+/// Carries out a change step by step and asks for the fate of packets from every switch by every way: after
+/// each step those that its block holds, for no others can have changed; at the end all.
 fn is_safe(before: &Tables, after: &Tables, change: &Change) -> Result<(), TestCaseError> {
     let mut network = SoftNetwork::new(before);
     let positions = positions(before, after, change);
@@ -119,8 +121,9 @@ proptest! {
     }
 }
 
-/// MetaFlow section 6.B, figure 11: one entry is added and another one modified. An entry is keyed by its block, so the second is a deletion and an addition.
-/// With a longer prefix as a hole in a shorter one, the split is one step.
+/// MetaFlow section 6.B, figure 11: one entry is added and another one modified. An entry is keyed by its
+/// block, so the second is a deletion and an addition. With a longer prefix as a hole in a shorter one, the
+/// split is one step.
 #[test]
 fn figure_11_touches_three_blocks_of_one_switch_as_published_and_one_with_holes() {
     let topology = Shared::new(Topology::two_tiers(2, 3).unwrap());
@@ -151,7 +154,8 @@ fn figure_11_touches_three_blocks_of_one_switch_as_published_and_one_with_holes(
 
 #[test]
 fn the_new_side_turns_before_the_old_side() {
-    // Places 0..2 and 2..4 under edges 0 and 1 of pod 0; 4..8 in pod 1. Server 1 (edge 0) hands all over to server 5 (edge 2).
+    // Places 0..2 and 2..4 under edges 0 and 1 of pod 0; 4..8 in pod 1. Server 1 (edge 0) hands all over to
+    // server 5 (edge 2).
     let topology = Shared::new(Topology::three_tiers(2, 2, 2).unwrap());
     let hosts = Hosts::in_order(&topology, &servers(8)).unwrap();
     let built = |owner| {
@@ -164,7 +168,8 @@ fn the_new_side_turns_before_the_old_side() {
     assert_eq!(names, ["edge-2", "aggregation-1-0", "core-0", "aggregation-0-0", "edge-0"]);
 }
 
-/// The slow oracle: whether these steps can be ordered so that packets only ever reach their old or their new owner, by trying all orders.
+/// The slow oracle: whether these steps can be ordered so that packets only ever reach their old or their new
+/// owner, by trying all orders.
 fn can_be_ordered(before: &Tables, after: &Tables, steps: &[Step]) -> bool {
     let whole = Change { steps: steps.to_vec(), guards: 0 };
     let positions = positions(before, after, &whole);
@@ -213,7 +218,8 @@ fn plain_steps(before: &Tables, after: &Tables) -> Vec<Step> {
     steps
 }
 
-/// A few servers swap eighths of the ring, in a tree with one switch at each node: the smallest changes in which entries can interlock.
+/// A few servers swap eighths of the ring, in a tree with one switch at each node: the smallest changes in
+/// which entries can interlock.
 #[test]
 fn guards_are_needed_only_where_no_order_of_the_steps_alone_is_safe() {
     let mut draws = (1u64..)

@@ -73,7 +73,8 @@ impl<'a> TurningNode<'a> {
         ranges
     }
 
-    /// The ranges that an edit would turn and where to, or `None` if it would send any position where the new table does not.
+    /// The ranges that an edit would turn and where to, or `None` if it would send any position where the new
+    /// table does not.
     fn turned_by(&self, edit: Edit) -> Option<(Vec<(Position, Position)>, Output)> {
         let (block, output) = match edit {
             Edit::Add(entry) | Edit::Modify(entry) => (entry.block, Some(entry.output)),
@@ -116,7 +117,8 @@ impl<'a> TurningNode<'a> {
     }
 }
 
-/// The fewest edits from one table's entries, which are in the order of blocks, to another table, in the order that is safe within a switch.
+/// The fewest edits from one table's entries, which are in the order of blocks, to another table, in the
+/// order that is safe within a switch.
 fn edits_between(old: impl Iterator<Item = FlowEntry>, new: &FlowTable) -> Vec<Edit> {
     let (mut edits, mut old) = (Vec::new(), old.peekable());
     for entry in new.entries() {
@@ -224,7 +226,8 @@ impl<'a> Turning<'a> {
         self.nodes.get(&next)
     }
 
-    /// Guards for a range that waits at a node only because of the node's own entries: the cheapest such range of the first such node.
+    /// Guards for a range that waits at a node only because of the node's own entries: the cheapest such
+    /// range of the first such node.
     fn guard(&mut self) -> Option<(TreeNode, Vec<Edit>)> {
         let stuck = self.round.iter().find_map(|number| {
             let node = &self.nodes[number];

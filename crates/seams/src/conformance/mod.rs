@@ -1,7 +1,7 @@
 //! One suite per seam, holding every promise in the trait's text. Each engine runs them in its tests.
 //!
-//! Invariants: a suite uses only the trait and [`Subject`]; it panics with a readable claim when a promise is broken. It must not know
-//! which engine it tests.
+//! Invariants: a suite uses only the trait and [`Subject`]; it panics with a readable claim when a promise is
+//! broken. It must not know which engine it tests.
 
 mod chunk_log;
 mod coordinator;

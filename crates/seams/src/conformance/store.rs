@@ -38,7 +38,8 @@ fn all() -> KeyRange {
     KeyRange { start: Vec::new(), end: None }
 }
 
-/// The batch with a given index: it puts one key of its own, overwrites one that all share, and deletes the key before the last.
+/// The batch with a given index: it puts one key of its own, overwrites one that all share, and deletes the
+/// key before the last.
 fn batch(index: u64) -> Vec<Change> {
     vec![
         put(format!("own {index:08}").as_bytes(), &index.to_be_bytes()),

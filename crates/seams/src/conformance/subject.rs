@@ -19,13 +19,14 @@ pub struct Subject<E> {
 }
 
 impl<E> Subject<E> {
-    /// An engine on empty storage. `reopen` stops it as told and opens it again; after [`Stop::Crash`] it may lose what was not stable.
+    /// An engine on empty storage. `reopen` stops it as told and opens it again; after [`Stop::Crash`] it may
+    /// lose what was not stable.
     pub fn new(engine: E, reopen: impl FnMut(E, Stop) -> E + 'static) -> Subject<E> {
         Subject { engine: Some(engine), reopen: Box::new(reopen), fail_next_sync: None }
     }
 
-    /// The same, whose next sync can be made to fail. What was to be synced may then be shown by the system although the disk does not have it;
-    /// [`Stop::PowerCut`] ends that.
+    /// The same, whose next sync can be made to fail. What was to be synced may then be shown by the system
+    /// although the disk does not have it; [`Stop::PowerCut`] ends that.
     pub fn with_failing_syncs(self, fail_next_sync: fn(&mut E)) -> Subject<E> {
         Subject { fail_next_sync: Some(fail_next_sync), ..self }
     }

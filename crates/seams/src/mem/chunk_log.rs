@@ -68,8 +68,8 @@ impl MemChunkLog {
         MemChunkLog::default()
     }
 
-    /// Stops without closing and opens again. Synced bytes stay. Of the unsynced ones any prefix may stay, and after it blocks of zeros
-    /// or garbage; a chunk that was never synced may be gone.
+    /// Stops without closing and opens again. Synced bytes stay. Of the unsynced ones any prefix may stay,
+    /// and after it blocks of zeros or garbage; a chunk that was never synced may be gone.
     pub fn crash(&mut self, fault: &mut CrashFault) {
         self.switches = Switches { full: self.switches.full, ..Switches::default() };
         self.chunks.retain(|_, chunk| {

@@ -64,7 +64,8 @@ impl CrashFault {
         self.survivors(1) == 1
     }
 
-    /// Whether the crash also leaves damaged bytes (zeros or garbage) in the unsynced region. Never in the two fixed moods.
+    /// Whether the crash also leaves damaged bytes (zeros or garbage) in the unsynced region. Never in the
+    /// two fixed moods.
     pub fn damages(&mut self) -> bool {
         self.mood == Mood::Seeded && self.next().is_multiple_of(2)
     }

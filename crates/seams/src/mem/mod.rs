@@ -1,8 +1,8 @@
 //! Engines in memory, for the simulator and for tests of machines.
 //!
-//! Invariants: deterministic; each engine knows which part of what it holds is stable, and `crash` keeps that part and a choice of the
-//! rest that a real disk could have kept. The same object goes on after a crash as if it had been opened again. Nothing here may
-//! promise more than the traits do.
+//! Invariants: deterministic; each engine knows which part of what it holds is stable, and `crash` keeps that
+//! part and a choice of the rest that a real disk could have kept. The same object goes on after a crash as
+//! if it had been opened again. Nothing here may promise more than the traits do.
 
 mod chunk_log;
 mod coordinator;

@@ -6,7 +6,8 @@ use bearing_types::{Block, DiskId, LogIndex};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// What takes one unflushed batch back: the applied index before it and the values that it replaced, in order.
+/// What takes one unflushed batch back: the applied index before it and the values that it replaced, in
+/// order.
 #[derive(Clone, Debug)]
 struct Undo {
     applied: LogIndex,
@@ -53,7 +54,8 @@ impl Keyspace {
     }
 }
 
-/// [`Store`] in memory. It keeps what it needs to take unflushed batches back, so a flush now and then keeps it small.
+/// [`Store`] in memory. It keeps what it needs to take unflushed batches back, so a flush now and then keeps
+/// it small.
 #[derive(Clone, Debug, Default)]
 pub struct MemStore {
     keyspaces: BTreeMap<Block, Keyspace>,
@@ -78,8 +80,8 @@ impl MemStore {
         MemStore::default()
     }
 
-    /// Stops without closing and opens again. Of each tablet's unflushed batches any prefix survives, as the background flush of a
-    /// real store would have it; a keyspace that was never flushed may be gone.
+    /// Stops without closing and opens again. Of each tablet's unflushed batches any prefix survives, as the
+    /// background flush of a real store would have it; a keyspace that was never flushed may be gone.
     pub fn crash(&mut self, fault: &mut CrashFault) {
         self.switches = Switches { full: self.switches.full, ..Switches::default() };
         self.keyspaces.retain(|_, keyspace| {

@@ -44,7 +44,8 @@ impl MemTabletLog {
         MemTabletLog { believes_the_page_cache: true, ..MemTabletLog::default() }
     }
 
-    /// What the disk does not have is gone with the machine's memory, and is taken for stable as long as that lasts.
+    /// What the disk does not have is gone with the machine's memory, and is taken for stable as long as that
+    /// lasts.
     fn show_what_is_absent(&mut self, fault: &CrashFault) {
         if !fault.keeps_all() {
             if let Some(from) = self.absent_from.take() {
@@ -58,9 +59,10 @@ impl MemTabletLog {
         }
     }
 
-    /// Stops without closing and opens again. A disk may write the unsynced blocks in any order and tear one, but opening cuts the
-    /// log at the first record that is not whole, so what is left is always a prefix: of the records that happened to reach the
-    /// disk, those before the first hole. What is left is stable, since opening writes it again and syncs it.
+    /// Stops without closing and opens again. A disk may write the unsynced blocks in any order and tear one,
+    /// but opening cuts the log at the first record that is not whole, so what is left is always a prefix: of
+    /// the records that happened to reach the disk, those before the first hole. What is left is stable,
+    /// since opening writes it again and syncs it.
     pub fn crash(&mut self, fault: &mut CrashFault) {
         self.show_what_is_absent(fault);
         let reached = fault.survivors(self.unsynced_count);

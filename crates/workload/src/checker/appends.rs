@@ -1,7 +1,7 @@
 //! Logs: files that several clients append records to, and nobody does anything else with.
 //!
-//! This rule looks at what programs were told and at the bytes of the file, not at which commits carried them. So it holds the whole way from
-//! write(2) to the file to its promise, and not only the file's home.
+//! This rule looks at what programs were told and at the bytes of the file, not at which commits carried
+//! them. So it holds the whole way from write(2) to the file to its promise, and not only the file's home.
 
 use super::violation::{Rule, Violation};
 use crate::history::Append;
@@ -9,7 +9,8 @@ use crate::{Oracle, State};
 use bearing_types::{Mono, NodeId};
 use std::collections::BTreeMap;
 
-/// A record of a log: its number, and a length of bytes that follow from it. So one that was cut, or mixed with another, is told from a whole one.
+/// A record of a log: its number, and a length of bytes that follow from it. So one that was cut, or mixed
+/// with another, is told from a whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its number.

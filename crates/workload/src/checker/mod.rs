@@ -1,16 +1,19 @@
-//! Checks what clients were told against the order that the tablets' logs give. It verifies that order; it does not search for one.
+//! Checks what clients were told against the order that the tablets' logs give. It verifies that order; it
+//! does not search for one.
 //!
-//! - A change that went well has exactly one commit, between its call and its return; one that was refused has none; one that was never
-//!   answered has at most one.
+//! - A change that went well has exactly one commit, between its call and its return; one that was refused
+//!   has none; one that was never answered has at most one.
 //! - Done in the order of the witness, every change gives exactly the answer that its client saw.
 //! - Every other answer (reads, refusals) is what the oracle says at *some* point between call and return.
-//! - An acknowledged record of a log is in it once, whole, and behind every record that was acknowledged before it was written.
+//! - An acknowledged record of a log is in it once, whole, and behind every record that was acknowledged
+//!   before it was written.
 //! - Nobody has a lock while somebody else has one that conflicts.
 //! - A listing holds every name that was there throughout, none that never was, none twice.
 //!
-//! Allowed beside that, as the promises say: a refusal, a lookup and a listing may see permission bits of another point of the call than names; so may the
-//! sticky rule see the owner of the entry; counts of a directory may be late; so may the size of a file that another client has open for writing; a file that is read
-//! shows at least what was committed before it was opened, and the reader's own writes.
+//! Allowed beside that, as the promises say: a refusal, a lookup and a listing may see permission bits of
+//! another point of the call than names; so may the sticky rule see the owner of the entry; counts of a
+//! directory may be late; so may the size of a file that another client has open for writing; a file that is
+//! read shows at least what was committed before it was opened, and the reader's own writes.
 
 mod appends;
 mod listing;

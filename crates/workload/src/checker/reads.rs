@@ -97,7 +97,8 @@ impl Reader<'_> {
             let subject = subject(mutation);
             says_gone(code) && subject.is_some_and(|node| is_gone(&self.timeline.at(point), node))
         };
-        // A rename of a node onto itself does nothing, whoever asks; POSIX lets permission be looked at first.
+        // A rename of a node onto itself does nothing, whoever asks; POSIX lets permission be looked at
+        // first.
         let idle = |point| {
             self.check.law == Law::Posix
                 && is_permission(code)
@@ -247,7 +248,8 @@ impl Reader<'_> {
         Err((Rule::WrongRead, format!("seen {seen:?}, it should be one of {expected:?}")))
     }
 
-    /// Mode and owner as of one point; the counts lie between what they were within the window, which may begin a little earlier.
+    /// Mode and owner as of one point; the counts lie between what they were within the window, which may
+    /// begin a little earlier.
     fn directory_view(&self, entry: &Entry, window: &Window, seen: &View) -> Result<(), (Rule, String)> {
         let late = self.check.counts_late.as_nanos() as u64;
         let early = Mono(entry.invoked.0.saturating_sub(late));
@@ -256,7 +258,8 @@ impl Reader<'_> {
             self.timeline.versions(seen.node, window).map(|node| node.view(seen.node)).collect()
         };
         let of_counts = views(&counts);
-        // Fragments are read one after the other: a name that moves between them may be counted twice, or not at all.
+        // Fragments are read one after the other: a name that moves between them may be counted twice, or not
+        // at all.
         let moves = of_counts.len().saturating_sub(1) as u64;
         let within = |seen: u64, count: fn(&View) -> u64, unit: u64| {
             let (low, high) = (of_counts.iter().map(count).min(), of_counts.iter().map(count).max());
@@ -307,7 +310,8 @@ impl Reader<'_> {
         }
         let mut expected = views(own.opened, &own.since_opened);
         expected.extend(views(own.flushed, &own.unflushed));
-        // Nothing orders a read and what is written while it goes on, byte by byte; nor does anything while others have it open.
+        // Nothing orders a read and what is written while it goes on, byte by byte; nor does anything while
+        // others have it open.
         let during = self.timeline.window(entry.invoked, returned);
         let changes = self.timeline.versions(node, &during).count() > 1;
         let opened = Entry { invoked: own.opened, ..entry.clone() };

@@ -23,7 +23,8 @@ pub struct Replay<'a> {
     pub unmade: BTreeSet<usize>,
     /// The point after each change that was made.
     pub made: BTreeMap<usize, Point>,
-    /// What clients were told of the nodes that their changes made, with the place of the change in the order.
+    /// What clients were told of the nodes that their changes made, with the place of the change in the
+    /// order.
     pub told: Vec<(usize, Point, View)>,
     requests: BTreeMap<RequestId, usize>,
     debts: BTreeMap<RequestId, (usize, NodeId)>,
@@ -134,8 +135,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether the state at this place in the order takes the change. Who owns an entry of a sticky directory may be that of any point since the call: the
-    /// entry's node lies elsewhere, and, as on Linux, is not locked against a chown.
+    /// Whether the state at this place in the order takes the change. Who owns an entry of a sticky directory
+    /// may be that of any point since the call: the entry's node lies elsewhere, and, as on Linux, is not
+    /// locked against a chown.
     fn check_possible(&mut self, index: usize, entry: &Entry, mutation: &Mutation) -> Result<(), Violation> {
         let now = refusals(&self.oracle, &self.oracle, mutation);
         if now.is_empty() {
@@ -205,8 +207,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What was done stays done: only the answer may be wrong, so the replay goes on from the new state. Attributes in it are those of
-    /// some moment between the change and the reply (see [`Replay::told`]).
+    /// What was done stays done: only the answer may be wrong, so the replay goes on from the new state.
+    /// Attributes in it are those of some moment between the change and the reply (see [`Replay::told`]).
     fn check_answer(&mut self, index: usize, entry: &Entry, told: &Outcome<Seen>, touched: &Touched) {
         let fault = match (told, touched.answer) {
             (Err(code), _) => Some((Rule::RefusedButCommitted, format!("committed, but told {code:?}"))),

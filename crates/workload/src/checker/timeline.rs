@@ -84,7 +84,8 @@ impl Timeline {
         first..=last.max(first)
     }
 
-    /// What a node was within a window, without repeats: as it was at the first point, and every version after.
+    /// What a node was within a window, without repeats: as it was at the first point, and every version
+    /// after.
     pub fn versions<'a>(
         &'a self,
         node: NodeId,

@@ -16,7 +16,8 @@ pub struct Observed {
     pub content: Option<Vec<u8>>,
 }
 
-/// Compares names, kinds, modes, owners, link counts, sizes and contents below a directory; every difference is a violation.
+/// Compares names, kinds, modes, owners, link counts, sizes and contents below a directory; every difference
+/// is a violation.
 pub fn compare_tree(oracle: &Oracle, root: NodeId, observed: &[Observed]) -> Vec<Violation> {
     let mut expected = walk(oracle, root);
     let mut violations = Vec::new();
@@ -53,7 +54,8 @@ fn walk(oracle: &Oracle, root: NodeId) -> Expected<'_> {
 fn compare(id: NodeId, node: &Node, found: &Observed) -> Option<Violation> {
     let mut expected = node.view(id);
     if expected.file_type == FileType::Directory {
-        // What a directory's size shows for an entry is the server's choice; its entries are compared one by one.
+        // What a directory's size shows for an entry is the server's choice; its entries are compared one by
+        // one.
         expected.size = found.view.size;
     }
     if expected != found.view {

@@ -68,11 +68,12 @@ impl Oracle {
         self.nodes.get(&node).map(|known| known.view(node))
     }
 
-    /// Does a change that nothing refuses. `created` is the new node of a create or mkdir. With `owes_link`, an unlinked or replaced
-    /// node keeps its count until [`Oracle::drop_link`].
+    /// Does a change that nothing refuses. `created` is the new node of a create or mkdir. With `owes_link`,
+    /// an unlinked or replaced node keeps its count until [`Oracle::drop_link`].
     ///
     /// # Panics
-    /// If something refuses the change (see [`super::refusals`]), or `created` is missing or in use: bugs of the caller.
+    /// If something refuses the change (see [`super::refusals`]), or `created` is missing or in use: bugs of
+    /// the caller.
     pub fn apply(&mut self, mutation: &Mutation, created: Option<NodeId>, owes_link: bool) -> Touched {
         if let Mutation::Create { directory, .. } | Mutation::MakeDirectory { directory, .. } = mutation {
             let parent = self.nodes[directory].access;
@@ -324,7 +325,8 @@ impl Node {
     }
 }
 
-/// What a new node is born with: a set-group-id directory hands its group down, and to directories the bit too.
+/// What a new node is born with: a set-group-id directory hands its group down, and to directories the bit
+/// too.
 fn access_of_new(parent: Access, who: &Credentials, mode: Mode, file_type: FileType) -> Access {
     if !parent.mode.has(Mode::SETGID) {
         return Access { mode, uid: who.uid, gid: who.gid };
@@ -333,7 +335,8 @@ fn access_of_new(parent: Access, who: &Credentials, mode: Mode, file_type: FileT
     Access { mode: Mode::new(mode.bits() | handed), uid: who.uid, gid: parent.gid }
 }
 
-/// chown takes set-user-id away, and set-group-id where the group may execute (elsewhere it meant mandatory locking).
+/// chown takes set-user-id away, and set-group-id where the group may execute (elsewhere it meant mandatory
+/// locking).
 fn without_set_id(mode: Mode) -> Mode {
     let group_executes = mode.has(0o010);
     mode.without(if group_executes { Mode::SETUID | Mode::SETGID } else { Mode::SETUID })

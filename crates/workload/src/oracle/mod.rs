@@ -1,8 +1,8 @@
 //! The oracle: a plain filesystem in memory, slow and obvious, keyed by the cluster's own node ids.
 //!
-//! `refusals` says which codes an operation deserves, in the order in which Linux finds them; `Oracle::apply` does what it does once
-//! nothing refuses it; `answer` says what a question deserves. Times of files are not modelled. The oracle never forgets a node: one
-//! without links stays, because a client may have it open.
+//! `refusals` says which codes an operation deserves, in the order in which Linux finds them; `Oracle::apply`
+//! does what it does once nothing refuses it; `answer` says what a question deserves. Times of files are not
+//! modelled. The oracle never forgets a node: one without links stays, because a client may have it open.
 
 mod apply;
 mod query;

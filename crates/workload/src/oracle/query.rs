@@ -3,8 +3,8 @@
 use super::{Node, Query, Seen, State};
 use bearing_types::{Code, Credentials, FileType, NodeId, Outcome, Permission, Uid, XattrName, XattrSpace};
 
-/// What a question deserves: of `structure` what exists, of `access` who may. Unlinked nodes answer as if they were there: whether they
-/// must is the checker's business. A listing's answer is empty here.
+/// What a question deserves: of `structure` what exists, of `access` who may. Unlinked nodes answer as if
+/// they were there: whether they must is the checker's business. A listing's answer is empty here.
 pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outcome<Seen> {
     match query {
         Query::Lookup { directory, name, who } => {

@@ -1,23 +1,29 @@
 //! Which codes a change deserves, in the order in which Linux finds them.
 //!
-//! POSIX leaves open which error is reported when several apply; we promise Linux's order (fs/namei.c, fs/attr.c):
+//! POSIX leaves open which error is reported when several apply; we promise Linux's order (fs/namei.c,
+//! fs/attr.c):
 //!
 //! ```text
-//! create, mkdir  directory gone ENOENT, no directory ENOTDIR, search EACCES, name exists EEXIST, write EACCES
-//! unlink, rmdir  directory as above, no name ENOENT, write EACCES, sticky EPERM, kind EISDIR / ENOTDIR, ENOTEMPTY
-//! rename         directories as above (source, target), no source ENOENT, NOREPLACE EEXIST, into itself EINVAL, over an ancestor
-//!                ENOTEMPTY, same node: done, then the source as for removal, the target as for creation or removal (a
-//!                directory over a file ENOTDIR, a file over a directory EISDIR), write on a directory that changes parent EACCES,
+//! create, mkdir  directory gone ENOENT, no directory ENOTDIR, search EACCES, name exists EEXIST, write
+//!                EACCES
+//! unlink, rmdir  directory as above, no name ENOENT, write EACCES, sticky EPERM, kind EISDIR / ENOTDIR,
 //!                ENOTEMPTY
-//! exchange       as rename, but: no target ENOENT, either within the other EINVAL, both as for removal, neither is replaced
+//! rename         directories as above (source, target), no source ENOENT, NOREPLACE EEXIST, into itself
+//!                EINVAL, over an ancestor ENOTEMPTY, same node: done, then the source as for removal, the
+//!                target as for creation or removal (a directory over a file ENOTDIR, a file over a directory
+//!                EISDIR), write on a directory that changes parent EACCES, ENOTEMPTY
+//! exchange       as rename, but: no target ENOENT, either within the other EINVAL, both as for removal,
+//!                neither is replaced
 //! link           directory as above, EEXIST, write EACCES, a directory EPERM, unlinked ENOENT
-//! setattr        gone ESTALE, size: EISDIR, EINVAL, write EACCES; touch EACCES; owner, group, mode, times EPERM
-//! setxattr       gone ESTALE, as `user`: kind, sticky EPERM, write EACCES, else not root EPERM; then EEXIST, ENODATA
+//! setattr        gone ESTALE, size: EISDIR, EINVAL, write EACCES; touch EACCES; owner, group, mode, times
+//!                EPERM
+//! setxattr       gone ESTALE, as `user`: kind, sticky EPERM, write EACCES, else not root EPERM; then EEXIST,
+//!                ENODATA
 //! open O_TRUNC   gone ESTALE, EISDIR, EINVAL, write EACCES
 //! ```
 //!
-//! Two states come in: `structure` decides what exists, `access` who may. They are the same state, unless the checker asks whether
-//! a permission that a grant carried could still hold.
+//! Two states come in: `structure` decides what exists, `access` who may. They are the same state, unless the
+//! checker asks whether a permission that a grant carried could still hold.
 
 use super::{Mutation, Node, State};
 use bearing_proto::client::{AttributeChange, RenameMode, TimeChange, XattrChange, XattrMode};

@@ -238,7 +238,8 @@ pub struct View {
     pub gid: Gid,
     /// Number of names; for a directory 2 + its child directories.
     pub links: u32,
-    /// Bytes; for a directory the number of its entries in the oracle, and a multiple of it in what a client sees.
+    /// Bytes; for a directory the number of its entries in the oracle, and a multiple of it in what a client
+    /// sees.
     pub size: u64,
 }
 

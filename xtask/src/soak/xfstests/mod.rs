@@ -1,7 +1,9 @@
-//! xfstests (kdave/xfstests) on clusters of its own, with delegated directories and without: what fails is compared with a list of what is known to fail, and why.
+//! xfstests (kdave/xfstests) on clusters of its own, with delegated directories and without: what fails is
+//! compared with a list of what is known to fail, and why.
 //!
-//! The tests are built from a directory of theirs, in a copy that is kept. They need root and what they say in their README (`apt install xfslibs-dev uuid-dev
-//! libattr1-dev libacl1-dev libaio-dev libgdbm-dev libtool-bin automake xfsprogs quota acl attr bc fio gawk dbench`).
+//! The tests are built from a directory of theirs, in a copy that is kept. They need root and what they say
+//! in their README (`apt install xfslibs-dev uuid-dev libattr1-dev libacl1-dev libaio-dev libgdbm-dev
+//! libtool-bin automake xfsprogs quota acl attr bc fio gawk dbench`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +16,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::stage::{Stage, ran};
 
-/// What is known to fail, a test a line: its name, `both`, `default` or `nodelegate`, and why; `machine` if it depends on the machine whether it fails.
+/// What is known to fail, a test a line: its name, `both`, `default` or `nodelegate`, and why; `machine` if
+/// it depends on the machine whether it fails.
 const KNOWN: &str = include_str!("known.txt");
 /// How long one test may take.
 const SECONDS_EACH: u64 = 300;
