@@ -4,6 +4,7 @@
 //! where, what was seen, and what to do instead.
 
 mod circles;
+mod columns;
 mod files;
 mod hashes;
 mod hygiene;
@@ -62,6 +63,7 @@ fn check(tree: &Tree) -> Findings {
     files::check(tree, &mut found);
     mutants::check(tree, &mut found);
     hygiene::check(tree, &mut found);
+    columns::check(tree, &mut found);
     reasons::check(tree, &mut found);
     promises::check(tree, &mut found);
     pages::check(tree, &mut found);

@@ -236,6 +236,31 @@ fn a_long_file_is_caught_in_tests_too() {
 }
 
 #[test]
+fn wide_comments_are_caught() {
+    let words = "word ".repeat(22);
+    assert_eq!(
+        findings(&[("crates/server/src/wide.rs", &format!("// {}", &words[..107]))]),
+        Vec::<String>::new()
+    );
+    for comment in ["// ", "/// ", "//! ", "fn f() {} // "] {
+        let text = format!("\n{comment}{words}so\n");
+        caught("crates/server/src/wide.rs", &text, "crates/server/src/wide.rs:2", "columns wide");
+    }
+    let no_comment = format!("const TEXT: &str = \"// {words}so\";\n// https://{}\n", "x".repeat(110));
+    assert_eq!(findings(&[("crates/server/src/good.rs", &no_comment)]), Vec::<String>::new());
+}
+
+#[test]
+fn wide_prose_is_caught() {
+    let words = "word ".repeat(22);
+    caught("README.md", &format!("# T\n\n{words}so\n"), "README.md:3", "columns wide");
+    caught("README.md", &format!("- {words}so\n"), "README.md:1", "columns wide");
+    let link = format!("- [{}](https://{})", words.trim(), "x".repeat(30));
+    let good = format!("# {words}so\n\n| {words} |\n\n```text\n{words}so\n```\n{link}\n");
+    assert_eq!(findings(&[("README.md", &good)]), Vec::<String>::new());
+}
+
+#[test]
 fn holes_are_caught() {
     caught_in_meta("fn f() { todo!() }", "a hole");
     caught_in_meta("fn f() { unimplemented!(\"later\") }", "a hole");
