@@ -18,6 +18,8 @@ mod memory;
 mod mutant;
 mod record;
 mod tablet;
+mod txn;
+mod view;
 mod words;
 
 pub use chunks::ChunkTally;

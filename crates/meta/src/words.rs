@@ -1,7 +1,7 @@
 //! Small words that several folders share.
 
 use bearing_proto::peer::ItemId;
-use bearing_types::{Mono, TransactionId};
+use bearing_types::{Mono, TransactionId, Wall};
 use std::time::Duration;
 
 /// Identifies a job.
@@ -32,6 +32,11 @@ impl Asking {
         }
     }
 
+    /// Whether it is time to ask: at once if nobody was asked, else as [`Asking::is_due`] says.
+    pub fn due(asked: Option<Asking>, now: Mono, pause: Duration, pause_max: Duration) -> bool {
+        asked.is_none_or(|asked| asked.is_due(now, pause, pause_max))
+    }
+
     /// Whether it is time to ask again, after a first pause of this length and later ones twice as long each.
     pub fn is_due(&self, now: Mono, pause: Duration, pause_max: Duration) -> bool {
         let doubled = pause * (1 << (self.times.min(16) - 1));
@@ -46,4 +51,12 @@ pub(crate) enum LockedBy {
     Transaction(TransactionId),
     /// A queued item: until it is delivered.
     Item(ItemId),
+}
+
+/// Marks made before these times may go; `None`: none of the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ripe {
+    pub dead: Option<Wall>,
+    pub ended: Option<Wall>,
+    pub closed: Option<Wall>,
 }

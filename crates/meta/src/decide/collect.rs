@@ -16,9 +16,9 @@
 //! Invariant: a mark is never taken for older than it is. Ages are told by the machine's monotonic clock as far as this server has had the tablet; marks of
 //! owners before count from when it was taken, whatever their clocks said. This module must not know what the marks are asked for.
 
-use crate::decide::view::{Decide, View};
 use crate::record::{Key, Record};
-use crate::tablet::Ripe;
+use crate::view::{Decide, View};
+use crate::words::Ripe;
 use bearing_types::{ChunkId, NodeId, SessionId};
 
 /// Marks looked at in one step.
@@ -74,11 +74,10 @@ fn after(key: Key) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tablet::FIRST;
 
     #[test]
     fn steps_go_over_all_marks_and_end() {
-        let (mut key, mut kinds) = (Some(FIRST), 0);
+        let (mut key, mut kinds) = (Some(Key::FIRST_MARK), 0);
         while let Some(present) = key {
             kinds += 1;
             key = match present {

@@ -1,9 +1,9 @@
 //! Queued items, executed where they arrive. They cannot be refused.
 
 use crate::decide::rules::namespace::{self, NewDirectory};
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::ChunkRef;
 use bearing_proto::peer::Work;
 use bearing_types::Code;

@@ -1,17 +1,14 @@
 //! Everything that is decided: operations of clients, parts of transactions, deferred operations, questions of other tablets, chores. Who decides
-//! reads and writes through a [`view::View`], and knows no machine: it may run many times, and leaves nothing behind until it comes to an end.
+//! reads and writes through a [`View`](crate::view::View), and knows no machine: it may run many times, and leaves nothing behind until it comes to an end.
 
 pub(crate) mod collect;
-pub(crate) mod context;
 mod deferred;
-pub(crate) mod ids;
 pub(crate) mod maintenance;
 pub(crate) mod ops;
 mod participants;
 mod questions;
 pub(crate) mod rules;
 mod session_end;
-pub(crate) mod view;
 mod work;
 
 pub(crate) use session_end::SessionEnd;

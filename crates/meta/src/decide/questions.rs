@@ -2,7 +2,7 @@
 
 use crate::decide::maintenance;
 use crate::decide::rules::{answers, quotas};
-use crate::decide::view::{Decide, View};
+use crate::view::{Decide, View};
 use bearing_proto::peer::{Question, Told};
 
 /// Decides a question.

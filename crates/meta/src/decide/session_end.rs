@@ -2,8 +2,8 @@
 
 use crate::decide::ops;
 use crate::decide::rules::{answers, file_locks};
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::{Key, Record};
+use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
 use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::{Question, SessionLife, Told};
@@ -61,10 +61,9 @@ pub(crate) fn sweep_session(view: &mut View, session: SessionId) -> Decide<Sessi
 /// A delegation is over. If its holder is silent, or gone, so is all that was lent with it: its holder keeps or loses a tablet as a whole, and some steps name
 /// no directory. But a holder may also have answered that it does not have this one.
 pub(crate) fn end_delegation(view: &mut View, directory: NodeId, session: SessionId) -> Decide<()> {
-    let held = view.delegations.get(&directory).copied();
+    let held = view.delegations.holder(directory);
     if let Some(silent) = held.filter(|holder| holder.session == session) {
-        let all = view.delegations.iter().filter(|(_, holder)| **holder == silent);
-        let all: Vec<NodeId> = all.map(|(directory, _)| *directory).collect();
+        let all: Vec<NodeId> = view.delegations.of(silent).collect();
         let keys: Vec<LeaseKey> = all.iter().map(|directory| LeaseKey::Delegation(*directory)).collect();
         if view.leases.holders(&keys, None, view.now.mono).contains_key(&session) {
             view.delete(Key::Delegation(directory));

@@ -22,9 +22,6 @@ impl MetaServer {
         let tablets = self.tablets.values();
         let of_tablets =
             |count: fn(&crate::tablet::Tablet) -> usize| tablets.clone().map(count).max().unwrap_or(0);
-        let kept = |tablet: &crate::tablet::Tablet| {
-            tablet.sessions.values().map(|state| state.replies.len()).max().unwrap_or(0)
-        };
         // One for the registers, and one for each tablet.
         let asks_max = 1 + self.startup.registers.len().max(1);
         vec![
@@ -34,16 +31,20 @@ impl MetaServer {
                 self.config.jobs_max + self.jobs.parties(),
             ),
             bound("jobs about silent sessions", self.jobs.share(Party::Silence), self.config.sweeps_max * 2),
-            bound("jobs waiting for locks", of_tablets(|tablet| tablet.waiters()), self.jobs.len()),
+            bound("jobs waiting for locks", of_tablets(|tablet| tablet.keys.waiting()), self.jobs.len()),
             bound(
                 "replies held for the log",
-                of_tablets(|tablet| tablet.parked()),
+                of_tablets(|tablet| tablet.log.parked()),
                 self.config.replies_kept_max,
             ),
-            bound("replies kept for a session", of_tablets(kept), self.config.replies_kept_max),
+            bound(
+                "replies kept for a session",
+                of_tablets(|tablet| tablet.sessions.replies_max()),
+                self.config.replies_kept_max,
+            ),
             bound(
                 "bytes of replies kept",
-                of_tablets(|tablet| tablet.replies_bytes()),
+                of_tablets(|tablet| tablet.sessions.replies_bytes()),
                 self.config.replies_bytes_max * 2,
             ),
             bound("questions to the coordinator", self.startup.open(), asks_max),

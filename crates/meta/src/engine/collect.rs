@@ -4,7 +4,7 @@ use crate::decide::JobWork;
 use crate::decide::collect::Collected;
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
-use crate::tablet::FIRST;
+use crate::record::Key;
 use bearing_types::{Now, Position};
 
 impl MetaServer {
@@ -39,8 +39,7 @@ impl MetaServer {
         }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         for session in collected.ended {
-            tablet.ended.remove(&session);
-            tablet.closed.remove(&session);
+            tablet.sessions.forget_mark(session);
         }
         match collected.next {
             Some(next) => {
@@ -48,7 +47,7 @@ impl MetaServer {
                 tablet.collector.due = now.mono;
             }
             None => {
-                tablet.collector.from = FIRST;
+                tablet.collector.from = Key::FIRST_MARK;
                 tablet.collector.due = now.mono.after(self.config.collect_every);
             }
         }

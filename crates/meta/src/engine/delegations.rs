@@ -17,7 +17,7 @@ impl MetaServer {
     /// Somebody looks into a directory that is delegated to somebody else.
     pub(crate) fn call_back(&mut self, now: Now, start: Position, directory: NodeId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let Some(holder) = tablet.delegations.get(&directory).map(|holder| holder.session) else { return };
+        let Some(holder) = tablet.delegations.holder(directory).map(|holder| holder.session) else { return };
         tablet.leases.call_back(directory, now.mono);
         let holders = tablet.leases.holders(&[LeaseKey::Delegation(directory)], None, now.mono);
         let holds: BTreeMap<_, _> = holders.into_iter().filter(|(session, _)| *session == holder).collect();
@@ -46,13 +46,13 @@ impl MetaServer {
             match (key, record) {
                 (Key::Delegation(directory), Some(Record::Delegation(delegated))) => {
                     let holder = delegated.holder;
-                    tablet.delegate(*directory, Delegated::clone(delegated));
+                    tablet.delegations.delegate(*directory, Delegated::clone(delegated));
                     joined.insert(holder);
                     tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegated")));
                 }
                 (Key::Delegation(directory), None) => {
-                    tablet.undelegate(*directory);
+                    tablet.delegations.end(*directory);
                     tablet.leases.undelegate(*directory, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegation over")));
                 }
@@ -61,7 +61,7 @@ impl MetaServer {
         }
         // The holder counts one lease for all that it has in a tablet, from the last that it got.
         for (directory, holder) in tablet.delegations.iter().filter(|(_, holder)| joined.contains(holder)) {
-            tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
+            tablet.leases.delegate(directory, holder.session, now.mono, &self.config);
         }
     }
 
@@ -72,13 +72,11 @@ impl MetaServer {
             return;
         };
         if *over {
-            let given_up = &mut tablet.sessions.entry(session).or_default().given_up;
-            *given_up = (*given_up).max(Some(*incarnation));
+            tablet.sessions.give_up(session, *incarnation);
         }
         let mine = Holder { session, incarnation: *incarnation };
-        let held = tablet.delegations.iter().filter(|(_, holder)| **holder == mine);
-        for (directory, _) in held {
-            tablet.leases.delegate(*directory, session, now.mono, &self.config);
+        for directory in tablet.delegations.of(mine) {
+            tablet.leases.delegate(directory, session, now.mono, &self.config);
         }
     }
 }

@@ -45,7 +45,7 @@ impl MetaServer {
             }
             let Some(job) = self.jobs.remove(id) else { continue };
             if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-                tablet.waits_no_more(id);
+                tablet.keys.stop_waiting(id);
             }
             self.postpone(job, out);
         }

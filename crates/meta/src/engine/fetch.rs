@@ -1,13 +1,13 @@
 //! What a job lacks, fetched: records and ranges of the store, parts and answers of other tablets, answers of data servers, free locks.
 
 use crate::decide::JobWork;
-use crate::decide::context::{PartVote, QuestionSlot};
 use crate::engine::job::Job;
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::record::Key;
 use crate::record::{Record, decode_pairs};
 use crate::tablet::Held;
+use crate::view::{PartVote, QuestionSlot};
 use crate::words::Asking;
 use crate::words::JobId;
 use bearing_proto::data::DataRequest;
@@ -105,9 +105,7 @@ impl MetaServer {
 
     pub(crate) fn begin_transaction(&mut self, job: &mut Job) {
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
-        let number = tablet.next_transaction;
-        tablet.next_transaction += 1;
-        tablet.live.insert(number);
+        let number = tablet.coordinated.begin();
         self.counters.transactions += 1;
         let coordinator = tablet.block.start();
         let transaction = TransactionId { coordinator, epoch: tablet.epoch, number };
@@ -124,7 +122,8 @@ impl MetaServer {
             self.begin_transaction(job);
         }
         let (Some(transaction), Some(session)) = (job.context.transaction, job.session()) else { return };
-        let over_below = self.tablets.get(&job.tablet).map_or(0, |tablet| tablet.over_below());
+        let over_below =
+            self.tablets.get(&job.tablet).map_or(0, |tablet| tablet.coordinated.over_below(tablet.epoch));
         for (number, slot) in job.context.parts.iter_mut().enumerate().filter(|(_, slot)| wanted(&slot.vote))
         {
             slot.vote = PartVote::Sent;
@@ -205,7 +204,7 @@ impl MetaServer {
         job.context.ranges.iter_mut().for_each(|slot| slot.pairs = None);
         let id = job.id;
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
-        tablet.waiting.entry(key).or_default().push(id);
+        tablet.keys.wait(key, id);
         self.jobs.insert(job);
     }
 }

@@ -36,7 +36,7 @@ impl MetaServer {
         }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         // Those that waited for locks are gone too.
-        tablet.waiting.clear();
+        tablet.keys.forget_waiting();
         tablet.phase = Phase::Leaving(Leaving {
             to,
             since: now.mono,
@@ -47,7 +47,7 @@ impl MetaServer {
             loading: None,
             sent: now.mono,
         });
-        tablet.apply_gathered(out);
+        tablet.log.apply(out);
         out.push(Command::Note(Note::Step("hand-over begins")));
         self.go_on_leaving(now, start, out);
     }
@@ -57,7 +57,7 @@ impl MetaServer {
         let count_max = self.config.copy_pairs_max;
         let ticket = LoadTicket(self.next_load);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let settled = tablet.is_settled();
+        let settled = tablet.log.is_settled();
         let block = tablet.block;
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         if !settled || leaving.pairs.is_some() || leaving.loading.is_some() || leaving.last {
@@ -98,7 +98,7 @@ impl MetaServer {
 
     pub(crate) fn send_copy(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let (block, epoch, base) = (tablet.block, tablet.epoch, tablet.last_index());
+        let (block, epoch, base) = (tablet.block, tablet.epoch, tablet.log.last());
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         let Some(pairs) = leaving.pairs.clone() else { return };
         leaving.sent = now.mono;
@@ -139,7 +139,7 @@ impl MetaServer {
             return;
         };
         if !self.startup.pending.contains(&start)
-            && self.tablets.get(&start).is_some_and(|tablet| tablet.is_settled())
+            && self.tablets.get(&start).is_some_and(|tablet| tablet.log.is_settled())
         {
             out.push(Command::Note(Note::Step("hand-over given up")));
             self.leave(start, false, out);

@@ -1,7 +1,7 @@
 //! A job: one operation on one tablet, from its arrival to its decision.
 
 use crate::decide::JobWork;
-use crate::decide::context::{Context, QuestionSlot};
+use crate::view::{Context, QuestionSlot};
 use crate::words::JobId;
 use bearing_types::{Position, SessionId};
 

@@ -137,7 +137,7 @@ impl Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::context::Context;
+    use crate::view::Context;
     use bearing_proto::client::{Call, Request};
     use bearing_types::{Epoch, Mono, Now, Wall};
 

@@ -203,7 +203,7 @@ impl MetaServer {
         } else {
             tablet.opens.recalled(word, &files_in(&keys), now.mono, config)
         };
-        let again = std::mem::take(&mut tablet.put_off);
+        let again = tablet.queue.take_put_off();
         for (from, item) in again {
             self.send_peer(start, from, PeerBody::Again { item }, out);
         }

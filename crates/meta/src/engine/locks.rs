@@ -62,9 +62,7 @@ impl MetaServer {
         let nodes = tablet.locks.expire(now.mono, &self.config);
         let mut silent = Vec::new();
         for session in tablet.locks.waited_for() {
-            let state = tablet.sessions.entry(session).or_default();
-            if state.heard.is_none_or(|heard| now.mono.since(heard) >= self.config.lock_silence) {
-                state.heard = Some(now.mono);
+            if tablet.sessions.is_silent(session, now.mono, self.config.lock_silence) {
                 silent.push(session);
             }
         }

@@ -2,7 +2,6 @@
 
 use crate::chunks::Health;
 use crate::config::Config;
-use crate::decide::ids::Ids;
 use crate::disk_space::Space;
 use crate::engine::disk_state::DiskState;
 use crate::engine::jobs::Jobs;
@@ -11,6 +10,7 @@ use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
 use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::tablet::{Held, Tablet};
+use crate::view::Ids;
 use crate::words::JobId;
 use bearing_lookup::{ClientMap, Located};
 use bearing_placement::Assignment;
@@ -267,7 +267,7 @@ impl MetaServer {
             return self.release(tablet, held, out);
         }
         let Some(state) = self.tablets.get_mut(&tablet) else { return };
-        if let Some(held) = state.hold(index, held) {
+        if let Some(held) = state.log.hold(index, held) {
             self.release(tablet, held, out);
         }
     }
@@ -318,7 +318,7 @@ impl MetaServer {
 
     pub(crate) fn apply_all(&mut self, out: &mut Vec<Command>) {
         for tablet in self.tablets.values_mut() {
-            tablet.apply_gathered(out);
+            tablet.log.apply(out);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Messages between tablets: parts of transactions, queued items, questions.
 
 use crate::decide::JobWork;
-use crate::decide::context::PartVote;
 use crate::engine::fetch::QUESTION_BITS;
 use crate::engine::jobs::Party;
 use crate::engine::machine::MetaServer;
@@ -11,6 +10,8 @@ use crate::record::Key;
 use crate::record::Record;
 use crate::tablet::CopiedPart;
 use crate::tablet::{Held, Phase};
+use crate::txn::Delivery;
+use crate::view::PartVote;
 use crate::words::Asking;
 use crate::words::JobId;
 use crate::words::LockedBy;
@@ -115,12 +116,11 @@ impl MetaServer {
             let here = (tablet.block, tablet.epoch, me);
             return self.send_peer(asked.to, asked.from, PeerBody::NotMine { tablet: Some(here) }, out);
         }
-        tablet.mark_over(transaction, Some(over_below));
-        if tablet.is_over(transaction) {
+        tablet.participant.set_over_below(transaction, over_below);
+        if tablet.participant.is_over(transaction) {
             return;
         }
-        if let Some(prepared) = tablet.prepared.get(&(transaction, part_number)) {
-            let (index, promise) = (prepared.index, prepared.record.promise.clone());
+        if let Some((index, promise)) = tablet.participant.vote(transaction, part_number) {
             let body = PeerBody::Prepared { transaction, part_number, vote: Vote::Yes(promise) };
             return self.hold_peer(start, index, asked.from, body, out);
         }
@@ -145,16 +145,12 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        tablet.mark_over(transaction, None);
-        let parts: Vec<(TransactionId, u8)> =
-            tablet.prepared.range((transaction, 0)..=(transaction, u8::MAX)).map(|(key, _)| *key).collect();
         let mut batch: BTreeMap<Key, Option<Record>> = BTreeMap::new();
         let mut usage = Vec::new();
-        for part in parts {
-            let prepared = tablet.prepared.remove(&part).expect("listed just now");
-            usage.extend(prepared.record.usage.iter().filter(|_| commit).copied());
-            batch.insert(Key::Prepare(part.0, part.1), None);
-            for change in prepared.record.changes.iter().filter(|_| commit) {
+        for (part, prepared) in tablet.participant.decided(transaction) {
+            usage.extend(prepared.usage.iter().filter(|_| commit).copied());
+            batch.insert(Key::Prepare(transaction, part), None);
+            for change in prepared.changes.iter().filter(|_| commit) {
                 match change.decode() {
                     Ok((key, record)) => batch.insert(key, record),
                     Err(error) => {
@@ -177,7 +173,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get(&start) else { return };
         let message =
             PeerMessage { from: to, to: from, epoch: Epoch(0), body: PeerBody::Settled { transaction } };
-        let index = tablet.last_index();
+        let index = tablet.log.last();
         self.hold(start, index, Held::Peer(message), out);
     }
 
@@ -216,11 +212,11 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        if let Some(decision) = tablet.decisions.get(&transaction) {
-            let index = decision.index;
+        if let Some(index) = tablet.coordinated.decision(transaction) {
             return self.hold_peer(start, index, from, PeerBody::Decided { transaction, commit: true }, out);
         }
-        let undecided = transaction.epoch == tablet.epoch && tablet.live.contains(&transaction.number);
+        let undecided =
+            transaction.epoch == tablet.epoch && tablet.coordinated.is_undecided(transaction.number);
         if !undecided {
             // No decision and no live transaction: it aborted, or everybody has settled long ago.
             out.push(Command::Note(Note::Step("presumed abort")));
@@ -236,12 +232,9 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let Some(decision) = tablet.decisions.get_mut(&transaction) else { return };
-        decision.waiting.remove(&from);
-        if !decision.waiting.is_empty() {
+        if !tablet.coordinated.settled(transaction, from) {
             return;
         }
-        tablet.decisions.remove(&transaction);
         let number = self.next_append_number();
         let tablet = self.tablets.get_mut(&start).expect("seen just now");
         tablet.write(BTreeMap::from([(Key::Decision(transaction), None)]), number, out);
@@ -261,8 +254,8 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        if tablet.inbox.get(&from).is_some_and(|inbox| inbox.executed(item)) {
-            let index = tablet.last_index();
+        if tablet.queue.executed(from, item) {
+            let index = tablet.log.last();
             return self.hold_peer(start, index, from, PeerBody::Delivered { item }, out);
         }
         let same = |other: &JobWork| matches!(other, JobWork::Deliver { from: source, item: known, .. } if *source == from && *known == item);
@@ -274,42 +267,28 @@ impl MetaServer {
 
     fn take_delivered(&mut self, start: Position, item: ItemId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let Some(state) = tablet.outbox.remove(&item) else { return };
+        let Some(queued) = tablet.queue.delivered(item) else { return };
         let number = self.next_append_number();
         let tablet = self.tablets.get_mut(&start).expect("seen just now");
         tablet.write(BTreeMap::from([(Key::Outbox(item), None)]), number, out);
         self.unlock(start, LockedBy::Item(item));
-        let Some((session, sequence)) = state.record.waiter else { return };
+        let Some((session, sequence)) = queued.waiter else { return };
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.replies.get_mut(sequence));
-        if let Some(answered) = answered {
-            answered.awaited.remove(&item);
-            self.reply_if_complete(start, session, sequence, out);
-        }
+        tablet.sessions.item_arrived(session, sequence, item);
+        self.reply_if_complete(start, session, sequence, out);
     }
 
     /// Sends what has become committed in a tablet's outbox.
     pub(crate) fn mark_outbox_committed(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let committed = tablet.committed;
-        let mut fresh = Vec::new();
-        for (item, state) in
-            tablet.outbox.iter_mut().filter(|(item, state)| !state.committed && item.index <= committed)
-        {
-            state.committed = true;
-            fresh.push(*item);
-        }
-        for item in fresh {
+        for item in tablet.queue.newly_committed(tablet.log.committed()) {
             self.send_item(now, start, item, out);
         }
     }
 
     pub(crate) fn send_item(&mut self, now: Now, start: Position, item: ItemId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let Some(done_below) = tablet.outbox.keys().next().copied() else { return };
-        let Some(state) = tablet.outbox.get_mut(&item).filter(|state| state.committed) else { return };
-        Asking::again(&mut state.asked, now.mono);
-        let (to, work) = (state.record.to, state.record.work.clone());
+        let Some(Delivery { to, work, done_below }) = tablet.queue.send(item, now.mono) else { return };
         self.send_peer(start, to, PeerBody::Deliver { item, done_below, work }, out);
     }
 

@@ -5,8 +5,7 @@ use crate::engine::jobs::Party;
 use crate::engine::machine::MetaServer;
 use crate::event::Command;
 use crate::mutant::Mutant;
-use crate::record::Key;
-use crate::tablet::{Phase, Tablet};
+use crate::tablet::{Phase, Repeat};
 use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
 use bearing_proto::sessions::{SESSIONS_TOLD_MAX, SessionDescription, SessionsView};
 use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
@@ -68,29 +67,30 @@ impl MetaServer {
             return self.refer(session, sequence, request.position, out);
         }
         let start = tablet.block.start();
-        if tablet.ended.contains(&session) {
+        if tablet.sessions.has_ended(session) {
             let reply = self.done(start, sequence, Err(Code::SessionEnded));
             return self.reply(session, reply, out);
         }
-        hear(tablet, now, session, request.finished_below);
+        let finished = tablet.sessions.hear(session, now.mono, request.finished_below);
+        tablet.log.drop_with_next(finished);
         // A stray copy of something under way, or answered as soon as a record is stable: that answer is for
         // it too.
-        if under_way || tablet.is_parked(session, sequence) {
+        if under_way || tablet.log.is_parked(session, sequence) {
             return;
         }
-        let state = tablet.sessions.entry(session).or_default();
         if request.call.mutates() {
-            // A stray copy of something long finished.
-            if state.finished_below.is_some_and(|below| sequence < below) {
-                return;
-            }
-            if state.replies.get(sequence).is_some() && !twice {
-                out.push(Command::Note(crate::event::Note::Step("duplicate")));
-                return self.reply_if_complete(start, session, sequence, out);
+            match tablet.sessions.repeat(session, sequence) {
+                Repeat::Finished => return,
+                Repeat::Answered if !twice => {
+                    out.push(Command::Note(crate::event::Note::Step("duplicate")));
+                    return self.reply_if_complete(start, session, sequence, out);
+                }
+                Repeat::Answered | Repeat::New => {}
             }
         }
-        let too_many = request.call.mutates() && tablet.keeps_too_much_for(session, (kept_max, bytes_max));
-        if busy || too_many || tablet.parked() >= kept_max {
+        let too_many =
+            request.call.mutates() && tablet.sessions.keeps_too_much_for(session, (kept_max, bytes_max));
+        if busy || too_many || tablet.log.parked() >= kept_max {
             let answer = Answer::Retry { after_us: BUSY_RETRY_US };
             return self.reply(session, Reply { sequence, answer }, out);
         }
@@ -106,12 +106,9 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        let Some(answered) = tablet.sessions.get(&session).and_then(|state| state.replies.get(sequence))
-        else {
-            return;
-        };
+        let Some(answered) = tablet.sessions.answered(session, sequence) else { return };
         let early = self.config.planted(Mutant::ReplyBeforeCommit);
-        if (answered.index <= tablet.committed && answered.awaited.is_empty()) || early {
+        if (answered.index <= tablet.log.committed() && answered.awaited.is_empty()) || early {
             let reply = self.done(start, sequence, answered.result.clone());
             self.reply(session, reply, out);
         }
@@ -188,8 +185,8 @@ impl MetaServer {
         };
         let result = if !description.is_short() {
             Err(Code::InvalidArgument)
-        } else if tablet.registered.contains_key(&session) {
-            tablet.descriptions.insert(session, description);
+        } else if tablet.sessions.is_registered(session) {
+            tablet.sessions.describe(session, description);
             Ok(Body::Done)
         } else {
             Err(Code::SessionEnded)
@@ -202,17 +199,16 @@ impl MetaServer {
         let mut view = SessionsView::default();
         let mut delegations: BTreeMap<SessionId, u32> = BTreeMap::new();
         for tablet in self.tablets.values() {
-            for session in tablet.registered.keys() {
+            for (session, description) in tablet.sessions.registered() {
                 if view.sessions.len() == SESSIONS_TOLD_MAX {
                     view.left_out += 1;
                     continue;
                 }
-                view.sessions.push((*session, tablet.descriptions.get(session).cloned()));
+                view.sessions.push((session, description.cloned()));
             }
-            tablet
-                .delegations
-                .values()
-                .for_each(|holder| *delegations.entry(holder.session).or_default() += 1);
+            for (_, holder) in tablet.delegations.iter() {
+                *delegations.entry(holder.session).or_default() += 1;
+            }
         }
         view.sessions.sort_by_key(|(session, _)| *session);
         view.delegations = delegations.into_iter().take(SESSIONS_TOLD_MAX).collect();
@@ -231,13 +227,12 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         match call {
             Call::OpenSession | Call::RenewSession => {
-                tablet.registered.insert(session, now.mono);
+                tablet.sessions.register(session, now.mono);
             }
             Call::Release { node } => tablet.opens.closed(session, node.node, sequence, now.mono),
             Call::StopWaiting { node, .. } => self.tell_waiters(now, start, vec![node.node], out),
             Call::CloseSession => {
-                tablet.forget_session(session);
-                tablet.ended.insert(session);
+                tablet.sessions.end_registered(session);
                 self.tell_session_over(now, start, session, out);
             }
             _ => {}
@@ -253,16 +248,4 @@ fn unplaced(sequence: Sequence, result: Result<Body, Code>) -> Reply {
         result: result.map(Box::new),
     };
     Reply { sequence, answer }
-}
-
-/// Notes that a session was heard of, and lets go of the replies that it has.
-fn hear(tablet: &mut Tablet, now: Now, session: SessionId, finished_below: Sequence) {
-    let state = tablet.sessions.entry(session).or_default();
-    state.heard = Some(now.mono);
-    if state.finished_below.is_some_and(|below| below >= finished_below) {
-        return;
-    }
-    state.finished_below = Some(finished_below);
-    let finished = state.replies.finish(finished_below);
-    tablet.stale_replies.extend(finished.into_iter().map(|sequence| Key::Reply(session, sequence)));
 }

@@ -1,7 +1,5 @@
 //! Running jobs: decide, fetch what is missing, decide again; then write, lock, recall and reply.
 
-use crate::decide::context::Context;
-use crate::decide::view::{Draft, Stop, View};
 use crate::decide::{self, Decided, JobWork, SessionEnd};
 use crate::disk_space::Headroom;
 use crate::engine::job::Job;
@@ -15,8 +13,9 @@ use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::record::{OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::tablet::Answered;
-use crate::tablet::{DecisionState, Held, OutboxState, Phase, PreparedState};
-use crate::words::Asking;
+use crate::tablet::{Held, Phase, Tablet};
+use crate::view::Context;
+use crate::view::{Draft, Memory, Stop, View};
 use crate::words::JobId;
 use crate::words::LockedBy;
 use bearing_proto::client::{Answer, Call, LeaseKey, Reply};
@@ -26,8 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A job that runs so often loads in circles; it is told to retry.
 const RUNS_MAX: u32 = 10_000;
-/// Items whose senders are asked for them again.
-const PUT_OFF_MAX: usize = 1024;
 
 /// What a decision leaves behind besides its result.
 pub(crate) struct Effects {
@@ -74,12 +71,12 @@ impl MetaServer {
             return self.postpone(job, out);
         }
         if let JobWork::Request(session, request) = &job.work
-            && tablet.ended.contains(session)
+            && tablet.sessions.has_ended(*session)
         {
             // It came before that was known. What it would be given nobody would ask back.
             let (session, sequence) = (*session, request.sequence);
             // It may have been woken by something else than the lock that it waits for.
-            tablet.waits_no_more(id);
+            tablet.keys.stop_waiting(id);
             self.abort_parts(&mut job, out);
             let reply = self.done(job.tablet, sequence, Err(Code::SessionEnded));
             self.reply(session, reply, out);
@@ -94,16 +91,16 @@ impl MetaServer {
         job.runs += 1;
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
-        let given_up =
-            job.session().and_then(|session| tablet.sessions.get(&session)).and_then(|state| state.given_up);
+        let given_up = job.session().and_then(|session| tablet.sessions.given_up(session));
         let full = self.space.headroom() == Headroom::None;
         let leases_within = job.session().filter(|_| full);
-        let leases_within = leases_within.map(|session| tablet.horizon.stable(session, tablet.committed));
+        let leases_within =
+            leases_within.map(|session| tablet.horizon.stable(session, tablet.log.committed()));
         let mut view = View::new(
             now,
             &self.config,
             &self.keys,
-            tablet,
+            memory_of(tablet),
             job.session(),
             (&self.health, &self.map),
             &filesystem,
@@ -135,7 +132,7 @@ impl MetaServer {
             nothing: view.nothing,
         };
         if let (true, Some(session)) = (met, job.session()) {
-            tablet.sessions.entry(session).or_default().met = true;
+            tablet.sessions.meet(session);
         }
         match decided {
             Ok(decided) => match self.lacks_headroom(&job, &effects) {
@@ -173,7 +170,7 @@ impl MetaServer {
     ) {
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         if let JobWork::Prepare { transaction, .. } = &job.work
-            && tablet.is_over(*transaction)
+            && tablet.participant.is_over(*transaction)
         {
             return self.drop_job(job);
         }
@@ -222,7 +219,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let usage = quota_table::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
         effects.batch.extend(usage);
-        let first_item = tablet.next_index;
+        let first_item = tablet.log.next();
         for node in upkeep::nodes_to_reap(&effects.batch) {
             self.begin_reaping(now, start, node);
         }
@@ -278,9 +275,8 @@ impl MetaServer {
             }
             (JobWork::Deliver { from, item, done_below, .. }, Decided::Delivered) => {
                 if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-                    let inbox = tablet.inbox.entry(*from).or_default();
-                    inbox.note(*item, *done_below);
-                    effects.batch.insert(Key::Inbox(*from), Some(Record::Inbox(Box::new(inbox.clone()))));
+                    let inbox = tablet.queue.execute(*from, *item, *done_below);
+                    effects.batch.insert(Key::Inbox(*from), Some(Record::Inbox(Box::new(inbox))));
                 }
             }
             _ => {}
@@ -301,13 +297,13 @@ impl MetaServer {
         for (place, draft) in drafts.iter().enumerate() {
             let item = ItemId { index, place: place as u8 };
             for key in &draft.locks {
-                tablet.locked.insert(*key, LockedBy::Item(item));
+                tablet.keys.lock(*key, LockedBy::Item(item));
             }
             if draft.awaited {
                 awaited.insert(item);
             }
             let record = outbox_record(draft, waiter(job));
-            tablet.outbox.insert(item, OutboxState { record, asked: None, committed: false });
+            tablet.queue.push(item, record);
         }
         awaited
     }
@@ -318,14 +314,13 @@ impl MetaServer {
         }
         let Some(transaction) = job.context.transaction else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
-        tablet.live.remove(&transaction.number);
+        tablet.coordinated.close(transaction.number);
         self.transactions.remove(&transaction);
         let participants: BTreeSet<Position> = job.context.parts.iter().map(|slot| slot.position).collect();
         if commit && !participants.is_empty() {
             out.push(Command::Note(Note::Step("decided")));
-            let asked = Some(Asking::new(job.context.started.mono));
-            let state = DecisionState { waiting: participants.clone(), index, asked };
-            tablet.decisions.insert(transaction, state);
+            let asked = Some(job.context.started.mono);
+            tablet.coordinated.decide(transaction, participants.clone(), index, asked);
             for position in participants {
                 let body = PeerBody::Decided { transaction, commit: true };
                 let message =
@@ -351,7 +346,7 @@ impl MetaServer {
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
                 if let (Call::CloseSession, Some(tablet)) = (&request.call, self.tablets.get_mut(&start)) {
-                    tablet.closed.insert(session);
+                    tablet.sessions.close(session);
                 }
                 self.note_session_calls(now, start, session, (request.sequence, &request.call), out);
                 self.renew_delegations(now, start, session, &request.call);
@@ -359,8 +354,8 @@ impl MetaServer {
                 // The end of a session takes its replies with it: this one is held by itself.
                 if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
-                    let state = tablet.sessions.entry(session).or_default();
-                    state.replies.keep(request.sequence, Answered { result: Ok(body), index, awaited });
+                    let answered = Answered { result: Ok(body), index, awaited };
+                    tablet.sessions.keep_answer(session, request.sequence, answered);
                     return self.hold(start, index, Held::Mutation(session, request.sequence), out);
                 }
                 let reply = self.done(start, request.sequence, Ok(body));
@@ -402,8 +397,7 @@ impl MetaServer {
             (JobWork::EndSession(session), Decided::SessionOver) => {
                 out.push(Command::Note(Note::Step("silent session ended")));
                 if let Some(tablet) = self.tablets.get_mut(&start) {
-                    tablet.forget_session(session);
-                    tablet.ended.insert(session);
+                    tablet.sessions.end_registered(session);
                 }
                 self.tell_session_over(now, start, session, out);
             }
@@ -413,8 +407,7 @@ impl MetaServer {
             }
             (JobWork::SweepSession(session), Decided::SessionSwept(SessionEnd::RunsOut)) => {
                 let Some(tablet) = self.tablets.get_mut(&start) else { return };
-                tablet.ended.insert(session);
-                if tablet.running_out.insert(session) {
+                if tablet.sessions.run_out(session) {
                     out.push(Command::Note(Note::Step("session runs out")));
                 }
             }
@@ -466,15 +459,14 @@ impl MetaServer {
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         for key in locks {
-            tablet.locked.insert(*key, LockedBy::Transaction(transaction));
+            tablet.keys.lock(*key, LockedBy::Transaction(transaction));
         }
         let key = Key::Prepare(transaction, part_number);
         let Some(Some(Record::Prepare(record))) = tablet.cache.get(&key).map(|slot| slot.record) else {
             unreachable!("the prepare record was written just now")
         };
         debug_assert_eq!(record.promise, *promise);
-        let asked = Some(Asking::new(now.mono));
-        tablet.prepared.insert((transaction, part_number), PreparedState { record: *record, index, asked });
+        tablet.participant.prepare((transaction, part_number), *record, index, Some(now.mono));
     }
 
     // --- no decision ---
@@ -501,10 +493,8 @@ impl MetaServer {
             JobWork::Ask { from: None, .. } => self.ids_asked = false,
             // The sender repeats.
             JobWork::Deliver { from, item, .. } => {
-                if let Some(tablet) = self.tablets.get_mut(&job.tablet)
-                    && tablet.put_off.len() < PUT_OFF_MAX
-                {
-                    tablet.put_off.insert((*from, *item));
+                if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
+                    tablet.queue.put_off(*from, *item);
                 }
             }
             // The next upkeep starts it again.
@@ -533,7 +523,7 @@ impl MetaServer {
                 // Nor is anything remembered for a session that may never have been.
                 if kept && tablet.knows(session) {
                     let refused = Answered { result: Err(code), index: read_index, awaited: BTreeSet::new() };
-                    tablet.sessions.entry(session).or_default().replies.keep(sequence, refused);
+                    tablet.sessions.keep_answer(session, sequence, refused);
                 }
                 let reply = self.done(start, sequence, Err(code));
                 self.hold(start, read_index, Held::Reply(session, reply), out);
@@ -593,7 +583,7 @@ impl MetaServer {
         }
         job.context.parts.clear();
         if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-            tablet.live.remove(&transaction.number);
+            tablet.coordinated.close(transaction.number);
         }
         self.transactions.remove(&transaction);
     }
@@ -607,7 +597,7 @@ impl MetaServer {
     /// Frees locks and lets those who waited run.
     pub(crate) fn unlock(&mut self, start: Position, by: LockedBy) {
         if let Some(tablet) = self.tablets.get_mut(&start) {
-            let jobs = tablet.unlock(by);
+            let jobs = tablet.keys.unlock(by);
             self.ready.extend(jobs);
         }
     }
@@ -620,10 +610,25 @@ impl MetaServer {
         if let (Some(transaction), Some(tablet)) =
             (job.context.transaction, self.tablets.get_mut(&job.tablet))
         {
-            tablet.locked.extend(keys.map(|key| (key, LockedBy::Transaction(transaction))));
+            keys.for_each(|key| tablet.keys.lock(key, LockedBy::Transaction(transaction)));
         }
         self.waiting_for_recall.push(job.id);
         self.jobs.insert(job);
+    }
+}
+
+fn memory_of(tablet: &mut Tablet) -> Memory<'_> {
+    Memory {
+        block: tablet.block,
+        cache: &mut tablet.cache,
+        locked: &mut tablet.keys,
+        leases: &tablet.leases,
+        opens: &tablet.opens,
+        horizon: &tablet.horizon,
+        closed: tablet.sessions.closed(),
+        delegations: &tablet.delegations,
+        waits: &mut tablet.locks,
+        quotas: &mut tablet.quotas,
     }
 }
 

@@ -72,7 +72,7 @@ impl MetaServer {
     /// Whoever decides by itself in a directory would go on to: it is asked for what it holds, and meets the refusals itself from then on.
     pub(crate) fn ask_back_delegations(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        let held: Vec<NodeId> = tablet.delegations.keys().copied().collect();
+        let held: Vec<NodeId> = tablet.delegations.iter().map(|(directory, _)| directory).collect();
         for directory in held {
             self.call_back(now, start, directory, out);
         }

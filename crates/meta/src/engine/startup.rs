@@ -12,7 +12,7 @@ use crate::record::Recovered;
 use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
 use crate::record::{Key, RESIDENT_TAGS};
 use crate::tablet::Answered;
-use crate::tablet::{DecisionState, OutboxState, PreparedState, Tablet};
+use crate::tablet::Tablet;
 use crate::words::LockedBy;
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
@@ -328,7 +328,7 @@ impl MetaServer {
         }
         self.transactions.retain(|transaction, _| transaction.coordinator != start);
         out.push(Command::Note(Note::Left(tablet.block)));
-        self.startup.recovered.insert(tablet.block, tablet.last_index());
+        self.startup.recovered.insert(tablet.block, tablet.log.last());
         if forget {
             self.remove_stored(tablet.block, out);
         }
@@ -385,10 +385,10 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
 fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Config) {
     match (key, record) {
         (Key::Session(session), _) => {
-            tablet.registered.insert(session, now.mono);
+            tablet.sessions.register(session, now.mono);
         }
         (Key::Ended(session), _) => {
-            tablet.ended.insert(session);
+            tablet.sessions.end(session);
         }
         (Key::Holder(session), record) => {
             let reach = match record {
@@ -397,14 +397,14 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             };
             tablet.horizon.inherit(session, reach, now.mono);
             // So that it is asked after when it stays silent.
-            tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
+            tablet.sessions.expect(session, now.mono);
         }
         (Key::Orphan(node, REAPER), _) => {
             tablet.reaping.insert(node);
         }
         (Key::Orphan(node, session), _) => {
             tablet.opens.orphaned(session, node, now.mono);
-            tablet.sessions.entry(session).or_default().heard.get_or_insert(now.mono);
+            tablet.sessions.expect(session, now.mono);
         }
         (Key::Reply(session, sequence), Record::Reply(reply)) => {
             // Perhaps this reply is on its way yet, and the file is opened once it arrives.
@@ -414,60 +414,46 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             }
             let answered =
                 Answered { result: Ok(reply.body), index: LogIndex::ZERO, awaited: BTreeSet::new() };
-            let state = tablet.sessions.entry(session).or_default();
-            state.heard.get_or_insert(now.mono);
-            state.replies.keep(sequence, answered);
+            tablet.sessions.expect(session, now.mono);
+            tablet.sessions.keep_answer(session, sequence, answered);
         }
         (Key::Prepare(transaction, part), Record::Prepare(record)) => {
-            lock_all(tablet, &record.locks, LockedBy::Transaction(transaction));
+            tablet.keys.lock_encoded(&record.locks, LockedBy::Transaction(transaction));
             // Asked at once: the coordinator may have decided long ago.
-            let state = PreparedState { record: *record, index: LogIndex::ZERO, asked: None };
-            tablet.prepared.insert((transaction, part), state);
+            tablet.participant.prepare((transaction, part), *record, LogIndex::ZERO, None);
         }
         (Key::Decision(transaction), Record::Decision(participants)) => {
             let waiting = participants.into_iter().collect();
-            tablet
-                .decisions
-                .insert(transaction, DecisionState { waiting, index: LogIndex::ZERO, asked: None });
+            tablet.coordinated.decide(transaction, waiting, LogIndex::ZERO, None);
         }
         (Key::Outbox(item), Record::Outbox(record)) => {
-            lock_all(tablet, &record.locks, LockedBy::Item(item));
-            tablet.outbox.insert(item, OutboxState { record: *record, asked: None, committed: true });
+            tablet.keys.lock_encoded(&record.locks, LockedBy::Item(item));
+            tablet.queue.restore(item, *record);
         }
         (Key::Inbox(source), Record::Inbox(record)) => {
-            tablet.inbox.insert(source, *record);
+            tablet.queue.restore_executed(source, *record);
         }
         (Key::Locks(node), Record::Locks(locks)) => {
             for held in locks.iter() {
-                tablet.sessions.entry(held.session).or_default().heard.get_or_insert(now.mono);
+                tablet.sessions.expect(held.session, now.mono);
             }
             tablet.locks.note(node, Some(&locks));
         }
         (Key::Usage(directory), Record::Usage(used)) => tablet.quotas.note(directory, Some(used)),
         (Key::Delegation(directory), Record::Delegation(delegated)) => {
             let holder = delegated.holder;
-            tablet.delegate(directory, *delegated);
+            tablet.delegations.delegate(directory, *delegated);
             tablet.leases.delegate(directory, holder.session, now.mono, config);
-            tablet.sessions.entry(holder.session).or_default().heard.get_or_insert(now.mono);
+            tablet.sessions.expect(holder.session, now.mono);
         }
         _ => {}
     }
 }
 
-fn lock_all(tablet: &mut Tablet, keys: &[Vec<u8>], by: LockedBy) {
-    for key in keys.iter().filter_map(|key| Key::decode(key)) {
-        tablet.locked.insert(key, by);
-    }
-}
-
 /// A reply waits for its items again.
 fn link_waiters(tablet: &mut Tablet) {
-    for (item, state) in &tablet.outbox {
-        let Some((session, sequence)) = state.record.waiter else { continue };
-        let answered = tablet.sessions.get_mut(&session).and_then(|state| state.replies.get_mut(sequence));
-        if let Some(answered) = answered {
-            answered.awaited.insert(*item);
-        }
+    for (item, (session, sequence)) in tablet.queue.awaited() {
+        tablet.sessions.await_item(session, sequence, item);
     }
 }
 

@@ -1,7 +1,6 @@
 //! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers watched.
 
 use crate::decide::JobWork;
-use crate::decide::context::PartVote;
 use crate::decide::rules::namespace::REAPER;
 use crate::engine::jobs::Party;
 use crate::engine::machine::MetaServer;
@@ -9,13 +8,12 @@ use crate::engine::startup::upkeep_interval;
 use crate::event::Command;
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::PartVote;
 use crate::words::Asking;
 use bearing_proto::data::{DataCall, DataReply, DataRequest};
-use bearing_proto::peer::{ItemId, PeerBody, Question, Told};
-use bearing_types::{
-    ChunkId, LogIndex, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId, TransactionId,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use bearing_proto::peer::{PeerBody, Question, Told};
+use bearing_types::{ChunkId, LogIndex, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId};
+use std::collections::BTreeMap;
 
 /// Answers to pings are told apart by an id that no request has.
 const PING: u64 = u64::MAX;
@@ -31,7 +29,7 @@ impl MetaServer {
         for start in &starts {
             if let Some(tablet) = self.tablets.get_mut(start) {
                 tablet.leases.expire(now.mono);
-                tablet.apply_gathered(out);
+                tablet.log.apply(out);
                 let surveys = tablet.opens.due(now.mono, &self.config);
                 self.send_surveys(*start, surveys, out);
             }
@@ -72,7 +70,8 @@ impl MetaServer {
                 slot.vote = PartVote::Wanted;
             }
             self.send_parts(now, &mut job, out);
-            let committed = self.tablets.get(&job.tablet).map_or(LogIndex::ZERO, |tablet| tablet.committed);
+            let committed =
+                self.tablets.get(&job.tablet).map_or(LogIndex::ZERO, |tablet| tablet.log.committed());
             for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
                 // What did not leave yet is held.
                 let Some((id, _)) = slot.sent.filter(|(_, behind)| *behind <= committed) else { continue };
@@ -84,37 +83,16 @@ impl MetaServer {
     }
 
     fn resend_tablet(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
-        let (resend, inquire_after) = (self.config.resend, self.config.inquire_after);
-        let (resend_max, items_max) = (self.config.resend_max, self.config.items_resent_max);
-        let due = |asked: Option<Asking>, pause| {
-            asked.is_none_or(|asked| asked.is_due(now.mono, pause, resend_max))
-        };
+        let resend_max = self.config.resend_max;
+        let (resend, inquire) = ((self.config.resend, resend_max), (self.config.inquire_after, resend_max));
         let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
         let mut silent = tablet.leases.newly_silent(now.mono, &self.config);
-        silent.extend(tablet.running_out.iter().take(room));
-        let items: Vec<ItemId> = tablet
-            .outbox
-            .iter()
-            .filter(|(_, state)| state.committed && due(state.asked, resend))
-            .map(|(item, _)| *item)
-            .take(items_max)
-            .collect();
-        let committed = tablet.committed;
-        let mut decided: Vec<(TransactionId, Position)> = Vec::new();
-        let open = tablet.decisions.iter_mut().filter(|(_, state)| state.index <= committed);
-        for (transaction, state) in open.filter(|(_, state)| due(state.asked, resend)) {
-            Asking::again(&mut state.asked, now.mono);
-            decided.extend(state.waiting.iter().map(|position| (*transaction, *position)));
-        }
-        let mut in_doubt: BTreeSet<TransactionId> = BTreeSet::new();
-        for ((transaction, _), state) in tablet.prepared.iter_mut() {
-            if due(state.asked, inquire_after) {
-                Asking::again(&mut state.asked, now.mono);
-                in_doubt.insert(*transaction);
-            }
-        }
+        silent.extend(tablet.sessions.running_out().take(room));
+        let items = tablet.queue.due(now.mono, resend, self.config.items_resent_max);
+        let decided = tablet.coordinated.due(now.mono, resend, tablet.log.committed());
+        let in_doubt = tablet.participant.in_doubt(now.mono, inquire);
         self.send_recalls(start, recalls, out);
         for session in silent {
             self.sweep_once(now, start, session);
@@ -156,24 +134,10 @@ impl MetaServer {
 
     fn watch_sessions(&mut self, now: Now, start: Position) {
         let life = self.config.session_life;
-        let mut room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
+        let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let mut lost = Vec::new();
-        let silent = tablet.registered.iter_mut().filter(|(_, renewed)| now.mono.since(**renewed) >= life);
-        for (session, renewed) in silent.take(room) {
-            // It stays registered until that is done: it may be put off, for want of space on the disk for instance.
-            *renewed = now.mono;
-            lost.push(*session);
-        }
-        let silent = |heard: &Option<Mono>| heard.is_none_or(|heard| now.mono.since(heard) >= life * 2);
-        let mut swept = Vec::new();
-        room -= lost.len();
-        let silent = tablet.sessions.iter_mut().filter(|(_, state)| silent(&state.heard));
-        for (session, state) in silent.take(room) {
-            // Asked again after another silent while.
-            state.heard = Some(now.mono);
-            swept.push(*session);
-        }
+        let lost = tablet.sessions.unrenewed(now.mono, life, room);
+        let swept = tablet.sessions.silent(now.mono, life * 2, room - lost.len());
         for session in lost {
             self.new_job(start, JobWork::EndSession(session), now);
         }
@@ -224,10 +188,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let ended = tablet.cache.get(&Key::Ended(session)).is_some_and(|slot| slot.record.is_some());
         if ended {
-            tablet.ended.insert(session);
-            tablet.running_out.remove(&session);
-            tablet.sessions.remove(&session);
-            tablet.forget_session(session);
+            tablet.sessions.forget(session);
             tablet.horizon.forget(session);
             tablet.leases.forget_session(session, now.mono, &self.config);
             tablet.opens.forget_session(session);
@@ -244,11 +205,9 @@ impl MetaServer {
         }
         self.health.stopped(now.mono);
         for tablet in self.tablets.values_mut() {
-            tablet.registered.values_mut().for_each(|renewed| *renewed = now.mono);
-            let heard = tablet.sessions.values_mut().filter_map(|state| state.heard.as_mut());
-            heard.for_each(|heard| *heard = now.mono);
-            for (directory, holder) in &tablet.delegations {
-                tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
+            tablet.sessions.hear_all(now.mono);
+            for (directory, holder) in tablet.delegations.iter() {
+                tablet.leases.delegate(directory, holder.session, now.mono, &self.config);
             }
         }
     }

@@ -76,6 +76,9 @@ tags! {
 }
 
 impl Key {
+    /// The first of all marks.
+    pub(crate) const FIRST_MARK: Key = Key::Dead(NodeId(0));
+
     /// The key's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);

@@ -457,7 +457,7 @@ impl Record {
     }
 }
 
-/// What a record of each kind holds, as [`crate::decide::view::View::get_as`] takes it.
+/// What a record of each kind holds, as [`crate::view::View::get_as`] takes it.
 macro_rules! taken_as {
     ($($name:ident, $variant:ident($held:ident) -> $kind:ty = $taken:expr;)*) => {
         impl Record {

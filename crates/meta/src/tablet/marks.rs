@@ -2,7 +2,8 @@
 
 use crate::config::Config;
 use crate::record::Key;
-use bearing_types::{Mono, NodeId, Now, Wall};
+use crate::words::Ripe;
+use bearing_types::{Mono, Now, Wall};
 use std::time::Duration;
 
 /// What a tablet knows about the age of its marks, and how far it has come with them.
@@ -17,20 +18,10 @@ pub(crate) struct Collector {
     pub due: Mono,
 }
 
-/// Marks made before these times may go; `None`: none of the kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ripe {
-    pub dead: Option<Wall>,
-    pub ended: Option<Wall>,
-    pub closed: Option<Wall>,
-}
-
-pub(crate) const FIRST: Key = Key::Dead(NodeId(0));
-
 impl Collector {
     /// Of a tablet that is taken now.
     pub fn new(now: Now) -> Collector {
-        Collector { taken: now.mono, ahead_min: ahead(now), from: FIRST, due: now.mono }
+        Collector { taken: now.mono, ahead_min: ahead(now), from: Key::FIRST_MARK, due: now.mono }
     }
 
     /// Notes how far apart the clocks are.

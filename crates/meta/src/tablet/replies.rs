@@ -95,11 +95,10 @@ mod tests {
         let now = Now { mono: Mono(0), wall: Wall(0) };
         let mut tablet = Tablet::new(now, Block::RING, Epoch(1), LogIndex(1), &config);
         let keep = |tablet: &mut Tablet, session, number| {
-            let state = tablet.sessions.entry(SessionId(session)).or_default();
-            state.replies.keep(Sequence(number), answered(Ok(Body::Done)));
+            tablet.sessions.keep_answer(SessionId(session), Sequence(number), answered(Ok(Body::Done)));
         };
         let too_much = |tablet: &Tablet, session| {
-            tablet.keeps_too_much_for(SessionId(session), (1000, config.replies_bytes_max))
+            tablet.sessions.keeps_too_much_for(SessionId(session), (1000, config.replies_bytes_max))
         };
         (0..31).for_each(|number| keep(&mut tablet, 0, number));
         assert!(!too_much(&tablet, 0));

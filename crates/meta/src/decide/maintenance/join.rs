@@ -5,9 +5,9 @@
 //! however late its writer comes and whatever its clock says: nothing of what it may still get appended somewhere becomes part of a file.
 
 use crate::decide::maintenance::seal::keep;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::peer::{Question, Told};
 use bearing_types::{Code, Position};

@@ -1,11 +1,11 @@
 //! Where a chunk ends: its servers are fenced, say what they have whole, and are told. And what of a sealed chunk nobody has whole.
 
 use crate::config::Config;
-use crate::decide::context::DataResult;
-use crate::decide::view::{Decide, Stop, View};
 use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::record::{ChunkRecord, Record};
+use crate::view::DataResult;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Code, Epoch, ServerId};

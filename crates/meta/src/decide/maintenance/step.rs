@@ -16,12 +16,12 @@
 use crate::chunks::Care;
 use crate::chunks::holders;
 use crate::chunks::{Seals, Tended};
-use crate::decide::context::DataResult;
 use crate::decide::maintenance::seal::{self, keep};
 use crate::decide::maintenance::{compact, usage_scan};
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{ChunkRecord, Record};
+use crate::view::DataResult;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::ChunkRef;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Epoch, ServerId};

@@ -1,14 +1,14 @@
 //! Notes that a file was read. Neither its version nor its time of change grows, and no lease is recalled: others see the new time of access when what they
 //! hold is over.
 
-use crate::decide::view::{Decide, View};
+use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_types::Wall;
 
 pub(super) fn decide(view: &mut View, handle: Handle, at: Wall) -> Decide<Body> {
     view.require(handle.home)?;
     // What was lent meanwhile is not called back for this.
-    if !view.lent.contains_key(&handle.node) {
+    if view.delegations.lent_with(handle.node).is_none() {
         note(view, handle, at)?;
     }
     Ok(Body::Done)

@@ -3,8 +3,8 @@
 //! open has to be asked later.
 
 use crate::decide::ops::list;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::{NameEntry, NodeRecord};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, EntryView, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::grant::Grant;
 use bearing_types::{Code, Cookie, Credentials, Name, NodeId, Permission};
@@ -18,7 +18,7 @@ pub(crate) fn decide(
 ) -> Decide<Body> {
     let seat = list::admit(view, grant, who, Permission::LIST_AND_SEARCH, after, count_max)?;
     // A guess takes a directory from nobody; and who has it itself knows it better.
-    if view.delegations.contains_key(&seat.node) {
+    if view.delegations.holder(seat.node).is_some() {
         return Err(Stop::Refuse(Code::Unsupported));
     }
     let lease = view.lease_ahead(LeaseKey::Names(seat.node));

@@ -2,9 +2,9 @@
 
 use crate::decide::maintenance::{chunk_view, in_use};
 use crate::decide::ops::rights;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{ChunkRecord, Finished, Record};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
 use bearing_types::{ChunkId, Code, Position, ServerId};

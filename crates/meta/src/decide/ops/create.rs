@@ -4,8 +4,8 @@ use crate::decide::ops::rights;
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;
 use crate::decide::rules::quotas;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::{NameEntry, NodeContent, NodeRecord};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};
 use bearing_proto::grant::{Grant, GrantBody, OpenRights};
 use bearing_types::{

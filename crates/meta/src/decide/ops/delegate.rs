@@ -4,9 +4,9 @@
 
 use crate::decide::ops::{list, rights};
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{Delegated, Holder, NameEntry, NodeRecord, Record};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentEntry, LentNode};
 use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Permission, SessionId};
@@ -62,7 +62,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: 
     if !rights::may_look(&record, who) || !record.allows(who, Permission::CHANGE_ENTRIES) {
         return Err(Stop::Refuse(Code::Access));
     }
-    let held = view.delegations.get(&handle.node).is_some_and(|holder| holder.session != session);
+    let held = view.delegations.holder(handle.node).is_some_and(|holder| holder.session != session);
     if held || !may_be_lent(view, handle.node, &record, session) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
@@ -113,7 +113,7 @@ fn add_what_is_below(
         for node in below.into_iter().take(room.entries) {
             let Some(record) = at_hand(view, node) else { continue };
             let lends = may_be_lent(view, node, &record, session) && rights::may_look(&record, who);
-            if view.delegations.contains_key(&node) || !lends {
+            if view.delegations.holder(node).is_some() || !lends {
                 continue;
             }
             match all_in(view, node) {

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{Delegated, Holder, Record};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone, names_life};
 use bearing_proto::grant::{GrantBody, OpenRights, OpenToken};
@@ -79,7 +79,7 @@ pub(super) fn decide(
     if returned.over {
         let all = view.delegations.iter();
         let all = all.filter(|(_, holder)| holder.session == session && holder.incarnation <= incarnation);
-        let all: Vec<NodeId> = all.map(|(directory, _)| *directory).collect();
+        let all: Vec<NodeId> = all.map(|(directory, _)| directory).collect();
         all.into_iter().for_each(|directory| view.delete(Key::Delegation(directory)));
     }
     // Steps and leases do not wait for whoever gives out ids.

@@ -1,8 +1,8 @@
 //! Reads of a node at its home: directories with their grants, attributes, link targets.
 
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::NodeContent;
+use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_types::{Code, FilesystemId};

@@ -3,8 +3,8 @@
 use super::rename::{End, Known, check_move, set_parent};
 use crate::decide::participants;
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::NameEntry;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::peer::{Part, Promise};
 use bearing_types::{Code, Credentials, FileType};

@@ -2,8 +2,8 @@
 
 use crate::decide::ops::rights;
 use crate::decide::rules::extents;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::NodeContent;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Extent, Handle};
 use bearing_proto::grant::{Admission, Capability, ReadRights};
 use bearing_types::Code;

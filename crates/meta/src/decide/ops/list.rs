@@ -1,9 +1,9 @@
 //! A part of a listing, in (hash, ordinal) order: a range read. The cookie alone says where to go on, so no server keeps listing state.
 
 use crate::decide::rules::permission;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{NameEntry, NodeRecord, Record};
+use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ListedEntry};
 use bearing_proto::grant::Grant;

@@ -1,8 +1,8 @@
 //! Locks: taken, given back, asked about, waited for. Who may lock a file is the kernel's to say: it has it open.
 
 use crate::decide::rules::file_locks;
-use crate::decide::view::{Decide, Stop, View};
 use crate::mutant::Mutant;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LockView, WaitId};
 use bearing_types::{Code, FileType, HeldLock, Lock, LockOwner, LockRange, LockSpace, SessionId};
 

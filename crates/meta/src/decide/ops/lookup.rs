@@ -2,7 +2,7 @@
 
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;
-use crate::decide::view::{Decide, View};
+use crate::view::{Decide, View};
 use bearing_proto::client::Body;
 use bearing_proto::grant::Grant;
 use bearing_types::{Credentials, Name, NameHash, Permission};

@@ -29,7 +29,7 @@ mod unlink;
 mod xattr;
 
 use crate::decide::maintenance;
-use crate::decide::view::{Decide, View};
+use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
 
 pub(crate) use release::{forget_holder, let_go, reap_page};

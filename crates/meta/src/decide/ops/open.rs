@@ -4,9 +4,9 @@
 use crate::decide::ops::rights;
 use crate::decide::ops::set_attributes::set_size;
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{NodeContent, NodeRecord};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenRights;
 use bearing_types::{Code, Credentials, NodeId, Permission, SetIds};

@@ -2,8 +2,8 @@
 
 use super::set_attributes::{self, Grants};
 use crate::decide::rules::quotas;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::NodeContent;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::peer::{Question, Told};
 use bearing_types::{Amount, Code, Credentials, Uid};

@@ -4,7 +4,7 @@
 use crate::decide::participants;
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;
-use crate::decide::view::{Decide, Stop, View};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{Part, Promise};

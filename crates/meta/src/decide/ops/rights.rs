@@ -1,8 +1,8 @@
 //! What a client shows for a file's content: tokens of open files, rights to append to chunks. All are signed by servers and name the session.
 
 use crate::decide::ops::open;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::NodeRecord;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Extent, Handle};
 use bearing_proto::grant::{Admission, Capability, DataRight, OpenRights, OpenToken};
 use bearing_types::{ChunkId, Code, Credentials, NodeId, SessionId};

@@ -1,9 +1,9 @@
 //! Sessions, in the tablet of their position. A session that ended stays ended: that mark, not a clock, refuses late duplicates.
 
 use crate::decide::rules::answers;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::peer::{Question, SessionLife, Told};

@@ -2,7 +2,7 @@
 
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;
-use crate::decide::view::{Decide, Stop, View};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};

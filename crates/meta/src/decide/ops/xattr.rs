@@ -4,8 +4,8 @@
 
 use super::set_attributes;
 use crate::decide::rules::xattrs;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::NodeRecord;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, XattrChange};
 use bearing_types::{
     Acl, Code, Credentials, FileType, Mode, Permission, Uid, XattrName, XattrSpace, xattr_list,

@@ -1,8 +1,8 @@
 //! Link: one more name for a node.
 
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
 use bearing_types::{Code, Wall};

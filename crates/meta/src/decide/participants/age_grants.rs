@@ -2,9 +2,9 @@
 //! for the decision at the locked fragment.
 
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::peer::Promise;
 use bearing_types::{Code, NodeId, Version, Wall};

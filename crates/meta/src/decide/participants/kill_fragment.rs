@@ -1,9 +1,9 @@
 //! rmdir, at each listed fragment: it is empty, and nothing is created in it from now on, whatever grant is shown. Operations that arrive while this is
 //! prepared wait for the decision at the locked fragment, and then find the dead mark.
 
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::Promise;
 use bearing_types::{Code, NodeId};

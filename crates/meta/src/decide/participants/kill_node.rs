@@ -1,8 +1,8 @@
 //! rmdir, at the directory's home: while this is prepared no new fragment can be listed, so the list is complete.
 
 use crate::decide::rules::xattrs;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
 use bearing_types::Code;

@@ -10,8 +10,8 @@ mod set_parent;
 mod swap_name;
 mod take_name;
 
-use crate::decide::view::{Decide, View};
 use crate::record::NameEntry;
+use crate::view::{Decide, View};
 use bearing_proto::peer::{Part, Promise};
 use bearing_types::Position;
 

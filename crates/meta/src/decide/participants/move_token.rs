@@ -1,7 +1,7 @@
 //! The move token: at most one directory changes its parent at a time. Released by the transaction's decision, never by time.
 
-use crate::decide::view::{Decide, View};
 use crate::record::Key;
+use crate::view::{Decide, View};
 use bearing_proto::peer::Promise;
 use bearing_types::Position;
 

@@ -1,8 +1,8 @@
 //! Rename of a directory: its node knows its parent and name.
 
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::NodeContent;
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
 use bearing_types::{Code, Credentials, Name, Permission, Wall};

@@ -1,8 +1,8 @@
 //! Rename: takes a name away from a directory.
 
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, View};
 use crate::record::Key;
+use crate::view::{Decide, View};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::{Promise, Remover};
 use bearing_types::{FileType, Name, NameHash, NodeId, Version};

@@ -1,9 +1,9 @@
 //! What a tablet answers to others' questions about nodes, names, sessions and ids. Asking twice does no harm.
 
 use crate::decide::rules::namespace;
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{NodeContent, Record};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::peer::{FragmentStat, SessionLife, Told};
 use bearing_types::{AclHash, Block, Code, NodeId, SessionId, Wall};

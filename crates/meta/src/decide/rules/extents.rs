@@ -1,8 +1,8 @@
 //! The extents of a file: ordered by file offset, never overlapping, none beyond the file's size.
 
-use crate::decide::view::{Decide, Draft, Stop, View};
 use crate::record::Key;
 use crate::record::{ExtentRecord, Record};
+use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::peer::Work;

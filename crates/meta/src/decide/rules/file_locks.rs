@@ -1,8 +1,8 @@
 //! What is held of a file, as its record says.
 
-use crate::decide::view::{Decide, View};
 use crate::record::Key;
 use crate::record::Record;
+use crate::view::{Decide, View};
 use bearing_types::{FileLocks, NodeId, SessionId};
 
 /// What is held of a file.

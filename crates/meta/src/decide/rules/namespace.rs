@@ -3,12 +3,12 @@
 use crate::decide::rules::answers;
 use crate::decide::rules::file_locks;
 use crate::decide::rules::xattrs;
-use crate::decide::view::{Decide, Draft, Stop, View};
 use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::record::{
     DirectoryContent, FragmentRecord, NameEntry, NameRecord, NodeContent, NodeRecord, Record,
 };
+use crate::view::{Decide, Draft, Stop, View};
 use bearing_placement::Seat;
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};

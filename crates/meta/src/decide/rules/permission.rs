@@ -1,7 +1,7 @@
 //! Whether a grant is good, and what the directory's bits and access control list allow.
 
 use crate::decide::rules::answers;
-use crate::decide::view::{Decide, Stop, View};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{Question, Told};

@@ -9,9 +9,9 @@
 //! was told it may, but it may have been told that in an answer which the home does not know to have arrived when it lends the same to somebody else: so
 //! at most one share for each tablet is used beyond the limit. What shrinks is never refused.
 
-use crate::decide::view::{Decide, Stop, View};
 use crate::record::Key;
 use crate::record::{QuotaRecord, Record, Share};
+use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, QuotaView};
 use bearing_proto::peer::{Question, Told};
 use bearing_types::{Amount, Code, Position};

@@ -3,11 +3,9 @@
 
 use crate::chunks::{Health, Surroundings};
 use crate::config::Config;
-use crate::decide::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
-use crate::decide::ids::Ids;
-use crate::lease::Horizon;
 use crate::lease::LockTable;
 use crate::lease::OpenTable;
+use crate::lease::{Delegations, Horizon};
 use crate::lease::{LeaseTable, Offer};
 use crate::memory::Cache;
 use crate::memory::Quotas;
@@ -16,6 +14,9 @@ use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::record::Reach;
 use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
+use crate::txn::KeyLocks;
+use crate::view::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
+use crate::view::ids::Ids;
 use crate::words::LockedBy;
 use bearing_lookup::ClientMap;
 use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
@@ -89,7 +90,7 @@ pub(crate) struct View<'a> {
     pub map: &'a ClientMap,
     pub filesystem: &'a FilesystemRecord,
     pub(crate) cache: &'a mut Cache,
-    pub(crate) locked: &'a mut BTreeMap<Key, LockedBy>,
+    pub(crate) locked: &'a mut KeyLocks,
     pub(crate) leases: &'a LeaseTable,
     pub(crate) opens: &'a OpenTable,
     /// What sessions may have leased.
@@ -97,11 +98,9 @@ pub(crate) struct View<'a> {
     /// Sessions at home here that their clients have closed.
     pub(crate) closed: &'a BTreeSet<SessionId>,
     /// Delegated directories, and to whom.
-    pub(crate) delegations: &'a BTreeMap<NodeId, Holder>,
+    pub(crate) delegations: &'a Delegations,
     /// Who holds locks of files, and who waits for them.
     pub(crate) waits: &'a mut LockTable,
-    /// Nodes that are lent with delegated directories, and with which.
-    pub(crate) lent: &'a BTreeMap<NodeId, NodeId>,
     /// What is used of quotas here, and what may be.
     pub(crate) quotas: &'a mut Quotas,
     pub(crate) ids: &'a mut Ids,
@@ -134,13 +133,27 @@ pub(crate) struct View<'a> {
     decided_at: Option<Wall>,
 }
 
+/// What of a tablet is seen and changed while something is decided.
+pub(crate) struct Memory<'a> {
+    pub block: Block,
+    pub cache: &'a mut Cache,
+    pub locked: &'a mut KeyLocks,
+    pub leases: &'a LeaseTable,
+    pub opens: &'a OpenTable,
+    pub horizon: &'a Horizon,
+    pub closed: &'a BTreeSet<SessionId>,
+    pub delegations: &'a Delegations,
+    pub waits: &'a mut LockTable,
+    pub quotas: &'a mut Quotas,
+}
+
 impl<'a> View<'a> {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         now: Now,
         config: &'a Config,
         keys: &'a ServerKeys,
-        tablet: &'a mut crate::tablet::Tablet,
+        memory: Memory<'a>,
         session: Option<SessionId>,
         (health, map): (&'a Health, &'a ClientMap),
         filesystem: &'a FilesystemRecord,
@@ -154,7 +167,7 @@ impl<'a> View<'a> {
             now,
             config,
             keys,
-            tablet: tablet.block,
+            tablet: memory.block,
             by_client: false,
             session,
             known: false,
@@ -165,16 +178,15 @@ impl<'a> View<'a> {
             health,
             map,
             filesystem,
-            cache: &mut tablet.cache,
-            locked: &mut tablet.locked,
-            leases: &tablet.leases,
-            opens: &tablet.opens,
-            horizon: &tablet.horizon,
-            closed: &tablet.closed,
-            delegations: &tablet.delegations,
-            waits: &mut tablet.locks,
-            lent: &tablet.lent,
-            quotas: &mut tablet.quotas,
+            cache: memory.cache,
+            locked: memory.locked,
+            leases: memory.leases,
+            opens: memory.opens,
+            horizon: memory.horizon,
+            closed: memory.closed,
+            delegations: memory.delegations,
+            waits: memory.waits,
+            quotas: memory.quotas,
             ids,
             context,
             wanted: Vec::new(),
@@ -239,9 +251,12 @@ impl<'a> View<'a> {
         }
     }
 
+    fn own_locks(&self) -> Option<LockedBy> {
+        self.context.transaction.map(LockedBy::Transaction)
+    }
+
     fn locked_by_others(&self, key: &Key) -> bool {
-        let own = self.context.transaction.map(LockedBy::Transaction);
-        self.locked.get(key).is_some_and(|by| Some(*by) != own)
+        self.locked.is_locked(key, self.own_locks())
     }
 
     /// Locks a key until the transaction that this operation coordinates is over. Not logged: if this server fails, so does the transaction.
@@ -253,7 +268,7 @@ impl<'a> View<'a> {
             self.context.wants_transaction = true;
             return Err(Stop::Need);
         };
-        self.locked.insert(key, LockedBy::Transaction(transaction));
+        self.locked.lock(key, LockedBy::Transaction(transaction));
         if !self.context.holds.contains(&key) {
             self.context.holds.push(key);
         }
@@ -357,9 +372,8 @@ impl<'a> View<'a> {
         stored: Vec<(Key, Record)>,
         keys: RangeInclusive<Key>,
     ) -> Decide<Vec<(Key, Record)>> {
-        let others = |(key, _): &(&Key, &LockedBy)| self.locked_by_others(key);
-        if let Some((key, _)) = self.locked.range(keys.clone()).find(others) {
-            return Err(Stop::Locked(*key));
+        if let Some(key) = self.locked.first_locked(keys.clone(), self.own_locks()) {
+            return Err(Stop::Locked(key));
         }
         let mut merged: BTreeMap<Key, Record> = stored.into_iter().collect();
         let mut read_index = self.read_index;
@@ -393,8 +407,8 @@ impl<'a> View<'a> {
     /// A node at home here; `Stale` if it is gone, `Elsewhere` if its home is another tablet.
     pub fn node_at(&mut self, handle: Handle) -> Decide<NodeRecord> {
         self.require(handle.home)?;
-        if let Some(directory) = self.lent.get(&handle.node) {
-            self.look_into(*directory)?;
+        if let Some(directory) = self.delegations.lent_with(handle.node) {
+            self.look_into(directory)?;
         }
         self.node(handle.node)?.ok_or(Stop::Refuse(Code::Stale))
     }
@@ -429,14 +443,14 @@ impl<'a> View<'a> {
 
     /// A directory's own node changes in a way that whoever it is delegated to would not see: it is given back first.
     pub fn end_delegation(&self, directory: NodeId) -> Decide<()> {
-        if self.delegations.contains_key(&directory) { Err(Stop::Delegated(directory)) } else { Ok(()) }
+        if self.delegations.holder(directory).is_some() { Err(Stop::Delegated(directory)) } else { Ok(()) }
     }
 
     // --- delegations ---
 
     /// Entries of a directory are read or changed. If it is delegated to another session than the one that asks, that has to give it back first.
     pub fn look_into(&self, directory: NodeId) -> Decide<()> {
-        match self.delegations.get(&directory) {
+        match self.delegations.holder(directory) {
             Some(holder) if Some(holder.session) != self.session => Err(Stop::Delegated(directory)),
             Some(_) | None => Ok(()),
         }
@@ -446,25 +460,24 @@ impl<'a> View<'a> {
     pub fn is_delegated(&self, directory: NodeId, holder: Holder) -> bool {
         match self.batch.get(&Key::Delegation(directory)) {
             Some(now) => matches!(now, Some(Record::Delegation(delegated)) if delegated.holder == holder),
-            None => self.delegations.get(&directory) == Some(&holder),
+            None => self.delegations.holder(directory) == Some(holder),
         }
     }
 
     /// Whether any directory of this tablet is delegated so.
     pub fn holds_any(&self, holder: Holder) -> bool {
-        self.delegations.values().any(|held| *held == holder)
+        self.delegations.of(holder).next().is_some()
     }
 
     /// Whether a directory that is delegated so was called back, and not given back for too long.
     pub fn is_overdue(&self, holder: Holder) -> bool {
-        let mut held = self.delegations.iter().filter(|(_, held)| **held == holder);
-        held.any(|(directory, _)| self.leases.is_overdue(*directory, self.now.mono, self.config))
+        let mut held = self.delegations.of(holder);
+        held.any(|directory| self.leases.is_overdue(directory, self.now.mono, self.config))
     }
 
     /// The directories of this tablet that are delegated to a session.
     pub fn delegated_to(&self, session: SessionId) -> Vec<NodeId> {
-        let held = self.delegations.iter().filter(|(_, holder)| holder.session == session);
-        held.map(|(directory, _)| *directory).collect()
+        self.delegations.of_session(session).collect()
     }
 
     /// Whether a session may use something of this tablet yet without asking.
