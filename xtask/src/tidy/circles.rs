@@ -2,7 +2,7 @@
 //!
 //! A file imports those whose names it writes down as paths: `crate::a::b`, `super::c`, `child::d`, and what
 //! these hand on with `pub use`. Methods that are called on a value are not seen; the table of folders in
-//! `rooms.rs` says who may hold whose values.
+//! `folders.rs` says who may hold whose values.
 
 use super::paths;
 use super::report::Findings;
@@ -17,8 +17,9 @@ const CIRCLE_MAX: usize = 5;
 const KNOWN: &[(&str, usize)] = &[("sim", 8)];
 
 /// A module's path inside its room.
-type Module = Vec<String>;
-type Graph = BTreeMap<Module, BTreeSet<Module>>;
+pub type Module = Vec<String>;
+/// Which modules of a room each imports.
+pub type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
 /// Checks that no circle is larger than allowed, nor smaller than the table says.
 pub fn check(tree: &Tree, found: &mut Findings) {
@@ -62,7 +63,8 @@ pub fn table(tree: &Tree) -> String {
     text
 }
 
-fn graphs(tree: &Tree) -> BTreeMap<String, Graph> {
+/// The imports inside each room.
+pub fn graphs(tree: &Tree) -> BTreeMap<String, Graph> {
     let mut files: BTreeMap<String, BTreeMap<Module, &RustFile>> = BTreeMap::new();
     for file in tree.rust.iter().filter(|file| !file.test_only) {
         if let Some(module) = module_of(&file.path) {

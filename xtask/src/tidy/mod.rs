@@ -6,6 +6,7 @@
 mod circles;
 mod columns;
 mod files;
+mod folders;
 mod hashes;
 mod hygiene;
 mod imports;
@@ -68,5 +69,6 @@ fn check(tree: &Tree) -> Findings {
     promises::check(tree, &mut found);
     pages::check(tree, &mut found);
     circles::check(tree, &mut found);
+    folders::check(tree, &mut found);
     found
 }

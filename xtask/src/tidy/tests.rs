@@ -369,6 +369,24 @@ fn a_dated_note_without_a_status_is_caught() {
 }
 
 #[test]
+fn an_import_against_the_table_of_folders_is_caught() {
+    let lib = ("crates/meta/src/lib.rs+", "mod record;\nmod engine;\n");
+    let engine = ("crates/meta/src/engine/mod.rs", "//! The machine.\nmod machine;\n");
+    let machine =
+        ("crates/meta/src/engine/machine.rs", "//! M.\nuse crate::record::key::K;\npub struct M;\n");
+    let record = ("crates/meta/src/record/mod.rs", "//! Records.\npub mod key;\n");
+    let with_key =
+        |key: &str| findings(&[lib, engine, machine, record, ("crates/meta/src/record/key.rs", key)]);
+    assert_eq!(with_key("//! Keys.\npub struct K;\n"), [""; 0]);
+    let found = with_key("//! Keys.\nuse crate::engine::machine::M;\npub struct K(M);\n");
+    assert!(found.iter().any(|found| found.contains("may not import `engine`")), "{found:#?}");
+    let helpers = ("crates/meta/src/helpers/mod.rs", "//! H.\npub mod h;\n");
+    let found =
+        findings(&[lib, engine, machine, record, helpers, ("crates/meta/src/helpers/h.rs", "//! H.\n")]);
+    assert!(found.iter().any(|found| found.contains("`helpers` has no row")), "{found:#?}");
+}
+
+#[test]
 fn a_circle_of_six_files_is_caught_and_one_of_five_is_not() {
     let names = ["a", "b", "c", "d", "e", "f"];
     let circle = |count: usize| -> Vec<(String, String)> {

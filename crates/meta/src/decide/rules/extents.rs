@@ -112,7 +112,7 @@ impl Freed {
         let bytes = self.bytes();
         for (chunk, bytes) in self.by_chunk {
             if view.tablet.contains(chunk.position) {
-                crate::decide::deferred::release_space(view, chunk, bytes)?;
+                release_space(view, chunk, bytes)?;
             } else {
                 let work = Work::ReleaseSpace { chunk, bytes };
                 view.queue(Draft { to: chunk.position, work, awaited: false, locks: Vec::new() })?;
@@ -183,6 +183,21 @@ pub(crate) fn shown(offset: u64, extent: &ExtentRecord) -> Extent {
         frame: extent.frame,
         skip: extent.skip,
     }
+}
+
+/// So many bytes of a chunk are referred to by nobody.
+pub(crate) fn release_space(view: &mut View, chunk: ChunkRef, bytes: u64) -> Decide<()> {
+    let mut record = match view.chunk(chunk) {
+        Ok(record) => record,
+        Err(Stop::Refuse(Code::Stale)) => return Ok(()),
+        Err(stop) => return Err(stop),
+    };
+    if record.doomed {
+        return Ok(());
+    }
+    record.dead_bytes = record.dead_bytes.saturating_add(bytes);
+    view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record)));
+    Ok(())
 }
 
 #[cfg(test)]
