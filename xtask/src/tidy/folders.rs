@@ -1,13 +1,16 @@
-//! What the folders of a machine's room may import of each other: a folder imports only those above it, and knows nobody who imports it.
+//! What the folders of a machine's room may import of each other: a folder imports only those above it, and
+//! knows nobody who imports it.
 //!
-//! A row is a folder, or a file of the room's root that stands apart from the others there. `.` is all other files of the root: words that every folder
-//! may use, so they import little themselves. `lib.rs` is not looked at. Imports are those of [`circles`](super::circles).
+//! A row is a folder, or a file of the room's root that stands apart from the others there. `.` is all other
+//! files of the root: words that every folder may use, so they import little themselves. `lib.rs` is not
+//! looked at. Imports are those of [`circles`](super::circles).
 
 use super::circles::{self, Graph, Module};
 use super::report::Findings;
 use super::tree::Tree;
 
-/// A folder, and which others of the room it may import. All may import `.`, unless the row of `.` says what these may.
+/// A folder, and which others of the room it may import. All may import `.`, unless the row of `.` says what
+/// these may.
 type Row = (&'static str, &'static [&'static str]);
 
 /// The rooms that are watched, each with its folders from the bottom up.
