@@ -1,11 +1,12 @@
 //! Attributes of directories of ours, and access control lists that say no more than permission bits: setting such a one is a chmod. That is what
 //! `cp -a`, `rsync -A` and `tar` do to each file and directory that they make.
 
-use super::decide::{Local, touch};
+use super::decide::Local;
 use crate::context::State;
 use crate::operation::Found;
 use bearing_proto::client::{AttributeChange, LeaseKey, TimeChange, XattrChange};
 use bearing_proto::delegation::Change;
+use bearing_proto::rules::touch;
 use bearing_types::{
     Access, Acl, Attributes, Code, Credentials, FileType, Mode, NodeId, Uid, Wall, XattrName, XattrSpace,
 };

@@ -15,9 +15,10 @@ use bearing_proto::client::{
 use bearing_proto::delegation::Change;
 use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
+use bearing_proto::rules::{self, touch};
 use bearing_types::{
-    Access, Attributes, Block, Code, Cookie, Credentials, FileType, Gid, Mode, Name, NameHash, NodeId,
-    Permission, SetIds, Uid, Version, Wall,
+    Acls, Attributes, Block, Code, Cookie, Credentials, FileType, Mode, Name, NameHash, NodeId, Permission,
+    SetIds, Uid, Version, Wall,
 };
 
 /// The longest target of a symbolic link, in bytes.
@@ -281,10 +282,9 @@ impl State {
         let image = self.image(directory);
         let home = image.body.seat.position_of(NameHash::of(image.body.name_key, name));
         let handle = Handle { node, home };
-        let access = Access { mode: new.mode, uid: who.uid, gid: group_of_new(image.body.access, who) };
-        let mut attributes = new_attributes(new.file_type, access, 1, now);
-        attributes.device = new.device;
-        attributes.size = new.target.len() as u64;
+        let (access, _) =
+            rules::access_of_new(image.body.access, &Acls::default(), who, new.mode, new.file_type);
+        let attributes = rules::attributes_of_new(new, access, now);
         let entry = LocalEntry { name: name.clone(), node: handle, file_type: new.file_type, lent: false };
         image.insert(cookie, entry.clone(), now);
         let parent = image.handle;
@@ -321,12 +321,10 @@ impl State {
             return Local::Outside;
         }
         let now = self.delegations.now(tablet, self.io.now.mono);
-        let inherited = body.access.mode.bits() & u32::from(Mode::SETGID);
-        let mode_of_new = Mode::new(mode.bits() | inherited);
-        let access = Access { mode: mode_of_new, uid: who.uid, gid: group_of_new(body.access, who) };
+        let file_type = FileType::Directory;
+        let (access, _) = rules::access_of_new(body.access, &Acls::default(), who, mode, file_type);
         let handle = Handle { node, home: seat.home };
         let image = self.image(directory);
-        let file_type = FileType::Directory;
         let entry = LocalEntry { name: name.clone(), node: handle, file_type, lent: false };
         image.insert(cookie, entry.clone(), now);
         let parent = image.handle;
@@ -334,7 +332,7 @@ impl State {
             handle,
             parent,
             body: bearing_proto::grant::GrantBody { seat, access, access_version: Version(0), ..body },
-            attributes: new_attributes(FileType::Directory, access, 2, now),
+            attributes: rules::attributes_of_new_directory(access, now),
             extended: false,
             entries: Default::default(),
             tablet,
@@ -708,32 +706,5 @@ impl<T> Local<T> {
             Local::NeedIds => Local::NeedIds,
             Local::Lapsed => Local::Lapsed,
         }
-    }
-}
-
-fn group_of_new(directory: Access, who: &Credentials) -> Gid {
-    if directory.mode.has(Mode::SETGID) { directory.gid } else { who.gid }
-}
-
-pub(super) fn touch(attributes: &mut Attributes, now: Wall) {
-    attributes.changed = attributes.changed.max(now);
-    attributes.version = attributes.version.next();
-}
-
-fn new_attributes(file_type: FileType, access: Access, links: u32, now: Wall) -> Attributes {
-    Attributes {
-        file_type,
-        mode: access.mode,
-        uid: access.uid,
-        gid: access.gid,
-        links,
-        size: 0,
-        space: 0,
-        device: 0,
-        accessed: now,
-        modified: now,
-        changed: now,
-        born: now,
-        version: Version(1),
     }
 }

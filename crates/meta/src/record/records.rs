@@ -592,12 +592,6 @@ impl NodeRecord {
         }
     }
 
-    /// Marks a change of attributes. Times of a node never run backwards.
-    pub fn touch(&mut self, now: Wall) {
-        self.attributes.changed = self.attributes.changed.max(now);
-        self.attributes.version = self.attributes.version.next();
-    }
-
     /// Mode, owner and group.
     pub fn access(&self) -> Access {
         self.attributes.access()

@@ -12,6 +12,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::grant::{Capability, OpenToken};
+use bearing_proto::rules;
 use bearing_types::{Amount, Code, SetIds, Wall};
 use std::collections::BTreeMap;
 
@@ -85,7 +86,7 @@ pub(super) fn put(
     attributes.modified = attributes.modified.max(modified.min(view.time()));
     attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
     freed.release(view)?;
-    record.touch(view.time());
+    rules::touch(&mut record.attributes, view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
     Ok(record)

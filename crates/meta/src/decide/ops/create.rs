@@ -8,9 +8,8 @@ use crate::record::{NameEntry, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};
 use bearing_proto::grant::{Grant, GrantBody, OpenRights};
-use bearing_types::{
-    Access, Amount, Code, Credentials, FileType, Gid, Mode, Name, NameHash, Permission, Uid,
-};
+use bearing_proto::rules;
+use bearing_types::{Amount, Code, Credentials, FileType, Name, NameHash, Permission, Uid};
 
 /// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -55,11 +54,8 @@ pub(super) fn make(
     quotas::admit(view, grant.quota, Amount { space: 0, entries: 1 })?;
     let acls = permission::acls(view, grant)?;
     let id = view.new_id()?;
-    let (mode, acls) = namespace::inherit(&acls, new.mode, new.file_type);
-    let access = Access { mode, uid: who.uid, gid: group_of_new(grant, who) };
-    let mut attributes = namespace::new_attributes(view, new.file_type, access);
-    attributes.device = new.device;
-    attributes.size = new.target.len() as u64;
+    let (access, acls) = rules::access_of_new(grant.access, &acls, who, new.mode, new.file_type);
+    let attributes = rules::attributes_of_new(new, access, view.time());
     let node = NodeRecord { home: position, attributes, content, xattrs: false, acls, quota: grant.quota };
     let entry = NameEntry { name: name.clone(), node: node.handle(id), file_type: new.file_type };
     view.put_node(id, node);
@@ -92,9 +88,4 @@ fn content(new: &NewNode) -> Result<NodeContent, Code> {
             Ok(NodeContent::Special)
         }
     }
-}
-
-/// In a set-group-id directory new nodes get the directory's group.
-pub(super) fn group_of_new(grant: &GrantBody, who: &Credentials) -> Gid {
-    if grant.access.mode.has(Mode::SETGID) { grant.access.gid } else { who.gid }
 }

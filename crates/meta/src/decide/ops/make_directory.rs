@@ -1,6 +1,5 @@
 //! A new directory. Its node lies at the start of its own span: often in another tablet, then made by the queue while the name counts as prepared.
 
-use crate::decide::ops::create::group_of_new;
 use crate::decide::rules::namespace::{self, NewDirectory};
 use crate::decide::rules::permission;
 use crate::decide::rules::quotas;
@@ -9,6 +8,7 @@ use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::Work;
+use bearing_proto::rules;
 use bearing_types::{Access, Amount, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
 
 pub(crate) fn decide(
@@ -25,8 +25,7 @@ pub(crate) fn decide(
     if view.tablet.contains(entry.node.home) {
         return Ok(Body::Entry(namespace::entry_view(view, grant.seat.node, hash, &entry)?, None));
     }
-    let mut attributes = namespace::new_attributes(view, FileType::Directory, access);
-    attributes.links = 2;
+    let attributes = rules::attributes_of_new_directory(access, view.time());
     let node = entry.node;
     let shown = EntryView {
         node,
@@ -60,10 +59,7 @@ pub(super) fn make(
     let acls = permission::acls(view, grant)?;
     let id = view.new_id()?;
     let seat = grant.seat.child(id, hash);
-    let inherited = grant.access.mode.bits() & u32::from(Mode::SETGID);
-    let (mode, acls) = namespace::inherit(&acls, mode, FileType::Directory);
-    let access =
-        Access { mode: Mode::new(mode.bits() | inherited), uid: who.uid, gid: group_of_new(grant, who) };
+    let (access, acls) = rules::access_of_new(grant.access, &acls, who, mode, FileType::Directory);
     let node = Handle { node: id, home: seat.home };
     let entry = NameEntry { name: name.clone(), node, file_type: FileType::Directory };
     let key = namespace::insert(view, vacancy, entry.clone());

@@ -8,6 +8,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
+use bearing_proto::rules;
 use bearing_types::{Code, SetIds};
 use std::ops::Range;
 
@@ -43,7 +44,7 @@ pub(super) fn decide(
     attributes.size = attributes.size.max(size_min);
     attributes.modified = attributes.modified.max(view.time());
     attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
-    record.touch(view.time());
+    rules::touch(&mut record.attributes, view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))

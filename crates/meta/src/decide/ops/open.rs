@@ -9,6 +9,7 @@ use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenRights;
+use bearing_proto::rules;
 use bearing_types::{Code, Credentials, NodeId, Permission, SetIds};
 
 #[derive(Clone, Copy)]
@@ -26,7 +27,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: W
     if wish.truncate && (record.attributes.size > 0 || record.attributes.mode != mode) {
         set_size(view, handle, &mut record, 0)?;
         record.attributes.mode = mode;
-        record.touch(view.time());
+        rules::touch(&mut record.attributes, view.time());
         view.put_node(handle.node, record.clone());
         view.changes(LeaseKey::File(handle.node));
     }

@@ -6,6 +6,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::peer::{Question, Told};
+use bearing_proto::rules;
 use bearing_types::{Amount, Code, Credentials, Uid};
 
 /// Sets a limit. A directory gets its first one while it is empty: what is in it afterwards knows by whom it is counted.
@@ -28,7 +29,7 @@ pub(super) fn set(view: &mut View, handle: Handle, who: &Credentials, limit: Amo
         }
     }
     record.quota = Some(handle);
-    record.touch(view.time());
+    rules::touch(&mut record.attributes, view.time());
     quotas::limit(view, handle, limit)?;
     set_attributes::conclude(view, handle, record, Grants::Age)
 }

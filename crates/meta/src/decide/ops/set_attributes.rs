@@ -9,6 +9,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs, TimeChange};
 use bearing_proto::grant::OpenToken;
 use bearing_proto::peer::Part;
+use bearing_proto::rules;
 use bearing_types::{Code, Credentials, FileType, Gid, Mode, Permission, SetIds, Uid, Wall};
 
 /// The largest file, in bytes.
@@ -56,7 +57,7 @@ pub(super) fn set(
     if let (Some(_), NodeContent::Directory(directory)) = (change.modified, &mut record.content) {
         directory.modified_set = now;
     }
-    record.touch(now);
+    rules::touch(&mut record.attributes, now);
     let grants = if record.access() == access_before { Grants::Stay } else { Grants::Age };
     conclude(view, handle, record, grants)
 }

@@ -7,6 +7,7 @@ use crate::decide::rules::xattrs;
 use crate::record::NodeRecord;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, XattrChange};
+use bearing_proto::rules;
 use bearing_types::{
     Acl, Code, Credentials, FileType, Mode, Permission, Uid, XattrName, XattrSpace, xattr_list,
 };
@@ -51,7 +52,7 @@ pub(super) fn set(
     }
     check_write(&record, who, name, change)?;
     xattrs::change(view, handle.node, &mut record, name, change)?;
-    record.touch(view.time());
+    rules::touch(&mut record.attributes, view.time());
     set_attributes::conclude(view, handle, record, set_attributes::Grants::Stay)
 }
 
@@ -93,7 +94,7 @@ fn set_list(
     if is_directory {
         view.end_delegation(handle.node)?;
     }
-    record.touch(view.time());
+    rules::touch(&mut record.attributes, view.time());
     set_attributes::conclude(view, handle, record, set_attributes::Grants::Age)
 }
 

@@ -5,6 +5,7 @@ use crate::record::Key;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
+use bearing_proto::rules;
 use bearing_types::{Code, Wall};
 
 /// As many names as ext4 would allow a file to have.
@@ -34,7 +35,7 @@ pub(super) fn decide(
         return Err(Stop::Refuse(Code::TooManyLinks));
     }
     record.attributes.links += 1;
-    record.touch(changed);
+    rules::touch(&mut record.attributes, changed);
     view.lock(Key::Node(handle.node))?;
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));

@@ -5,6 +5,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;
+use bearing_proto::rules;
 use bearing_types::{Code, Credentials, Name, Permission, Wall};
 
 pub(super) fn decide(
@@ -26,7 +27,7 @@ pub(super) fn decide(
     }
     content.parent = parent;
     content.name = name.as_bytes().to_vec();
-    record.touch(changed);
+    rules::touch(&mut record.attributes, changed);
     view.lock(Key::Node(handle.node))?;
     view.put_node(handle.node, record);
     view.changes(LeaseKey::Access(handle.node));

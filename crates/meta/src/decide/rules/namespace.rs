@@ -13,6 +13,7 @@ use bearing_placement::Seat;
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
+use bearing_proto::rules;
 use bearing_types::{
     Access, Acls, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, SessionId, Uid, Version,
     Wall,
@@ -226,7 +227,7 @@ pub(crate) fn drop_link_here(
 ) -> Decide<()> {
     let mut node = view.node_at(handle)?;
     node.attributes.links = node.attributes.links.saturating_sub(1);
-    node.touch(changed);
+    rules::touch(&mut node.attributes, changed);
     view.changes(LeaseKey::File(handle.node));
     if node.attributes.links > 0 {
         view.put_node(handle.node, node);
@@ -258,7 +259,7 @@ pub(crate) fn touch(view: &mut View, node: Handle) -> Decide<()> {
 /// The same, at the node's home.
 pub(crate) fn touch_here(view: &mut View, handle: Handle, changed: Wall) -> Decide<()> {
     let mut node = view.node_at(handle)?;
-    node.touch(changed);
+    rules::touch(&mut node.attributes, changed);
     view.put_node(handle.node, node);
     view.changes(LeaseKey::File(handle.node));
     Ok(())
@@ -280,26 +281,6 @@ pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Dec
     Ok(())
 }
 
-/// Attributes of a new node.
-pub(crate) fn new_attributes(view: &View, file_type: FileType, access: Access) -> Attributes {
-    let now = view.time();
-    Attributes {
-        file_type,
-        mode: access.mode,
-        uid: access.uid,
-        gid: access.gid,
-        links: 1,
-        size: 0,
-        space: 0,
-        device: 0,
-        accessed: now,
-        modified: now,
-        changed: now,
-        born: now,
-        version: Version(1),
-    }
-}
-
 /// A directory that is about to be made.
 pub(crate) struct NewDirectory<'a> {
     pub seat: Seat,
@@ -310,17 +291,6 @@ pub(crate) struct NewDirectory<'a> {
     pub quota: Option<Handle>,
 }
 
-/// The permission bits and lists of something new. A default list of its directory decides, with the bits that were asked for as the most it may give; links to
-/// paths have no lists.
-pub(crate) fn inherit(parent: &Acls, mode: Mode, file_type: FileType) -> (Mode, Acls) {
-    let Some(default) = parent.default.as_ref().filter(|_| file_type != FileType::Symlink) else {
-        return (mode, Acls::default());
-    };
-    let (mode, access) = default.inherited(mode);
-    let default = (file_type == FileType::Directory).then(|| default.clone());
-    (mode, Acls { access: access.map(Box::new), default })
-}
-
 /// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
 pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall) -> NodeRecord {
     let NewDirectory { seat, parent, name, access, acls, quota } = new;
@@ -329,13 +299,7 @@ pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall
         fragments.push(view.tablet);
         view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born, Version(0), quota)));
     }
-    let mut attributes = new_attributes(view, FileType::Directory, access);
-    attributes.links = 2;
-    for time in
-        [&mut attributes.accessed, &mut attributes.modified, &mut attributes.changed, &mut attributes.born]
-    {
-        *time = born;
-    }
+    let attributes = rules::attributes_of_new_directory(access, born);
     let content = DirectoryContent {
         seat,
         parent,

@@ -1,0 +1,11 @@
+//! The rules of the namespace: facts in, a verdict or new attributes out.
+//!
+//! A directory's home decides by them, and so does a client to which the directory is delegated: its steps are
+//! decided again at the home, and where the two differed what the client told its users would be lost. Where facts
+//! come from is the caller's business: nothing here reads, waits, or knows who asks it.
+
+mod attributes;
+mod made;
+
+pub use attributes::touch;
+pub use made::{access_of_new, attributes_of_new, attributes_of_new_directory};
