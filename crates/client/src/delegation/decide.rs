@@ -10,12 +10,12 @@ use crate::state::lent::ours::Ours;
 use crate::state::lent::tablet::Lent;
 use bearing_proto::client::{
     AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseKey, LeaseMs, NewNode, NodeView,
-    RenameMode, TimeChange,
+    RenameMode,
 };
 use bearing_proto::delegation::Change;
 use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
-use bearing_proto::rules::{self, touch};
+use bearing_proto::rules::{self, Changer, touch};
 use bearing_types::{
     Acls, Attributes, Block, Code, Cookie, Credentials, FileType, Mode, Name, NameHash, NodeId, Permission,
     SetIds, Uid, Version, Wall,
@@ -557,35 +557,19 @@ impl State {
         }
         let now = self.delegations.now(tablet, self.io.now.mono);
         let Some(ours) = self.delegations.ours.get_mut(node) else { return Local::Outside };
-        let root = who.uid == Uid(0);
-        let owns = root || who.uid == ours.attributes.uid;
-        let chown = change.uid.is_some() || change.gid.is_some();
-        if !owns || change.size.is_some() || (chown && !root) || ours.attributes.links == 0 || ours.extended {
+        let foreign_owner = (change.uid.is_some() || change.gid.is_some()) && who.uid != Uid(0);
+        let before = &ours.attributes;
+        if !rules::owns(who, before)
+            || change.size.is_some()
+            || foreign_owner
+            || before.links == 0
+            || ours.extended
+        {
             return Local::Outside;
         }
-        let attributes = &mut ours.attributes;
-        if let Some(mode) = change.mode {
-            let foreign = !root && !who.in_group(attributes.gid);
-            attributes.mode = if foreign { mode.without(Mode::SETGID) } else { mode };
-        }
-        if chown {
-            attributes.uid = change.uid.unwrap_or(attributes.uid);
-            attributes.gid = change.gid.unwrap_or(attributes.gid);
-            let rights = if attributes.mode.has(0o010) { Mode::SETUID | Mode::SETGID } else { Mode::SETUID };
-            attributes.mode = attributes.mode.without(rights);
-        }
-        let changed = attributes.changed;
-        for (time, wish) in
-            [(&mut attributes.accessed, change.accessed), (&mut attributes.modified, change.modified)]
-        {
-            match wish {
-                None => {}
-                Some(TimeChange::Now) => *time = now.max(changed),
-                Some(TimeChange::To(to)) => *time = to,
-            }
-        }
-        touch(attributes, now);
-        let attributes = *attributes;
+        let changer = Changer { who, list: None, has_open: false };
+        let Ok(attributes) = rules::changed(before, changer, change, now) else { return Local::Outside };
+        ours.attributes = attributes;
         let handle = ours.handle(node);
         self.drop_leases(&[LeaseKey::File(node)]);
         self.files.observe(node, &attributes, self.io.now.mono);

@@ -9,11 +9,9 @@ use crate::run::task::{Awaited, promise};
 use bearing_proto::client::{CommitMode, Handle};
 use bearing_proto::frame::FrameOwner;
 use bearing_proto::grant::OpenToken;
+use bearing_proto::rules::FILE_BYTES_MAX;
 use bearing_types::{Code, Name, NodeId, SetIds, Wall};
 use std::ops::Range;
-
-/// The largest length of a file.
-pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// What has to be done about what is buffered.
 pub(crate) enum Next {

@@ -3,7 +3,6 @@
 
 use crate::decide::maintenance;
 use crate::decide::ops::rights;
-use crate::decide::ops::set_attributes::FILE_BYTES_MAX;
 use crate::decide::rules::extents::{self, Freed, SCAN_MAX};
 use crate::decide::rules::namespace;
 use crate::decide::rules::quotas;
@@ -12,7 +11,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::grant::{Capability, OpenToken};
-use bearing_proto::rules;
+use bearing_proto::rules::{self, FILE_BYTES_MAX};
 use bearing_types::{Amount, Code, SetIds, Wall};
 use std::collections::BTreeMap;
 

@@ -1,14 +1,13 @@
 //! Makes a range of a file a hole: its bytes are let go, and read as zeros from then on. The file may become longer, never shorter.
 
 use crate::decide::ops::rights;
-use crate::decide::ops::set_attributes::FILE_BYTES_MAX;
 use crate::decide::rules::extents::{self, Freed, SCAN_MAX};
 use crate::decide::rules::namespace;
 use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_proto::rules;
+use bearing_proto::rules::{self, FILE_BYTES_MAX};
 use bearing_types::{Code, SetIds};
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 //! whatever its mode becomes.
 
 use crate::decide::ops::rights;
-use crate::decide::ops::set_attributes::set_size;
+use crate::decide::ops::set_attributes::cut;
 use crate::decide::rules::namespace;
 use crate::record::Key;
 use crate::record::{NodeContent, NodeRecord};
@@ -23,11 +23,13 @@ pub(super) struct Wish {
 pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: Wish) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     check(view, handle.node, &record, who, wish)?;
-    let mode = SetIds::by(who).applied(record.attributes.mode, record.attributes.gid);
+    let set_ids = SetIds::by(who);
+    let mode = set_ids.applied(record.attributes.mode, record.attributes.gid);
     if wish.truncate && (record.attributes.size > 0 || record.attributes.mode != mode) {
-        set_size(view, handle, &mut record, 0)?;
-        record.attributes.mode = mode;
+        let size_before = record.attributes.size;
+        rules::resize(&mut record.attributes, 0, set_ids, view.time());
         rules::touch(&mut record.attributes, view.time());
+        cut(view, handle, &mut record, size_before)?;
         view.put_node(handle.node, record.clone());
         view.changes(LeaseKey::File(handle.node));
     }

@@ -66,11 +66,11 @@ fn set_list(
     change: &XattrChange,
 ) -> Decide<Body> {
     let attributes = &mut record.attributes;
-    let (root, is_directory) = (who.uid == Uid(0), attributes.is_directory());
+    let is_directory = attributes.is_directory();
     if attributes.file_type == FileType::Symlink {
         return Err(Stop::Refuse(Code::Unsupported));
     }
-    if !root && who.uid != attributes.uid {
+    if !rules::owns(who, attributes) {
         return Err(Stop::Refuse(Code::NotPermitted));
     }
     let list = match change {
@@ -80,9 +80,7 @@ fn set_list(
     match (space, list) {
         (XattrSpace::AccessList, Some(list)) => {
             let (mode, named) = list.split(attributes.mode);
-            // As with chmod: nobody makes programs run for a group that is not his.
-            let foreign_group = !root && !who.in_group(attributes.gid);
-            attributes.mode = if foreign_group { mode.without(Mode::SETGID) } else { mode };
+            rules::set_mode(attributes, who, mode)?;
             record.acls.access = named.map(Box::new);
         }
         // What the mask allowed to the group class stays, as on Linux.
