@@ -15,7 +15,7 @@ use bearing_proto::client::{
 use bearing_proto::delegation::Change;
 use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
-use bearing_proto::rules::{self, Changer, touch};
+use bearing_proto::rules::{self, Changer, Committed, touch};
 use bearing_types::{
     Acls, Attributes, Block, Code, Cookie, Credentials, FileType, Mode, Name, NameHash, NodeId, Permission,
     SetIds, Uid, Version, Wall,
@@ -593,16 +593,14 @@ impl State {
         let tablet = self.delegations.ours.get(node).filter(|ours| ours.made_here)?.tablet();
         let now = self.delegations.lent(tablet)?.now(self.io.now.mono);
         let ours = self.delegations.ours.get_mut(node)?;
-        let attributes = &mut ours.attributes;
-        let base = if mode == CommitMode::Append { attributes.size } else { 0 };
-        let end =
-            extents.iter().map(|extent| extent.file_offset + u64::from(extent.length)).max().unwrap_or(0);
-        attributes.size = attributes.size.max(base + size_min).max(base + end);
-        attributes.space += extents.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
-        attributes.modified = attributes.modified.max(now);
-        attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
-        touch(attributes, now);
-        let attributes = *attributes;
+        let base = if mode == CommitMode::Append { ours.attributes.size } else { 0 };
+        let ends = extents.iter().map(|extent| extent.file_offset + u64::from(extent.length));
+        let end = base + ends.max().unwrap_or(0).max(size_min);
+        let added = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        // What the extents cover is not known here: until the home says, the file takes more space than it does.
+        let committed = Committed { added, freed: 0, size_min: end, modified: now, set_ids };
+        let attributes = rules::committed(&ours.attributes, committed, now);
+        ours.attributes = attributes;
         let handle = ours.handle(node);
         let token = self.delegations.ours.token(node);
         let extents = extents.to_vec();

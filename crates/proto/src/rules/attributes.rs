@@ -87,6 +87,31 @@ pub fn resize(attributes: &mut Attributes, size: u64, set_ids: SetIds, now: Wall
     attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
 }
 
+/// What a commit does to a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    /// Bytes that are stored now.
+    pub added: u64,
+    /// Bytes that were covered by these and are let go of, as far as the caller knows.
+    pub freed: u64,
+    /// The file is at least so long.
+    pub size_min: u64,
+    /// When it was written. No later than the present.
+    pub modified: Wall,
+    /// What becomes of set-id bits.
+    pub set_ids: SetIds,
+}
+
+/// Attributes of a file after a commit of written bytes, or after a hole was made in it.
+pub fn committed(before: &Attributes, committed: Committed, now: Wall) -> Attributes {
+    let Committed { added, freed, size_min, modified, set_ids } = committed;
+    let mut attributes = *before;
+    attributes.space = attributes.space.saturating_add(added).saturating_sub(freed);
+    resize(&mut attributes, before.size.max(size_min), set_ids, modified.min(now));
+    touch(&mut attributes, now);
+    attributes
+}
+
 // utimensat(2): anybody who may write may set both times to now; other times only the owner.
 fn check_times(attributes: &Attributes, changer: Changer, change: &AttributeChange) -> Result<(), Code> {
     let times = [change.accessed, change.modified];
@@ -229,6 +254,26 @@ mod tests {
         }
         let changer = Changer { who: &OTHER, list: None, has_open: true };
         assert!(changed(&node(file, 0o600), changer, &size, Wall(20)).is_ok(), "it has the file open");
+    }
+
+    #[test]
+    fn a_commit_makes_no_file_shorter_and_is_of_no_time_to_come() {
+        let before = Attributes { size: 100, space: 60, ..node(FileType::Regular, 0o6755) };
+        let plain =
+            Committed { added: 50, freed: 20, size_min: 30, modified: Wall(15), set_ids: SetIds::Keep };
+        for (commit, size, space, modified, mode) in [
+            (plain, 100, 90, 15, 0o6755),
+            (Committed { size_min: 130, ..plain }, 130, 90, 15, 0o6755),
+            (Committed { freed: 200, ..plain }, 100, 0, 15, 0o6755),
+            (Committed { modified: Wall(99), ..plain }, 100, 90, 20, 0o6755),
+            (Committed { modified: Wall(5), ..plain }, 100, 90, 10, 0o6755),
+            (Committed { set_ids: SetIds::Clear(Gid(1)), ..plain }, 100, 90, 15, 0o755),
+        ] {
+            let after = committed(&before, commit, Wall(20));
+            let told = (after.size, after.space, after.modified.0, after.mode.bits());
+            assert_eq!(told, (size, space, modified, mode), "{commit:?}");
+            assert_eq!((after.changed, after.version), (Wall(20), before.version.next()));
+        }
     }
 
     #[test]

@@ -7,5 +7,5 @@
 mod attributes;
 mod made;
 
-pub use attributes::{Changer, FILE_BYTES_MAX, changed, owns, resize, set_mode, touch};
+pub use attributes::{Changer, Committed, FILE_BYTES_MAX, changed, committed, owns, resize, set_mode, touch};
 pub use made::{access_of_new, attributes_of_new, attributes_of_new_directory};

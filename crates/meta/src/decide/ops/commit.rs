@@ -11,7 +11,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
 use bearing_proto::grant::{Capability, OpenToken};
-use bearing_proto::rules::{self, FILE_BYTES_MAX};
+use bearing_proto::rules::{self, Committed, FILE_BYTES_MAX};
 use bearing_types::{Amount, Code, SetIds, Wall};
 use std::collections::BTreeMap;
 
@@ -79,13 +79,9 @@ pub(super) fn put(
     let added: u64 = written.iter().map(|extent| u64::from(extent.length)).sum();
     let growth = added.saturating_sub(freed.bytes());
     quotas::admit(view, record.quota, Amount { space: growth, entries: 0 })?;
-    let attributes = &mut record.attributes;
-    attributes.space = (attributes.space + added).saturating_sub(freed.bytes());
-    attributes.size = attributes.size.max(size_min).max(end);
-    attributes.modified = attributes.modified.max(modified.min(view.time()));
-    attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
-    freed.release(view)?;
-    rules::touch(&mut record.attributes, view.time());
+    let freed = freed.release(view)?;
+    let committed = Committed { added, freed, size_min: size_min.max(end), modified, set_ids };
+    record.attributes = rules::committed(&record.attributes, committed, view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
     Ok(record)

@@ -7,7 +7,7 @@ use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
-use bearing_proto::rules::{self, FILE_BYTES_MAX};
+use bearing_proto::rules::{self, Committed, FILE_BYTES_MAX};
 use bearing_types::{Code, SetIds};
 use std::ops::Range;
 
@@ -38,12 +38,8 @@ pub(super) fn decide(
     extents::write_difference(view, handle.node, &before, &after);
     let freed = freed.release(view)?;
 
-    let attributes = &mut record.attributes;
-    attributes.space = attributes.space.saturating_sub(freed);
-    attributes.size = attributes.size.max(size_min);
-    attributes.modified = attributes.modified.max(view.time());
-    attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
-    rules::touch(&mut record.attributes, view.time());
+    let committed = Committed { added: 0, freed, size_min, modified: view.time(), set_ids };
+    record.attributes = rules::committed(&record.attributes, committed, view.time());
     view.put_node(handle.node, record.clone());
     view.changes(LeaseKey::File(handle.node));
     Ok(Body::Node(namespace::node_view(view, handle.node, &record)))
