@@ -15,6 +15,7 @@ use bearing_proto::client::{
 use bearing_proto::delegation::Change;
 use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
+use bearing_proto::peer::Remover;
 use bearing_proto::rules::{self, Changer, Committed, touch};
 use bearing_types::{
     Acls, Attributes, Block, Code, Cookie, Credentials, FileType, Mode, Name, NameHash, NodeId, Permission,
@@ -368,11 +369,11 @@ impl State {
             FileType::Directory => self.delegations.directory(node).map(|image| image.attributes.uid),
             _ => self.delegations.ours.get(node).map(|ours| ours.attributes.uid),
         };
-        let free = !access.mode.has(Mode::STICKY) || [Uid(0), access.uid].contains(&who.uid);
-        match owner {
-            Some(owner) if free || owner == who.uid => Ok((cookie, entry)),
-            Some(_) => Err(Local::Done(Err(Code::NotPermitted))),
-            None if free && entry.lent && self.is_idle(node) => Ok((cookie, entry)),
+        let remover = Remover::of(access, who.uid);
+        match owner.map(|owner| remover.check(owner)) {
+            Some(Ok(())) => Ok((cookie, entry)),
+            Some(Err(code)) => Err(Local::Done(Err(code))),
+            None if remover.removes_all() && entry.lent && self.is_idle(node) => Ok((cookie, entry)),
             // What was not lent may be leased, open or linked elsewhere.
             None => Err(Local::Outside),
         }
@@ -388,8 +389,8 @@ impl State {
             Ok(entry) => entry,
             Err(refused) => return refused,
         };
-        if entry.file_type == FileType::Directory {
-            return Local::Done(Err(Code::IsDirectory));
+        if let Err(code) = rules::check_same_kind(entry.file_type, FileType::Regular) {
+            return Local::Done(Err(code));
         }
         let node = entry.node.node;
         let tablet = self.image(directory).tablet;
@@ -426,8 +427,8 @@ impl State {
             Ok(entry) => entry,
             Err(refused) => return refused,
         };
-        if entry.file_type != FileType::Directory {
-            return Local::Done(Err(Code::NotDirectory));
+        if let Err(code) = rules::check_same_kind(entry.file_type, FileType::Directory) {
+            return Local::Done(Err(code));
         }
         let node = entry.node.node;
         if self.delegations.is_moving(node) {

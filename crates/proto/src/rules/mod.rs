@@ -6,6 +6,8 @@
 
 mod attributes;
 mod made;
+mod removed;
 
 pub use attributes::{Changer, Committed, FILE_BYTES_MAX, changed, committed, owns, resize, set_mode, touch};
 pub use made::{access_of_new, attributes_of_new, attributes_of_new_directory};
+pub use removed::check_same_kind;

@@ -6,7 +6,7 @@ use crate::decide::rules::namespace;
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
-use bearing_proto::peer::{Part, Promise};
+use bearing_proto::peer::{Part, Promise, Remover};
 use bearing_types::{Code, Credentials, FileType};
 
 pub(super) fn exchange(view: &mut View, from: End, to: End, who: &Credentials, known: Known) -> Decide<Body> {
@@ -23,7 +23,7 @@ pub(super) fn exchange(view: &mut View, from: End, to: End, who: &Credentials, k
     if node.node != known.moved {
         return Err(Stop::Refuse(Code::Stale));
     }
-    namespace::check_sticky(view, &namespace::remover(to.grant, who.uid), other.node)?;
+    namespace::check_sticky(view, &Remover::of(to.grant.access, who.uid), other.node)?;
     let moves = [(node, file_type, from, to), (other.node, other.file_type, to, from)];
     // Both before either gets its parent: a node that is prepared answers no questions.
     for (node, file_type, from, to) in moves {
@@ -56,7 +56,7 @@ fn swap_source(
         name: from.name.clone(),
         node: other.node,
         file_type: other.file_type,
-        remover: namespace::remover(from.grant, who.uid),
+        remover: Remover::of(from.grant.access, who.uid),
         access_version: from.grant.access_version,
         changed: view.time(),
     };

@@ -7,7 +7,8 @@ use crate::decide::rules::permission;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};
-use bearing_proto::peer::{Part, Promise};
+use bearing_proto::peer::{Part, Promise, Remover};
+use bearing_proto::rules;
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
 pub(crate) fn decide(
@@ -36,10 +37,8 @@ pub(super) fn remove(
     let parent = grant.seat.node;
     let slot = namespace::find_existing(view, parent, hash, name)?;
     namespace::check_known(&slot.entry, node)?;
-    namespace::check_sticky(view, &namespace::remover(grant, who.uid), slot.entry.node)?;
-    if slot.entry.file_type != FileType::Directory {
-        return Err(Stop::Refuse(Code::NotDirectory));
-    }
+    namespace::check_sticky(view, &Remover::of(grant.access, who.uid), slot.entry.node)?;
+    rules::check_same_kind(slot.entry.file_type, FileType::Directory)?;
     // An old grant is refused before others are asked for anything.
     namespace::fragment_with_entries(view, parent, grant.access_version)?;
     kill(view, slot.entry.node)?;

@@ -11,7 +11,8 @@ use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, RenameMode};
 use bearing_proto::grant::{Grant, GrantBody};
-use bearing_proto::peer::{Part, Promise, Question, Told};
+use bearing_proto::peer::{Part, Promise, Question, Remover, Told};
+use bearing_proto::rules;
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission, Position};
 
 /// The deepest tree in which a directory can change its parent.
@@ -146,7 +147,7 @@ fn take(view: &mut View, from: End, who: &Credentials) -> Decide<(Handle, FileTy
         directory: from.directory().node,
         hash: from.hash(),
         name: from.name.clone(),
-        remover: namespace::remover(from.grant, who.uid),
+        remover: Remover::of(from.grant.access, who.uid),
         access_version: from.grant.access_version,
         changed: view.time(),
     };
@@ -209,12 +210,8 @@ fn check_replaced(
         // The name that moves is in it, so it is not empty; by now it is taken out and could look so.
         return Err(Stop::Refuse(Code::NotEmpty));
     }
-    namespace::check_sticky(view, &namespace::remover(to.grant, who.uid), old.node)?;
-    match (file_type == FileType::Directory, old.file_type == FileType::Directory) {
-        (true, false) => Err(Stop::Refuse(Code::NotDirectory)),
-        (false, true) => Err(Stop::Refuse(Code::IsDirectory)),
-        (true, true) | (false, false) => Ok(()),
-    }
+    namespace::check_sticky(view, &Remover::of(to.grant.access, who.uid), old.node)?;
+    Ok(rules::check_same_kind(old.file_type, file_type)?)
 }
 
 fn replace(view: &mut View, to: End, slot: &Slot, entry: NameEntry, keep_open: bool) -> Decide<()> {

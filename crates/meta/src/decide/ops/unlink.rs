@@ -2,10 +2,12 @@
 
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;
-use crate::view::{Decide, Stop, View};
+use crate::view::{Decide, View};
 use bearing_proto::client::{Body, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};
-use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
+use bearing_proto::peer::Remover;
+use bearing_proto::rules;
+use bearing_types::{Credentials, FileType, Name, NameHash, NodeId, Permission};
 
 pub(crate) fn decide(
     view: &mut View,
@@ -35,10 +37,8 @@ pub(super) fn remove(
     let directory = grant.seat.node;
     let slot = namespace::find_existing(view, directory, hash, name)?;
     namespace::check_known(&slot.entry, node)?;
-    namespace::check_sticky(view, &namespace::remover(grant, who.uid), slot.entry.node)?;
-    if slot.entry.file_type == FileType::Directory {
-        return Err(Stop::Refuse(Code::IsDirectory));
-    }
+    namespace::check_sticky(view, &Remover::of(grant.access, who.uid), slot.entry.node)?;
+    rules::check_same_kind(slot.entry.file_type, FileType::Regular)?;
     let fragment = namespace::fragment_with_entries(view, directory, grant.access_version)?;
     namespace::remove(view, &slot);
     namespace::count(view, directory, fragment, -1, 0);

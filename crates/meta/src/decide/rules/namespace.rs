@@ -15,8 +15,7 @@ use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
 use bearing_proto::rules;
 use bearing_types::{
-    Access, Acls, Attributes, Code, Cookie, FileType, Mode, Name, NameHash, NodeId, SessionId, Uid, Version,
-    Wall,
+    Access, Acls, Attributes, Code, Cookie, FileType, Name, NameHash, NodeId, SessionId, Version, Wall,
 };
 
 /// What one entry adds to its directory's size, in bytes.
@@ -184,23 +183,15 @@ pub(crate) fn check_known(entry: &NameEntry, known: NodeId) -> Decide<()> {
     if entry.node.node == known { Ok(()) } else { Err(Stop::Refuse(Code::Stale)) }
 }
 
-/// In a sticky directory only the owner of the entry, of the directory, or root may take a name away.
+/// Whether a name may be taken away that leads to this node.
 pub(crate) fn check_sticky(view: &mut View, remover: &Remover, node: Handle) -> Decide<()> {
-    let free = !remover.directory_mode.has(Mode::STICKY)
-        || remover.uid == Uid(0)
-        || remover.uid == remover.directory_uid;
-    if free {
+    if remover.removes_all() {
         return Ok(());
     }
     match view.ask(node.home, Question::Owner { node }, |view| answers::owner(view, node))? {
-        Told::Owner { uid, .. } if uid == remover.uid => Ok(()),
+        Told::Owner { uid, .. } => Ok(remover.check(uid)?),
         _ => Err(Stop::Refuse(Code::NotPermitted)),
     }
-}
-
-/// A remover from a grant.
-pub(crate) fn remover(grant: &GrantBody, uid: Uid) -> Remover {
-    Remover { uid, directory_mode: grant.access.mode, directory_uid: grant.access.uid }
 }
 
 /// A name of a non-directory is gone: its node loses a link, here in the same batch, elsewhere by the queue.
