@@ -10,10 +10,10 @@ use crate::namespace::rename::Place;
 use crate::operation::{Answer, OpenFile, Operation, Ticket};
 use crate::run::task::Tasks;
 use crate::run::timer::Timer;
-use crate::state::files::open::Wish;
 use crate::state::files::table::Stability;
 use bearing_proto::Message;
 use bearing_proto::client::Reply;
+use bearing_proto::rules::OpenWish;
 use bearing_types::{Code, Mono, Now};
 
 /// A client: one session with a cluster.
@@ -249,7 +249,7 @@ impl Context {
                 self.chunks(position, &who, from, depth).await
             }
             Operation::Open { node, who, read, write, truncate, execute } => {
-                self.open_file(node, &who, Wish { read, write, truncate, execute }).await
+                self.open_file(node, &who, OpenWish { read, write, truncate, execute }).await
             }
             Operation::Close { file } => self.close(file).await,
             Operation::Read { file, offset, length } => self.read(file, offset, length).await,

@@ -3,7 +3,6 @@
 
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
-use crate::state::files::open::Wish;
 use crate::state::lease::cache::{Directory, Seen};
 use crate::state::lent::image::{LocalDirectory, LocalEntry, Place};
 use crate::state::lent::ours::Ours;
@@ -16,14 +15,11 @@ use bearing_proto::delegation::Change;
 use bearing_proto::grant::{Capability, Grant};
 use bearing_proto::keys::Mac;
 use bearing_proto::peer::Remover;
-use bearing_proto::rules::{self, Changer, Committed, touch};
+use bearing_proto::rules::{self, Changer, Committed, OpenWish, touch};
 use bearing_types::{
     Acls, Attributes, Block, Code, Cookie, Credentials, FileType, Mode, Name, NameHash, NodeId, Permission,
     SetIds, Uid, Version, Wall,
 };
-
-/// The longest target of a symbolic link, in bytes.
-const TARGET_BYTES_MAX: usize = 4095;
 
 /// What came of deciding something here.
 pub(crate) enum Local<T> {
@@ -265,12 +261,8 @@ impl State {
         new: &NewNode,
         open: bool,
     ) -> Local<(Found, Option<OpenFile>)> {
-        let plain = match new.file_type {
-            FileType::Directory | FileType::CharDevice | FileType::BlockDevice => false,
-            FileType::Symlink => !new.target.is_empty() && new.target.len() <= TARGET_BYTES_MAX,
-            _ => new.target.is_empty(),
-        };
-        if !plain {
+        let is_device = matches!(new.file_type, FileType::CharDevice | FileType::BlockDevice);
+        if is_device || rules::check_new(who, new).is_err() {
             return Local::Outside;
         }
         let cookie = match self.free_place(directory, name, who) {
@@ -628,7 +620,7 @@ impl State {
         &mut self,
         node: NodeId,
         who: &Credentials,
-        wish: Wish,
+        wish: OpenWish,
     ) -> Option<Result<Answer, Code>> {
         let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here)?;
         let (tablet, token) = (ours.tablet(), self.delegations.ours.token(node));
@@ -639,8 +631,8 @@ impl State {
         if seen.attributes.file_type != FileType::Regular || seen.attributes.links == 0 {
             return None;
         }
-        if !wish.is_allowed(seen.attributes.access(), who) {
-            return Some(Err(Code::Access));
+        if let Err(code) = rules::check_open(&seen.attributes, None, who, wish) {
+            return Some(Err(code));
         }
         self.io.counters.local_opens += 1;
         let found = self.found(&seen, None);

@@ -2,11 +2,11 @@
 
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found, OpenFile};
-use crate::state::files::open::Wish;
 use crate::state::lease::cache::Seen;
 use crate::state::requests::Answered;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
+use bearing_proto::rules::{self, OpenWish};
 use bearing_types::{Code, Credentials, FileType, Mono, Uid};
 
 impl Context {
@@ -14,7 +14,7 @@ impl Context {
         &self,
         node: Handle,
         who: &Credentials,
-        wish: Wish,
+        wish: OpenWish,
     ) -> Result<Answer, Code> {
         // From here on no release of it is begun.
         self.with(|state| state.files.begin_opening(node));
@@ -29,7 +29,12 @@ impl Context {
         opened
     }
 
-    async fn open_once_released(&self, node: Handle, who: &Credentials, wish: Wish) -> Result<Answer, Code> {
+    async fn open_once_released(
+        &self,
+        node: Handle,
+        who: &Credentials,
+        wish: OpenWish,
+    ) -> Result<Answer, Code> {
         // What we are letting go may be gone at any moment: the server shall decide after that, not in between. Nor may a release that is late
         // meet what was opened after it.
         if let Some(released) = self.with(|state| state.files.await_release(node.node)) {
@@ -51,8 +56,8 @@ impl Context {
         self.ask_open(node, who, wish).await
     }
 
-    async fn ask_open(&self, node: Handle, who: &Credentials, wish: Wish) -> Result<Answer, Code> {
-        let Wish { read, write, truncate, execute } = wish;
+    async fn ask_open(&self, node: Handle, who: &Credentials, wish: OpenWish) -> Result<Answer, Code> {
+        let OpenWish { read, write, truncate, execute } = wish;
         let call = Call::Open { node, who: who.clone(), read, write, truncate, execute };
         if !write && !truncate {
             let answered = self.call(node.home, call).await?;
@@ -74,7 +79,7 @@ impl Context {
     }
 
     /// A tracked lease on a file's attributes is the right to open it for reading without asking. Refusals are left to the server.
-    fn open_locally(&self, node: Handle, who: &Credentials, wish: Wish) -> Option<Answer> {
+    fn open_locally(&self, node: Handle, who: &Credentials, wish: OpenWish) -> Option<Answer> {
         if wish.write || wish.truncate {
             return None;
         }
@@ -83,7 +88,7 @@ impl Context {
             // Lists are judged by servers; they say nothing of the owner and of root.
             let listed = seen.extended && who.uid != Uid(0) && who.uid != seen.attributes.uid;
             let regular = seen.attributes.file_type == FileType::Regular;
-            let allowed = wish.is_allowed(seen.attributes.access(), who);
+            let allowed = rules::check_open(&seen.attributes, None, who, wish).is_ok();
             let lasts = seen
                 .until
                 .is_some_and(|until| until.since(state.io.now.mono) >= state.io.config.local_open_min);
@@ -120,7 +125,7 @@ impl Context {
 }
 
 impl State {
-    fn on_opened(&mut self, answered: Answered, wish: Wish) -> Result<Answer, Code> {
+    fn on_opened(&mut self, answered: Answered, wish: OpenWish) -> Result<Answer, Code> {
         let Body::Opened(view, token) = answered.body else {
             return Err(self.io.unexpected());
         };
@@ -145,7 +150,7 @@ impl State {
             may_open: false,
             extended: false,
         };
-        let wish = Wish { read: true, write: true, truncate: false, execute: false };
+        let wish = OpenWish { read: true, write: true, truncate: false, execute: false };
         self.files.created(found.node.node, &found.attributes);
         self.add_open(&seen, wish, token, self.io.now.mono)
     }
@@ -154,7 +159,7 @@ impl State {
     pub fn add_open(
         &mut self,
         seen: &Seen,
-        wish: Wish,
+        wish: OpenWish,
         token: Option<OpenToken>,
         validated: Mono,
     ) -> OpenFile {

@@ -1,7 +1,34 @@
 //! What is new.
 
 use crate::client::NewNode;
-use bearing_types::{Access, Acls, Attributes, Credentials, FileType, Mode, Version, Wall};
+use bearing_types::{Access, Acls, Attributes, Code, Credentials, FileType, Mode, Uid, Version, Wall};
+
+/// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+/// Whether a file, symbolic link or special file may be made so, wherever it goes. As mknod(2) has it, devices are
+/// root's to make, but for what overlay filesystems put where a name is gone. Codes: `NotPermitted`,
+/// `InvalidArgument`; of the target of a link `NotFound` (empty), `NameTooLong`.
+pub fn check_new(who: &Credentials, new: &NewNode) -> Result<(), Code> {
+    let is_device = match new.file_type {
+        FileType::BlockDevice => true,
+        FileType::CharDevice => new.device != 0,
+        FileType::Regular | FileType::Directory | FileType::Symlink | FileType::Fifo | FileType::Socket => {
+            false
+        }
+    };
+    if is_device && who.uid != Uid(0) {
+        return Err(Code::NotPermitted);
+    }
+    match (new.file_type, new.target.len()) {
+        (FileType::Directory, _) => Err(Code::InvalidArgument),
+        (FileType::Symlink, 0) => Err(Code::NotFound),
+        (FileType::Symlink, 1..=TARGET_BYTES_MAX) => Ok(()),
+        (FileType::Symlink, _) => Err(Code::NameTooLong),
+        (_, 0) => Ok(()),
+        (_, _) => Err(Code::InvalidArgument),
+    }
+}
 
 /// Owner, group, permission bits and lists of something that is made in a directory with this access and these
 /// lists. A default list decides, with the bits that were asked for as the most it may give; symbolic links have no
@@ -58,10 +85,40 @@ fn attributes(file_type: FileType, links: u32, access: Access, now: Wall) -> Att
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::{Acl, Gid, Named, Uid};
+    use bearing_types::{Acl, Gid, Named};
 
     fn directory(mode: u32) -> Access {
         Access { mode: Mode::new(mode), uid: Uid(1), gid: Gid(2) }
+    }
+
+    fn new(file_type: FileType, device: u32, target: &[u8]) -> NewNode {
+        NewNode { file_type, mode: Mode::new(0o777), device, target: target.to_vec() }
+    }
+
+    #[test]
+    fn devices_are_roots_to_make_and_links_lead_somewhere() {
+        let user = &Credentials { uid: Uid(7), gid: Gid(8), groups: vec![] };
+        let root = &Credentials::ROOT;
+        let longest = [b'x'; TARGET_BYTES_MAX + 1];
+        use FileType::{BlockDevice, CharDevice, Directory, Fifo, Regular, Socket, Symlink};
+        for (who, file_type, device, target, checked) in [
+            (user, Regular, 0, &b""[..], Ok(())),
+            (user, Fifo, 0, b"", Ok(())),
+            (user, Socket, 0, b"", Ok(())),
+            (user, Regular, 0, b"x", Err(Code::InvalidArgument)),
+            (user, Directory, 0, b"", Err(Code::InvalidArgument)),
+            (user, Symlink, 0, b"", Err(Code::NotFound)),
+            (user, Symlink, 0, &longest[1..], Ok(())),
+            (user, Symlink, 0, &longest, Err(Code::NameTooLong)),
+            (user, CharDevice, 0, b"", Ok(())),
+            (user, CharDevice, 3, b"", Err(Code::NotPermitted)),
+            (user, BlockDevice, 0, b"", Err(Code::NotPermitted)),
+            (root, CharDevice, 3, b"", Ok(())),
+            (root, BlockDevice, 0, b"", Ok(())),
+        ] {
+            let made = check_new(who, &new(file_type, device, target));
+            assert_eq!(made, checked, "{file_type:?} {device} {} {who:?}", target.len());
+        }
     }
 
     #[test]
@@ -100,15 +157,9 @@ mod tests {
 
     #[test]
     fn what_is_new_has_one_name_and_a_directory_two() {
-        let new = |file_type, target: &[u8]| NewNode {
-            file_type,
-            mode: Mode::new(0o777),
-            device: 3,
-            target: target.to_vec(),
-        };
-        let link = attributes_of_new(&new(FileType::Symlink, b"there"), directory(0o755), Wall(5));
+        let link = attributes_of_new(&new(FileType::Symlink, 0, b"there"), directory(0o755), Wall(5));
         assert_eq!((link.links, link.size, link.space, link.born), (1, 5, 0, Wall(5)));
-        let device = attributes_of_new(&new(FileType::CharDevice, b""), directory(0o755), Wall(5));
+        let device = attributes_of_new(&new(FileType::CharDevice, 3, b""), directory(0o755), Wall(5));
         assert_eq!((device.device, device.size), (3, 0));
         let made = attributes_of_new_directory(directory(0o755), Wall(5));
         let times = [made.accessed, made.modified, made.changed, made.born];

@@ -6,8 +6,10 @@
 
 mod attributes;
 mod made;
+mod opened;
 mod removed;
 
 pub use attributes::{Changer, Committed, FILE_BYTES_MAX, changed, committed, owns, resize, set_mode, touch};
-pub use made::{access_of_new, attributes_of_new, attributes_of_new_directory};
+pub use made::{access_of_new, attributes_of_new, attributes_of_new_directory, check_new};
+pub use opened::{OpenWish, check_open};
 pub use removed::check_same_kind;

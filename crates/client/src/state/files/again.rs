@@ -2,9 +2,10 @@
 
 use super::file::{File, Losses};
 use super::left::LeftBehind;
-use super::open::{Left, Open, Wish};
+use super::open::{Left, Open};
 use super::table::Files;
 use crate::operation::OpenFile;
+use bearing_proto::rules::OpenWish;
 use bearing_types::{Code, Credentials, NodeId};
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ impl Files {
             let Some(file) = before.files.get(&open.node) else { continue };
             let untold = file.losses.count > open.told_by_sync;
             let Open { read, write, execute, .. } = *open;
-            let wish = Wish { read, write, truncate: false, execute };
+            let wish = OpenWish { read, write, truncate: false, execute };
             let who = before.openers.get(number).cloned().unwrap_or(Credentials::ROOT);
             let left = Left { node: file.handle, wish, who, lost: unstable(file) || untold };
             self.left.insert(*number, left);

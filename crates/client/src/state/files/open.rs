@@ -2,29 +2,8 @@
 
 use crate::run::task::Promise;
 use bearing_proto::client::Handle;
-use bearing_types::{Access, Credentials, FileType, NodeId, Permission};
-
-/// How a file is opened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub read: bool,
-    pub write: bool,
-    pub truncate: bool,
-    pub execute: bool,
-}
-
-impl Wish {
-    /// Whether who asks may do it by these permission bits.
-    pub fn is_allowed(self, access: Access, who: &Credentials) -> bool {
-        let may = |permission| access.allows(who, permission, FileType::Regular);
-        let reads = match self.execute {
-            // A program may be executed without being readable.
-            true => may(Permission::SEARCH),
-            false => !self.read || may(Permission::READ),
-        };
-        reads && (!(self.write || self.truncate) || may(Permission::WRITE))
-    }
-}
+use bearing_proto::rules::OpenWish;
+use bearing_types::{Credentials, NodeId};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
@@ -57,7 +36,7 @@ pub(super) struct Releasing {
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
     pub node: Handle,
-    pub wish: Wish,
+    pub wish: OpenWish,
     pub who: Credentials,
     /// Something of it was not known to be stable.
     pub lost: bool,

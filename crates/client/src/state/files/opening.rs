@@ -2,12 +2,13 @@
 
 use super::extents::ExtentMap;
 use super::file::File;
-use super::open::{Open, Opening, Wish};
+use super::open::{Open, Opening};
 use super::table::Files;
 use crate::operation::OpenFile;
 use crate::run::task::{Awaited, promise};
 use bearing_proto::client::Handle;
 use bearing_proto::grant::{Admission, OpenToken};
+use bearing_proto::rules::OpenWish;
 use bearing_types::{Attributes, Code, Credentials, Mono, NodeId, Position, Version, Wall};
 
 impl Files {
@@ -105,7 +106,7 @@ impl Files {
         &mut self,
         handle: Handle,
         attributes: Attributes,
-        wish: Wish,
+        wish: OpenWish,
         token: Option<OpenToken>,
         (validated, now): (Mono, Wall),
     ) -> OpenFile {
@@ -119,7 +120,7 @@ impl Files {
         let file = self.files.get_mut(&node).expect("it was just put there");
         file.unsynced.extend(left.into_iter().flat_map(|left| left.chunks));
         let told = file.losses.known();
-        let Wish { read, write, execute, .. } = wish;
+        let OpenWish { read, write, execute, .. } = wish;
         self.opens
             .insert(number, Open { node, read, write, execute, told_by_sync: told, told_by_flush: told });
         file.opens += 1;

@@ -9,10 +9,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};
 use bearing_proto::grant::{Grant, GrantBody, OpenRights};
 use bearing_proto::rules;
-use bearing_types::{Amount, Code, Credentials, FileType, Name, NameHash, Permission, Uid};
-
-/// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
-const TARGET_BYTES_MAX: usize = 4095;
+use bearing_types::{Amount, Code, Credentials, FileType, Name, NameHash, Permission};
 
 pub(crate) fn decide(
     view: &mut View,
@@ -40,8 +37,8 @@ pub(super) fn make(
     name: &Name,
     new: &NewNode,
 ) -> Decide<NameEntry> {
-    check_device(who, new)?;
-    let content = content(new)?;
+    rules::check_new(who, new)?;
+    let content = content(new);
     let hash = NameHash::of(grant.name_key, name);
     let position = grant.seat.position_of(hash);
     let directory = grant.seat.node;
@@ -64,28 +61,13 @@ pub(super) fn make(
     Ok(entry)
 }
 
-/// As mknod(2) has it: devices are root's to make, but for what overlay filesystems put where a name is gone.
-fn check_device(who: &Credentials, new: &NewNode) -> Result<(), Code> {
-    let device = match new.file_type {
-        FileType::BlockDevice => true,
-        FileType::CharDevice => new.device != 0,
-        FileType::Regular | FileType::Directory | FileType::Symlink | FileType::Fifo | FileType::Socket => {
-            false
-        }
-    };
-    if device && who.uid != Uid(0) { Err(Code::NotPermitted) } else { Ok(()) }
-}
-
-fn content(new: &NewNode) -> Result<NodeContent, Code> {
+fn content(new: &NewNode) -> NodeContent {
     match new.file_type {
-        FileType::Directory => Err(Code::InvalidArgument),
-        FileType::Symlink if new.target.is_empty() => Err(Code::NotFound),
-        FileType::Symlink if new.target.len() > TARGET_BYTES_MAX => Err(Code::NameTooLong),
-        FileType::Symlink => Ok(NodeContent::Symlink(new.target.clone())),
-        _ if !new.target.is_empty() => Err(Code::InvalidArgument),
-        FileType::Regular => Ok(NodeContent::File),
+        FileType::Symlink => NodeContent::Symlink(new.target.clone()),
+        FileType::Regular => NodeContent::File,
         FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
-            Ok(NodeContent::Special)
+            NodeContent::Special
         }
+        FileType::Directory => unreachable!("of a directory something else is asked"),
     }
 }

@@ -31,6 +31,7 @@ mod xattr;
 use crate::decide::maintenance;
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
+use bearing_proto::rules::OpenWish;
 
 pub(crate) use release::{forget_holder, let_go, reap_page};
 pub(crate) use session::{end as end_session, meet};
@@ -72,7 +73,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         }
         Call::ReadLink { node } => directory::read_link(view, *node),
         Call::Open { node, who, read, write, truncate, execute } => {
-            let wish = open::Wish { read: *read, write: *write, truncate: *truncate, execute: *execute };
+            let wish = OpenWish { read: *read, write: *write, truncate: *truncate, execute: *execute };
             open::decide(view, *node, who, wish)
         }
         Call::Extents { node, by, offset, count_max } => {

@@ -9,18 +9,10 @@ use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenRights;
-use bearing_proto::rules;
-use bearing_types::{Code, Credentials, NodeId, Permission, SetIds};
+use bearing_proto::rules::{self, OpenWish};
+use bearing_types::{Code, Credentials, NodeId, SetIds};
 
-#[derive(Clone, Copy)]
-pub(super) struct Wish {
-    pub read: bool,
-    pub write: bool,
-    pub truncate: bool,
-    pub execute: bool,
-}
-
-pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: Wish) -> Decide<Body> {
+pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: OpenWish) -> Decide<Body> {
     let mut record = view.node_at(handle)?;
     check(view, handle.node, &record, who, wish)?;
     let set_ids = SetIds::by(who);
@@ -46,7 +38,7 @@ pub(super) fn check(
     node: NodeId,
     record: &NodeRecord,
     who: &Credentials,
-    wish: Wish,
+    wish: OpenWish,
 ) -> Decide<()> {
     match record.content {
         NodeContent::File => {}
@@ -57,17 +49,7 @@ pub(super) fn check(
         // Kept for those who have it open, and for nobody else.
         return Err(Stop::Refuse(Code::Stale));
     }
-    let allows = |permission| record.allows(who, permission);
-    // A program may be executed without being readable.
-    let reads = match wish.execute {
-        true => allows(Permission::SEARCH),
-        false => !wish.read || allows(Permission::READ),
-    };
-    let writes = !(wish.write || wish.truncate) || allows(Permission::WRITE);
-    if !reads || !writes {
-        return Err(Stop::Refuse(Code::Access));
-    }
-    Ok(())
+    Ok(rules::check_open(&record.attributes, record.acls.access.as_deref(), who, wish)?)
 }
 
 /// Whether the asking session had the file open when it lost its last name.

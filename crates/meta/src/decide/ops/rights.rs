@@ -5,6 +5,7 @@ use crate::record::NodeRecord;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Extent, Handle};
 use bearing_proto::grant::{Admission, Capability, DataRight, OpenRights, OpenToken};
+use bearing_proto::rules::OpenWish;
 use bearing_types::{ChunkId, Code, Credentials, NodeId, SessionId};
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ pub(super) fn admit(
         Admission::User(who) => {
             // What may be executed is read to be executed.
             let mut may = |execute| {
-                let wish = open::Wish { read: true, write: false, truncate: false, execute };
+                let wish = OpenWish { read: true, write: false, truncate: false, execute };
                 open::check(view, handle.node, record, who, wish)
             };
             may(false).or_else(|_| may(true))?;
