@@ -5,12 +5,13 @@ use crate::context::{Context, State, Work};
 use crate::event::{Invalidation, Note, Target};
 use crate::mutant::Mutant;
 use crate::state::lease::leases::Stamp;
-use crate::state::lent::image::{ENTRY_BYTES, LocalDirectory};
+use crate::state::lent::image::LocalDirectory;
 use crate::state::lent::ours::Ours;
 use crate::state::lent::tablet::Lent;
 use crate::state::lent::worth::CALLED_BACK;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
+use bearing_proto::rules;
 use bearing_types::{Block, Code, Credentials, Mono, NodeId};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ impl State {
             return false;
         }
         let cached = self.cache.directory(directory, self.io.now.mono);
-        let entries = cached.map_or(0, |cached| cached.view.node.attributes.size / ENTRY_BYTES);
+        let entries = cached.map_or(0, |cached| rules::entries_of(&cached.view.node.attributes));
         let worth_it = self.delegations.changed(directory, entries, self.io.now.mono);
         // Not while another change is on its way: it could be missing in what is lent.
         worth_it && !self.leases.is_changing(LeaseKey::Content(directory))

@@ -7,9 +7,9 @@
 
 use crate::context::{Context, State};
 use crate::state::lease::cache::Directory;
-use crate::state::lent::image::ENTRY_BYTES;
 use crate::state::requests::Answered;
 use bearing_proto::client::{Body, Call};
+use bearing_proto::rules;
 use bearing_types::{Cookie, Credentials, FileType, NodeId, Permission};
 
 impl State {
@@ -20,7 +20,7 @@ impl State {
         // Access control lists are only judged by servers, name by name.
         let may_list = !grant.acl.has_access()
             && grant.access.allows(who, Permission::LIST_AND_SEARCH, FileType::Directory);
-        let entries = parent.view.node.attributes.size / ENTRY_BYTES;
+        let entries = rules::entries_of(&parent.view.node.attributes);
         let few = entries <= u64::from(config.ahead_entries_max);
         let may = config.ahead_after > 0 && may_list && few && !self.delegations.concerns(grant.seat.node);
         may && self.trails.missed(grant.seat.node, self.io.now.mono, config)

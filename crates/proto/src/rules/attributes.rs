@@ -35,9 +35,9 @@ impl Changer<'_> {
     }
 }
 
-/// Attributes of a node after a change that somebody asks for. Of a directory these are its own, without what its
-/// entries add. What a file that gets shorter frees is not taken off its space. Codes: `NotPermitted`, `Access`; of a
-/// change of size `IsDirectory`, `InvalidArgument` (no file), `TooLarge`.
+/// Attributes of a node after a change that somebody asks for. Of a directory these are its own, without
+/// what its entries add. What a file that gets shorter frees is not taken off its space. Codes:
+/// `NotPermitted`, `Access`; of a change of size `IsDirectory`, `InvalidArgument` (no file), `TooLarge`.
 pub fn changed(
     before: &Attributes,
     changer: Changer,
@@ -133,8 +133,8 @@ fn set_owner(attributes: &mut Attributes, who: &Credentials, change: &AttributeC
         return Err(Code::NotPermitted);
     }
     (attributes.uid, attributes.gid) = (uid, gid);
-    // chown(2): whoever asks, root too, as Linux does it. Set-group-id where the group may not execute is no such
-    // right, and stays.
+    // chown(2): whoever asks, root too, as Linux does it. Set-group-id where the group may not execute is
+    // no such right, and stays.
     if !attributes.is_directory() {
         let group_executes = attributes.mode.has(0o010);
         let rights = if group_executes { Mode::SETUID | Mode::SETGID } else { Mode::SETUID };

@@ -6,9 +6,9 @@ use bearing_types::{Access, Acls, Attributes, Code, Credentials, FileType, Mode,
 /// The longest target of a symbolic link, in bytes (PATH_MAX without the final NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
-/// Whether a file, symbolic link or special file may be made so, wherever it goes. As mknod(2) has it, devices are
-/// root's to make, but for what overlay filesystems put where a name is gone. Codes: `NotPermitted`,
-/// `InvalidArgument`; of the target of a link `NotFound` (empty), `NameTooLong`.
+/// Whether a file, symbolic link or special file may be made so, wherever it goes. As mknod(2) has it,
+/// devices are root's to make, but for what overlay filesystems put where a name is gone. Codes:
+/// `NotPermitted`, `InvalidArgument`; of the target of a link `NotFound` (empty), `NameTooLong`.
 pub fn check_new(who: &Credentials, new: &NewNode) -> Result<(), Code> {
     let is_device = match new.file_type {
         FileType::BlockDevice => true,
@@ -30,9 +30,10 @@ pub fn check_new(who: &Credentials, new: &NewNode) -> Result<(), Code> {
     }
 }
 
-/// Owner, group, permission bits and lists of something that is made in a directory with this access and these
-/// lists. A default list decides, with the bits that were asked for as the most it may give; symbolic links have no
-/// lists. In a set-group-id directory what is new gets the directory's group, and directories hand that on.
+/// Owner, group, permission bits and lists of something that is made in a directory with this access and
+/// these lists. A default list decides, with the bits that were asked for as the most it may give;
+/// symbolic links have no lists. In a set-group-id directory what is new gets the directory's group, and
+/// directories hand that on.
 pub fn access_of_new(
     directory: Access,
     lists: &Acls,

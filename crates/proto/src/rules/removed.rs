@@ -20,8 +20,8 @@ impl Remover {
     }
 }
 
-/// A name that leads to the one kind may be removed as the other, or led to the other by a rename: directories are
-/// for directories. Otherwise `NotDirectory` or `IsDirectory`.
+/// A name that leads to the one kind may be removed as the other, or led to the other by a rename:
+/// directories are for directories. Otherwise `NotDirectory` or `IsDirectory`.
 pub fn check_same_kind(there: FileType, wanted: FileType) -> Result<(), Code> {
     match (wanted == FileType::Directory, there == FileType::Directory) {
         (true, false) => Err(Code::NotDirectory),

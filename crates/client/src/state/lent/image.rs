@@ -4,11 +4,9 @@ use crate::event::Invalidation;
 use bearing_proto::client::Handle;
 use bearing_proto::delegation::{LentDirectory, LentEntry};
 use bearing_proto::grant::GrantBody;
+use bearing_proto::rules;
 use bearing_types::{Attributes, Block, Cookie, FileType, Mono, Name, NameHash, Wall};
 use std::collections::BTreeMap;
-
-/// What one entry adds to its directory's size, in bytes: as servers count.
-pub(crate) const ENTRY_BYTES: u64 = 32;
 
 /// See the module.
 #[derive(Debug)]
@@ -96,28 +94,13 @@ impl LocalDirectory {
     }
 
     pub fn insert(&mut self, cookie: Cookie, entry: LocalEntry, now: Wall) {
-        if entry.file_type == FileType::Directory {
-            self.attributes.links += 1;
-        }
-        self.attributes.size += ENTRY_BYTES;
+        rules::entry_added(&mut self.attributes, entry.file_type, now);
         self.entries.insert(cookie, entry);
-        self.touch(now);
     }
 
     pub fn remove(&mut self, cookie: Cookie, now: Wall) {
         if let Some(entry) = self.entries.remove(&cookie) {
-            if entry.file_type == FileType::Directory {
-                self.attributes.links = self.attributes.links.saturating_sub(1);
-            }
-            // What a server tells need not fit together.
-            self.attributes.size = self.attributes.size.saturating_sub(ENTRY_BYTES);
+            rules::entry_removed(&mut self.attributes, entry.file_type, now);
         }
-        self.touch(now);
-    }
-
-    /// Its entries changed.
-    pub fn touch(&mut self, now: Wall) {
-        self.attributes.modified = self.attributes.modified.max(now);
-        self.attributes.changed = self.attributes.changed.max(now);
     }
 }

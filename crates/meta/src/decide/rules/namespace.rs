@@ -18,9 +18,6 @@ use bearing_types::{
     Access, Acls, Attributes, Code, Cookie, FileType, Name, NameHash, NodeId, SessionId, Version, Wall,
 };
 
-/// What one entry adds to its directory's size, in bytes.
-const ENTRY_BYTES: u64 = 32;
-
 /// A name that exists.
 pub(crate) struct Slot {
     pub key: Key,
@@ -315,11 +312,10 @@ pub(crate) fn directory_attributes(
     // Whoever it is delegated to may have changed it, also if nothing was ever made in it as far as is known
     // here.
     view.look_into(node)?;
-    let mut attributes = record.attributes;
+    let directory = record.directory()?;
     let mut all_here = true;
-    let (mut entries, mut directories) = (0u64, 0u32);
-    let mut newest = None;
-    for block in &record.directory()?.fragments {
+    let mut fragments = Vec::with_capacity(directory.fragments.len());
+    for block in &directory.fragments {
         let stat = if view.tablet.contains(block.start()) {
             view.fragment(node)?.map(stat_of)
         } else {
@@ -331,18 +327,9 @@ pub(crate) fn directory_attributes(
                 _ => return Err(Stop::Later),
             }
         };
-        let Some(stat) = stat else { continue };
-        entries += stat.entries;
-        directories += stat.directories;
-        if stat.modified > record.directory()?.modified_set {
-            newest = newest.max(Some(stat.modified));
-        }
-        attributes.changed = attributes.changed.max(stat.modified);
+        fragments.extend(stat);
     }
-    attributes.modified = newest.unwrap_or(attributes.modified);
-    attributes.links = 2 + directories;
-    attributes.size = entries * ENTRY_BYTES;
-    Ok((attributes, all_here))
+    Ok((rules::directory_attributes(&record.attributes, directory.modified_set, &fragments), all_here))
 }
 
 /// What other tablets are told of a fragment.
