@@ -677,7 +677,7 @@ impl ClientHost {
                 self.restart_wanted = true;
             }
             Note::Step(name) => {
-                if self.crash_points.meet(world, &mut self.rng, "client ", name) {
+                if self.crash_points.meet(&mut world.counts, &mut self.rng, "client ", name) {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
             }

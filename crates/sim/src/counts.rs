@@ -1,8 +1,10 @@
 //! What happened how often: faults, crash points, protocol steps. A kind that never happens in a whole run fails the run.
 
-use crate::crash_point::MORTAL;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// What a step counts as, too, while its process may die at it.
+pub const MORTAL: &str = "step that may be the last: ";
 
 /// What has to happen in a run of a few hundred seeds.
 const EXPECTED: &[&str] = &[

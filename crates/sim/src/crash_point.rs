@@ -1,11 +1,9 @@
 //! Crash points: the named steps that machines tell, each of which may be the last thing that its process does.
 
-use crate::world::World;
+use crate::counts::{Counts, MORTAL};
 use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
-/// What a step counts as, too, while its process may die at it.
-pub const MORTAL: &str = "step that may be the last: ";
 /// Steps that most runs do not get to.
 const RARE: [&str; 14] = [
     "hand-over given up",
@@ -34,10 +32,10 @@ pub struct CrashPoints {
 
 impl CrashPoints {
     /// A step was told. Gives whether the process dies here.
-    pub fn meet(&mut self, world: &mut World, rng: &mut Seeded, whose: &str, name: &'static str) -> bool {
-        world.counts.add(&format!("step: {whose}{name}"));
+    pub fn meet(&mut self, counts: &mut Counts, rng: &mut Seeded, whose: &str, name: &'static str) -> bool {
+        counts.add(&format!("step: {whose}{name}"));
         if self.per_million > 0 {
-            world.counts.add(&format!("{MORTAL}{whose}{name}"));
+            counts.add(&format!("{MORTAL}{whose}{name}"));
         }
         let seen = self.seen.entry(name).or_default();
         *seen += 1;
@@ -45,7 +43,7 @@ impl CrashPoints {
         let chance = often * (self.per_million / 8 + self.per_million * 16 / (1 + *seen));
         let dies = self.per_million > 0 && rng.chance(chance, 1_000_000);
         if dies {
-            world.counts.add(&format!("crash at: {whose}{name}"));
+            counts.add(&format!("crash at: {whose}{name}"));
         }
         dies
     }

@@ -112,7 +112,8 @@ impl DataHost {
         self.fail_sync = false;
         self.disk_failed = None;
         self.dying = None;
-        let mut fault = crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), world);
+        let mut fault =
+            crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), &mut world.counts);
         self.log.crash(&mut fault);
     }
 
@@ -362,7 +363,7 @@ impl DataHost {
             }
             Command::Log { ticket, command } => self.queue(world, ticket, command),
             Command::Note(Note::Step(name)) => {
-                if self.crash_points.meet(world, &mut self.rng, "data ", name) {
+                if self.crash_points.meet(&mut world.counts, &mut self.rng, "data ", name) {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
             }

@@ -1,7 +1,7 @@
 //! Other disks for a metadata server than the right one: empty, another server's, half of the right one, or an older state of it. A server must never
 //! serve from one of these; afterwards the right one is put back, and nothing is lost.
 
-use crate::world::World;
+use crate::counts::Counts;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
 use bearing_types::{Block, DiskId, Epoch};
 use bearing_workload::Seeded;
@@ -82,7 +82,7 @@ impl Disks {
     /// Another disk for the one that is there, which is set aside.
     pub fn take_out(
         &mut self,
-        world: &mut World,
+        counts: &mut Counts,
         rng: &mut Seeded,
         kind: WrongDisk,
         (store, log): (&MemStore, &MemTabletLog),
@@ -106,7 +106,7 @@ impl Disks {
             let id = DiskId(u128::from(rng.next()));
             wrong.0.set_disk(id).and(wrong.1.set_disk(id)).expect("engines in memory keep an id");
         }
-        world.counts.add(kind.count());
+        counts.add(kind.count());
         self.right = Some(((store.clone(), log.clone()), kind));
         Some(wrong)
     }

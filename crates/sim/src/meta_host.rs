@@ -204,7 +204,8 @@ impl MetaHost {
         self.stuck = false;
         self.unapplied.clear();
         self.flushed = false;
-        let mut fault = crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), world);
+        let mut fault =
+            crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), &mut world.counts);
         self.log.crash(&mut fault);
         self.store.crash(&mut fault);
         let Some(syncing) = self.syncing.take() else { return };
@@ -230,7 +231,7 @@ impl MetaHost {
         registered_tablets: &[(Block, Epoch)],
     ) -> bool {
         let here = (&self.store, &self.log);
-        let taken = self.disks.take_out(world, &mut self.rng, kind, here, registered_tablets);
+        let taken = self.disks.take_out(&mut world.counts, &mut self.rng, kind, here, registered_tablets);
         let Some((store, log)) = taken else { return false };
         (self.store, self.log) = (store, log);
         true
@@ -482,7 +483,7 @@ impl MetaHost {
                 ledger.blame(world, Promise::Readable, what);
             }
             Note::Step(name) => {
-                if self.crash_points.meet(world, &mut self.rng, "", name) {
+                if self.crash_points.meet(&mut world.counts, &mut self.rng, "", name) {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
             }
@@ -553,7 +554,7 @@ impl MetaHost {
             world.counts.add("meta: log cut");
             self.log.cut(syncing.mark).expect("a log in memory cuts");
         }
-        if self.crash_points.meet(world, &mut self.rng, "", "synced, nobody told") {
+        if self.crash_points.meet(&mut world.counts, &mut self.rng, "", "synced, nobody told") {
             self.dying = Some("a crash after a sync".into());
             return;
         }

@@ -2,9 +2,10 @@
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts};
+use crate::counts::Counts;
 use crate::disks::WrongDisk;
 use crate::network::{HostId, Weather};
-use crate::world::World;
+
 use bearing_seams::CrashFault;
 use bearing_types::{Block, ServerId};
 use bearing_workload::Seeded;
@@ -139,18 +140,18 @@ pub enum Crowded {
 }
 
 /// What survives a crash: all, nothing, or a drawn part.
-pub fn crash_fault(rng: &mut Seeded, world: &mut World) -> CrashFault {
+pub fn crash_fault(rng: &mut Seeded, counts: &mut Counts) -> CrashFault {
     match rng.below(4) {
         0 => {
-            world.counts.add("fault: crash that keeps what was not synced");
+            counts.add("fault: crash that keeps what was not synced");
             CrashFault::keeping_all()
         }
         1 => {
-            world.counts.add("fault: crash that loses what was not synced");
+            counts.add("fault: crash that loses what was not synced");
             CrashFault::losing_all()
         }
         _ => {
-            world.counts.add("fault: crash that tears what was not synced");
+            counts.add("fault: crash that tears what was not synced");
             CrashFault::new(rng.next())
         }
     }

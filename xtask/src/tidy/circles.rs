@@ -12,36 +12,22 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Files in one circle, at most.
 const CIRCLE_MAX: usize = 5;
 
-/// Rooms with larger circles, and how large these are. A number only gets smaller; at [`CIRCLE_MAX`] its row
-/// goes.
-const KNOWN: &[(&str, usize)] = &[("sim", 8)];
-
 /// A module's path inside its room.
 pub type Module = Vec<String>;
 /// Which modules of a room each imports.
 pub type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
-/// Checks that no circle is larger than allowed, nor smaller than the table says.
+/// Checks that no circle is larger than allowed.
 pub fn check(tree: &Tree, found: &mut Findings) {
     for (room, graph) in graphs(tree) {
         let circle = largest(&graph);
-        let known = KNOWN.iter().find(|(known, _)| *known == room).map(|(_, files)| *files);
-        let allowed = known.unwrap_or(CIRCLE_MAX);
-        let path = |module: &Module| format!("crates/{room}/src/{}", module.join("/"));
-        if circle.len() > allowed {
+        if circle.len() > CIRCLE_MAX {
             let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
             found.add(
-                &path(&circle[0]),
+                &format!("crates/{room}/src/{}", files[0]),
                 1,
-                format!("a circle of {} files, {allowed} are allowed: {}", circle.len(), files.join(", ")),
+                format!("a circle of {} files, {CIRCLE_MAX} are allowed: {}", circle.len(), files.join(", ")),
                 "move what two files need of each other to a third one below both",
-            );
-        } else if known.is_some_and(|known| circle.len() < known && known <= graph.len()) {
-            found.add(
-                "xtask/src/tidy/circles.rs",
-                1,
-                format!("the largest circle of `{room}` is {} files by now", circle.len()),
-                "write that into the table: it gets no larger any more",
             );
         }
     }
