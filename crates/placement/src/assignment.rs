@@ -1,6 +1,6 @@
 //! Who owns which tablet under which epoch: an immutable value that can check itself.
 
-use crate::Arcs;
+use crate::arcs::Arcs;
 use bearing_types::{Block, Epoch, Position, ServerId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,9 @@
 //!
 //! Invariants: uses only the trait; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
 
-use crate::{Draws, Load, Partition, PartitionError};
+use crate::draws::Draws;
+use crate::load::Load;
+use crate::partition::{Partition, PartitionError};
 use bearing_types::{Position, ServerId};
 use std::collections::BTreeSet;
 
@@ -135,8 +137,9 @@ fn a_steady_load_leaves_it_at_rest(seed: u64, make: &impl Fn(&[ServerId]) -> Box
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameters::Parameters;
     use crate::partition::{Even, build};
-    use crate::{Parameters, Scheme};
+    use crate::scheme::Scheme;
 
     const SEEDS: u64 = 40;
 

@@ -23,11 +23,8 @@ pub use draws::Draws;
 pub use load::Load;
 pub use parameters::{ParameterError, Parameters, within};
 pub use partition::{Activated, Activation, BTree, Growth, SplitPoints, block_of_dotted, dotted};
-pub use partition::{Partition, PartitionError};
+pub use partition::{Hosts, Partition, PartitionError};
 pub use sample::{Tree, random_walk};
 pub use scheme::{Combination, LookupKind, PartitionKind, Scheme, Seating, UnknownScheme};
-pub use seat::{Seat, position_of_session};
-pub use topology::{Hosts, PLACES_MAX, Peer, Place, Port, SwitchId, Tier, Topology, TreeNode};
-
-/// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.
-pub const NAME_BLOCK_BITS: u8 = 24;
+pub use seat::{NAME_BLOCK_BITS, Seat, position_of_session};
+pub use topology::{PLACES_MAX, Peer, Place, Port, SwitchId, Tier, Topology, TreeNode};

@@ -1,6 +1,6 @@
 //! Measured load: how often positions were asked for.
 
-use crate::Arcs;
+use crate::arcs::Arcs;
 use bearing_types::{Position, ServerId};
 use std::collections::BTreeMap;
 

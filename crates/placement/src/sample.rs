@@ -3,7 +3,8 @@
 //! A plain walk visits a node as often as it has neighbours. So a step to a neighbour is taken with probability min(1, own degree / its degree)
 //! (Metropolis and Hastings): every node is visited alike in the long run, and a visit counts with the node's frequency.
 
-use crate::{Draws, Load};
+use crate::draws::Draws;
+use crate::load::Load;
 use bearing_types::Position;
 
 /// A namespace tree, as the walk sees it.

@@ -3,7 +3,7 @@
 //! A scheme is a pair of a placement (seating and partition) and a lookup. The three are independent, so others combine:
 //! `anglecut-hashed+in-network` places as the first and asks as the second. The machines of the lookups are in the room `lookup`; here are their names only.
 
-use crate::Parameters;
+use crate::parameters::Parameters;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,11 @@
 //! Seats: what a directory needs so that its children can be placed.
 
-use crate::{NAME_BLOCK_BITS, Seating};
+use crate::scheme::Seating;
 use bearing_types::{Block, Generation, NameHash, NodeId, Position, SessionId};
 use serde::{Deserialize, Serialize};
 
+/// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.
+pub const NAME_BLOCK_BITS: u8 = 24;
 /// Length in bits of the spans below the root: the first cut takes 8 bits, so that the root's children spread over all tablets.
 const TOP_SPAN_BITS: u8 = 56;
 /// Every further level takes 4 bits: eight levels lie between 2^56 and the narrowest span.

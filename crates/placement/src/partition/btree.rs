@@ -12,9 +12,12 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use super::{Partition, PartitionError, distinct};
-use crate::topology::{Hosts, Place, Topology};
-use crate::{Arcs, Handover, Load, Parameters, within};
+use super::contract::{Partition, PartitionError, distinct};
+use super::hosts::Hosts;
+use crate::arcs::{Arcs, Handover};
+use crate::load::Load;
+use crate::parameters::{Parameters, within};
+use crate::topology::{Place, Topology};
 use bearing_types::{Position, ServerId};
 use split::{Measure, split_fewest};
 use std::cmp::{Ordering, Reverse};

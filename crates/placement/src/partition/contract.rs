@@ -1,6 +1,9 @@
 //! What every partition is, why it does not change as asked, and what all of them check first.
 
-use crate::{Arcs, Load, ParameterError, Place};
+use crate::arcs::Arcs;
+use crate::load::Load;
+use crate::parameters::ParameterError;
+use crate::topology::Place;
 use bearing_types::ServerId;
 use std::collections::BTreeSet;
 use std::fmt;

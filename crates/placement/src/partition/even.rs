@@ -1,7 +1,7 @@
 //! Equal arcs in the order of ids, recomputed whenever a server comes or goes (`hash`, `central`): perfect shares, and most of the ring moves.
 
-use super::{Partition, PartitionError, distinct, may_go, may_join};
-use crate::Arcs;
+use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
+use crate::arcs::Arcs;
 use bearing_types::ServerId;
 use std::collections::BTreeSet;
 

@@ -6,8 +6,10 @@
 //!
 //! Invariant: a step is taken only if it lowers the sum of squared loads, so a rebalance on a steady load ends.
 
-use super::{Partition, PartitionError, distinct, may_go, may_join};
-use crate::{Arcs, Load, Parameters};
+use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
+use crate::arcs::Arcs;
+use crate::load::Load;
+use crate::parameters::Parameters;
 use bearing_types::{Position, ServerId};
 use std::collections::BTreeSet;
 

@@ -2,8 +2,8 @@
 //! when it was made ([`crate::Seat::child_in`]). No such directory moves when a server joins: only new ones go to it. (Nothing else should lie on the ring: what is
 //! placed by hash may change hands.)
 
-use super::{Partition, PartitionError, distinct, may_go, may_join};
-use crate::Arcs;
+use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
+use crate::arcs::Arcs;
 use bearing_types::{Block, NodeId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 

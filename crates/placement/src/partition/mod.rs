@@ -9,10 +9,14 @@ mod even;
 mod histogram;
 mod history;
 mod homes;
+mod hosts;
 mod ring;
 mod subtrees;
 
-use crate::{Load, Parameters, PartitionKind, Topology};
+use crate::load::Load;
+use crate::parameters::Parameters;
+use crate::scheme::PartitionKind;
+use crate::topology::Topology;
 use bearing_types::ServerId;
 use std::sync::Arc as Shared;
 
@@ -20,11 +24,11 @@ pub use btree::{
     Activated, Activation, BTree, Growth, Halves, SplitPoints, block_of_dotted, dotted, split_blocks,
 };
 pub use contract::{Partition, PartitionError};
-pub(crate) use contract::{distinct, may_go, may_join};
 pub use even::Even;
 pub use histogram::Histogram;
 pub use history::History;
 pub use homes::Homes;
+pub use hosts::Hosts;
 pub use ring::{Ring, point_of};
 pub use subtrees::Subtrees;
 

@@ -1,8 +1,9 @@
 //! Consistent hashing: each server at its points of the ring, owning what lies between the point before and its own (Chord: a key is at its successor).
 //! One point each is Chord's ring and RDHT-MDSC's; more are virtual nodes (One-Hop).
 
-use super::{Partition, PartitionError, distinct, may_go, may_join};
-use crate::{Arcs, Parameters};
+use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
+use crate::arcs::Arcs;
+use crate::parameters::Parameters;
 use bearing_types::{Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 

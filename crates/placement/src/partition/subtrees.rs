@@ -5,8 +5,10 @@
 //!
 //! Invariant: a block moves only if the higher of the two loads falls by it, so a rebalance on a steady load ends.
 
-use super::{Partition, PartitionError, distinct, may_go, may_join};
-use crate::{Arcs, Load, Parameters};
+use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
+use crate::arcs::Arcs;
+use crate::load::Load;
+use crate::parameters::Parameters;
 use bearing_types::{Block, NodeId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 

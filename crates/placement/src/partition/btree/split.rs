@@ -4,8 +4,8 @@
 //! window is the point with the shortest prefix there. They differ where a node has several blocks (the published walk takes the first boundary between
 //! two of them) and beside a hot position (the published walk halves down to that single position).
 
-use crate::Load;
 use crate::arcs::{blocks_between, roundest};
+use crate::load::Load;
 use bearing_types::{Block, Position};
 
 /// What is measured to find the middle.
