@@ -1,10 +1,12 @@
 //! One function that makes the machines of any lookup: for the lab, benchmarks and the suite.
 
+use crate::bloom;
 use crate::bloom::{BloomClient, BloomOptions, BloomServer, Choice, Founding, Sizes};
+use crate::computed::ComputedClient;
 use crate::conformance::Decides;
 use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliability, RoutingCache};
 use crate::machine::Machine;
-use crate::{AskFirst, ComputedClient, NetworkClient, TableClient, TableServer, bloom};
+use crate::table::{AskFirst, NetworkClient, TableClient, TableServer};
 use bearing_placement::{LookupKind, ParameterError};
 use bearing_types::{Mono, ServerId};
 use std::time::Duration;
@@ -137,6 +139,50 @@ impl Lookup {
                 self.ring.ping_every() * 100
             }
             (_, None) => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{self, Kit};
+    use bearing_placement::partition::build;
+    use bearing_placement::{Combination, Parameters, PartitionKind, Scheme};
+
+    const SEEDS: u64 = 25;
+    const SIZES: Sizes = Sizes { servers: 13, keys_each: 100 };
+
+    fn conforms(parts: Combination, parameters: &Parameters, seeds: u64) {
+        let made = Lookup::new(parts.lookup, SIZES).expect("within bounds");
+        let kit = Kit {
+            client: &|servers| made.client(servers),
+            servers: &|members| made.servers(members),
+            newcomer: &|server| made.newcomer(server),
+            partition: &|servers| build(parts.partition, servers, parameters).expect("within bounds"),
+            hops_max: made.hops_max(),
+            decides: made.decides(),
+            settles: made.settles(),
+        };
+        (0..seeds).for_each(|seed| conformance::lookup(seed, &kit));
+    }
+
+    #[test]
+    fn every_scheme_conforms() {
+        Scheme::ALL.into_iter().for_each(|scheme| conforms(scheme.parts(), &scheme.parameters(), SEEDS));
+    }
+
+    #[test]
+    fn a_lookup_conforms_over_the_partitions_of_other_schemes() {
+        let lookups =
+            [LookupKind::ClientMap, LookupKind::InNetwork, LookupKind::OneHop, LookupKind::Coordinator];
+        for (lookup, scheme) in
+            lookups.into_iter().flat_map(|lookup| Scheme::ALL.map(|scheme| (lookup, scheme)))
+        {
+            // Who decides differs where homes are chosen, whatever is asked first.
+            if scheme.parts().partition != PartitionKind::Homes {
+                conforms(Combination { lookup, ..scheme.parts() }, &scheme.parameters(), 3);
+            }
         }
     }
 }

@@ -1,19 +1,8 @@
 //! The client map: tablets by position, corrected by referrals.
 
-use crate::tablet_index::TabletIndex;
+use crate::tablet_index::{Located, TabletIndex};
 use bearing_placement::Assignment;
-use bearing_types::{Block, Epoch, MapVersion, Position, ServerId};
-
-/// Where a position is believed to be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Located {
-    /// The tablet.
-    pub block: Block,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// Its owner.
-    pub owner: ServerId,
-}
+use bearing_types::{MapVersion, Position};
 
 /// Tablets by position. Blocks never overlap; positions that no tablet holds are unknown.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +71,7 @@ impl ClientMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_types::{Block, Epoch, ServerId};
 
     fn located(block: Block, epoch: u64, owner: u32) -> Located {
         Located { block, epoch: Epoch(epoch), owner: ServerId(owner) }

@@ -1,8 +1,8 @@
 //! The client that computes (`computed`): the list of servers is all it keeps, and equal arcs follow from it.
 
-use crate::TableClient;
 use crate::machine::{Command, Event, Machine, pass};
 use crate::query::Query;
+use crate::table::TableClient;
 use bearing_placement::Arcs;
 use bearing_types::{MapVersion, Mono, Position, ServerId};
 

@@ -229,51 +229,11 @@ impl<'a> Run<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bloom::Sizes;
-    use crate::{Command, Lookup, TableServer};
+    use crate::machine::Command;
+    use crate::table::TableServer;
     use bearing_placement::partition::build;
-    use bearing_placement::{Combination, LookupKind, Parameters, PartitionKind, Scheme};
+    use bearing_placement::{Parameters, PartitionKind};
     use bearing_types::Mono;
-
-    const SEEDS: u64 = 25;
-    const SIZES: Sizes = Sizes { servers: 13, keys_each: 100 };
-
-    fn divided(kind: PartitionKind, servers: &[ServerId], parameters: &Parameters) -> Box<dyn Partition> {
-        build(kind, servers, parameters).expect("within bounds")
-    }
-
-    fn conforms(parts: Combination, parameters: &Parameters, seeds: u64) {
-        let made = Lookup::new(parts.lookup, SIZES).expect("within bounds");
-        let kit = Kit {
-            client: &|servers| made.client(servers),
-            servers: &|members| made.servers(members),
-            newcomer: &|server| made.newcomer(server),
-            partition: &|servers| divided(parts.partition, servers, parameters),
-            hops_max: made.hops_max(),
-            decides: made.decides(),
-            settles: made.settles(),
-        };
-        (0..seeds).for_each(|seed| lookup(seed, &kit));
-    }
-
-    #[test]
-    fn every_scheme_conforms() {
-        Scheme::ALL.into_iter().for_each(|scheme| conforms(scheme.parts(), &scheme.parameters(), SEEDS));
-    }
-
-    #[test]
-    fn a_lookup_conforms_over_the_partitions_of_other_schemes() {
-        let lookups =
-            [LookupKind::ClientMap, LookupKind::InNetwork, LookupKind::OneHop, LookupKind::Coordinator];
-        for (lookup, scheme) in
-            lookups.into_iter().flat_map(|lookup| Scheme::ALL.map(|scheme| (lookup, scheme)))
-        {
-            // Who decides differs where homes are chosen, whatever is asked first.
-            if scheme.parts().partition != PartitionKind::Homes {
-                conforms(Combination { lookup, ..scheme.parts() }, &scheme.parameters(), 3);
-            }
-        }
-    }
 
     /// It sends every query round and round.
     #[derive(Debug)]
@@ -301,7 +261,9 @@ mod tests {
             client: &|_| Box::new(Broken),
             servers: &|members| members.iter().map(|server| (*server, referring(*server))).collect(),
             newcomer: &referring,
-            partition: &|servers| divided(PartitionKind::Ring, servers, &Parameters::default()),
+            partition: &|servers| {
+                build(PartitionKind::Ring, servers, &Parameters::default()).expect("within bounds")
+            },
             hops_max: 6,
             decides: Decides::Owner,
             settles: Duration::ZERO,

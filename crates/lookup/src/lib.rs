@@ -17,12 +17,13 @@ mod tablet_index;
 pub mod world;
 
 pub use build::{COORDINATOR, Lookup};
-pub use client_map::{ClientMap, Located};
+pub use client_map::ClientMap;
 pub use computed::ComputedClient;
 pub use machine::{Command, Event, Machine};
 pub use message::Message;
 pub use query::{FileKey, LookupError, Query, QueryId, Target, Trail};
 pub use table::{AskFirst, NetworkClient, TableClient, TableServer};
+pub use tablet_index::Located;
 
 /// The page that says how a scheme is added; its example is compiled and run.
 #[cfg(doctest)]

@@ -14,9 +14,9 @@
 //! Invariants: a query that was passed on more often than its lookup's bound fails; so none goes round for ever, whatever vanished meanwhile. No machine
 //! reads a clock or waits; a lookup only says whom to ask first, so a wrong one costs hops, never a wrong answer.
 
-use crate::Located;
 use crate::message::Message;
 use crate::query::{FileKey, LookupError, Query};
+use crate::tablet_index::Located;
 use bearing_placement::Assignment;
 use bearing_types::{MapVersion, Mono, ServerId};
 use std::fmt;

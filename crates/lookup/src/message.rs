@@ -1,7 +1,7 @@
 //! Messages between the machines of a lookup. They are values here; `proto` will encode them.
 
-use crate::bloom::BloomMessage;
-use crate::finger::FingerMessage;
+use crate::bloom::message::BloomMessage;
+use crate::finger::message::FingerMessage;
 
 /// A message of one of the lookups that keep tables among servers.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,9 +4,10 @@
 //! Invariants: a server serves what the newest assignment that it heard of gives it, and refers all else. Referrals are learnt under their
 //! epochs, so an old one never undoes a newer.
 
+use crate::client_map::ClientMap;
 use crate::machine::{Command, Event, Machine, pass};
 use crate::query::Query;
-use crate::{ClientMap, Located};
+use crate::tablet_index::Located;
 use bearing_placement::Assignment;
 use bearing_types::{MapVersion, Mono, ServerId};
 use std::sync::Arc;

@@ -6,14 +6,24 @@
 //! Invariants: tablets never overlap; every node leads to a tablet, so nodes are bounded by tablets and the length of their prefixes; `root_bits` is a
 //! multiple of four and grows with the number of tablets.
 
-use crate::Located;
-use bearing_types::{Block, Position};
+use bearing_types::{Block, Epoch, Position, ServerId};
 use std::ops::Range;
 
 /// Bits of one node.
 const STRIDE: u8 = 4;
 const NODE_SLOTS: usize = 1 << STRIDE;
 const ROOT_BITS_MAX: u8 = 24;
+
+/// Where a position is believed to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The tablet.
+    pub block: Block,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its owner.
+    pub owner: ServerId,
+}
 
 /// See the module.
 #[derive(Clone, Debug)]

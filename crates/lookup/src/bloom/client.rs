@@ -1,6 +1,6 @@
 //! The machine at a client: it asks any server, and another one if that cannot be reached.
 
-use crate::bloom::HOPS_MAX;
+use crate::bloom::options::HOPS_MAX;
 use crate::machine::{Command, Event, Machine, pass};
 use crate::query::Query;
 use bearing_types::{Mono, ServerId};
@@ -92,7 +92,7 @@ impl Machine for BloomClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileKey, LookupError, QueryId, Target};
+    use crate::query::{FileKey, LookupError, QueryId, Target};
     use bearing_types::Position;
 
     fn query(file: u64) -> Query {

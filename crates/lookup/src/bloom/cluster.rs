@@ -1,23 +1,22 @@
 //! A small cluster of the machines in one thread and virtual time, for tests: messages take a while, overtake each other, get lost and come twice; servers crash and start
 //! again. One seed replays a run.
 
-use crate::bloom::{BloomClient, BloomOptions, BloomServer, Choice, Counts, Founding};
+use crate::bloom::client::{BloomClient, Choice};
+use crate::bloom::layout::Founding;
+use crate::bloom::options::BloomOptions;
+use crate::bloom::server::{BloomServer, Counts};
 use crate::machine::{Command, Event, Machine};
 use crate::query::{FileKey, LookupError, Query, QueryId, Target};
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A generator of draws (splitmix64).
-pub struct Draws(pub u64);
+/// Draws, and what is made of them here.
+pub struct Draws(bearing_placement::Draws);
 
 impl Draws {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        self.0.draw()
     }
 
     pub fn below(&mut self, bound: usize) -> usize {
@@ -90,7 +89,7 @@ impl Cluster {
     pub fn new(options: BloomOptions, seed: u64) -> Cluster {
         Cluster {
             now: Mono(86_400_000_000_000),
-            draws: Draws(seed),
+            draws: Draws(bearing_placement::Draws(seed)),
             loss: 0,
             options,
             nodes: BTreeMap::new(),

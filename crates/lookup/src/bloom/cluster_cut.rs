@@ -3,10 +3,10 @@
 //! Guaranteed: during the cut, a file whose home is in and on the side of the client that asks is found; from the first query after it, on either side. A query
 //! for a file of the other side, or for none, ends as absent. When nothing happens for a while after the cut, all servers are in one layout again.
 
-use crate::FileKey;
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
-use crate::bloom::{BloomOptions, Sizes};
+use crate::bloom::options::{BloomOptions, Sizes};
+use crate::query::FileKey;
 use crate::query::{LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;

@@ -2,7 +2,9 @@
 
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
-use crate::bloom::{BloomMessage, BloomOptions, GroupId, Sizes};
+use crate::bloom::division::GroupId;
+use crate::bloom::message::BloomMessage;
+use crate::bloom::options::{BloomOptions, Sizes};
 use crate::machine::Event;
 use crate::message::Message;
 use crate::query::{FileKey, LookupError};

@@ -1,9 +1,9 @@
 //! Laws of the Bloom lookups, on small clusters of their machines.
 
-use crate::FileKey;
 use crate::bloom::cluster::{Cluster, End};
-use crate::bloom::{BloomOptions, Sizes};
+use crate::bloom::options::{BloomOptions, Sizes};
 use crate::machine::Event;
+use crate::query::FileKey;
 use crate::query::{LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;

@@ -4,8 +4,8 @@
 //! never denied, as long as nothing is taken out more often than it was put in: of a key that was not put in, or is out, the filter may believe that it is in,
 //! and taking it out would take from others. What is certainly not in is refused.
 
-use crate::FileKey;
 use crate::bloom::filter::{Bloom, Probe, Shape};
+use crate::query::FileKey;
 use bearing_placement::ParameterError;
 
 /// A counter that reached this stays.

@@ -11,7 +11,7 @@
 //! bytes 16-   the bits, bit i in byte i/8 at 1 << i%8; unused ones zero
 //! ```
 
-use crate::FileKey;
+use crate::query::FileKey;
 use bearing_placement::{ParameterError, within};
 use std::fmt;
 

@@ -3,10 +3,10 @@
 //! Invariants: the member that holds a replica is never missing from the answer; others may be in it, which costs a message to one that has no use for it.
 //! At 8 counters an id it takes as many bytes as the exact list does, so it saves nothing here; it is the published way to find the member.
 
-use crate::FileKey;
 use crate::bloom::counting::Counting;
 use crate::bloom::filter::Shape;
 use crate::bloom::group::Group;
+use crate::query::FileKey;
 use bearing_types::ServerId;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -19,7 +19,7 @@
 //! (Othello, Bloomier) needs log2(replicas) bits to name the home, which is what it saves in fingerprints: no fewer bits at the same rate, and it
 //! is made anew whenever one of the servers in it publishes. A Bloom filter with half of its bits set cannot be compressed.
 
-use crate::FileKey;
+use crate::query::FileKey;
 use bearing_types::{NameHash, NodeId};
 
 /// What a key of the filters stands for. One for all machines of a cluster.
@@ -50,8 +50,8 @@ impl Keying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bloom::cluster::Draws;
-    use crate::bloom::{Bloom, Probe, Shape};
+    use crate::bloom::filter::{Bloom, Probe, Shape};
+    use bearing_placement::Draws;
     use std::collections::BTreeSet;
 
     const SEED: u64 = 4;
@@ -67,9 +67,9 @@ mod tests {
             let spread = 2.0 * (each - 1.0) * (draws.below(10_001) as f64 / 10_000.0);
             let count = 1
                 + spread.floor() as usize
-                + usize::from(draws.below(1000) < (1000.0 * spread.fract()) as usize);
+                + usize::from(draws.below(1000) < (1000.0 * spread.fract()) as u64);
             let node = NodeId(home << 32 | directory);
-            files.extend((0..count).map(|_| (node, NameHash::from_bits(draws.next() >> 16))));
+            files.extend((0..count).map(|_| (node, NameHash::from_bits(draws.draw() >> 16))));
             if files.len() >= FILES_EACH {
                 return files;
             }

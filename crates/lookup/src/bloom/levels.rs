@@ -16,8 +16,9 @@ use crate::bloom::filter::Probe;
 use crate::bloom::layout::{Layout, LayoutVersion};
 use crate::bloom::lru::Hit;
 use crate::bloom::message::BloomMessage;
+use crate::bloom::options::{HOPS_MAX, QUERIES_MAX};
+use crate::bloom::round::{Checking, Round};
 use crate::bloom::server::BloomServer;
-use crate::bloom::{HOPS_MAX, QUERIES_MAX};
 use crate::machine::{Command, pass};
 use crate::query::{FileKey, LookupError, Query, QueryId};
 use bearing_types::{Mono, ServerId};
@@ -32,39 +33,6 @@ const SEGMENT: u8 = 2;
 const GROUP: u8 = 3;
 const NAMED: u8 = 4;
 const ALL: u8 = 5;
-
-/// A look into the store that was asked for.
-#[derive(Debug, Default)]
-pub struct Checking {
-    /// The query, if it is this server's to go on with.
-    own: Option<Query>,
-    /// Who asked at L4, knowing of which layout.
-    asked_by: BTreeMap<ServerId, LayoutVersion>,
-}
-
-/// A multicast that waits for answers.
-#[derive(Debug)]
-pub struct Round {
-    query: Query,
-    level: u8,
-    /// Whether this server's own store was looked into.
-    denied: bool,
-    waiting: BTreeSet<ServerId>,
-    /// All that were asked.
-    asked: BTreeSet<ServerId>,
-    /// L3: homes that were named.
-    homes: BTreeSet<ServerId>,
-    /// How often the waiting ones were asked.
-    asks: u32,
-    deadline: Mono,
-}
-
-impl Round {
-    fn of(query: Query, level: u8, denied: bool) -> Round {
-        let (waiting, asked, homes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Round { query, level, denied, waiting, asked, homes, asks: 1, deadline: Mono::ZERO }
-    }
-}
 
 impl BloomServer {
     /// A query comes from a client, or from a server that believes that it is here.

@@ -5,8 +5,8 @@
 //! sooner: a filter that is too full would name its home for every file, and take what it has not learnt for known. A file that moved is believed at both homes until it aged: no
 //! unique answer, so the next level decides.
 
-use crate::FileKey;
 use crate::bloom::filter::{Bloom, Probe, Shape};
+use crate::query::FileKey;
 use bearing_placement::{ParameterError, within};
 use bearing_types::ServerId;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use crate::bloom::filter::Bloom;
 use crate::bloom::layout::{Birth, Layout, LayoutVersion, Shares};
-use crate::{FileKey, Query, QueryId};
+use crate::query::{FileKey, Query, QueryId};
 use bearing_types::ServerId;
 use std::sync::Arc;
 

@@ -26,10 +26,11 @@ mod layout;
 mod levels;
 mod lru;
 mod membership;
-mod message;
+pub(crate) mod message;
 mod options;
 mod rates;
 mod replicas;
+mod round;
 mod server;
 
 pub use client::{BloomClient, Choice};
@@ -41,12 +42,6 @@ pub use keying::{DIRECTORY_BITS, Keying};
 pub use layout::{Birth, Founding, GONE_MAX, Layout, LayoutVersion, Shares};
 pub use lru::{Hit, Recent, RecentShape};
 pub use message::{BloomMessage, Edition, Replica};
-pub use options::{BloomOptions, Sizes, published_group_most};
+pub use options::{BloomOptions, HOPS_MAX, QUERIES_MAX, Sizes, published_group_most};
 pub use rates::{Measured, best_group_size, false_positive_rate, misleading_rate, replicas_each};
 pub use server::{BloomServer, Counts, TableBytes};
-
-/// Passes before a query fails: six at most through the levels, the others to servers that could not be reached or would not take it.
-pub const HOPS_MAX: u8 = 64;
-
-/// So many queries a server follows at the same time; clients are sent on with more.
-pub const QUERIES_MAX: usize = 4096;

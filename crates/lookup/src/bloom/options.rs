@@ -7,6 +7,12 @@ use crate::bloom::lru::RecentShape;
 use bearing_placement::{LookupKind, ParameterError, within};
 use std::time::Duration;
 
+/// Passes before a query fails: six at most through the levels, the others to servers that could not be reached or would not take it.
+pub const HOPS_MAX: u8 = 64;
+
+/// So many queries a server follows at the same time; clients are sent on with more.
+pub const QUERIES_MAX: usize = 4096;
+
 /// Options that all servers of a cluster share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BloomOptions {

@@ -83,8 +83,8 @@ pub fn best_group_size(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FileKey;
     use crate::bloom::filter::{Bloom, Probe, Shape};
+    use crate::query::FileKey;
 
     fn filters(count: u32, keys_each: u64, bits_per_key: f64) -> Vec<Bloom> {
         let shape = Shape::for_keys(keys_each, bits_per_key, 11).unwrap();

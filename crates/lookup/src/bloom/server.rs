@@ -11,10 +11,10 @@ use crate::bloom::filter::Bloom;
 use crate::bloom::group::Group;
 use crate::bloom::holders::Holders;
 use crate::bloom::layout::{Birth, Founding, Layout, Shares};
-use crate::bloom::levels::{Checking, Round};
 use crate::bloom::lru::Recent;
 use crate::bloom::message::{BloomMessage, Edition, Replica};
 use crate::bloom::options::BloomOptions;
+use crate::bloom::round::{Checking, Round};
 use crate::machine::{Command, Event, Machine};
 use crate::message::Message;
 use crate::query::QueryId;
@@ -315,7 +315,7 @@ impl Machine for BloomServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bloom::Sizes;
+    use crate::bloom::options::Sizes;
     use crate::query::{FileKey, LookupError, Query, Target};
     use bearing_placement::LookupKind;
     use bearing_types::Position;

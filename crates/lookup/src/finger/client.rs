@@ -1,6 +1,6 @@
 //! The client of a ring: a relay that routes for it, and LC-RIC, the lazy cache of servers it has met (RDHT-MDSC section 3.2).
 
-use super::{Peer, Points};
+use super::points::{Peer, Points};
 use crate::machine::{Command, Event, Machine, pass};
 use crate::query::Query;
 use bearing_types::{Mono, Position, ServerId};

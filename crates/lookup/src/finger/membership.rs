@@ -1,7 +1,8 @@
 //! How servers of a ring come, go and fail, and how the others hear of it.
 
+use super::message::{Find, FingerMessage, Neighbours};
+use super::points::{Peer, within};
 use super::server::{ACKNOWLEDGE_WAIT, FIND_HOPS_MAX, Finger, FingerServer, GONE_MAX, Rebuilding};
-use super::{Find, FingerMessage, Neighbours, Peer, within};
 use crate::machine::Command;
 use bearing_types::{Mono, Position, ServerId};
 use std::collections::{BTreeSet, VecDeque};

@@ -1,8 +1,10 @@
 //! A server of a ring: its neighbours and fingers, and what keeps them right when others come, go and fail.
 
-use super::{Find, FingerClient, FingerMessage, Peer, Points, within};
-use crate::Message;
+use super::client::FingerClient;
+use super::message::{Find, FingerMessage, Neighbours};
+use super::points::{Peer, Points, within};
 use crate::machine::{Command, Event, Machine, pass};
+use crate::message::Message;
 use crate::query::Query;
 use bearing_placement::{ParameterError, within as in_bounds};
 use bearing_types::{Mono, Position, ServerId};
@@ -55,19 +57,6 @@ impl FingerConfig {
     pub(super) fn rebuilds(&self) -> bool {
         self.reliability == Reliability::Rebuilding
     }
-}
-
-/// A server's neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbours {
-    /// Front predecessor.
-    pub fpd: Peer,
-    /// Predecessor.
-    pub pd: Peer,
-    /// Successor.
-    pub sc: Peer,
-    /// Next successor.
-    pub nsc: Peer,
 }
 
 /// The successor of a finger's start, and who comes after.

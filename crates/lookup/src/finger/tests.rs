@@ -1,10 +1,13 @@
 use super::*;
-use crate::Event;
+use crate::machine::Event;
 use crate::query::{FileKey, QueryId, Target};
 use crate::world::World;
 use bearing_placement::Partition;
 use bearing_placement::partition::Ring;
+use bearing_types::{Position, ServerId};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LATENCY: Duration = Duration::from_micros(200);
