@@ -1,7 +1,6 @@
 //! A session that servers end is followed by another one.
 
 use super::files::*;
-use super::servers::*;
 use super::world::*;
 use crate::*;
 use bearing_proto::client::{Body, Call};
@@ -99,9 +98,7 @@ fn a_file_that_was_open_is_opened_again_and_its_loss_is_told_once() {
 #[test]
 fn who_opens_a_closed_file_that_lost_something_is_told_at_its_sync() {
     let (mut world, mut servers) = stage();
-    let (file, node) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"visible, not stable"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, node) = flushed(&mut world, &mut servers, "a", b"visible, not stable");
     done(&mut world, &mut servers, Operation::Close { file });
     lose_session(&mut world);
     servers.begin_session();
@@ -167,9 +164,7 @@ fn a_session_is_renewed_in_time_though_nobody_hears_who_uses_it() {
 #[test]
 fn a_sync_of_everything_tells_once_what_was_lost_with_the_session_before() {
     let (mut world, mut servers) = stage();
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"visible, not stable"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"visible, not stable");
     done(&mut world, &mut servers, Operation::Close { file });
     lose_session(&mut world);
     servers.begin_session();
@@ -180,13 +175,9 @@ fn a_sync_of_everything_tells_once_what_was_lost_with_the_session_before() {
 #[test]
 fn a_session_after_which_all_was_stable_has_lost_nothing() {
     let (mut world, mut servers) = stage();
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
     done(&mut world, &mut servers, Operation::Close { file });
-    let (other, _) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(other, 0, b"two, in the same chunk"));
-    done(&mut world, &mut servers, Operation::Sync { file: other });
+    synced(&mut world, &mut servers, "b", b"two, in the same chunk");
     lose_session(&mut world);
     servers.begin_session();
     done(&mut world, &mut servers, Operation::SyncAll);
@@ -194,8 +185,7 @@ fn a_session_after_which_all_was_stable_has_lost_nothing() {
 
 #[test]
 fn of_more_files_than_are_remembered_every_one_may_have_lost_something_with_the_session() {
-    let mut world = World::open_with(ClientConfig { closed_files_max: 1, ..config() });
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ClientConfig { closed_files_max: 1, ..config() });
     let nodes = ["a", "b", "c"].map(|text| {
         let (file, node) = create_open(&mut world, &mut servers, text);
         done(&mut world, &mut servers, write(file, 0, b"visible, not stable"));

@@ -1,6 +1,6 @@
 //! Names that are looked up before anybody asks for them.
 
-use super::servers::Servers;
+use super::files::stage_with;
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
@@ -75,8 +75,7 @@ fn served(world: &mut World, text: &str) -> bool {
 
 #[test]
 fn after_some_names_the_others_of_the_directory_cost_no_request() {
-    let mut world = World::open_with(ahead_config());
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ahead_config());
     servers.lease = 300;
     for (text, number) in texts(0..40).iter().zip(10..) {
         servers.put(file(number, text), text);

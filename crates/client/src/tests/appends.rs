@@ -1,23 +1,14 @@
 //! Appends: the file's home says where they go, so that nobody's bytes are overwritten.
 
+use super::files::{create_open, read, stage_with};
 use super::servers::*;
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
-use bearing_proto::client::{Call, CommitMode, Handle, NewNode};
+use bearing_proto::client::{Call, CommitMode, Handle};
 use bearing_types::*;
 use proptest::prelude::*;
 use std::time::Duration;
-
-fn create_open(world: &mut World, servers: &mut Servers) -> (OpenFile, Handle) {
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
-    let operation =
-        Operation::Create { directory: root(), name: name("log"), who: Credentials::ROOT, new, open: true };
-    match servers.perform(world, operation) {
-        Ok(Answer::Opened(file, found)) => (file, found.node),
-        other => panic!("an open file was expected, not {other:?}"),
-    }
-}
 
 fn append(world: &mut World, servers: &mut Servers, file: OpenFile, bytes: &[u8]) {
     let operation = Operation::Write { file, offset: None, bytes: bytes.to_vec(), set_ids: SetIds::Keep };
@@ -28,13 +19,6 @@ fn put(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, by
     let operation =
         Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec(), set_ids: SetIds::Keep };
     assert_eq!(servers.perform(world, operation), Ok(Answer::Written(bytes.len() as u32)));
-}
-
-fn read(world: &mut World, servers: &mut Servers, file: OpenFile, length: u32) -> Vec<u8> {
-    match servers.perform(world, Operation::Read { file, offset: 0, length }) {
-        Ok(Answer::Bytes(bytes)) => bytes,
-        other => panic!("bytes were expected, not {other:?}"),
-    }
 }
 
 fn size(world: &mut World, servers: &mut Servers, node: Handle) -> u64 {
@@ -58,48 +42,48 @@ fn commits(servers: &Servers) -> Vec<&str> {
 #[test]
 fn appended_bytes_go_behind_what_others_appended_since() {
     let (mut world, mut servers) = (World::open(), Servers::new(1));
-    let (file, node) = create_open(&mut world, &mut servers);
+    let (file, node) = create_open(&mut world, &mut servers, "log");
     append(&mut world, &mut servers, file, b"one");
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
     append(&mut world, &mut servers, file, b"two");
     foreign_append(&mut servers, node, 2);
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
-    assert_eq!(read(&mut world, &mut servers, file, 100), b"one\0\0two");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 100), b"one\0\0two");
     assert_eq!(size(&mut world, &mut servers, node), 8);
 }
 
 #[test]
 fn unflushed_appends_are_counted_and_read_where_they_are() {
     let (mut world, mut servers) = (World::open(), Servers::new(1));
-    let (file, node) = create_open(&mut world, &mut servers);
+    let (file, node) = create_open(&mut world, &mut servers, "log");
     append(&mut world, &mut servers, file, b"one");
     append(&mut world, &mut servers, file, b"two");
     assert_eq!(size(&mut world, &mut servers, node), 6);
     assert!(commits(&servers).is_empty());
     foreign_append(&mut servers, node, 1);
-    assert_eq!(read(&mut world, &mut servers, file, 100), b"\0onetwo");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 100), b"\0onetwo");
     append(&mut world, &mut servers, file, b"six");
-    assert_eq!(read(&mut world, &mut servers, file, 4), b"\0one");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 4), b"\0one");
     assert_eq!(commits(&servers), ["append commit"], "what is stored is read without writing out");
 }
 
 #[test]
 fn an_append_and_a_write_to_a_place_wait_for_each_other() {
     let (mut world, mut servers) = (World::open(), Servers::new(1));
-    let (file, _) = create_open(&mut world, &mut servers);
+    let (file, _) = create_open(&mut world, &mut servers, "log");
     put(&mut world, &mut servers, file, 2, b"xx");
     append(&mut world, &mut servers, file, b"end");
     assert_eq!(commits(&servers), ["commit"]);
     put(&mut world, &mut servers, file, 5, b"N");
     assert_eq!(commits(&servers), ["commit", "append commit"]);
-    assert_eq!(read(&mut world, &mut servers, file, 100), b"\0\0xxeNd");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 100), b"\0\0xxeNd");
     assert_eq!(commits(&servers).len(), 2, "the last write is still buffered");
 }
 
 #[test]
 fn appends_of_one_flush_are_one_commit_that_counts_from_the_end() {
     let (mut world, mut servers) = (World::open(), Servers::new(1));
-    let (file, _) = create_open(&mut world, &mut servers);
+    let (file, _) = create_open(&mut world, &mut servers, "log");
     append(&mut world, &mut servers, file, b"first");
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
     append(&mut world, &mut servers, file, b"one");
@@ -121,7 +105,7 @@ fn appends_of_one_flush_are_one_commit_that_counts_from_the_end() {
     assert_eq!((commit.0.len(), commit.0[0].file_offset, commit.0[0].length), (1, 0, 6));
     assert_eq!((commit.1, commit.2), (6, CommitMode::Append));
     assert_eq!(servers.run(&mut world, ticket), Ok(Answer::Done));
-    assert_eq!(read(&mut world, &mut servers, file, 100), b"firstonetwo");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 100), b"firstonetwo");
 }
 
 #[test]
@@ -132,9 +116,8 @@ fn what_is_too_much_for_one_commit_is_divided_between_writes_never_within_one() 
         chunk_bytes_max: 64 << 20,
         ..config()
     };
-    let mut world = World::open_with(config);
-    let mut servers = Servers::new(1);
-    let (file, node) = create_open(&mut world, &mut servers);
+    let (mut world, mut servers) = stage_with(config);
+    let (file, node) = create_open(&mut world, &mut servers, "log");
     // Two of these do not fit one frame.
     let length = 3 << 20;
     for byte in 1..=3 {
@@ -152,13 +135,13 @@ fn what_is_too_much_for_one_commit_is_divided_between_writes_never_within_one() 
     assert_eq!(world.result(ticket), Ok(Answer::Done));
     assert_eq!(commits(&servers).len(), 3);
     let expected = [vec![1; length], vec![0; 7], vec![2; length], vec![3; length]].concat();
-    assert!(read(&mut world, &mut servers, file, 64 << 20) == expected);
+    assert!(read(&mut world, &mut servers, file, 0, 64 << 20) == expected);
 }
 
 #[test]
 fn an_append_whose_chunk_failed_is_committed_once() {
     let (mut world, mut servers) = (World::open(), Servers::new(1));
-    let (file, _) = create_open(&mut world, &mut servers);
+    let (file, _) = create_open(&mut world, &mut servers, "log");
     append(&mut world, &mut servers, file, b"one");
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
     servers.dead.insert(D2);
@@ -166,13 +149,13 @@ fn an_append_whose_chunk_failed_is_committed_once() {
     servers.log.clear();
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
     assert_eq!(servers.log, ["append", "seal", "open chunk avoiding [s12]", "append", "append commit"]);
-    assert_eq!(read(&mut world, &mut servers, file, 10), b"onetwo");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 10), b"onetwo");
 }
 
 #[test]
 fn appends_that_could_not_be_stored_are_told_and_those_after_them_go_on() {
     let (mut world, mut servers) = (World::open(), Servers::new(1));
-    let (file, node) = create_open(&mut world, &mut servers);
+    let (file, node) = create_open(&mut world, &mut servers, "log");
     servers.commits_fail = Some(Code::NoSpace);
     append(&mut world, &mut servers, file, b"lost");
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Err(Code::NoSpace));
@@ -182,7 +165,7 @@ fn appends_that_could_not_be_stored_are_told_and_those_after_them_go_on() {
     let sync = Operation::Sync { file };
     assert_eq!(servers.perform(&mut world, sync.clone()), Err(Code::NoSpace), "a sync tells of it too");
     assert_eq!(servers.perform(&mut world, sync), Ok(Answer::Done));
-    assert_eq!(read(&mut world, &mut servers, file, 10), b"kept");
+    assert_eq!(read(&mut world, &mut servers, file, 0, 10), b"kept");
 }
 
 #[derive(Clone, Debug)]
@@ -224,7 +207,7 @@ proptest! {
         let mut world = World::open_with(config);
         let mut servers = Servers::new(seed);
         servers.lease = lease;
-        let (file, node) = create_open(&mut world, &mut servers);
+        let (file, node) = create_open(&mut world, &mut servers, "log");
         servers.faults = faults;
         // Every byte of the n-th append is n. Zeros are of others.
         let (mut lengths, mut foreign, mut behind) = (Vec::new(), 0, Vec::new());
@@ -240,7 +223,7 @@ proptest! {
                 }
                 Step::Read => {
                     let own = lengths.iter().sum::<usize>();
-                    let seen = read(&mut world, &mut servers, file, 1 << 20);
+                    let seen = read(&mut world, &mut servers, file, 0, 1 << 20);
                     prop_assert!(seen.len() as u64 <= own as u64 + foreign);
                     prop_assert_eq!(seen.iter().filter(|byte| **byte != 0).count(), own);
                 }
@@ -260,7 +243,7 @@ proptest! {
         }
         prop_assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Ok(Answer::Done));
         world.pass(Duration::from_secs(5));
-        let seen = read(&mut world, &mut servers, file, 1 << 20);
+        let seen = read(&mut world, &mut servers, file, 0, 1 << 20);
         prop_assert_eq!(seen.len() as u64, lengths.iter().sum::<usize>() as u64 + foreign);
         let mut at = 0;
         for (index, length) in lengths.iter().enumerate() {

@@ -1,34 +1,19 @@
 //! Chunks: what is synced when several take a file's frames, and how what failed servers leave is read.
 
+use super::files::{create_open, done, stage_with, write};
 use super::servers::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{ChunkRef, Extent, NewNode};
+use bearing_proto::client::{ChunkRef, Extent};
 use bearing_types::*;
 use std::time::Duration;
 
-fn create_open(world: &mut World, servers: &mut Servers) -> OpenFile {
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
-    let operation =
-        Operation::Create { directory: root(), name: name("a"), who: Credentials::ROOT, new, open: true };
-    match servers.perform(world, operation) {
-        Ok(Answer::Opened(file, _)) => file,
-        other => panic!("an open file was expected, not {other:?}"),
-    }
-}
-
-fn write(world: &mut World, servers: &mut Servers, file: OpenFile, offset: u64, bytes: &[u8]) {
-    let operation =
-        Operation::Write { file, offset: Some(offset), bytes: bytes.to_vec(), set_ids: SetIds::Keep };
-    servers.perform(world, operation).unwrap();
-}
-
 /// A file with two flushed pieces of 100 bytes, each in a frame of its own.
 fn two_pieces(config: ClientConfig) -> (World, Servers, OpenFile) {
-    let (mut world, mut servers) = (World::open_with(config), Servers::new(1));
-    let file = create_open(&mut world, &mut servers);
+    let (mut world, mut servers) = stage_with(config);
+    let (file, _) = create_open(&mut world, &mut servers, "a");
     for piece in 0..2 {
-        write(&mut world, &mut servers, file, piece * 100, &[b'a' + piece as u8; 100]);
+        done(&mut world, &mut servers, write(file, piece * 100, &[b'a' + piece as u8; 100]));
         servers.perform(&mut world, Operation::Flush { file }).unwrap();
     }
     servers.log.clear();
@@ -48,11 +33,10 @@ fn read(
 
 #[test]
 fn a_chunk_that_was_full_while_an_append_to_it_was_under_way_is_synced() {
-    let mut world = World::open_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
-    let mut servers = Servers::new(1);
-    let file = create_open(&mut world, &mut servers);
-    write(&mut world, &mut servers, file, 0, &[1; 600]);
-    write(&mut world, &mut servers, file, 2000, &[2; 600]);
+    let (mut world, mut servers) = stage_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, &[1; 600]));
+    done(&mut world, &mut servers, write(file, 2000, &[2; 600]));
     let ticket = world.start(Operation::Sync { file });
     while !world.finished.contains_key(&ticket) {
         // The next chunk is opened before the append to the first is answered.
@@ -66,13 +50,12 @@ fn a_chunk_that_was_full_while_an_append_to_it_was_under_way_is_synced() {
 
 #[test]
 fn a_full_chunk_is_finished_when_all_of_it_is_committed() {
-    let mut world = World::open_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
-    let mut servers = Servers::new(1);
-    let file = create_open(&mut world, &mut servers);
-    write(&mut world, &mut servers, file, 0, &[1; 400]);
+    let (mut world, mut servers) = stage_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, &[1; 400]));
     servers.perform(&mut world, Operation::Flush { file }).unwrap();
     assert!(servers.finished.is_empty(), "there is room in it");
-    write(&mut world, &mut servers, file, 0, &[2; 600]);
+    done(&mut world, &mut servers, write(file, 0, &[2; 600]));
     servers.log.clear();
     let ticket = world.start(Operation::Flush { file });
     while !servers.log.iter().any(|call| call == "commit") {
@@ -106,7 +89,7 @@ fn a_finished_chunk_that_was_sealed_meanwhile_is_no_lost_one() {
 #[test]
 fn a_finished_chunk_that_was_removed_has_lost_nothing_of_a_file_that_does_not_refer_to_it() {
     let (mut world, mut servers, file) = two_pieces(ClientConfig { chunk_bytes_max: 1, ..config() });
-    write(&mut world, &mut servers, file, 0, &[b'c'; 200]);
+    done(&mut world, &mut servers, write(file, 0, &[b'c'; 200]));
     servers.perform(&mut world, Operation::Flush { file }).unwrap();
     servers.answer_all(&mut world);
     assert_eq!(servers.finished.len(), 2);
@@ -127,7 +110,7 @@ fn of_full_chunks_that_nobody_syncs_the_oldest_are_synced_unasked() {
     let few = ClientConfig { chunk_bytes_max: 1, unsynced_chunks_max: 3, ..config() };
     let (mut world, mut servers, file) = two_pieces(few);
     for piece in 2..20 {
-        write(&mut world, &mut servers, file, piece * 100, &[b'c'; 100]);
+        done(&mut world, &mut servers, write(file, piece * 100, &[b'c'; 100]));
         servers.perform(&mut world, Operation::Flush { file }).unwrap();
     }
     while servers.answer_all(&mut world) {}
@@ -144,7 +127,7 @@ fn of_chunks_that_are_gone_nothing_is_remembered_once_no_file_refers_to_them() {
     let few = ClientConfig { chunk_bytes_max: 1, unsynced_chunks_max: 3, ..config() };
     let (mut world, mut servers, file) = two_pieces(few);
     for _ in 0..20 {
-        write(&mut world, &mut servers, file, 0, &[b'd'; 200]);
+        done(&mut world, &mut servers, write(file, 0, &[b'd'; 200]));
         servers.perform(&mut world, Operation::Flush { file }).unwrap();
         while servers.answer_all(&mut world) {}
         for gone in std::mem::take(&mut servers.finished).into_keys() {
@@ -163,7 +146,7 @@ fn what_a_chunk_that_was_synced_unasked_had_lost_is_told_to_the_next_sync() {
     let record = servers.chunks.get_mut(&first).unwrap();
     record.sealed = Some(10);
     for piece in 2..6 {
-        write(&mut world, &mut servers, file, piece * 100, &[b'c'; 100]);
+        done(&mut world, &mut servers, write(file, piece * 100, &[b'c'; 100]));
         servers.perform(&mut world, Operation::Flush { file }).unwrap();
     }
     while servers.answer_all(&mut world) {}
@@ -193,7 +176,7 @@ fn servers_that_do_not_know_what_all_have_are_told_by_a_seal() {
     let (result, _) = read(&mut world, &mut servers, file, 100);
     assert_eq!(result, Ok(Answer::Bytes(vec![b'b'; 100])));
     assert_eq!(servers.log, ["seal"]);
-    write(&mut world, &mut servers, file, 0, b"more");
+    done(&mut world, &mut servers, write(file, 0, b"more"));
     servers.perform(&mut world, Operation::Flush { file }).unwrap();
     assert_eq!(servers.log, ["seal", "open chunk avoiding []", "append", "commit"]);
 }

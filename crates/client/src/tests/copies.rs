@@ -1,10 +1,11 @@
 //! Copies from file to file.
 
-use super::files::{create_open, done, open, opened, read, stage, write};
+use super::files::{create_open, done, open, opened, read, stage, stage_with, write};
 use super::servers::*;
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
+use bearing_proto::client::Handle;
 use bearing_proto::data::DataCall;
 use bearing_types::*;
 
@@ -36,13 +37,22 @@ fn copied(world: &mut World, servers: &mut Servers, operation: Operation) -> (u3
     }
 }
 
+/// A file whose servers have these bytes, and an empty one.
+fn source_and_target(
+    world: &mut World,
+    servers: &mut Servers,
+    bytes: &[u8],
+) -> ((OpenFile, Handle), (OpenFile, Handle)) {
+    let (source, target) = (create_open(world, servers, "a"), create_open(world, servers, "b"));
+    done(world, servers, write(source.0, 0, bytes));
+    done(world, servers, Operation::Flush { file: source.0 });
+    (source, target)
+}
+
 #[test]
 fn stored_bytes_are_copied_without_passing_through_here_and_others_see_them_at_once() {
     let (mut world, mut servers) = stage();
-    let (source, _) = create_open(&mut world, &mut servers, "a");
-    let (target, node) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(source, 0, &[7; 5000]));
-    done(&mut world, &mut servers, Operation::Flush { file: source });
+    let ((source, _), (target, node)) = source_and_target(&mut world, &mut servers, &[7; 5000]);
     servers.log.clear();
     assert_eq!(copied(&mut world, &mut servers, copy((source, 1000), (target, 3), u64::MAX)), (4000, 0));
     assert_eq!(servers.log, ["append from", "commit"]);
@@ -133,8 +143,7 @@ fn ranges_that_overlap_and_what_goes_beyond_the_longest_file_are_refused() {
 
 #[test]
 fn a_long_copy_is_cut_short() {
-    let mut world = World::open_with(ClientConfig { copy_bytes_max: 1000, ..config() });
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ClientConfig { copy_bytes_max: 1000, ..config() });
     let (source, _) = create_open(&mut world, &mut servers, "a");
     let (target, _) = create_open(&mut world, &mut servers, "b");
     done(&mut world, &mut servers, write(source, 0, &[1; 1500]));
@@ -147,10 +156,7 @@ fn a_long_copy_is_cut_short() {
 fn bytes_that_no_server_can_take_from_where_they_are_are_read_and_sent() {
     let (mut world, mut servers) = stage();
     servers.sends_only = true;
-    let (source, _) = create_open(&mut world, &mut servers, "a");
-    let (target, _) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(source, 0, b"hello"));
-    done(&mut world, &mut servers, Operation::Flush { file: source });
+    let ((source, _), (target, _)) = source_and_target(&mut world, &mut servers, b"hello");
     servers.log.clear();
     assert_eq!(copied(&mut world, &mut servers, copy((source, 1), (target, 0), 3)).0, 3);
     assert_eq!(servers.log, ["append from", "append", "commit"]);
@@ -160,10 +166,7 @@ fn bytes_that_no_server_can_take_from_where_they_are_are_read_and_sent() {
 #[test]
 fn a_copy_goes_on_in_another_chunk_when_a_server_dies_and_says_so_when_disks_are_full() {
     let (mut world, mut servers) = stage();
-    let (source, _) = create_open(&mut world, &mut servers, "a");
-    let (target, node) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(source, 0, b"hello"));
-    done(&mut world, &mut servers, Operation::Flush { file: source });
+    let ((source, _), (target, node)) = source_and_target(&mut world, &mut servers, b"hello");
     servers.dead = [D1].into();
     assert_eq!(copied(&mut world, &mut servers, copy((source, 0), (target, 0), 5)).0, 5);
     assert_eq!(read(&mut world, &mut servers, target, 0, 9), b"hello");
@@ -181,10 +184,7 @@ fn a_copy_goes_on_in_another_chunk_when_a_server_dies_and_says_so_when_disks_are
 #[test]
 fn a_source_whose_chunk_was_removed_is_looked_up_again() {
     let (mut world, mut servers) = stage();
-    let (source, node) = create_open(&mut world, &mut servers, "a");
-    let (target, _) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(source, 0, b"hello"));
-    done(&mut world, &mut servers, Operation::Flush { file: source });
+    let ((source, node), (target, _)) = source_and_target(&mut world, &mut servers, b"hello");
     let before = *servers.chunks.keys().next().unwrap();
     // Its home moved the bytes to another chunk.
     let moved = ChunkId(5000);
@@ -202,10 +202,7 @@ fn a_source_whose_chunk_was_removed_is_looked_up_again() {
 #[test]
 fn a_source_that_is_shorter_than_was_believed_is_copied_up_to_its_end() {
     let (mut world, mut servers) = stage();
-    let (source, node) = create_open(&mut world, &mut servers, "a");
-    let (target, end) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(source, 0, b"hello"));
-    done(&mut world, &mut servers, Operation::Flush { file: source });
+    let ((source, node), (target, end)) = source_and_target(&mut world, &mut servers, b"hello");
     done(&mut world, &mut servers, Operation::Close { file: source });
     // Another client appends and cuts it again while it is open here.
     let before = servers.files[&node.node].attributes;

@@ -49,8 +49,28 @@ pub fn done(world: &mut World, servers: &mut Servers, operation: Operation) {
     }
 }
 
+/// A new file with these bytes, which its servers have and which may not be stable yet.
+pub fn flushed(world: &mut World, servers: &mut Servers, text: &str, bytes: &[u8]) -> (OpenFile, Handle) {
+    let (file, node) = create_open(world, servers, text);
+    done(world, servers, write(file, 0, bytes));
+    done(world, servers, Operation::Flush { file });
+    (file, node)
+}
+
+/// A new file with these bytes, stable.
+pub fn synced(world: &mut World, servers: &mut Servers, text: &str, bytes: &[u8]) -> (OpenFile, Handle) {
+    let (file, node) = create_open(world, servers, text);
+    done(world, servers, write(file, 0, bytes));
+    done(world, servers, Operation::Sync { file });
+    (file, node)
+}
+
 pub fn stage() -> (World, Servers) {
     (World::open(), Servers::new(1))
+}
+
+pub fn stage_with(config: ClientConfig) -> (World, Servers) {
+    (World::open_with(config), Servers::new(1))
 }
 
 #[test]
@@ -82,9 +102,7 @@ fn a_sync_commits_only_what_the_data_servers_made_stable() {
 #[test]
 fn what_was_flushed_before_is_made_stable_by_a_later_sync_even_of_another_open_file() {
     let (mut world, mut servers) = stage();
-    let (file, node) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, node) = flushed(&mut world, &mut servers, "a", b"one");
     done(&mut world, &mut servers, Operation::Close { file });
     let file = opened(servers.perform(&mut world, open(node, true)));
     servers.log.clear();
@@ -108,8 +126,7 @@ fn small_files_share_one_chunk() {
 
 #[test]
 fn a_full_chunk_is_followed_by_another() {
-    let mut world = World::open_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ClientConfig { chunk_bytes_max: 1000, ..config() });
     let (file, _) = create_open(&mut world, &mut servers, "a");
     for number in 0..4 {
         done(&mut world, &mut servers, write(file, number * 400, &[number as u8; 400]));
@@ -122,9 +139,7 @@ fn a_full_chunk_is_followed_by_another() {
 #[test]
 fn a_lost_replica_has_the_chunk_sealed_and_writing_goes_on_without_it() {
     let (mut world, mut servers) = stage();
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
     servers.dead.insert(D2);
     done(&mut world, &mut servers, write(file, 3, b"two"));
     servers.log.clear();
@@ -144,18 +159,23 @@ fn a_silent_primary_is_replaced_after_its_timeout() {
     assert!(world.notes.contains(&Note::ChunkLost(D1)));
 }
 
-#[test]
-fn acknowledged_frames_beyond_the_sealed_length_are_appended_again_before_they_are_committed() {
-    let mut world = World::open_with(ClientConfig { appends_max: 1, ..config() });
-    let mut servers = Servers::new(1);
+/// A file is being flushed: of its two runs, which are two frames, the first was appended. (The second finds a replica
+/// lost then, and sealing cuts off the first, or finds a hole there.)
+fn one_of_two_frames_appended() -> (World, Servers, OpenFile, Ticket) {
+    let (mut world, mut servers) = stage_with(ClientConfig { appends_max: 1, ..config() });
     let (file, _) = create_open(&mut world, &mut servers, "a");
-    // Two runs, so two frames. The second finds a replica lost, and sealing cuts off the first.
     done(&mut world, &mut servers, write(file, 0, b"first"));
     done(&mut world, &mut servers, write(file, 100, b"second"));
     let ticket = world.start(Operation::Flush { file });
     while servers.log.iter().filter(|call| *call == "append").count() < 1 {
         servers.answer_all(&mut world);
     }
+    (world, servers, file, ticket)
+}
+
+#[test]
+fn acknowledged_frames_beyond_the_sealed_length_are_appended_again_before_they_are_committed() {
+    let (mut world, mut servers, file, ticket) = one_of_two_frames_appended();
     servers.dead.insert(D2);
     servers.cut_at_seal = 1;
     assert_eq!(servers.run(&mut world, ticket), Ok(Answer::Done));
@@ -185,15 +205,7 @@ fn what_lies_in_a_hole_of_a_sealed_chunk_fails_the_sync_of_its_file_and_of_no_ot
 
 #[test]
 fn acknowledged_frames_in_a_hole_are_appended_again_before_they_are_committed() {
-    let mut world = World::open_with(ClientConfig { appends_max: 1, ..config() });
-    let mut servers = Servers::new(1);
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"first"));
-    done(&mut world, &mut servers, write(file, 100, b"second"));
-    let ticket = world.start(Operation::Flush { file });
-    while servers.log.iter().filter(|call| *call == "append").count() < 1 {
-        servers.answer_all(&mut world);
-    }
+    let (mut world, mut servers, _, ticket) = one_of_two_frames_appended();
     let first = servers.chunks.values().next().unwrap().logs[&D1].len() as u64;
     servers.dead.insert(D2);
     servers.holes_at_seal = vec![(0, first)];
@@ -210,15 +222,7 @@ fn acknowledged_frames_in_a_hole_are_appended_again_before_they_are_committed() 
 
 #[test]
 fn what_was_acknowledged_by_servers_that_are_lost_since_is_appended_again_before_it_is_committed() {
-    let mut world = World::open_with(ClientConfig { appends_max: 1, ..config() });
-    let mut servers = Servers::new(1);
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"first"));
-    done(&mut world, &mut servers, write(file, 100, b"second"));
-    let ticket = world.start(Operation::Flush { file });
-    while servers.log.iter().filter(|call| *call == "append").count() < 1 {
-        servers.answer_all(&mut world);
-    }
+    let (mut world, mut servers, _, ticket) = one_of_two_frames_appended();
     let lost = *servers.chunks.keys().next().unwrap();
     servers.dead.insert(D2);
     servers.cannot_seal = true;
@@ -230,9 +234,7 @@ fn what_was_acknowledged_by_servers_that_are_lost_since_is_appended_again_before
 #[test]
 fn flushed_bytes_that_are_lost_before_their_sync_fail_it() {
     let (mut world, mut servers) = stage();
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
     servers.dead.insert(D2);
     servers.cut_at_seal = 1;
     assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Err(Code::Io));
@@ -306,9 +308,7 @@ fn a_failed_write_out_behind_the_programs_back_is_told_exactly_once() {
 #[test]
 fn a_damaged_or_dead_replica_is_passed_over() {
     let (mut world, mut servers) = stage();
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
     for (damaged, dead) in [(D1, D3), (D2, D3), (D3, D1), (D3, D2)] {
         servers.damaged = [damaged].into();
         servers.dead = [dead].into();
@@ -324,9 +324,7 @@ fn a_damaged_or_dead_replica_is_passed_over() {
 #[test]
 fn replicas_that_are_silent_for_a_while_are_waited_for() {
     let (mut world, mut servers) = stage();
-    let (file, _) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
     servers.dead = [D1, D2].into();
     let ticket = world.start(Operation::Read { file, offset: 0, length: 3 });
     let begun = world.now.mono;
@@ -341,8 +339,7 @@ fn replicas_that_are_silent_for_a_while_are_waited_for() {
 
 #[test]
 fn a_writer_that_is_faster_than_the_servers_waits_for_room() {
-    let mut world = World::open_with(ClientConfig { file_buffer_bytes_max: 100, ..config() });
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ClientConfig { file_buffer_bytes_max: 100, ..config() });
     let (file, _) = create_open(&mut world, &mut servers, "a");
     done(&mut world, &mut servers, write(file, 0, &[1; 100]));
     let ticket = world.start(write(file, 100, &[2; 100]));
@@ -374,8 +371,7 @@ fn what_is_enough_is_written_out_while_the_writer_goes_on() {
 
 #[test]
 fn all_files_together_are_bounded_too() {
-    let mut world = World::open_with(ClientConfig { buffer_bytes_max: 150, ..config() });
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ClientConfig { buffer_bytes_max: 150, ..config() });
     let (a, _) = create_open(&mut world, &mut servers, "a");
     let (b, _) = create_open(&mut world, &mut servers, "b");
     done(&mut world, &mut servers, write(a, 0, &[1; 150]));
@@ -521,9 +517,7 @@ fn an_end_that_no_server_hears_of_is_not_waited_for_long() {
 #[test]
 fn another_clients_write_is_seen_by_the_next_open() {
     let (mut world, mut servers) = stage();
-    let (file, node) = create_open(&mut world, &mut servers, "a");
-    done(&mut world, &mut servers, write(file, 0, b"one"));
-    done(&mut world, &mut servers, Operation::Flush { file });
+    let (_, node) = flushed(&mut world, &mut servers, "a", b"one");
     // Somebody else copies a part of it over another.
     let record = servers.files.get_mut(&node.node).unwrap();
     let mut extent = record.extents.parts(0..1).next().unwrap().extent;

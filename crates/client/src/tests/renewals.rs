@@ -15,19 +15,8 @@ fn handle(number: u64) -> Handle {
     Handle { node: NodeId(100 + number), home: Position(number) }
 }
 
-fn open(node: Handle) -> Operation {
-    Operation::Open {
-        node,
-        who: Credentials::ROOT,
-        read: true,
-        write: false,
-        truncate: false,
-        execute: false,
-    }
-}
-
 fn open_one(world: &mut World, node: Handle, lease: u32) -> OpenFile {
-    let ticket = world.start(open(node));
+    let ticket = world.start(open_to_read(node));
     world.answer_one(Body::Opened(file_view(node, 1, lease), Some(read_token(node))));
     match world.result(ticket) {
         Ok(Answer::Opened(file, _)) => file,
@@ -89,7 +78,7 @@ fn a_file_that_was_opened_without_asking_has_its_lease_renewed() {
     let ticket = world.start(lookup("a"));
     world.answer_one(entry(file(5, "a"), 1000));
     world.found(ticket);
-    let ticket = world.start(open(file(5, "a")));
+    let ticket = world.start(open_to_read(file(5, "a")));
     assert!(world.sent.is_empty());
     match world.result(ticket) {
         Ok(Answer::Opened(_, found)) => assert!(found.attributes_remaining > Remaining(Duration::ZERO)),
@@ -114,7 +103,7 @@ fn a_lease_that_is_about_to_end_opens_no_file() {
     world.answer_one(entry(file(5, "a"), 1000));
     world.found(ticket);
     world.pass(Duration::from_millis(950));
-    world.start(open(file(5, "a")));
+    world.start(open_to_read(file(5, "a")));
     assert!(matches!(world.take_request().call, Call::Open { .. }));
 }
 
@@ -159,7 +148,7 @@ fn a_closed_file_is_not_renewed() {
 fn a_file_of_which_another_handle_is_open_is_renewed_and_one_whose_node_is_gone_is_not() {
     let mut world = World::open();
     let file = open_one(&mut world, handle(0), 1000);
-    let ticket = world.start(open(handle(0)));
+    let ticket = world.start(open_to_read(handle(0)));
     assert!(world.finished.contains_key(&ticket), "opened under the lease");
     world.start(Operation::Close { file });
     let asked = next_renewals(&mut world);
@@ -248,7 +237,7 @@ fn an_own_change_that_ended_the_lease_has_it_asked_for_again() {
 fn opened_behind_a_cut(lease: u32) -> (World, OpenFile) {
     let mut world = World::open_with(config());
     let node = file(4, "a");
-    let opening = world.start(open(node));
+    let opening = world.start(open_to_read(node));
     let asked = world.take_request();
     let change = AttributeChange { size: Some(5259), ..AttributeChange::default() };
     let (file_type, who) = (FileType::Regular, Credentials::ROOT);

@@ -177,14 +177,7 @@ fn a_squashed_user_is_asked_for_and_decided_about_as_whom_he_counts() {
     let (uid, gid) = (Uid(Squash::NOBODY), Gid(Squash::NOBODY));
     let mut world = World::open_with(ClientConfig { squash: Squash::Root { uid, gid }, ..config() });
     let node = file(NODE, "a");
-    world.start(Operation::Open {
-        node,
-        who: Credentials::ROOT,
-        read: true,
-        write: false,
-        truncate: false,
-        execute: false,
-    });
+    world.start(open_to_read(node));
     let Call::Open { who, .. } = world.take_request().call else { panic!("an open") };
     assert_eq!(who, Credentials { uid, gid, groups: Vec::new() });
 }

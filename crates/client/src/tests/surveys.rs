@@ -26,17 +26,6 @@ fn handle(number: u64) -> Handle {
     Handle { node: NodeId(100 + number), home: Position(number) }
 }
 
-fn open(node: Handle) -> Operation {
-    Operation::Open {
-        node,
-        who: Credentials::ROOT,
-        read: true,
-        write: false,
-        truncate: false,
-        execute: false,
-    }
-}
-
 fn create() -> Operation {
     let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
     Operation::Create { directory: root(), name: name("a"), who: Credentials::ROOT, new, open: true }
@@ -50,7 +39,7 @@ fn opened(world: &mut World, ticket: Ticket) -> OpenFile {
 }
 
 fn open_one(world: &mut World, node: Handle) -> OpenFile {
-    let ticket = world.start(open(node));
+    let ticket = world.start(open_to_read(node));
     world.answer_one(Body::Opened(file_view(node, 1, 1000), None));
     opened(world, ticket)
 }
@@ -60,7 +49,7 @@ fn a_survey_is_answered_at_once_with_what_is_open_and_drops_nothing() {
     let mut world = with_root_cached();
     let file = open_one(&mut world, handle(0));
     open_one(&mut world, handle(1));
-    world.start(open(Handle { node: NodeId(7), home: Position(7) }));
+    world.start(open_to_read(Handle { node: NodeId(7), home: Position(7) }));
     world.sent.clear();
     survey(&mut world, 5, &[100, 101, 7, 55]);
     let answer = surveyed(&mut world);
@@ -103,7 +92,7 @@ fn a_close_releases_nothing_that_is_being_opened_again_and_the_last_close_does()
     assert_eq!(surveyed(&mut world).open, [NodeId(100)]);
     world.sent.clear();
     // For writing, so that the server is asked.
-    let Operation::Open { node, who, .. } = open(handle(0)) else { unreachable!() };
+    let Operation::Open { node, who, .. } = open_to_read(handle(0)) else { unreachable!() };
     let again =
         world.start(Operation::Open { node, who, read: true, write: true, truncate: false, execute: false });
     let asked = world.take_request();
@@ -126,7 +115,7 @@ fn what_is_being_let_go_of_is_opened_again_only_after_that() {
         world.start(Operation::Close { file });
         let release = world.take_request();
         // Its lease would let it be opened for reading at once; and a request would be another than the one that is on its way.
-        let Operation::Open { node, who, .. } = open(handle(0)) else { unreachable!() };
+        let Operation::Open { node, who, .. } = open_to_read(handle(0)) else { unreachable!() };
         let again =
             world.start(Operation::Open { node, who, read: true, write, truncate: false, execute: false });
         assert!(world.sent.is_empty(), "the release may be late: {:?}", world.sent);
@@ -178,7 +167,7 @@ fn a_lease_that_its_server_does_not_track_opens_no_file() {
     }
     world.answer_one(crowded);
     assert!(world.found(ticket).attributes_remaining > Remaining(Duration::ZERO), "but it is served");
-    world.start(open(file(5, "a")));
+    world.start(open_to_read(file(5, "a")));
     assert!(matches!(world.take_request().call, Call::Open { .. }));
 }
 

@@ -45,9 +45,7 @@ fn a_sync_of_everything_tells_what_a_chunk_that_is_sealed_already_had_lost() {
     let (mut world, mut servers) = stage();
     written_and_closed(&mut world, &mut servers, "a");
     lose_unsynced(&mut servers);
-    let (other, _) = create_open(&mut world, &mut servers, "b");
-    done(&mut world, &mut servers, write(other, 0, b"goes elsewhere"));
-    done(&mut world, &mut servers, Operation::Sync { file: other });
+    synced(&mut world, &mut servers, "b", b"goes elsewhere");
     assert_eq!(servers.chunks.values().filter(|chunk| chunk.sealed == Some(0)).count(), 1);
     assert_eq!(servers.perform(&mut world, Operation::SyncAll), Err(Code::Io));
 }
@@ -69,8 +67,7 @@ fn a_sync_of_everything_says_nothing_of_lost_bytes_that_no_file_refers_to() {
 
 #[test]
 fn a_sync_of_everything_tells_of_closed_files_of_which_nothing_is_remembered() {
-    let mut world = World::open_with(ClientConfig { closed_files_max: 1, ..config() });
-    let mut servers = Servers::new(1);
+    let (mut world, mut servers) = stage_with(ClientConfig { closed_files_max: 1, ..config() });
     let nodes = ["a", "b"].map(|text| written_and_closed(&mut world, &mut servers, text));
     // What is remembered is found to be whole.
     let kept = servers.chunks.values().next().unwrap().logs[&D1].len() as u64;

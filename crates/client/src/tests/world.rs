@@ -204,21 +204,16 @@ pub fn root() -> Handle {
     Handle { node: NodeId::ROOT, home: root_seat().home }
 }
 
+/// Opens a file for reading, as root.
+pub fn open_to_read(node: Handle) -> Operation {
+    let who = Credentials::ROOT;
+    Operation::Open { node, who, read: true, write: false, truncate: false, execute: false }
+}
+
 pub fn attributes(file_type: FileType, version: u64) -> Attributes {
     Attributes {
-        file_type,
-        mode: Mode::new(0o755),
-        uid: Uid(0),
-        gid: Gid(0),
-        links: 1,
-        size: 0,
-        space: 0,
-        device: 0,
-        accessed: Wall(0),
-        modified: Wall(0),
-        changed: Wall(0),
-        born: Wall(0),
         version: Version(version),
+        ..Attributes::new(file_type, Mode::new(0o755), (Uid(0), Gid(0)), Wall(0))
     }
 }
 
