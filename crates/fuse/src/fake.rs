@@ -2,8 +2,7 @@
 
 use bearing_mount::{Answer, Caller, Found, Handle, Listed, Operation, Remaining};
 use bearing_types::{
-    Attributes, Code, Cookie, FileType, Gid, Mode, Name, NameHash, NodeId, Outcome, Position, Uid, Version,
-    Wall,
+    Attributes, Code, Cookie, FileType, Gid, Mode, Name, NameHash, NodeId, Outcome, Position, Uid, Wall,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -113,21 +112,7 @@ pub(crate) fn handle(node: u64) -> Handle {
 
 /// A node, leased for five seconds.
 pub(crate) fn found(node: u64, file_type: FileType) -> Found {
-    let attributes = Attributes {
-        file_type,
-        mode: Mode::new(0o644),
-        uid: Uid(0),
-        gid: Gid(0),
-        links: 1,
-        size: 0,
-        space: 0,
-        device: 0,
-        accessed: Wall(0),
-        modified: Wall(0),
-        changed: Wall(0),
-        born: Wall(0),
-        version: Version(1),
-    };
+    let attributes = Attributes::new(file_type, Mode::new(0o644), (Uid(0), Gid(0)), Wall(0));
     let remaining = Remaining(Duration::from_secs(5));
     Found { node: handle(node), attributes, name_remaining: remaining, attributes_remaining: remaining }
 }

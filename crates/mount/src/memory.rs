@@ -6,7 +6,7 @@ use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Remaining};
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, StatfsView, TimeChange};
 use bearing_types::{
     Attributes, Code, Cookie, Credentials, FileLocks, FileType, Gid, HeldLock, Mode, Name, NameHash, NameKey,
-    NodeId, Outcome, Permission, Position, SessionId, Uid, Version, Wall,
+    NodeId, Outcome, Permission, Position, SessionId, Uid, Wall,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -74,21 +74,11 @@ impl State {
     }
 
     fn node(&mut self, parent: NodeId, new: NewNode, who: &Credentials) -> Node {
-        let now = self.now();
         let attributes = Attributes {
-            file_type: new.file_type,
-            mode: new.mode,
-            uid: who.uid,
-            gid: who.gid,
             links: if new.file_type == FileType::Directory { 2 } else { 1 },
             size: new.target.len() as u64,
-            space: 0,
             device: new.device,
-            accessed: now,
-            modified: now,
-            changed: now,
-            born: now,
-            version: Version(1),
+            ..Attributes::new(new.file_type, new.mode, (who.uid, who.gid), self.now())
         };
         Node { attributes, parent, content: new.target, children: BTreeMap::new() }
     }

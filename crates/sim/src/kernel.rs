@@ -182,21 +182,7 @@ mod tests {
     }
 
     fn found(node: Handle, remaining: Duration) -> Found {
-        let attributes = Attributes {
-            file_type: FileType::Regular,
-            mode: Mode::new(0),
-            uid: Uid(0),
-            gid: Gid(0),
-            links: 1,
-            size: 0,
-            space: 0,
-            device: 0,
-            accessed: Wall(0),
-            modified: Wall(0),
-            changed: Wall(0),
-            born: Wall(0),
-            version: Version(1),
-        };
+        let attributes = Attributes::new(FileType::Regular, Mode::new(0), (Uid(0), Gid(0)), Wall(0));
         let remaining = Remaining(remaining);
         Found { node, attributes, name_remaining: remaining, attributes_remaining: remaining }
     }

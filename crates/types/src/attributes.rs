@@ -135,6 +135,27 @@ pub struct Attributes {
     pub version: Version,
 }
 
+impl Attributes {
+    /// A new node's: it has one name and nothing in it.
+    pub fn new(file_type: FileType, mode: Mode, (uid, gid): (Uid, Gid), born: Wall) -> Attributes {
+        Attributes {
+            file_type,
+            mode,
+            uid,
+            gid,
+            links: 1,
+            size: 0,
+            space: 0,
+            device: 0,
+            accessed: born,
+            modified: born,
+            changed: born,
+            born,
+            version: Version(1),
+        }
+    }
+}
+
 /// Who asks: the ids that the client vouches for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {

@@ -11,7 +11,7 @@ use bearing_server::post::Post;
 use bearing_server::{Driver, StartError, run_driver};
 use bearing_types::{
     Attributes, Block, Epoch, FileType, Gid, Mode, Mono, NodeId, Now, Position, Sequence, SessionId, Squash,
-    Uid, Version, Wall,
+    Uid, Wall,
 };
 
 /// Tablets of a new cluster: their blocks have so many prefix bits.
@@ -68,21 +68,7 @@ impl Driver for Canned {
 fn stat_body() -> Body {
     let node = Handle { node: NodeId(500_000), home: Position(0x7bcd_ef01_2345_6789) };
     let time = Wall(1_795_000_000_123_456_789);
-    let attributes = Attributes {
-        file_type: FileType::Regular,
-        mode: Mode::new(0o644),
-        uid: Uid(0),
-        gid: Gid(0),
-        links: 1,
-        size: 0,
-        space: 0,
-        device: 0,
-        accessed: time,
-        modified: time,
-        changed: time,
-        born: time,
-        version: Version(1),
-    };
+    let attributes = Attributes::new(FileType::Regular, Mode::new(0o644), (Uid(0), Gid(0)), time);
     let lease = LeaseMs(300);
     let attributes = Some(NodeView { node, attributes, lease, may_open: true, extended: false });
     Body::Entry(EntryView { node, file_type: FileType::Regular, lease, attributes, directory: None }, None)

@@ -14,7 +14,7 @@ use bearing_proto::hello;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_types::{
     AclHash, Attributes, Block, Epoch, FileType, FilesystemId, Gid, MapVersion, Mode, Name, NameKey, NodeId,
-    Position, ServerId, SessionId, Uid, Version, Wall,
+    Position, ServerId, SessionId, Uid, Wall,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -299,21 +299,7 @@ pub fn node_of(name: &Name) -> u64 {
 }
 
 fn node(node: u64, file_type: FileType) -> NodeView {
-    let attributes = Attributes {
-        file_type,
-        mode: Mode::new(0o755),
-        uid: Uid(0),
-        gid: Gid(0),
-        links: 1,
-        size: 0,
-        space: 0,
-        device: 0,
-        accessed: Wall(0),
-        modified: Wall(0),
-        changed: Wall(0),
-        born: Wall(0),
-        version: Version(1),
-    };
+    let attributes = Attributes::new(file_type, Mode::new(0o755), (Uid(0), Gid(0)), Wall(0));
     let node = Handle { node: NodeId(node), home: Position(0) };
     NodeView { node, attributes, lease: LeaseMs(600_000), may_open: true, extended: false }
 }
