@@ -9,7 +9,7 @@ use bearing_proto::grant::Grant;
 use bearing_types::{
     Acl, AclHash, Code, Credentials, FileType, Gid, Mode, Named, ServerId, Uid, XattrName, XattrSpace,
 };
-use cluster::{ALICE, Cluster, name, position, root_user};
+use cluster::{ALICE, Cluster, name, position, regular, root_user};
 
 const LISTED: u32 = 9;
 
@@ -79,7 +79,7 @@ fn open(cluster: &mut Cluster, node: Handle, who: &Credentials) -> Result<(), Co
 }
 
 fn create(cluster: &mut Cluster, grant: &Grant, who: &Credentials, text: &str) -> Result<Handle, Code> {
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o666), device: 0, target: vec![] };
+    let new = regular(0o666);
     let call = Call::Create { grant: grant.clone(), who: who.clone(), name: name(text), new };
     match cluster.call(ALICE, position(grant, text), call)? {
         Body::Entry(entry, _) => Ok(entry.node),

@@ -31,15 +31,6 @@ fn chunk(answer: Result<Body, Code>) -> ChunkView {
     }
 }
 
-fn open(cluster: &mut Cluster) -> ChunkView {
-    chunk(cluster.call(ALICE, HERE, Call::OpenChunk { avoid: Vec::new() }))
-}
-
-fn seal(cluster: &mut Cluster, opened: &ChunkView) -> ChunkView {
-    let call = Call::SealChunk { chunk: opened.chunk, epoch: opened.epoch };
-    chunk(cluster.call(BOB, opened.chunk.position, call))
-}
-
 /// Data servers that hold so many bytes each, of any chunk. Calls other than pings are kept; what is not to be answered is told by its number among
 /// the calls to a server.
 fn data_servers(
@@ -71,24 +62,24 @@ fn data_servers(
 fn a_server_that_says_its_disk_failed_gets_no_new_chunks() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    assert_eq!(open(&mut cluster).servers.len(), 2);
+    assert_eq!(cluster.open_chunk(ALICE, HERE).servers.len(), 2);
     cluster.data = Box::new(|server, _| Some(if server == DATA[0] { Err(DataError::Failed) } else { SPACE }));
     cluster.pass(Duration::from_millis(1_100));
     for _ in 0..4 {
-        assert_eq!(open(&mut cluster).servers, [DATA[1]]);
+        assert_eq!(cluster.open_chunk(ALICE, HERE).servers, [DATA[1]]);
     }
     cluster.data = Box::new(|_, _| Some(SPACE));
     cluster.pass(Duration::from_millis(1_100));
-    assert_eq!(open(&mut cluster).servers.len(), 2, "it was started again");
+    assert_eq!(cluster.open_chunk(ALICE, HERE).servers.len(), 2, "it was started again");
 }
 
 #[test]
 fn a_chunk_is_sealed_at_the_end_of_the_furthest_frame_though_questions_and_answers_are_lost() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    let opened = open(&mut cluster);
+    let opened = cluster.open_chunk(ALICE, HERE);
     let calls = data_servers(&mut cluster, [70, 100], |server, number| server == DATA[1] && number < 3);
-    let sealed = seal(&mut cluster, &opened);
+    let sealed = cluster.seal_chunk(BOB, &opened);
     assert_eq!((sealed.sealed, sealed.epoch), (Some(100), opened.epoch.next()));
     let fence = DataCall::Fence { epoch: opened.epoch.next() };
     assert_eq!(calls.borrow()[&DATA[1]][..3], [fence.clone(), fence.clone(), fence]);
@@ -98,21 +89,21 @@ fn a_chunk_is_sealed_at_the_end_of_the_furthest_frame_though_questions_and_answe
 fn what_one_data_server_was_asked_no_other_answers() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    let opened = open(&mut cluster);
+    let opened = cluster.open_chunk(ALICE, HERE);
     data_servers(&mut cluster, [70, 100], |server, number| server == DATA[1] && number < 3);
     cluster.overheard_by = Some(DATA[0]);
-    assert_eq!(seal(&mut cluster, &opened).sealed, Some(100), "70 bytes are what the other one has");
+    assert_eq!(cluster.seal_chunk(BOB, &opened).sealed, Some(100), "70 bytes are what the other one has");
 }
 
 #[test]
 fn a_server_that_missed_a_seal_is_told_when_it_is_asked_for_again() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    let opened = open(&mut cluster);
+    let opened = cluster.open_chunk(ALICE, HERE);
     data_servers(&mut cluster, [100, 70], |server, _| server == DATA[1]);
-    assert_eq!(seal(&mut cluster, &opened).sealed, Some(100));
+    assert_eq!(cluster.seal_chunk(BOB, &opened).sealed, Some(100));
     let calls = data_servers(&mut cluster, [100, 70], |_, _| false);
-    let sealed = seal(&mut cluster, &opened);
+    let sealed = cluster.seal_chunk(BOB, &opened);
     assert_eq!((sealed.sealed, sealed.servers.len()), (Some(100), 2));
     let told = DataCall::Seal { epoch: Epoch(opened.epoch.0 + 1), length: 100 };
     for server in DATA {
@@ -146,19 +137,19 @@ fn restarted(length: u64, damaged: &[(u64, u64)]) -> Option<Result<DataBody, Dat
 fn a_server_that_does_not_know_a_chunk_does_not_make_it_empty() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    let opened = open(&mut cluster);
+    let opened = cluster.open_chunk(ALICE, HERE);
     fences(&mut cluster, [Some(Err(DataError::NoChunk)), restarted(70, &[])]);
-    assert_eq!(seal(&mut cluster, &opened).sealed, Some(70));
-    let never_used = open(&mut cluster);
+    assert_eq!(cluster.seal_chunk(BOB, &opened).sealed, Some(70));
+    let never_used = cluster.open_chunk(ALICE, HERE);
     fences(&mut cluster, [Some(Err(DataError::NoChunk)), Some(Err(DataError::NoChunk))]);
-    assert_eq!(seal(&mut cluster, &never_used).sealed, Some(0), "all say so");
+    assert_eq!(cluster.seal_chunk(BOB, &never_used).sealed, Some(0), "all say so");
 }
 
 #[test]
 fn a_server_that_restarted_decides_with_the_others_or_when_they_are_lost() {
     let mut cluster = cluster();
     cluster.pass_with(&[ALICE, BOB], Duration::from_secs(2));
-    let (one, other) = (open(&mut cluster), open(&mut cluster));
+    let (one, other) = (cluster.open_chunk(ALICE, HERE), cluster.open_chunk(ALICE, HERE));
     let answers = fences(&mut cluster, [None, restarted(70, &[])]);
     let sealed = |cluster: &mut Cluster, chunk: &ChunkView| {
         let shown = cluster.call(ALICE, chunk.chunk.position, Call::Chunk { chunk: chunk.chunk });
@@ -186,7 +177,7 @@ fn a_server_that_restarted_decides_with_the_others_or_when_they_are_lost() {
 fn a_chunk_of_which_only_lost_servers_can_have_something_is_an_error_until_one_is_back() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    let opened = open(&mut cluster);
+    let opened = cluster.open_chunk(ALICE, HERE);
     let answers = fences(&mut cluster, [None, Some(Err(DataError::NoChunk))]);
     cluster.pass(Duration::from_secs(40));
     let late = bearing_types::SessionId(4_711);
@@ -203,8 +194,8 @@ fn a_chunk_of_which_only_lost_servers_can_have_something_is_an_error_until_one_i
 fn what_no_server_has_is_told_with_the_sealed_chunk() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));
-    let opened = open(&mut cluster);
+    let opened = cluster.open_chunk(ALICE, HERE);
     fences(&mut cluster, [restarted(200, &[(40, 80), (104, 160)]), restarted(120, &[(72, 96)])]);
-    let sealed = seal(&mut cluster, &opened);
+    let sealed = cluster.seal_chunk(BOB, &opened);
     assert_eq!((sealed.sealed, sealed.holes), (Some(200), vec![(72, 80), (120, 160)]));
 }

@@ -4,11 +4,11 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode};
+use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
 use bearing_proto::grant::{Admission, OpenToken};
-use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, SetIds, Wall};
-use cluster::{ALICE, Cluster, DATA, filled_by, name, opened_by, position, root_user};
+use bearing_types::{ChunkId, Code, Position, ServerId, SetIds, Wall};
+use cluster::{ALICE, Cluster, DATA, filled_by, opened_by, regular, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -89,13 +89,6 @@ fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
     (cluster, disks)
 }
 
-fn open(cluster: &mut Cluster) -> ChunkView {
-    match cluster.call(ALICE, Position(0), Call::OpenChunk { avoid: Vec::new() }) {
-        Ok(Body::Chunk(view)) => view,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn is_gone(cluster: &mut Cluster, chunk: &ChunkView) -> bool {
     let shown = cluster.call(ALICE, chunk.chunk.position, Call::Chunk { chunk: chunk.chunk });
     shown == Err(Code::Stale)
@@ -103,12 +96,7 @@ fn is_gone(cluster: &mut Cluster, chunk: &ChunkView) -> bool {
 
 fn create(cluster: &mut Cluster, text: &str) -> File {
     let grant = cluster.root(ALICE).grant;
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
-    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
-    match cluster.call(ALICE, position(&grant, text), call).unwrap() {
-        Body::Entry(entry, Some(token)) => (entry.node, token),
-        other => panic!("{other:?}"),
-    }
+    cluster.create_open(ALICE, &grant, text, regular(0o600)).unwrap()
 }
 
 fn commit(cluster: &mut Cluster, (node, token): File, extent: Extent) {
@@ -156,7 +144,7 @@ fn two_files(cluster: &mut Cluster, disks: &Rc<RefCell<Disks>>) -> (File, File, 
     let frame =
         |frame, (node, _): File| FrameAt { frame, payload: 400_000, node: node.node, home: node.home };
     disks.borrow_mut().frames = vec![frame(0, first), frame(SECOND, second)];
-    let chunk = open(cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     commit(cluster, first, extent(&chunk, 0, 400_000, 0));
     commit(cluster, second, extent(&chunk, 10, 400_000, SECOND));
     (first, second, chunk)
@@ -232,7 +220,7 @@ fn what_was_overwritten_while_a_chunk_was_compacted_stays_as_it_is() {
     truncate(&mut cluster, first);
     disks.borrow_mut().refusal = Some(Ok(DataBody::Busy { done: 0 }));
     live_on(&mut cluster, 740);
-    let other = open(&mut cluster);
+    let other = cluster.open_chunk(ALICE, Position(0));
     commit(&mut cluster, second, extent(&other, 1_000, 500, 0));
     disks.borrow_mut().refusal = None;
     live_on(&mut cluster, 10);

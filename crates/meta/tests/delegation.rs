@@ -6,12 +6,12 @@ mod cluster;
 use bearing_meta::{Config, Event};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{
-    Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, Recall, Recalled, RenameMode,
+    Answer, AttributeChange, Body, Call, Handle, LeaseKey, Recall, Recalled, RenameMode,
 };
 use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepsDone};
 use bearing_proto::grant::Grant;
-use bearing_types::{Code, FileType, Mode, NodeId, Sequence, Wall};
-use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use bearing_types::{Code, Mode, NodeId, Sequence, Wall};
+use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
 /// Alice has made `d` in the root; both sessions are open.
@@ -50,7 +50,7 @@ fn delegate(cluster: &mut Cluster, session: bearing_types::SessionId, directory:
 }
 
 fn create(directory: Handle, text: &str, node: NodeId) -> Change {
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
+    let new = regular(0o644);
     Change::Create { directory, who: root_user(), name: name(text), new, node }
 }
 
@@ -285,8 +285,7 @@ fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
     cluster.open_session(ALICE);
     cluster.open_session(BOB);
     let grant = cluster.root(ALICE).grant;
-    let directory = cluster.mkdir(ALICE, &grant, "d").unwrap();
-    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    let (directory, grant) = cluster.make(ALICE, &grant, "d");
     for text in ["1", "2", "3", "4", "5"] {
         let node = cluster.create(ALICE, &grant, text).unwrap();
         let call =
@@ -561,7 +560,7 @@ fn change(
 fn kept_names_are_recalled_before_somebody_else_takes_one_away_and_not_before_a_look_or_a_new_name() {
     let (mut cluster, directory, ids) = names_kept();
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(true));
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
+    let new = regular(0o600);
     let make = |grant| Call::Create { grant, who: root_user(), name: name("h"), new: new.clone() };
     assert!(finds(change(&mut cluster, directory, "h", make)).is_ok());
     assert!(!names_recalled(&cluster, directory));

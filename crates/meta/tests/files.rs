@@ -4,14 +4,10 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{
-    AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode, TimeChange,
-};
+use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, TimeChange};
 use bearing_proto::grant::{Admission, OpenToken};
-use bearing_types::{
-    ChunkId, Code, Credentials, FileType, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall,
-};
-use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
+use bearing_types::{ChunkId, Code, Credentials, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall};
+use cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 
 /// The first chunk that is opened.
 const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(2), position: Position(0) };
@@ -21,21 +17,13 @@ fn cluster() -> Cluster {
     cluster.open_session(ALICE);
     cluster.open_session(BOB);
     cluster.pass(std::time::Duration::from_secs(2));
-    match cluster.call(ALICE, CHUNK.position, Call::OpenChunk { avoid: Vec::new() }) {
-        Ok(Body::Chunk(view)) => assert_eq!(view.chunk, CHUNK),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(cluster.open_chunk(ALICE, CHUNK.position).chunk, CHUNK);
     cluster
 }
 
 fn create(cluster: &mut Cluster, text: &str) -> (Handle, OpenToken) {
     let grant = cluster.root(ALICE).grant;
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
-    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
-    match cluster.call(ALICE, position(&grant, text), call).unwrap() {
-        Body::Entry(entry, Some(token)) => (entry.node, token),
-        other => panic!("{other:?}"),
-    }
+    cluster.create_open(ALICE, &grant, text, regular(0o600)).unwrap()
 }
 
 fn extent(file_offset: u64, length: u32, frame: u64) -> Extent {

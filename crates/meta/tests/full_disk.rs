@@ -5,14 +5,12 @@ mod cluster;
 
 use bearing_meta::{DiskSpace, Event, Headroom};
 use bearing_placement::Scheme;
-use bearing_proto::client::{
-    Answer, AttributeChange, Body, Call, Handle, LeaseKey, NewNode, XattrChange, XattrMode,
-};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseKey, XattrChange, XattrMode};
 use bearing_proto::delegation::{Change, LentIds, Step};
 use bearing_proto::grant::Admission;
 use bearing_proto::grant::Grant;
-use bearing_types::{Code, FileType, Mode, NodeId, Sequence, XattrName};
-use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use bearing_types::{Code, NodeId, Sequence, XattrName};
+use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
 const TOTAL: u64 = 1 << 40;
@@ -98,7 +96,7 @@ fn a_change_that_was_refused_for_space_stays_refused() {
     let (mut cluster, grant, _) = with_file();
     set_free(&mut cluster, RESERVE - 1);
     let sequence = cluster.new_sequence();
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let new = regular(0o644);
     let call = Call::Create { grant: grant.clone(), who: root_user(), name: name("g"), new };
     let at = position(&grant, "g");
     assert_eq!(cluster.call_as(ALICE, sequence, at, call.clone()).map(|_| ()), Err(Code::NoSpace));
@@ -126,7 +124,7 @@ fn while_the_log_waits_for_space_nothing_is_lost_and_what_does_not_depend_on_it_
     let (mut cluster, grant, file) = with_file();
     // What was decided before anybody knew.
     cluster.hold_syncs = true;
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let new = regular(0o644);
     let call = Call::Create { grant: grant.clone(), who: root_user(), name: name("early"), new };
     let early = cluster.send_call(ALICE, position(&grant, "early"), call);
     set_stuck(&mut cluster, true);
@@ -154,7 +152,7 @@ fn while_the_log_waits_for_space_nothing_is_lost_and_what_does_not_depend_on_it_
 }
 
 fn steps(cluster: &Cluster, directory: Handle, text: &str, ids: LentIds, returned: Vec<NodeId>) -> Call {
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: vec![] };
+    let new = regular(0o644);
     let change = Change::Create { directory, who: root_user(), name: name(text), new, node: ids.first };
     let steps = vec![Step { sequence: Sequence(1_000_000), at: cluster.now.wall, change }];
     cluster::delegated(steps, ids, returned)

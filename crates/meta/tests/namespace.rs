@@ -9,17 +9,8 @@ use bearing_proto::client::{Answer, Body, Call, RenameMode};
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::TabletLog;
 use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId};
-use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
+use cluster::{ALICE, BOB, Cluster, NAME_KEY, both, name, position, root_user};
 use std::time::Duration;
-
-fn both(test: fn(Cluster)) {
-    for scheme in Scheme::LIVE {
-        let mut cluster = Cluster::new(3, scheme);
-        cluster.open_session(ALICE);
-        cluster.open_session(BOB);
-        test(cluster);
-    }
-}
 
 #[test]
 fn what_is_created_is_found_listed_and_removed() {
@@ -125,10 +116,8 @@ fn what_a_client_did_not_mean_is_not_removed() {
 fn renames_move_names_never_nodes() {
     both(|mut cluster| {
         let root = cluster.root(ALICE).grant;
-        let a = cluster.mkdir(ALICE, &root, "a").unwrap();
-        let b = cluster.mkdir(ALICE, &root, "b").unwrap();
-        let a_grant = cluster.directory(ALICE, a).unwrap().grant;
-        let b_grant = cluster.directory(ALICE, b).unwrap().grant;
+        let (a, a_grant) = cluster.make(ALICE, &root, "a");
+        let (b, b_grant) = cluster.make(ALICE, &root, "b");
         for number in 0..20 {
             let (old, new) = (format!("f{number}"), format!("g{number}"));
             let node = cluster.create(ALICE, &a_grant, &old).unwrap();
@@ -140,8 +129,7 @@ fn renames_move_names_never_nodes() {
             assert_eq!(cluster.lookup(ALICE, &b_grant, &new), Ok(other));
             assert_eq!(cluster.links(ALICE, node), Err(Code::Stale));
         }
-        let deep = cluster.mkdir(ALICE, &b_grant, "deep").unwrap();
-        let deep_grant = cluster.directory(ALICE, deep).unwrap().grant;
+        let (deep, deep_grant) = cluster.make(ALICE, &b_grant, "deep");
         assert_eq!(cluster.rename(ALICE, (&root, "b"), (&deep_grant, "loop")), Err(Code::InvalidArgument));
         cluster.rename(ALICE, (&root, "a"), (&deep_grant, "a")).unwrap();
         assert_eq!(cluster.directory(ALICE, a).unwrap().parent, deep);
@@ -156,10 +144,8 @@ fn renames_move_names_never_nodes() {
 fn two_names_change_places_whatever_they_lead_to() {
     both(|mut cluster| {
         let root = cluster.root(ALICE).grant;
-        let a = cluster.mkdir(ALICE, &root, "a").unwrap();
-        let b = cluster.mkdir(ALICE, &root, "b").unwrap();
-        let a_grant = cluster.directory(ALICE, a).unwrap().grant;
-        let b_grant = cluster.directory(ALICE, b).unwrap().grant;
+        let (a, a_grant) = cluster.make(ALICE, &root, "a");
+        let (b, b_grant) = cluster.make(ALICE, &root, "b");
         for number in 0..10 {
             let (left, right) = (format!("f{number}"), format!("d{number}"));
             let file = cluster.create(ALICE, &a_grant, &left).unwrap();
@@ -194,8 +180,7 @@ fn two_names_change_places_whatever_they_lead_to() {
 fn links_count_their_names() {
     both(|mut cluster| {
         let root = cluster.root(ALICE).grant;
-        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-        let grant = cluster.directory(ALICE, directory).unwrap().grant;
+        let (directory, grant) = cluster.make(ALICE, &root, "d");
         let node = cluster.create(ALICE, &grant, "one").unwrap();
         for number in 0..10 {
             cluster.link(ALICE, node, &root, &format!("l{number}")).unwrap();
@@ -218,8 +203,7 @@ fn links_count_their_names() {
 fn everything_is_there_after_all_servers_restarted() {
     both(|mut cluster| {
         let root = cluster.root(ALICE).grant;
-        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-        let grant = cluster.directory(ALICE, directory).unwrap().grant;
+        let (directory, grant) = cluster.make(ALICE, &root, "d");
         let node = cluster.create(ALICE, &grant, "f").unwrap();
         let epoch = cluster.owner(directory.home).2;
         for id in 1..=3 {

@@ -6,7 +6,7 @@ mod cluster;
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call, Handle, NewNode, NodeView};
 use bearing_types::{Code, FileType, Mode, SessionId};
-use cluster::{ALICE, BOB, Cluster, name, position, root_user};
+use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
 /// Alice has made files `a` and `b`; both sessions are open.
@@ -247,7 +247,7 @@ fn a_file_whose_create_was_never_answered_is_not_freed_by_its_makers_silence_abo
     let grant = cluster.root(ALICE).grant;
     // Bob's client has not got the reply: it does not know the file, and says so.
     let create = cluster.new_sequence();
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let new = regular(0o644);
     let bobs = cluster.root(BOB).grant;
     let call = Call::Create { grant: bobs, who: root_user(), name: name("c"), new };
     let Ok(Body::Entry(made, _)) = cluster.call_as(BOB, create, position(&grant, "c"), call.clone()) else {

@@ -4,10 +4,10 @@
 mod cluster;
 
 use bearing_placement::Scheme;
-use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, NewNode, QuotaView};
+use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, QuotaView};
 use bearing_proto::grant::{Grant, OpenToken};
-use bearing_types::{Amount, Code, Credentials, FileType, Gid, Mode, Position, SetIds, Uid, Wall};
-use cluster::{ALICE, BOB, Cluster, filled_by, name, position, root_user};
+use bearing_types::{Amount, Code, Credentials, Gid, Position, SetIds, Uid, Wall};
+use cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 use std::time::Duration;
 
 /// The tablets of the cluster.
@@ -52,15 +52,6 @@ fn with_quota(amount: Amount) -> (Cluster, Handle) {
     (cluster, directory)
 }
 
-fn create_open(cluster: &mut Cluster, grant: &Grant, text: &str) -> (Handle, OpenToken) {
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
-    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
-    match cluster.call(ALICE, position(grant, text), call).unwrap() {
-        Body::Entry(entry, Some(token)) => (entry.node, token),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A chunk for what is written.
 fn chunk(cluster: &mut Cluster) -> ChunkRef {
     // Until data servers are known.
@@ -93,8 +84,7 @@ fn write(
 fn names_are_counted_wherever_they_lie_and_refused_beyond_the_limit() {
     let (mut cluster, directory) = with_quota(limit(u64::MAX, 40));
     let grant = grant(&mut cluster, directory);
-    let inner = cluster.mkdir(ALICE, &grant, "inner").unwrap();
-    let below = cluster.directory(ALICE, inner).unwrap().grant;
+    let (inner, below) = cluster.make(ALICE, &grant, "inner");
     let mut made = 1;
     for file in 0..100 {
         let into = if file % 2 == 0 { &grant } else { &below };
@@ -121,7 +111,9 @@ fn names_are_counted_wherever_they_lie_and_refused_beyond_the_limit() {
 fn space_is_counted_when_it_is_written_and_comes_back() {
     let (mut cluster, directory) = with_quota(limit(10 << 20, u64::MAX));
     let grant = grant(&mut cluster, directory);
-    let files: Vec<_> = (0..8).map(|file| create_open(&mut cluster, &grant, &format!("f{file}"))).collect();
+    let files: Vec<_> = (0..8)
+        .map(|file| cluster.create_open(ALICE, &grant, &format!("f{file}"), regular(0o644)).unwrap())
+        .collect();
     let chunk = chunk(&mut cluster);
     let mut written = 0;
     for turn in 0..4u64 {
@@ -189,8 +181,7 @@ fn nothing_moves_and_no_name_leads_from_one_quota_to_another() {
 fn a_first_limit_wants_an_empty_directory_and_every_limit_wants_root() {
     let (mut cluster, directory) = with_quota(limit(u64::MAX, 2));
     let (root, inside) = (cluster.root(ALICE).grant, grant(&mut cluster, directory));
-    let full = cluster.mkdir(ALICE, &root, "full").unwrap();
-    let of_full = cluster.directory(ALICE, full).unwrap().grant;
+    let (full, of_full) = cluster.make(ALICE, &root, "full");
     cluster.create(ALICE, &of_full, "x").unwrap();
     assert_eq!(set(&mut cluster, full, limit(1, 1)), Err(Code::NotEmpty));
     let who = Credentials { uid: Uid(1000), gid: Gid(1000), groups: Vec::new() };

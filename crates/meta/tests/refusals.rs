@@ -5,11 +5,11 @@ mod cluster;
 
 use bearing_meta::{Event, Key, Note, Record};
 use bearing_placement::{Scheme, position_of_session};
-use bearing_proto::client::{Answer, AttributeChange, Call, Handle, NewNode, Request};
+use bearing_proto::client::{Answer, AttributeChange, Call, Handle, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
-use bearing_types::{Code, FileType, FilesystemId, Mode, NameHash, NodeId, Sequence, Squash, Wall};
-use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, root_user};
+use bearing_types::{Code, FilesystemId, Mode, NameHash, NodeId, Sequence, Squash, Wall};
+use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, regular, root_user};
 use std::time::Duration;
 
 fn cluster() -> Cluster {
@@ -53,15 +53,13 @@ fn no_change_is_made_under_a_grant_from_before_a_chmod_however_late_it_comes() {
         cluster.open_session(ALICE);
         cluster.open_session(BOB);
         let root = cluster.root(ALICE).grant;
-        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-        let old = cluster.directory(ALICE, directory).unwrap().grant;
+        let (directory, old) = cluster.make(ALICE, &root, "d");
         // With `hash` these names, and those below, lie in many tablets: some have a fragment by now, some have not.
         for number in 0..5 {
             cluster.create(ALICE, &old, &format!("before-{number}")).unwrap();
         }
         let sub = cluster.mkdir(ALICE, &old, "sub").unwrap();
-        let other = cluster.mkdir(ALICE, &root, "other").unwrap();
-        let elsewhere = cluster.directory(ALICE, other).unwrap().grant;
+        let (_, elsewhere) = cluster.make(ALICE, &root, "other");
         let file = cluster.create(ALICE, &elsewhere, "file").unwrap();
         chmod(&mut cluster, directory, 0o2755);
 
@@ -210,7 +208,7 @@ fn a_server_whose_clock_is_off_gives_and_takes_no_grants_but_keeps_sessions_aliv
     let mut cluster = cluster();
     let grant = cluster.root(ALICE).grant;
     let at = position(&grant, "f");
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let new = regular(0o644);
     let create = Call::Create { grant: grant.clone(), who: root_user(), name: name("f"), new };
     let (owner, _, epoch) = cluster.owner(at);
     cluster.send(owner, Event::ClockOff(true));

@@ -5,14 +5,12 @@ mod cluster;
 
 use bearing_meta::Config;
 use bearing_placement::Scheme;
-use bearing_proto::client::{
-    Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle, NewNode,
-};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::grant::{Admission, OpenToken};
-use bearing_types::{ChunkId, Code, FileType, Mode, Position, ServerId, SetIds, Wall};
+use bearing_types::{ChunkId, Code, Position, ServerId, SetIds, Wall};
 use cluster::disks::{Disks, LENGTH};
-use cluster::{ALICE, BOB, Cluster, DATA, filled_by, name, opened_by, position, root_user};
+use cluster::{ALICE, BOB, Cluster, DATA, filled_by, opened_by, regular, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -28,26 +26,10 @@ fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
 
 fn cluster_of(data: &[ServerId], config: Config) -> (Cluster, Rc<RefCell<Disks>>) {
     let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, config, data);
-    let disks: Rc<RefCell<Disks>> = Rc::default();
-    let shared = Rc::clone(&disks);
-    cluster.data = Box::new(move |server, request| {
-        let silent = shared.borrow().silent.contains(&server);
-        (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
-    });
+    let disks = Disks::of(&mut cluster);
     cluster.open_session(ALICE);
     cluster.pass(Duration::from_secs(2));
     (cluster, disks)
-}
-
-fn open(cluster: &mut Cluster) -> ChunkView {
-    open_at(cluster, Position(0))
-}
-
-fn open_at(cluster: &mut Cluster, position: Position) -> ChunkView {
-    match cluster.call(ALICE, position, Call::OpenChunk { avoid: Vec::new() }) {
-        Ok(Body::Chunk(view)) => view,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn show(cluster: &mut Cluster, chunk: &ChunkView) -> Result<ChunkView, Code> {
@@ -60,12 +42,7 @@ fn show(cluster: &mut Cluster, chunk: &ChunkView) -> Result<ChunkView, Code> {
 
 fn create(cluster: &mut Cluster, text: &str) -> (Handle, OpenToken) {
     let grant = cluster.root(ALICE).grant;
-    let new = NewNode { file_type: FileType::Regular, mode: Mode::new(0o600), device: 0, target: Vec::new() };
-    let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
-    match cluster.call(ALICE, position(&grant, text), call).unwrap() {
-        Body::Entry(entry, Some(token)) => (entry.node, token),
-        other => panic!("{other:?}"),
-    }
+    cluster.create_open(ALICE, &grant, text, regular(0o600)).unwrap()
 }
 
 fn commit(
@@ -85,6 +62,15 @@ fn frame_of(node: Handle) -> FrameAt {
     FrameAt { frame: 0, payload: 4_000, node: node.node, home: node.home }
 }
 
+/// A file whose bytes lie in a chunk.
+fn file_in_a_chunk(cluster: &mut Cluster, disks: &RefCell<Disks>) -> ((Handle, OpenToken), ChunkView) {
+    let file = create(cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file.0)];
+    let chunk = cluster.open_chunk(ALICE, Position(0));
+    commit(cluster, file, &chunk).unwrap();
+    (file, chunk)
+}
+
 /// Until the cluster has looked at a chunk that was opened before. The session is kept alive.
 fn pass_a_life(cluster: &mut Cluster) {
     for _ in 0..150 {
@@ -99,7 +85,7 @@ fn a_chunk_that_nobody_ever_referred_to_goes_from_its_servers_and_then_from_the_
     let (mut cluster, disks) = cluster();
     let (file, _) = create(&mut cluster, "f");
     disks.borrow_mut().frames = vec![frame_of(file)];
-    let chunk = open(&mut cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     pass_a_life(&mut cluster);
     assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
     assert!(disks.borrow().held.is_empty());
@@ -111,10 +97,7 @@ fn a_chunk_that_nobody_ever_referred_to_goes_from_its_servers_and_then_from_the_
 #[test]
 fn what_a_file_refers_to_stays_until_the_file_lets_go_of_it() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
+    let (file, chunk) = file_in_a_chunk(&mut cluster, &disks);
     pass_a_life(&mut cluster);
     assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, Some(LENGTH));
     // Whoever was late has to append elsewhere.
@@ -142,10 +125,7 @@ fn truncate(cluster: &mut Cluster, (node, token): (Handle, OpenToken)) {
 #[test]
 fn a_finished_chunk_goes_as_soon_as_its_file_lets_go_of_it() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
+    let (file, chunk) = file_in_a_chunk(&mut cluster, &disks);
     assert_eq!(finish(&mut cluster, &chunk, 4_000), Ok(Body::Done));
     cluster.pass(Duration::from_secs(10));
     assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, None, "in use, nobody has to know where it ends");
@@ -160,10 +140,7 @@ fn a_finished_chunk_goes_as_soon_as_its_file_lets_go_of_it() {
 #[test]
 fn a_finished_chunk_that_is_in_use_is_looked_at_after_a_while_and_stays() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
+    let (_, chunk) = file_in_a_chunk(&mut cluster, &disks);
     finish(&mut cluster, &chunk, 4_000).unwrap();
     let looks = |disks: &Rc<RefCell<Disks>>| {
         disks.borrow().calls.iter().filter(|(_, call)| matches!(call, DataCall::Frames { .. })).count()
@@ -196,7 +173,7 @@ fn a_look_comes_to_an_end_although_the_file_changes_all_the_time() {
     let (mut cluster, disks) = cluster();
     let file = create(&mut cluster, "f");
     disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let (chunk, other) = (open_at(&mut cluster, file.0.home), open_at(&mut cluster, file.0.home));
+    let (chunk, other) = (cluster.open_chunk(ALICE, file.0.home), cluster.open_chunk(ALICE, file.0.home));
     commit(&mut cluster, file, &chunk).unwrap();
     truncate(&mut cluster, file);
     // More than are looked at in one question.
@@ -218,7 +195,7 @@ fn a_finished_chunk_in_which_nothing_was_committed_goes_at_once() {
     let (mut cluster, disks) = cluster();
     let (file, _) = create(&mut cluster, "f");
     disks.borrow_mut().frames = vec![frame_of(file)];
-    let chunk = open(&mut cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     finish(&mut cluster, &chunk, 0).unwrap();
     cluster.pass(Duration::from_secs(5));
     assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
@@ -228,10 +205,7 @@ fn a_finished_chunk_in_which_nothing_was_committed_goes_at_once() {
 #[test]
 fn no_server_removes_a_replica_before_it_is_stable_that_the_chunk_is_dead() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
+    let (file, _) = file_in_a_chunk(&mut cluster, &disks);
     pass_a_life(&mut cluster);
     truncate(&mut cluster, file);
     disks.borrow_mut().calls.clear();
@@ -250,18 +224,17 @@ fn a_server_that_is_away_when_a_chunk_is_removed_is_told_when_it_is_back() {
     let (mut cluster, disks) = cluster();
     let (file, _) = create(&mut cluster, "f");
     disks.borrow_mut().frames = vec![frame_of(file)];
-    let chunk = open(&mut cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     pass_a_life(&mut cluster);
     assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
-    let other = open(&mut cluster);
+    let other = cluster.open_chunk(ALICE, Position(0));
     let (away, shared) = (Rc::new(RefCell::new(false)), Rc::clone(&disks));
     let down = Rc::clone(&away);
     cluster.data = Box::new(move |server, request| {
         let silent = *down.borrow() && server == DATA[0];
         (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
     });
-    let seal = Call::SealChunk { chunk: other.chunk, epoch: other.epoch };
-    cluster.call(ALICE, other.chunk.position, seal).unwrap();
+    cluster.seal_chunk(ALICE, &other);
     *away.borrow_mut() = true;
     pass_a_life(&mut cluster);
     assert_eq!(disks.borrow().held, BTreeSet::from([(DATA[0], other.chunk.chunk)]));
@@ -276,7 +249,7 @@ fn a_server_that_is_away_when_a_chunk_is_removed_is_told_when_it_is_back() {
 #[test]
 fn a_replica_that_missed_its_seal_is_sealed_when_it_is_back_also_while_another_is_lost() {
     let (mut cluster, disks) = cluster();
-    let chunk = open(&mut cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     let away: Rc<RefCell<BTreeSet<ServerId>>> = Rc::default();
     let (down, shared) = (Rc::clone(&away), Rc::clone(&disks));
     cluster.data = Box::new(move |server, request| {
@@ -285,8 +258,7 @@ fn a_replica_that_missed_its_seal_is_sealed_when_it_is_back_also_while_another_i
     });
     // One is away when the chunk is sealed; when it is back, the other one is gone for good.
     away.borrow_mut().insert(DATA[0]);
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.seal_chunk(ALICE, &chunk);
     disks.borrow_mut().held.insert((DATA[0], chunk.chunk.chunk));
     disks.borrow_mut().calls.clear();
     away.borrow_mut().insert(DATA[1]);
@@ -311,15 +283,14 @@ fn a_replica_that_missed_its_seal_is_sealed_when_it_is_back_also_while_another_i
 fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
     for restarts in [false, true] {
         let (mut cluster, disks) = cluster();
-        let chunk = open(&mut cluster);
+        let chunk = cluster.open_chunk(ALICE, Position(0));
         let away: Rc<RefCell<bool>> = Rc::new(RefCell::new(true));
         let (down, shared) = (Rc::clone(&away), Rc::clone(&disks));
         cluster.data = Box::new(move |server, request| {
             let silent = *down.borrow() && server == DATA[0];
             (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
         });
-        let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-        cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+        cluster.seal_chunk(ALICE, &chunk);
         let missed = (DATA[0], chunk.chunk.chunk);
         disks.borrow_mut().held.insert(missed);
         disks.borrow_mut().short.insert(missed);
@@ -345,12 +316,8 @@ fn a_replica_that_missed_its_seal_and_is_too_short_for_it_is_made_anew() {
 #[test]
 fn bytes_that_went_with_a_lost_disk_do_not_keep_the_rest_from_being_copied() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let (file, chunk) = file_in_a_chunk(&mut cluster, &disks);
+    cluster.seal_chunk(ALICE, &chunk);
     // One has the first half only; the other had all of it, and has another disk now.
     let (short, shared) = ((chunk.servers[0], chunk.chunk.chunk), Rc::clone(&disks));
     disks.borrow_mut().short.insert(short);
@@ -415,7 +382,7 @@ fn torn(wrong: Wrong) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
     let files = ["f", "g"].map(|name| create(&mut cluster, name));
     let frames = [0, LENGTH / 2].map(|frame| FrameAt { frame, payload: 2_000, ..frame_of(files[0].0) });
     let frames = [frames[0], FrameAt { node: files[1].0.node, home: files[1].0.home, ..frames[1] }];
-    let chunk = open(&mut cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     for ((node, token), frame) in files.iter().zip(frames) {
         let extent =
             Extent { file_offset: 0, length: 2_000, chunk: chunk.chunk, frame: frame.frame, skip: 0 };
@@ -431,8 +398,7 @@ fn torn(wrong: Wrong) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
         };
         cluster.call(ALICE, node.home, call).unwrap();
     }
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.seal_chunk(ALICE, &chunk);
     cluster.pass_with(&[ALICE], Duration::from_secs(5));
     disks.borrow_mut().silent.insert(chunk.servers[1]);
     let (id, left, shared) = (chunk.chunk.chunk, chunk.servers[0], Rc::clone(&disks));
@@ -529,9 +495,8 @@ fn what_is_damaged_in_an_only_replica_goes_when_nobody_refers_to_it_and_that_is_
 #[test]
 fn a_replica_is_kept_although_it_is_too_short_where_there_is_no_room_to_make_it_anew() {
     let (mut cluster, disks) = cluster();
-    let chunk = open(&mut cluster);
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let chunk = cluster.open_chunk(ALICE, Position(0));
+    cluster.seal_chunk(ALICE, &chunk);
     let short = (DATA[0], chunk.chunk.chunk);
     disks.borrow_mut().full.insert(DATA[0]);
     disks.borrow_mut().short.insert(short);
@@ -549,10 +514,9 @@ fn a_server_whose_disk_failed_and_that_answers_all_the_same_holds_up_no_copy() {
     for count in [1, 600] {
         let servers = [100, 101, 102, 103].map(ServerId);
         let (mut cluster, disks) = cluster_with(&servers);
-        let chunks: Vec<ChunkView> = (0..count).map(|_| open(&mut cluster)).collect();
+        let chunks: Vec<ChunkView> = (0..count).map(|_| cluster.open_chunk(ALICE, Position(0))).collect();
         for chunk in &chunks {
-            let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-            cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+            cluster.seal_chunk(ALICE, chunk);
         }
         cluster.pass_with(&[ALICE], Duration::from_secs(30));
         for lost in 0..2 {
@@ -581,15 +545,14 @@ fn a_server_whose_disk_failed_and_that_answers_all_the_same_holds_up_no_copy() {
 #[test]
 fn a_replica_that_was_looked_at_before_it_knew_of_its_seal_counts_once_it_does() {
     let (mut cluster, disks) = cluster();
-    let chunk = open(&mut cluster);
+    let chunk = cluster.open_chunk(ALICE, Position(0));
     let away: Rc<RefCell<bool>> = Rc::new(RefCell::new(true));
     let (down, shared) = (Rc::clone(&away), Rc::clone(&disks));
     cluster.data = Box::new(move |server, request| {
         let silent = *down.borrow() && server == DATA[1];
         (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
     });
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    cluster.seal_chunk(ALICE, &chunk);
     // The one that was there lost what it had, and says so; the other one comes back with all of it, open.
     let (short, open) = ((DATA[0], chunk.chunk.chunk), (DATA[1], chunk.chunk.chunk));
     disks.borrow_mut().short.insert(short);
@@ -610,12 +573,8 @@ fn a_replica_that_was_looked_at_before_it_knew_of_its_seal_counts_once_it_does()
 #[test]
 fn a_damaged_replica_is_made_anew_from_one_that_was_found_whole() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let (_, chunk) = file_in_a_chunk(&mut cluster, &disks);
+    cluster.seal_chunk(ALICE, &chunk);
     cluster.pass(Duration::from_secs(5));
     let sealed = show(&mut cluster, &chunk).unwrap();
     disks.borrow_mut().calls.clear();
@@ -641,9 +600,8 @@ fn a_damaged_replica_is_made_anew_from_one_that_was_found_whole() {
 #[test]
 fn a_replica_that_was_made_anew_is_not_dropped_for_what_its_server_said_before() {
     let (mut cluster, disks) = cluster();
-    let chunk = open(&mut cluster);
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let chunk = cluster.open_chunk(ALICE, Position(0));
+    cluster.seal_chunk(ALICE, &chunk);
     cluster.pass(Duration::from_secs(5));
     let damaged = (DATA[0], chunk.chunk.chunk);
     disks.borrow_mut().damaged.insert(damaged);
@@ -665,10 +623,7 @@ fn a_replica_that_was_made_anew_is_not_dropped_for_what_its_server_said_before()
 #[test]
 fn a_replica_that_vanished_is_found_missing_and_made_again() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
+    let (file, chunk) = file_in_a_chunk(&mut cluster, &disks);
     pass_a_life(&mut cluster);
     disks.borrow_mut().held.remove(&(DATA[0], chunk.chunk.chunk));
     let change = AttributeChange { size: Some(2_000), ..AttributeChange::default() };
@@ -683,12 +638,8 @@ fn a_replica_that_vanished_is_found_missing_and_made_again() {
 #[test]
 fn a_server_is_asked_after_each_start_for_what_it_holds_and_what_it_lost_is_made_again() {
     let (mut cluster, disks) = cluster();
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let (_, chunk) = file_in_a_chunk(&mut cluster, &disks);
+    cluster.seal_chunk(ALICE, &chunk);
     cluster.pass_with(&[ALICE], Duration::from_secs(10));
     disks.borrow_mut().calls.clear();
     cluster.pass_with(&[ALICE], Duration::from_secs(10));
@@ -710,12 +661,8 @@ fn a_server_is_asked_after_each_start_for_what_it_holds_and_what_it_lost_is_made
 fn two_replicas_that_are_both_damaged_are_both_kept() {
     let (mut cluster, disks) = cluster();
     cluster.open_session(BOB);
-    let file = create(&mut cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = open(&mut cluster);
-    commit(&mut cluster, file, &chunk).unwrap();
-    let seal = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
-    cluster.call(ALICE, chunk.chunk.position, seal).unwrap();
+    let (_, chunk) = file_in_a_chunk(&mut cluster, &disks);
+    cluster.seal_chunk(ALICE, &chunk);
     disks.borrow_mut().damaged.extend(DATA.map(|server| (server, chunk.chunk.chunk)));
     cluster.pass(Duration::from_secs(10));
     assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
@@ -763,5 +710,5 @@ fn a_server_that_stays_silent_hinders_no_chunk_for_long() {
     cluster.restart(ServerId(1));
     cluster.open_session(ALICE);
     cluster.pass(Duration::from_secs(4));
-    assert_eq!(open(&mut cluster).servers, [DATA[1]]);
+    assert_eq!(cluster.open_chunk(ALICE, Position(0)).servers, [DATA[1]]);
 }

@@ -449,8 +449,7 @@ fn a_session_ends_locks_and_speaks_for_itself_only() {
 fn a_directory_that_was_called_back_is_renewed_for_a_while_and_not_for_ever() {
     let mut cluster = cluster();
     let root = open_root(&mut cluster);
-    let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-    let grant = cluster.directory(ALICE, directory).unwrap().grant;
+    let (directory, grant) = cluster.make(ALICE, &root, "d");
     let lent = delegate(&mut cluster, BOB, directory, root_user()).unwrap();
     cluster.obedient = false;
     let look = |cluster: &mut Cluster| {
@@ -497,8 +496,7 @@ proptest! {
         let mut cluster = cluster();
         let root = open_root(&mut cluster);
         let who = Credentials { uid: Uid(uid), gid: Gid(gid), groups: vec![Gid(other)] };
-        let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
-        let grant = cluster.directory(ALICE, directory).unwrap().grant;
+        let (directory, grant) = cluster.make(ALICE, &root, "d");
         let file = cluster.create(ALICE, &grant, "f").unwrap();
         let change = |mode| AttributeChange {
             mode: Some(Mode::new(mode)), uid: Some(Uid(owner)), gid: Some(Gid(group)), ..AttributeChange::default()

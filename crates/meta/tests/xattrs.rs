@@ -6,16 +6,7 @@ mod cluster;
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle, XattrChange, XattrMode};
 use bearing_types::{Code, Credentials, Gid, Mode, ServerId, Uid, XattrName};
-use cluster::{ALICE, BOB, Cluster, root_user};
-
-fn both(test: fn(Cluster)) {
-    for scheme in Scheme::LIVE {
-        let mut cluster = Cluster::new(3, scheme);
-        cluster.open_session(ALICE);
-        cluster.open_session(BOB);
-        test(cluster);
-    }
-}
+use cluster::{ALICE, BOB, Cluster, both, root_user};
 
 fn name(text: &str) -> XattrName {
     XattrName::new(text.as_bytes()).unwrap()

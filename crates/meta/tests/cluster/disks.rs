@@ -1,8 +1,11 @@
 //! What data servers say, as far as metadata servers ask them.
 
+use super::Cluster;
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_types::{ChunkId, ServerId};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// The length at which they fence every chunk.
 pub const LENGTH: u64 = 5_000;
@@ -33,6 +36,17 @@ pub struct Disks {
 }
 
 impl Disks {
+    /// Data servers of a cluster.
+    pub fn of(cluster: &mut Cluster) -> Rc<RefCell<Disks>> {
+        let disks: Rc<RefCell<Disks>> = Rc::default();
+        let shared = Rc::clone(&disks);
+        cluster.data = Box::new(move |server, request| {
+            let silent = shared.borrow().silent.contains(&server);
+            (!silent).then(|| shared.borrow_mut().answer(server, request.chunk, &request.call))
+        });
+        disks
+    }
+
     pub fn answer(
         &mut self,
         server: ServerId,

@@ -5,15 +5,15 @@ pub mod disks;
 use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
-    Answer, Body, Call, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode, Recall,
-    RenameMode, Reply, Request, ServerEntry, ServerKind, Survey,
+    Answer, Body, Call, ChunkView, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode,
+    Recall, RenameMode, Reply, Request, ServerEntry, ServerKind, Survey,
 };
 use bearing_proto::coordinator::{
     AskCall, FILESYSTEM_KEY, answer, decode_register, encode_register, server_key, tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
-use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant};
+use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
     Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, Store, TabletLog,
@@ -580,10 +580,45 @@ impl Cluster {
     }
 
     pub fn create(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<Handle, Code> {
-        let new =
-            NewNode { file_type: FileType::Regular, mode: Mode::new(0o644), device: 0, target: Vec::new() };
-        let call = Call::Create { grant: grant.clone(), who: root_user(), name: self::name(name), new };
-        entry(self.call(session, position(grant, name), call))
+        self.create_open(session, grant, name, regular(0o644)).map(|(node, _)| node)
+    }
+
+    /// Makes a file and keeps it open.
+    pub fn create_open(
+        &mut self,
+        session: SessionId,
+        grant: &Grant,
+        text: &str,
+        new: NewNode,
+    ) -> Result<(Handle, OpenToken), Code> {
+        let call = Call::Create { grant: grant.clone(), who: root_user(), name: name(text), new };
+        match self.call(session, position(grant, text), call)? {
+            Body::Entry(entry, Some(token)) => Ok((entry.node, token)),
+            other => panic!("an entry was expected, not {other:?}"),
+        }
+    }
+
+    /// Makes a directory. Gives its grant, too.
+    pub fn make(&mut self, session: SessionId, grant: &Grant, name: &str) -> (Handle, Grant) {
+        let node = self.mkdir(session, grant, name).unwrap();
+        (node, self.directory(session, node).unwrap().grant)
+    }
+
+    /// Opens a chunk of this position's tablet.
+    pub fn open_chunk(&mut self, session: SessionId, position: Position) -> ChunkView {
+        match self.call(session, position, Call::OpenChunk { avoid: Vec::new() }) {
+            Ok(Body::Chunk(view)) => view,
+            other => panic!("a chunk was expected, not {other:?}"),
+        }
+    }
+
+    /// Seals it.
+    pub fn seal_chunk(&mut self, session: SessionId, chunk: &ChunkView) -> ChunkView {
+        let call = Call::SealChunk { chunk: chunk.chunk, epoch: chunk.epoch };
+        match self.call(session, chunk.chunk.position, call) {
+            Ok(Body::Chunk(view)) => view,
+            other => panic!("a chunk was expected, not {other:?}"),
+        }
     }
 
     pub fn lookup(&mut self, session: SessionId, grant: &Grant, name: &str) -> Result<Handle, Code> {
@@ -702,6 +737,21 @@ pub fn delegated(steps: Vec<Step>, ids: LentIds, returned: Vec<NodeId>) -> Call 
         names_kept: false,
         incarnation: 1,
         over: false,
+    }
+}
+
+/// A regular file that is to be made.
+pub fn regular(mode: u32) -> NewNode {
+    NewNode { file_type: FileType::Regular, mode: Mode::new(mode), device: 0, target: Vec::new() }
+}
+
+/// Runs a test on three servers with sessions of Alice and Bob, under each scheme that a cluster can run.
+pub fn both(test: fn(Cluster)) {
+    for scheme in Scheme::LIVE {
+        let mut cluster = Cluster::new(3, scheme);
+        cluster.open_session(ALICE);
+        cluster.open_session(BOB);
+        test(cluster);
     }
 }
 
