@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use bearing_client::Remaining;
     use bearing_proto::client::Handle;
-    use bearing_types::{Attributes, Credentials, FileType, Gid, Mode, Position, Uid, Version, Wall};
+    use bearing_types::{Attributes, Credentials, FileType, Gid, Mode, Position, Uid, Wall};
     use std::time::Duration;
 
     #[test]
