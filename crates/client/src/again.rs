@@ -8,8 +8,8 @@
 use crate::context::{Context, State};
 use crate::event::{Command, Invalidation, Note};
 use crate::operation::{Answer, OpenFile, Operation};
-use crate::state::session::Phase;
-use bearing_types::{Block, Code, Credentials};
+use crate::state::Phase;
+use bearing_types::{Block, Code};
 
 impl State {
     /// Whether the session is to be followed by another one.
@@ -58,23 +58,12 @@ impl Context {
             let Some(left) = self.with(|state| state.files.left(file)) else { continue };
             let opened = self.open_file(left.node, &left.who, left.wish).await;
             let Ok(Answer::Opened(new, _)) = opened else { return Err(Code::Io) };
-            let surplus = self.with(|state| {
-                state.files.set_opener(new, &left.who);
-                state.files.take_place(new, file)
-            });
-            if let Some(surplus) = surplus {
+            if let Some(surplus) = self.with(|state| state.files.take_place(new, file)) {
                 // Two operations opened it at the same time.
                 let _ = self.close(surplus).await;
             }
         }
         Ok(())
-    }
-
-    /// Remembers who opened a file.
-    pub(crate) fn note_opener(&self, who: Option<Credentials>, result: &Result<Answer, Code>) {
-        if let (Some(who), Ok(Answer::Opened(file, _))) = (who, result) {
-            self.with(|state| state.files.set_opener(*file, &who));
-        }
     }
 }
 
@@ -119,13 +108,5 @@ fn files_of(operation: &Operation) -> Vec<OpenFile> {
         | Operation::Quota { .. }
         | Operation::Place { .. }
         | Operation::End => Vec::new(),
-    }
-}
-
-/// Who opens a file by an operation.
-pub(crate) fn opener_of(operation: &Operation) -> Option<Credentials> {
-    match operation {
-        Operation::Open { who, .. } | Operation::Create { who, .. } => Some(who.clone()),
-        _ => None,
     }
 }

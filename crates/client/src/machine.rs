@@ -1,6 +1,5 @@
 //! The machine: events in, commands out.
 
-use crate::again::opener_of;
 use crate::config::ClientConfig;
 use crate::context::{Context, State};
 use crate::counters::Counters;
@@ -8,9 +7,8 @@ use crate::event::{Command, Event, Target};
 use crate::namespace::list::Part;
 use crate::namespace::rename::Place;
 use crate::operation::{Answer, OpenFile, Operation, Ticket};
-use crate::run::task::Tasks;
-use crate::run::timer::Timer;
-use crate::state::files::table::Stability;
+use crate::run::{Tasks, Timer};
+use crate::state::files::Stability;
 use bearing_proto::Message;
 use bearing_proto::client::Reply;
 use bearing_proto::rules::OpenWish;
@@ -185,8 +183,7 @@ impl Context {
             state.io.counters.operations += 1;
             state.running.insert(ticket);
         });
-        let opener = opener_of(&operation);
-        let mut result = self.session_open().await;
+        let mut result = self.with(|state| state.session.wait(&mut state.io)).await;
         if result.is_ok() {
             result = self.open_again(&operation).await;
         }
@@ -194,7 +191,6 @@ impl Context {
             Ok(()) => self.carry_out(ticket, operation).await,
             Err(code) => Err(code),
         };
-        self.note_opener(opener, &result);
         self.with(|state| {
             state.running.remove(&ticket);
             state.io.out.push(Command::Finish(ticket, result));

@@ -2,13 +2,14 @@
 //! what they end is dropped here first.
 
 use crate::context::{Context, State};
-use crate::state::data_requests::{self, DataFailure};
-use crate::state::requests::Answered;
-use crate::state::session::Phase;
+use crate::state::{Answered, DataAnswer, DataFailure, Phase};
 use bearing_proto::client::{Call, LeaseKey};
 use bearing_proto::data::DataCall;
 use bearing_types::{ChunkId, Code, NodeId, Position, ServerId};
 use std::time::Duration;
+
+/// How often it is looked whether the owner of what has lapsed has answered.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Context {
     /// Asks the owner of a position.
@@ -32,6 +33,25 @@ impl Context {
         patience: Duration,
     ) -> Result<Answered, Code> {
         self.ask(Some(position), call, patience).await
+    }
+
+    /// Waits until the owner of a position has said whether what it lent is lent yet.
+    pub(crate) async fn past_lapse(&self, position: Position) {
+        while self.with(|state| state.delegations.is_lapsed_at(position, state.io.now.mono)) {
+            self.await_owner().await;
+        }
+    }
+
+    /// A moment in which the owner of what has lapsed may answer.
+    pub(crate) async fn await_owner(&self) {
+        self.sleep(LOOK_EVERY).await;
+    }
+
+    /// Waits while a position's owner may still take what was given up.
+    pub(crate) async fn past_fence(&self, position: Position) {
+        while let Some(waiting) = self.with(|state| state.delegations.await_fence(position)) {
+            waiting.await;
+        }
     }
 
     /// Asks any metadata server.
@@ -120,7 +140,7 @@ impl Context {
         chunk: ChunkId,
         call: DataCall,
         attachment: Vec<u8>,
-    ) -> data_requests::Result {
+    ) -> DataAnswer {
         let asked = self.with(|state| match state.session.over() {
             Some(code) => Err(DataFailure::Over(code)),
             None => Ok(state.data.ask(server, (chunk, call), attachment, &mut state.io)),

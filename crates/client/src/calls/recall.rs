@@ -9,7 +9,7 @@
 use crate::context::{Context, State, Work};
 use crate::event::{Invalidation, Target, Transport};
 use crate::mutant::Mutant;
-use crate::state::recalls::Hold;
+use crate::state::Hold;
 use bearing_proto::Message;
 use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
 use bearing_types::{Block, NodeId};

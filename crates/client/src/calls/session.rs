@@ -6,7 +6,7 @@
 
 use crate::context::{Context, State};
 use crate::event::Note;
-use crate::state::session::Phase;
+use crate::state::Phase;
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::envelope::Refusal;
@@ -67,11 +67,6 @@ impl State {
 }
 
 impl Context {
-    /// Waits until the session is open.
-    pub async fn session_open(&self) -> Result<(), Code> {
-        self.with(|state| state.session.wait(&mut state.io)).await
-    }
-
     /// Has a session agreed on. Gives whether there is one: else all is over.
     async fn enrol(&self) -> bool {
         self.with(|state| state.session.enrol(&mut state.io)).await.is_ok()

@@ -2,10 +2,8 @@
 
 use crate::context::State;
 use crate::operation::{Found, Remaining};
-use crate::state::lease::cache::{Directory, Named, Seen};
-use crate::state::lease::held::Held;
-use crate::state::lease::leases::Stamp;
-use crate::state::requests::Answered;
+use crate::state::Answered;
+use crate::state::lease::{Directory, Held, Named, Seen, Stamp};
 use bearing_proto::client::{Body, DirectoryView, EntryView, LeaseKey, LeaseMs, NodeView};
 use bearing_types::{Code, FileType, Mono, Name, Position};
 

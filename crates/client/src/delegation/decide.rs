@@ -3,10 +3,8 @@
 
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
-use crate::state::lease::cache::{Directory, Seen};
-use crate::state::lent::image::{LocalDirectory, LocalEntry, Place};
-use crate::state::lent::ours::Ours;
-use crate::state::lent::tablet::Lent;
+use crate::state::lease::{Directory, Seen};
+use crate::state::lent::{Lent, LocalDirectory, LocalEntry, Ours, Place};
 use bearing_proto::client::{
     AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseKey, LeaseMs, NewNode, NodeView,
     RenameMode,
@@ -75,6 +73,13 @@ impl Context {
                     return None;
                 }
             }
+        }
+    }
+
+    /// Waits while a directory is asked for or given back.
+    pub(crate) async fn settled(&self, directory: NodeId) {
+        while let Some(waiting) = self.with(|state| state.delegations.await_moved(directory)) {
+            waiting.await;
         }
     }
 
@@ -286,10 +291,10 @@ impl State {
             self.delegations.ours.insert_target(node, &new.target);
         }
         self.cache.note_name(node, directory, name);
-        let (who, name, new) = (who.clone(), name.clone(), new.clone());
-        self.queue_step(tablet, Change::Create { directory: parent, who, name, new, node });
+        let (name, new) = (name.clone(), new.clone());
+        self.queue_step(tablet, Change::Create { directory: parent, who: who.clone(), name, new, node });
         let found = self.entry_found(directory, &entry).expect("it was made just now");
-        let file = open.then(|| self.open_created(&found, None));
+        let file = open.then(|| self.open_created(&found, who, None));
         Local::Done(Ok((found, file)))
     }
 
@@ -636,7 +641,7 @@ impl State {
         }
         self.io.counters.local_opens += 1;
         let found = self.found(&seen, None);
-        let file = self.add_open(&seen, wish, token, self.io.now.mono);
+        let file = self.add_open(&seen, (who, wish), token, self.io.now.mono);
         Some(Ok(Answer::Opened(file, found)))
     }
 

@@ -7,11 +7,6 @@
 
 use crate::context::{Context, State};
 use crate::operation::{OpenFile, Operation};
-use bearing_types::Position;
-use std::time::Duration;
-
-/// How often it is looked whether the owner has answered.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl State {
     /// Whether an operation concerns something whose lease has run out so. Writes are buffered all the same,
@@ -70,17 +65,10 @@ impl State {
 }
 
 impl Context {
-    /// Waits until the owner of a position has said whether what it lent is lent yet.
-    pub(crate) async fn past_lapse(&self, position: Position) {
-        while self.with(|state| state.delegations.is_lapsed_at(position, state.io.now.mono)) {
-            self.sleep(LOOK_EVERY).await;
-        }
-    }
-
-    /// The same for all that an operation concerns.
+    /// Waits until the owner of what an operation concerns has said whether what it lent is lent yet.
     pub(crate) async fn past_lapse_of(&self, operation: &Operation) {
         while self.with(|state| state.meets_lapse(operation)) {
-            self.sleep(LOOK_EVERY).await;
+            self.await_owner().await;
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::context::{Context, State};
 use crate::mutant::Mutant;
-use crate::state::lent::tablet::Batch;
-use crate::state::requests::Answered;
+use crate::state::Answered;
+use crate::state::lent::Batch;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::delegation::StepsDone;
 use bearing_types::{Block, Code, Mono, Position};
@@ -173,12 +173,5 @@ impl Context {
         // If there is no answer, its lease is over there by now as well.
         let _ = self.call_past_fence(position, call).await;
         self.with(|state| state.delegations.fence_over(tablet));
-    }
-
-    /// Waits while a position's owner may still take what was given up.
-    pub(crate) async fn past_fence(&self, position: Position) {
-        while let Some(waiting) = self.with(|state| state.delegations.await_fence(position)) {
-            waiting.await;
-        }
     }
 }

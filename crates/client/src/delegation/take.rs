@@ -4,11 +4,8 @@ use super::send::end_of;
 use crate::context::{Context, State, Work};
 use crate::event::{Invalidation, Note, Target};
 use crate::mutant::Mutant;
-use crate::state::lease::leases::Stamp;
-use crate::state::lent::image::LocalDirectory;
-use crate::state::lent::ours::Ours;
-use crate::state::lent::tablet::Lent;
-use crate::state::lent::worth::CALLED_BACK;
+use crate::state::lease::Stamp;
+use crate::state::lent::{CALLED_BACK, Lent, LocalDirectory, Ours};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
 use bearing_proto::rules;
@@ -300,13 +297,6 @@ impl Context {
                 self.with(|state| state.files.forget(node));
             }
             self.clone().write_behind(node).await;
-        }
-    }
-
-    /// Waits while a directory is asked for or given back.
-    pub(crate) async fn settled(&self, directory: NodeId) {
-        while let Some(waiting) = self.with(|state| state.delegations.await_moved(directory)) {
-            waiting.await;
         }
     }
 }

@@ -8,8 +8,8 @@
 //! done when nobody appends to it, and all that was appended is committed where others see it: until then somebody holds the chunk's view.
 
 use crate::context::{Context, State, Work};
-use crate::state::data_requests::DataFailure;
-use crate::state::files::chunks::{End, SealedEnd};
+use crate::state::DataFailure;
+use crate::state::files::{End, SealedEnd};
 use bearing_proto::client::{Body, Call, ChunkRef, ChunkView};
 use bearing_proto::data::{DataCall, DataError};
 use bearing_types::{ChunkId, Code, Epoch, Position, ServerId};

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::operation::{Answer, OpenFile, SeekTarget};
-use crate::state::files::content::Step;
+use crate::state::files::Step;
 use bearing_proto::client::{Body, Call, LeaseKey};
 use bearing_types::{Code, NodeId, SetIds};
 use std::ops::Range;

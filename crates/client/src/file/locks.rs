@@ -10,7 +10,7 @@
 use crate::context::Context;
 use crate::event::Invalidation;
 use crate::operation::{Answer, Ticket};
-use crate::state::locks::Woken;
+use crate::state::Woken;
 use bearing_proto::client::{Body, Call, Handle, WaitId};
 use bearing_types::{Code, FileType, Lock, LockMode, LockOwner, LockRange, LockSpace};
 

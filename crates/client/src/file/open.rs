@@ -2,8 +2,8 @@
 
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found, OpenFile};
-use crate::state::lease::cache::Seen;
-use crate::state::requests::Answered;
+use crate::state::Answered;
+use crate::state::lease::Seen;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey};
 use bearing_proto::grant::OpenToken;
 use bearing_proto::rules::{self, OpenWish};
@@ -61,10 +61,10 @@ impl Context {
         let call = Call::Open { node, who: who.clone(), read, write, truncate, execute };
         if !write && !truncate {
             let answered = self.call(node.home, call).await?;
-            return self.with(|state| state.on_opened(answered, wish));
+            return self.with(|state| state.on_opened(answered, who, wish));
         }
         let keys = vec![LeaseKey::File(node.node)];
-        self.change(keys, node.home, call, |state, answered| state.on_opened(answered, wish)).await?
+        self.change(keys, node.home, call, |state, answered| state.on_opened(answered, who, wish)).await?
     }
 
     /// The server need not keep a node for us any more.
@@ -99,7 +99,7 @@ impl Context {
             }
             state.io.counters.local_opens += 1;
             let found = state.found(&seen, None);
-            let file = state.add_open(&seen, wish, None, state.io.now.mono);
+            let file = state.add_open(&seen, (who, wish), None, state.io.now.mono);
             state.files.opened_without_asking(node.node, who);
             Some(Answer::Opened(file, found))
         })
@@ -125,7 +125,7 @@ impl Context {
 }
 
 impl State {
-    fn on_opened(&mut self, answered: Answered, wish: OpenWish) -> Result<Answer, Code> {
+    fn on_opened(&mut self, answered: Answered, who: &Credentials, wish: OpenWish) -> Result<Answer, Code> {
         let Body::Opened(view, token) = answered.body else {
             return Err(self.io.unexpected());
         };
@@ -137,12 +137,12 @@ impl State {
         let is_fresh = self.leases.may_take(LeaseKey::File(node.node), node.home, &answered.stamp);
         let validated = if is_fresh { answered.stamp.sent } else { Mono::ZERO };
         let seen = self.take_node(&view, &answered.stamp);
-        let file = self.add_open(&seen, wish, token, validated);
+        let file = self.add_open(&seen, (who, wish), token, validated);
         Ok(Answer::Opened(file, self.found(&seen, None)))
     }
 
     /// Opens a file that this client just made.
-    pub fn open_created(&mut self, found: &Found, token: Option<OpenToken>) -> OpenFile {
+    pub fn open_created(&mut self, found: &Found, who: &Credentials, token: Option<OpenToken>) -> OpenFile {
         let seen = Seen {
             node: found.node,
             attributes: found.attributes,
@@ -152,19 +152,20 @@ impl State {
         };
         let wish = OpenWish { read: true, write: true, truncate: false, execute: false };
         self.files.created(found.node.node, &found.attributes);
-        self.add_open(&seen, wish, token, self.io.now.mono)
+        self.add_open(&seen, (who, wish), token, self.io.now.mono)
     }
 
     /// Opens a file of which this was seen, by an answer that was asked for at that time.
     pub fn add_open(
         &mut self,
         seen: &Seen,
-        wish: OpenWish,
+        opener: (&Credentials, OpenWish),
         token: Option<OpenToken>,
         validated: Mono,
     ) -> OpenFile {
         let node = seen.node.node;
-        let file = self.files.open(seen.node, seen.attributes, wish, token, (validated, self.io.now.wall));
+        let times = (validated, self.io.now.wall);
+        let file = self.files.open((seen.node, seen.attributes), opener, token, times);
         // What is leased may be newer, if the two answers crossed.
         let leased = self.cache.node(node, self.io.now.mono).map(|leased| leased.attributes);
         if let Some(leased) = leased.filter(|leased| leased.version > seen.attributes.version) {

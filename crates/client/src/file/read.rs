@@ -4,10 +4,8 @@
 use crate::context::{Context, State, Work};
 use crate::event::Note;
 use crate::operation::{Answer, OpenFile};
-use crate::state::data_requests::DataFailure;
-use crate::state::files::chunks::SealedEnd;
-use crate::state::files::content::{Gathered, Page};
-use crate::state::files::extents::Stored;
+use crate::state::DataFailure;
+use crate::state::files::{Gathered, Page, SealedEnd, Stored};
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::Capability;

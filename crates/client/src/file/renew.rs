@@ -6,7 +6,7 @@
 //! here or the session is over.
 
 use crate::context::{Context, State};
-use crate::state::files::renewals::Renew;
+use crate::state::files::Renew;
 use bearing_proto::client::LeaseKey;
 use bearing_types::{Code, NodeId};
 

@@ -4,7 +4,7 @@
 //! change (a recall, or a change of our own) it is asked for, so that the file stays open whatever becomes of its mode.
 
 use crate::context::{Context, State};
-use crate::state::requests::Answered;
+use crate::state::Answered;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::grant::Admission;
 use bearing_types::{Code, NodeId};

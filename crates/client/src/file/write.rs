@@ -3,8 +3,7 @@
 use crate::context::{Context, State};
 use crate::event::Invalidation;
 use crate::operation::{Answer, OpenFile};
-use crate::state::files::buffer::Next;
-use crate::state::files::file::Buffered;
+use crate::state::files::{Buffered, Next};
 use bearing_types::{Code, NodeId, SetIds};
 
 impl Context {

@@ -3,7 +3,7 @@
 use crate::context::{Context, State};
 use crate::delegation::decide::Local;
 use crate::operation::{Answer, Found, OpenFile};
-use crate::state::lease::cache::node_keys;
+use crate::state::lease::node_keys;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle};
 use bearing_types::{Code, Credentials, FileType};
 

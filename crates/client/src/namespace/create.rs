@@ -3,7 +3,7 @@
 use super::grants::Grants;
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found};
-use crate::state::lease::cache::{Directory, Named};
+use crate::state::lease::{Directory, Named};
 use bearing_proto::client::{Body, Call, Handle, NewNode};
 use bearing_proto::grant::OpenToken;
 use bearing_types::{Code, Credentials, FileType, Mode, Name};
@@ -38,7 +38,7 @@ impl Context {
         if !open {
             return Ok(Answer::Found(found));
         }
-        let file = self.with(|state| state.open_created(&found, token));
+        let file = self.with(|state| state.open_created(&found, who, token));
         Ok(Answer::Opened(file, found))
     }
 

@@ -3,7 +3,7 @@
 use super::grants::Freshness;
 use crate::context::Context;
 use crate::operation::{Answer, Found};
-use crate::state::lease::cache::Directory;
+use crate::state::lease::Directory;
 use bearing_proto::client::{Body, Call, Handle};
 use bearing_types::{Code, Position};
 

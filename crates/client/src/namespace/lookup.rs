@@ -3,7 +3,7 @@
 use super::grants::{Grants, VANISHED_TRIES, vanished};
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found};
-use crate::state::lease::cache::{Directory, Named};
+use crate::state::lease::{Directory, Named};
 use bearing_proto::client::{Body, Call, Handle};
 use bearing_types::{Code, Credentials, FileType, Name, NodeId, Permission};
 

@@ -6,8 +6,8 @@
 //! asked for, and after a directory of which little was used it pauses.
 
 use crate::context::{Context, State};
-use crate::state::lease::cache::Directory;
-use crate::state::requests::Answered;
+use crate::state::Answered;
+use crate::state::lease::Directory;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::rules;
 use bearing_types::{Cookie, Credentials, FileType, NodeId, Permission};

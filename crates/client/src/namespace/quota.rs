@@ -2,7 +2,7 @@
 
 use crate::context::{Context, State};
 use crate::operation::Answer;
-use crate::state::lease::cache::node_keys;
+use crate::state::lease::node_keys;
 use bearing_proto::client::{Body, Call, Handle};
 use bearing_types::{Amount, Code, Credentials};
 

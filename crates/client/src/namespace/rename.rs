@@ -5,8 +5,7 @@ use crate::context::{Context, State};
 use crate::delegation::decide::End;
 use crate::event::Invalidation;
 use crate::operation::Answer;
-use crate::state::lease::cache::node_keys;
-use crate::state::lease::cache::{Directory, Named};
+use crate::state::lease::{Directory, Named, node_keys};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, RenameMode};
 use bearing_types::{Code, Credentials, FileType, Name};
 

@@ -3,8 +3,7 @@
 use super::grants::Grants;
 use crate::context::{Context, State};
 use crate::operation::Answer;
-use crate::state::lease::cache::node_keys;
-use crate::state::lease::cache::{Directory, Named};
+use crate::state::lease::{Directory, Named, node_keys};
 use bearing_proto::client::{Call, Handle};
 use bearing_types::{Code, Credentials, FileType, Name};
 

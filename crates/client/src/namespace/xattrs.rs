@@ -3,7 +3,7 @@
 use crate::context::{Context, State};
 use crate::delegation::decide::Local;
 use crate::operation::Answer;
-use crate::state::lease::cache::node_keys;
+use crate::state::lease::node_keys;
 use bearing_proto::client::{Body, Call, Handle, XattrChange};
 use bearing_types::{
     AclHash, Attributes, Code, Credentials, FileType, NodeId, Permission, XattrName, XattrSpace,

@@ -1,6 +1,11 @@
 //! What the machine runs on: tasks that wait, times, chance, and what every part of it may use.
 
-pub(crate) mod io;
-pub(crate) mod random;
-pub(crate) mod task;
-pub(crate) mod timer;
+mod io;
+mod random;
+mod task;
+mod timer;
+
+pub(crate) use io::Io;
+pub(crate) use random::Random;
+pub(crate) use task::{Awaited, Gate, Promise, Task, Tasks, promise};
+pub(crate) use timer::Timer;

@@ -2,9 +2,7 @@
 
 use super::routes::Routes;
 use crate::event::{Command, Target, Transport};
-use crate::run::io::Io;
-use crate::run::task::{Awaited, Promise, promise};
-use crate::run::timer::Timer;
+use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_proto::Message;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_types::{ChunkId, Code, Mono, ServerId};
@@ -23,12 +21,12 @@ pub(crate) enum DataFailure {
     Over(Code),
 }
 
-pub(crate) type Result = std::result::Result<(DataBody, Vec<u8>), DataFailure>;
+pub(crate) type DataAnswer = Result<(DataBody, Vec<u8>), DataFailure>;
 
 struct Outstanding {
     server: ServerId,
     due: Mono,
-    promise: Promise<Result>,
+    promise: Promise<DataAnswer>,
 }
 
 /// All outstanding requests.
@@ -46,7 +44,7 @@ impl DataRequests {
         (chunk, call): (ChunkId, DataCall),
         attachment: Vec<u8>,
         io: &mut Io,
-    ) -> Awaited<Result> {
+    ) -> Awaited<DataAnswer> {
         let (promise, awaited) = promise();
         self.next += 1;
         let (id, due) = (self.next, io.now.mono.after(io.config.data_timeout));
@@ -92,7 +90,7 @@ impl DataRequests {
         }
     }
 
-    fn finish(&mut self, id: u64, result: Result, io: &mut Io) -> bool {
+    fn finish(&mut self, id: u64, result: DataAnswer, io: &mut Io) -> bool {
         let Some(request) = self.outstanding.remove(&id) else { return false };
         io.timers.cancel(request.due, Timer::Data(id));
         request.promise.keep(result);

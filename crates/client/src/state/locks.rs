@@ -2,10 +2,8 @@
 
 use crate::config::ClientConfig;
 use crate::operation::Ticket;
-use crate::run::io::Io;
-use crate::run::task::{Awaited, Promise, promise};
-use crate::run::timer::Timer;
-use crate::tables::bounded::Bounded;
+use crate::run::{Awaited, Io, Promise, Timer, promise};
+use crate::tables::Bounded;
 use bearing_proto::client::WaitId;
 use bearing_types::{LockOwner, LockSpace, Mono, NodeId, Version};
 use std::collections::BTreeMap;

@@ -1,8 +1,7 @@
 //! Recalls that are not answered yet, and what the kernel was told to forget and has not said that it has.
 
 use crate::event::{Command, Invalidation, Target, Transport};
-use crate::run::io::Io;
-use crate::run::task::{Awaited, Promise, promise};
+use crate::run::{Awaited, Io, Promise, promise};
 use bearing_proto::Message;
 use bearing_proto::client::Recalled;
 use bearing_types::{Block, Epoch, NodeId};

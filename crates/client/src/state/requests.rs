@@ -3,13 +3,11 @@
 //! Invariants: a request keeps its number whatever happens to it, so that a mutation is executed at most once; `finished_below` never passes
 //! an outstanding one; every outstanding request has one time set. What a request asks is not looked at here, except for how it travels.
 
-use super::lease::leases::{Mark, Stamp};
+use super::lease::{Mark, Stamp};
 use super::routes::Routes;
 use super::transport::transport_of;
 use crate::event::{Target, Transport};
-use crate::run::io::Io;
-use crate::run::task::{Awaited, Promise, promise};
-use crate::run::timer::Timer;
+use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_lookup::Located;
 use bearing_proto::Message;
 use bearing_proto::client::{Answer, Body, Call, Reply, Request};

@@ -1,6 +1,6 @@
 //! Whom to ask: the map of tablets and servers, and when a newer one is fetched.
 
-use crate::run::random::Random;
+use crate::run::Random;
 use bearing_lookup::{ClientMap, Located};
 use bearing_proto::client::{ClusterMap, ServerEntry, ServerKind};
 use bearing_types::{MapVersion, Position, ServerId};

@@ -1,8 +1,6 @@
 //! How far the session is, and who waits for it. [`crate::calls::session`] tells how it is got, kept and ended.
 
-use crate::run::io::Io;
-use crate::run::task::{Awaited, Promise, promise};
-use crate::run::timer::Timer;
+use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_types::{Code, Mono, SessionId};
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! Containers of bounded size that take little room.
 
-pub(crate) mod bounded;
+mod bounded;
 mod slots;
 mod table;
 
+pub(crate) use bounded::Bounded;
 pub(crate) use slots::{NOWHERE, Place, Slots};
 pub(crate) use table::Table;

@@ -2,8 +2,8 @@
 //! sends, lose or repeat some of it if told to, and say "not now" now and then.
 
 use super::world::*;
-use crate::run::random::Random;
-use crate::state::files::extents::ExtentMap;
+use crate::run::Random;
+use crate::state::files::ExtentMap;
 use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{

@@ -6,7 +6,7 @@ use super::open::{Left, Open};
 use super::table::Files;
 use crate::operation::OpenFile;
 use bearing_proto::rules::OpenWish;
-use bearing_types::{Code, Credentials, NodeId};
+use bearing_types::{Code, NodeId};
 use std::collections::BTreeSet;
 
 impl Files {
@@ -19,14 +19,13 @@ impl Files {
         let nodes = before.files.iter().filter(|(_, file)| unstable(file)).map(|(node, _)| *node);
         let left_behind = std::mem::replace(&mut before.left_behind, LeftBehind::new(1));
         self.left_behind.follow(left_behind, nodes);
-        for (number, open) in &before.opens {
+        for (number, open) in std::mem::take(&mut before.opens) {
             let Some(file) = before.files.get(&open.node) else { continue };
             let untold = file.losses.count > open.told_by_sync;
-            let Open { read, write, execute, .. } = *open;
+            let Open { who, read, write, execute, .. } = open;
             let wish = OpenWish { read, write, truncate: false, execute };
-            let who = before.openers.get(number).cloned().unwrap_or(Credentials::ROOT);
             let left = Left { node: file.handle, wish, who, lost: unstable(file) || untold };
-            self.left.insert(*number, left);
+            self.left.insert(number, left);
         }
     }
 
@@ -34,13 +33,6 @@ impl Files {
     pub fn in_use(&self) -> impl Iterator<Item = NodeId> + '_ {
         let left = self.left.values().map(|left| left.node.node);
         self.files.keys().copied().chain(left).collect::<BTreeSet<_>>().into_iter()
-    }
-
-    /// Who opened a file.
-    pub fn set_opener(&mut self, file: OpenFile, who: &Credentials) {
-        if self.opens.contains_key(&file) {
-            self.openers.insert(file, who.clone());
-        }
     }
 
     /// A file that was open in a session before this one, and was not used since.
@@ -52,8 +44,6 @@ impl Files {
     pub fn take_place(&mut self, new: OpenFile, old: OpenFile) -> Option<OpenFile> {
         let Some(left) = self.left.remove(&old) else { return Some(new) };
         let mut open = self.opens.remove(&new)?;
-        let opener = self.openers.remove(&new);
-        self.openers.extend(opener.map(|who| (old, who)));
         if let Some(file) = self.files.get_mut(&open.node) {
             if left.lost && file.losses.count == 0 {
                 file.losses.note(Code::Io);

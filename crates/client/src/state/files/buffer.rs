@@ -5,7 +5,7 @@ use super::extents::Stored;
 use super::file::{Buffered, File};
 use super::table::Files;
 use crate::config::ClientConfig;
-use crate::run::task::{Awaited, promise};
+use crate::run::{Awaited, promise};
 use bearing_proto::client::{CommitMode, Handle};
 use bearing_proto::frame::FrameOwner;
 use bearing_proto::grant::OpenToken;

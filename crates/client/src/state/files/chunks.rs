@@ -5,9 +5,8 @@
 
 use crate::config::ClientConfig;
 use crate::event::Note;
-use crate::run::io::Io;
-use crate::run::task::{Awaited, Gate};
-use crate::tables::bounded::Bounded;
+use crate::run::{Awaited, Gate, Io};
+use crate::tables::Bounded;
 use bearing_proto::client::{Call, ChunkRef, ChunkView};
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Epoch, Mono, ServerId};

@@ -2,7 +2,7 @@
 
 use super::dirty::Runs;
 use super::rights::OpenFor;
-use crate::run::task::Gate;
+use crate::run::Gate;
 use bearing_proto::client::Handle;
 use bearing_types::{Attributes, ChunkId, Code, Mono, SetIds, Wall};
 use std::collections::BTreeMap;

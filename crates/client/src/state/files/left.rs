@@ -6,7 +6,7 @@
 
 use super::file::File;
 use super::rights::OpenFor;
-use crate::tables::bounded::Bounded;
+use crate::tables::Bounded;
 use bearing_proto::client::Handle;
 use bearing_proto::grant::OpenToken;
 use bearing_types::{Attributes, ChunkId, Code, NodeId};

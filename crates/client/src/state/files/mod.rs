@@ -2,16 +2,27 @@
 
 mod accesses;
 mod again;
-pub(crate) mod buffer;
-pub(crate) mod chunks;
-pub(crate) mod content;
+mod buffer;
+mod chunks;
+mod content;
 mod dirty;
-pub(crate) mod extents;
-pub(crate) mod file;
+mod extents;
+mod file;
 mod left;
-pub(crate) mod open;
+mod open;
 mod opening;
-pub(crate) mod renewals;
+mod renewals;
 mod rights;
-pub(crate) mod table;
-pub(crate) mod unsynced;
+mod table;
+mod unsynced;
+
+pub(crate) use buffer::{Job, Next, Piece};
+pub(crate) use chunks::{Chunks, End, SealedEnd};
+pub(crate) use content::{Gathered, Page, Step};
+#[cfg(test)]
+pub(crate) use extents::ExtentMap;
+pub(crate) use extents::{Stored, end_of};
+pub(crate) use file::Buffered;
+pub(crate) use renewals::{Renew, Renewals};
+pub(crate) use table::{Files, Stability};
+pub(crate) use unsynced::UNKNOWN_END;

@@ -1,12 +1,14 @@
 //! How files are opened, and what is open.
 
-use crate::run::task::Promise;
+use crate::run::Promise;
 use bearing_proto::client::Handle;
 use bearing_proto::rules::OpenWish;
 use bearing_types::{Credentials, NodeId};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Open {
+    /// As whom it is opened again if the session is lost.
+    pub(super) who: Credentials,
     pub(super) node: NodeId,
     pub(super) read: bool,
     pub(super) write: bool,

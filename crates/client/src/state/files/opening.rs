@@ -5,7 +5,7 @@ use super::file::File;
 use super::open::{Open, Opening};
 use super::table::Files;
 use crate::operation::OpenFile;
-use crate::run::task::{Awaited, promise};
+use crate::run::{Awaited, promise};
 use bearing_proto::client::Handle;
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_proto::rules::OpenWish;
@@ -104,9 +104,8 @@ impl Files {
     /// Opens a file whose attributes were asked for when it says.
     pub fn open(
         &mut self,
-        handle: Handle,
-        attributes: Attributes,
-        wish: OpenWish,
+        (handle, attributes): (Handle, Attributes),
+        (who, wish): (&Credentials, OpenWish),
         token: Option<OpenToken>,
         (validated, now): (Mono, Wall),
     ) -> OpenFile {
@@ -121,8 +120,10 @@ impl Files {
         file.unsynced.extend(left.into_iter().flat_map(|left| left.chunks));
         let told = file.losses.known();
         let OpenWish { read, write, execute, .. } = wish;
-        self.opens
-            .insert(number, Open { node, read, write, execute, told_by_sync: told, told_by_flush: told });
+        self.opens.insert(
+            number,
+            Open { who: who.clone(), node, read, write, execute, told_by_sync: told, told_by_flush: told },
+        );
         file.opens += 1;
         token.into_iter().for_each(|token| file.open_for.take(token));
         // Close-to-open: what was known of the content counts from this moment only if it is of this version.
@@ -145,7 +146,6 @@ impl Files {
     /// Takes an open file away. Gives an error nobody was told of, and the node that the server need not keep any more.
     pub fn close(&mut self, file: OpenFile) -> (Option<Code>, Option<Handle>) {
         let Some(open) = self.opens.remove(&file) else { return (None, None) };
-        self.openers.remove(&file);
         let Some(file) = self.files.get_mut(&open.node) else { return (None, None) };
         file.opens -= 1;
         let error = file.losses.tell(file.losses.known()).err();

@@ -1,7 +1,6 @@
 //! When the leases of open files are renewed.
 
-use crate::run::io::Io;
-use crate::run::timer::Timer;
+use crate::run::{Io, Timer};
 use bearing_proto::client::Handle;
 use bearing_types::{Mono, NodeId, ServerId};
 use std::collections::{BTreeMap, VecDeque};

@@ -14,11 +14,11 @@ use super::left::LeftBehind;
 use super::open::{Left, Open, Opening, Releasing};
 use crate::config::ClientConfig;
 use crate::operation::OpenFile;
-use crate::run::task::Promise;
-use crate::tables::bounded::Bounded;
+use crate::run::Promise;
+use crate::tables::Bounded;
 use bearing_proto::client::Handle;
 use bearing_proto::grant::OpenToken;
-use bearing_types::{Attributes, Block, Code, Credentials, Mono, NodeId, SetIds, Wall};
+use bearing_types::{Attributes, Block, Code, Mono, NodeId, SetIds, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -36,8 +36,6 @@ pub(crate) struct Files {
     /// Nodes that are being opened: they count as open, because the server may have opened them already.
     pub(super) opening: BTreeMap<NodeId, Opening>,
     pub(super) opens: BTreeMap<OpenFile, Open>,
-    /// As whom they are opened again if the session is lost.
-    pub(super) openers: BTreeMap<OpenFile, Credentials>,
     /// Files that were open in a session before this one, and were not used since.
     pub(super) left: BTreeMap<OpenFile, Left>,
     pub(super) files: BTreeMap<NodeId, File>,
@@ -57,7 +55,6 @@ impl Files {
         Files {
             opening: BTreeMap::new(),
             opens: BTreeMap::new(),
-            openers: BTreeMap::new(),
             left: BTreeMap::new(),
             files: BTreeMap::new(),
             extents: Bounded::new(config.extent_files_max),

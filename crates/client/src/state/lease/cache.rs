@@ -8,7 +8,7 @@ use super::held::Held;
 use super::names::{CachedName, Names, Siblings};
 use crate::config::ClientConfig;
 use crate::event::Invalidation;
-use crate::tables::bounded::Bounded;
+use crate::tables::Bounded;
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, NodeView};
 use bearing_proto::grant::GrantBody;
 use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position, Wall};

@@ -1,7 +1,12 @@
 //! What is leased to this client, and which answers may lease anything.
 
-pub(crate) mod cache;
-pub(crate) mod held;
-pub(crate) mod leases;
+mod cache;
+mod held;
+mod leases;
 mod names;
-pub(crate) mod trails;
+mod trails;
+
+pub(crate) use cache::{Cache, Directory, Named, Seen, node_keys};
+pub(crate) use held::Held;
+pub(crate) use leases::{Leases, Mark, Stamp};
+pub(crate) use trails::Trails;

@@ -1,7 +1,7 @@
 //! How names of directories are asked for, so that it is known when the others are worth looking up ahead.
 
 use crate::config::ClientConfig;
-use crate::tables::bounded::Bounded;
+use crate::tables::Bounded;
 use bearing_types::{Mono, NodeId};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use super::ours::OurNodes;
 use super::tablet::Lent;
 use super::worth::Worths;
 use crate::event::Invalidation;
-use crate::run::task::{Awaited, Promise, promise};
+use crate::run::{Awaited, Promise, promise};
 use bearing_proto::delegation::Step;
 use bearing_proto::grant::OpenToken;
 use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Position, SessionId, Wall};

@@ -1,6 +1,6 @@
 //! What one tablet lends: until when, ids for what is made, and the steps that its owner has not done yet.
 
-use crate::run::task::{Awaited, Promise, promise};
+use crate::run::{Awaited, Promise, promise};
 use bearing_proto::client::Call;
 use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
 use bearing_types::{Code, Mono, NodeId, Position, Wall};
