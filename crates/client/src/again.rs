@@ -1,9 +1,10 @@
 //! A session that the servers ended is followed by another one.
 //!
-//! The machine begins anew: all that was leased, lent, cached, locked or on its way belonged to the old session and is gone, and the kernel forgets
-//! it too. Operations under way end with EIO. What stays are the open files, by their handles: each is opened again, as whoever opened it, when it is next used;
-//! what cannot be (it has no name any more, or may not be opened now) answers EIO. What was written or decided and is not known to be stable is lost, and
-//! the next sync says so.
+//! The machine begins anew: all that was leased, lent, cached, locked or on its way belonged to the old
+//! session and is gone, and the kernel forgets it too. Operations under way end with EIO. What stays are the
+//! open files, by their handles: each is opened again, as whoever opened it, when it is next used; what
+//! cannot be (it has no name any more, or may not be opened now) answers EIO. What was written or decided and
+//! is not known to be stable is lost, and the next sync says so.
 
 use crate::context::{Context, State};
 use crate::event::{Command, Invalidation, Note};

@@ -8,7 +8,8 @@ use std::time::Duration;
 /// See the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// As whom the users of this client count, as its enrolment says it. Servers go by their own knowledge of that.
+    /// As whom the users of this client count, as its enrolment says it. Servers go by their own knowledge of
+    /// that.
     pub squash: Squash,
     /// The filesystem that `Operation::Root` asks for.
     pub filesystem: FilesystemId,
@@ -16,9 +17,11 @@ pub struct ClientConfig {
     pub request_deadline: Duration,
     /// What stores what a program was told is written is tried for so long: longer than servers are away.
     pub write_deadline: Duration,
-    /// How long the end of the session is told before the client goes without: a session that is not renewed ends by itself.
+    /// How long the end of the session is told before the client goes without: a session that is not renewed
+    /// ends by itself.
     pub close_patience: Duration,
-    /// How long the owners of chunks are told at that end that nothing more comes in them: without that they find it out later.
+    /// How long the owners of chunks are told at that end that nothing more comes in them: without that they
+    /// find it out later.
     pub finish_patience: Duration,
     /// The first pauses before a request without an answer is sent again; later ones double.
     pub resend_pause: Duration,
@@ -32,17 +35,20 @@ pub struct ClientConfig {
     pub retry_pause_soon_max: Duration,
     /// Maps are asked for at most so often.
     pub map_pause: Duration,
-    /// The first pause before the lease of an open file is asked for again when none was given; later ones double.
+    /// The first pause before the lease of an open file is asked for again when none was given; later ones
+    /// double.
     pub renew_pause: Duration,
     /// The longest such pause.
     pub renew_pause_max: Duration,
     /// Leases of open files that are asked for at one server at the same time.
     pub renewals_max: usize,
-    /// A file is opened without asking only if its lease lasts so long yet: enough to renew it before it ends.
+    /// A file is opened without asking only if its lease lasts so long yet: enough to renew it before it
+    /// ends.
     pub local_open_min: Duration,
     /// Taken off every lease, besides a hundredth of it.
     pub lease_margin: Duration,
-    /// Clocks of servers and this client may differ by so much: grants and capabilities are used no longer than this before their end.
+    /// Clocks of servers and this client may differ by so much: grants and capabilities are used no longer
+    /// than this before their end.
     pub skew_max: Duration,
     /// Whether to ask for directories that only this client changes, to decide in them without asking.
     pub delegates: bool,
@@ -50,21 +56,25 @@ pub struct ClientConfig {
     pub access_times: bool,
     /// After how long a file's home hears that it was read.
     pub access_delay: Duration,
-    /// Entries of delegated directories that are held. Beyond, those in which nothing happened for longest are given back.
+    /// Entries of delegated directories that are held. Beyond, those in which nothing happened for longest
+    /// are given back.
     pub delegated_entries_max: usize,
     /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
     pub tells_steps: bool,
-    /// So many names of a directory have to be asked for one by one before the others are looked up ahead. Zero: never.
-    pub ahead_after: u32,
-    /// And within this time; who asks for none for so long is not looked ahead for any more.
-    pub ahead_within: Duration,
-    /// Larger directories are not looked up ahead.
-    pub ahead_entries_max: u32,
-    /// When most of what was looked up ahead was not used, it is not done again for so long; for twice as long each time.
-    pub ahead_pause: Duration,
+    /// So many names of a directory have to be asked for one by one before the others are prefetched. Zero:
+    /// never.
+    pub prefetch_after: u32,
+    /// And within this time; who asks for none for so long is not prefetched for any more.
+    pub prefetch_within: Duration,
+    /// Larger directories are not prefetched.
+    pub prefetch_entries_max: u32,
+    /// When most of what was prefetched was not used, it is not done again for so long; for twice as long
+    /// each time.
+    pub prefetch_pause: Duration,
     /// The longest such pause.
-    pub ahead_pause_max: Duration,
-    /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict mount).
+    pub prefetch_pause_max: Duration,
+    /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict
+    /// mount).
     pub directory_lateness: Duration,
     /// How long the size and extents of an open file may be used when another client may be writing it.
     pub file_lateness: Duration,
@@ -150,11 +160,11 @@ impl ClientConfig {
             access_delay: Duration::from_secs(2),
             delegated_entries_max: 128 << 10,
             tells_steps: false,
-            ahead_after: 16,
-            ahead_within: Duration::from_millis(200),
-            ahead_entries_max: 16 << 10,
-            ahead_pause: Duration::from_secs(5),
-            ahead_pause_max: Duration::from_secs(300),
+            prefetch_after: 16,
+            prefetch_within: Duration::from_millis(200),
+            prefetch_entries_max: 16 << 10,
+            prefetch_pause: Duration::from_secs(5),
+            prefetch_pause_max: Duration::from_secs(300),
             directory_lateness: Duration::from_secs(1),
             file_lateness: Duration::from_secs(1),
             directories_max: 32 << 10,

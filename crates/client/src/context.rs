@@ -1,9 +1,9 @@
 //! What all operations of one client share, and how they reach it.
 //!
-//! Invariants: the state is touched in short closures that never nest and never wait; an operation holds nothing of
-//! it while it waits. Commands leave in the order in which they were given, requests at the end of a step, those for
-//! one tablet next to each other. Whatever is known of one thing stands in its own file below `state`; here is only
-//! what concerns several of them.
+//! Invariants: the state is touched in short closures that never nest and never wait; an operation holds
+//! nothing of it while it waits. Commands leave in the order in which they were given, requests at the end of
+//! a step, those for one tablet next to each other. Whatever is known of one thing stands in its own file
+//! below `state`; here is only what concerns several of them.
 
 use crate::config::ClientConfig;
 use crate::event::{Command, Invalidation};
@@ -88,8 +88,8 @@ impl State {
         self.recalls.invalidate_and_tell(what, &mut self.io)
     }
 
-    /// Something changed that may be leased to us: what was leased before, or is leased by answers on their way, is
-    /// not so any more.
+    /// Something changed that may be leased to us: what was leased before, or is leased by answers on their
+    /// way, is not so any more.
     pub fn drop_leases(&mut self, keys: &[LeaseKey]) {
         self.cache.forget(keys);
         self.leases.recall_keys(keys);
@@ -146,7 +146,8 @@ impl Context {
         awaited
     }
 
-    /// Runs pieces of work beside each other, at most `count_max` at a time; gives their results in their order.
+    /// Runs pieces of work beside each other, at most `count_max` at a time; gives their results in their
+    /// order.
     pub async fn windowed<T: Send + 'static>(&self, count_max: usize, work: Vec<Work<T>>) -> Vec<T> {
         let mut results = Vec::with_capacity(work.len());
         let mut running = VecDeque::new();

@@ -33,8 +33,8 @@ pub struct Counters {
     pub refused: u64,
     /// Recalls answered.
     pub recalls: u64,
-    /// Surveys of open files answered.
-    pub surveys: u64,
+    /// Questions for what is open answered.
+    pub open_queries: u64,
     /// Leases not taken because a recall or an own change came between.
     pub leases_passed_over: u64,
     /// Leases of open files asked for because they would have ended.
@@ -43,10 +43,10 @@ pub struct Counters {
     pub name_hits: u64,
     /// Lookups asked for.
     pub name_misses: u64,
-    /// Names looked up ahead.
-    pub names_ahead: u64,
+    /// Names prefetched.
+    pub names_prefetched: u64,
     /// Those of them that were asked for.
-    pub names_ahead_used: u64,
+    pub names_prefetched_used: u64,
     /// Attributes answered from the cache.
     pub attribute_hits: u64,
     /// Attributes asked for.

@@ -43,16 +43,19 @@ pub enum Event {
         /// The packet's bulk bytes.
         attachment: Vec<u8>,
     },
-    /// A session was agreed on, as [`Command::Enrol`] asked for. From now on packets are signed with its secret, which is the shell's business.
+    /// A session was agreed on, as [`Command::Enrol`] asked for. From now on packets are signed with its
+    /// secret, which is the shell's business.
     Enrolled(SessionId),
-    /// A server took a packet not. `Expired` and `Revoked` are proven; the others are believed only by a client that never had a
-    /// session open.
+    /// A server took a packet not. `Expired` and `Revoked` are proven; the others are believed only by a
+    /// client that never had a session open.
     Refused(Refusal),
-    /// Nothing can be sent to this server, or a connection to it broke. A hint: requests are sent again sooner.
+    /// Nothing can be sent to this server, or a connection to it broke. A hint: requests are sent again
+    /// sooner.
     Unreachable(ServerId),
     /// The kernel serves no more what [`Command::Invalidate`] of this number named.
     Invalidated(u64),
-    /// Whoever began an operation does not want to wait any more: if it waits for a lock, it ends with [`Code::Interrupted`]. Anything else goes on.
+    /// Whoever began an operation does not want to wait any more: if it waits for a lock, it ends with
+    /// [`Code::Interrupted`]. Anything else goes on.
     GiveUp(Ticket),
     /// The time that [`crate::Client::next_wake`] named has come.
     Tick,
@@ -76,12 +79,14 @@ pub enum Command {
         /// Bulk bytes of the packet; a message that has some travels alone.
         attachment: Vec<u8>,
     },
-    /// Agree with any server on a session, then say [`Event::Enrolled`]. Repeated until that is done: each is one try.
+    /// Agree with any server on a session, then say [`Event::Enrolled`]. Repeated until that is done: each is
+    /// one try.
     Enrol,
     /// An operation is over.
     Finish(Ticket, Result<Answer, Code>),
-    /// Make the kernel forget, then say [`Event::Invalidated`]. Only after the answers of all [`Command::Finish`] given before have reached
-    /// the kernel: else it might learn from them what it shall forget.
+    /// Make the kernel forget, then say [`Event::Invalidated`]. Only after the answers of all
+    /// [`Command::Finish`] given before have reached the kernel: else it might learn from them what it shall
+    /// forget.
     Invalidate {
         /// Comes back with [`Event::Invalidated`].
         number: u64,
@@ -90,7 +95,8 @@ pub enum Command {
     },
     /// Servers and their addresses, learnt with a map. Replaces all given before.
     Servers(Vec<ServerEntry>),
-    /// A change was decided here, in a directory that is delegated to us; told only if [`crate::ClientConfig::tells_steps`].
+    /// A change was decided here, in a directory that is delegated to us; told only if
+    /// [`crate::ClientConfig::tells_steps`].
     Decided(Box<Step>),
     /// Something worth telling people.
     Note(Note),
@@ -120,7 +126,8 @@ pub enum Note {
     SessionOpen(Duration),
     /// The session is over.
     SessionOver(Code),
-    /// The servers have ended the session; another one is asked for. Operations under way fail, and what was not stable is lost.
+    /// The servers have ended the session; another one is asked for. Operations under way fail, and what was
+    /// not stable is lost.
     SessionLost,
     /// A newer map was taken.
     MapTaken(MapVersion),
@@ -130,10 +137,13 @@ pub enum Note {
     ReplicaPassedOver(ServerId),
     /// What is buffered of this file is being written out; what is written from now on is not part of that.
     WriteOut(NodeId),
-    /// Buffered writes to this file could not be stored and are lost; the file's next flush, sync or close says so.
+    /// Buffered writes to this file could not be stored and are lost; the file's next flush, sync or close
+    /// says so.
     WritesLost(NodeId, Code),
-    /// So many changes that were decided here in delegated directories were not done in time and are lost; whoever asks for stability is told.
+    /// So many changes that were decided here in delegated directories were not done in time and are lost;
+    /// whoever asks for stability is told.
     StepsLost(u64),
-    /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that was done.
+    /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that
+    /// was done.
     Step(&'static str),
 }

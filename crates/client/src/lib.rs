@@ -1,11 +1,12 @@
 //! The client machine: sessions, grants, leases, retries, and how files are written and read.
 //!
-//! Invariants: `step(now, event, &mut commands)` is all there is; the same events give the same commands. What is served without asking is
-//! under a live lease (or, for data, no older than close-to-open allows). A mutation keeps its sequence number however often it is
-//! sent. This crate must not know sockets, threads, clocks or the kernel.
+//! Invariants: `step(now, event, &mut commands)` is all there is; the same events give the same commands.
+//! What is served without asking is under a live lease (or, for data, no older than close-to-open allows). A
+//! mutation keeps its sequence number however often it is sent. This crate must not know sockets, threads,
+//! clocks or the kernel.
 //!
-//! Inside, each operation is one `async` function told from top to bottom, polled by the machine itself: it waits for replies
-//! and timers of this machine, never for anything else.
+//! Inside, each operation is one `async` function told from top to bottom, polled by the machine itself: it
+//! waits for replies and timers of this machine, never for anything else.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!("planted bugs must not reach a release build; build without the feature `mutants`");

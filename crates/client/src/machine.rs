@@ -22,7 +22,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has not begun yet: its first step asks for a session. `seed` gives the jitter of its pauses.
+    /// A client that has not begun yet: its first step asks for a session. `seed` gives the jitter of its
+    /// pauses.
     pub fn new(config: ClientConfig, seed: u64) -> Client {
         Client { context: Context::new(State::new(config, seed)), tasks: Tasks::default(), begun: false }
     }

@@ -5,11 +5,13 @@
 pub enum Mutant {
     /// Answers a recall without dropping anything: goes on serving from what was recalled.
     ServeAfterRecall,
-    /// Answers that a directory was given back while what was decided in it is still on its way, and goes on deciding there.
+    /// Answers that a directory was given back while what was decided in it is still on its way, and goes on
+    /// deciding there.
     AnswerBeforeSteps,
     /// Says that a sync is done while what was decided in delegated directories is still on its way.
     SyncBeforeSteps,
-    /// Forgets what was written to a file, and not sent, when the file is recalled or its delegated directory is called back.
+    /// Forgets what was written to a file, and not sent, when the file is recalled or its delegated directory
+    /// is called back.
     DirtyForgotten,
     /// Commits at a sync what data servers were not asked to keep.
     SyncWithoutData,

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// How long the kernel may use something without asking: what remains of its lease, minus a margin. Zero: not at all.
+/// How long the kernel may use something without asking: what remains of its lease, minus a margin. Zero: not
+/// at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remaining(pub Duration);
 

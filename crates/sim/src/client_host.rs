@@ -159,9 +159,9 @@ impl ClientHost {
         if self.session.0.is_multiple_of(3) {
             config.write_out_bytes = 1 << 10;
         }
-        (config.ahead_after, config.ahead_within) = (2, Duration::from_secs(5));
-        config.ahead_pause = Duration::from_millis(200);
-        config.ahead_pause_max = Duration::from_secs(1);
+        (config.prefetch_after, config.prefetch_within) = (2, Duration::from_secs(5));
+        config.prefetch_pause = Duration::from_millis(200);
+        config.prefetch_pause_max = Duration::from_secs(1);
         config.mutant = self.planted.client;
         // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
         let prepares =
@@ -303,10 +303,10 @@ impl ClientHost {
             ("client: referred", counters.referrals),
             ("client: maps taken", counters.maps),
             ("client: recalls answered", counters.recalls),
-            ("client: surveys answered", counters.surveys),
+            ("client: surveys answered", counters.open_queries),
             ("client: names from leases", counters.name_hits),
-            ("client: names looked up ahead", counters.names_ahead),
-            ("client: of these asked for", counters.names_ahead_used),
+            ("client: names looked up ahead", counters.names_prefetched),
+            ("client: of these asked for", counters.names_prefetched_used),
             ("client: attributes from leases", counters.attribute_hits),
             ("client: grants from leases", counters.grant_hits),
             ("client: chunks lost", counters.chunks_lost),

@@ -60,9 +60,9 @@ impl Context {
         self.ask(None, call, patience).await
     }
 
-    /// Asks for a change of what these keys lease. They are dropped here before it is sent; `take` may take new leases from the reply.
-    /// If the request was given up, a server may carry it out later: then nothing that was leased is believed, and these keys count as
-    /// changing for a while yet.
+    /// Asks for a change of what these keys lease. They are dropped here before it is sent; `take` may take
+    /// new leases from the reply. If the request was given up, a server may carry it out later: then nothing
+    /// that was leased is believed, and these keys count as changing for a while yet.
     pub async fn change<R>(
         &self,
         keys: Vec<LeaseKey>,
@@ -112,7 +112,8 @@ impl Context {
         })
     }
 
-    /// Ends a change of which it was never heard whether it happened: when it is as old again as when it was given up.
+    /// Ends a change of which it was never heard whether it happened: when it is as old again as when it was
+    /// given up.
     async fn end_doubtful_change(self, keys: Vec<LeaseKey>, patience: Duration) {
         self.sleep(patience).await;
         self.with(|state| state.changed(&keys));
@@ -178,8 +179,9 @@ impl State {
     }
 }
 
-/// The node that a call changes wherever it is found, and not as an entry of a directory that the call names. If it is lent to us with some directory, its home
-/// changes what we would go on to show as it was. Extents that are committed are no such change, and nobody may wait for the kernel with them.
+/// The node that a call changes wherever it is found, and not as an entry of a directory that the call names.
+/// If it is lent to us with some directory, its home changes what we would go on to show as it was. Extents
+/// that are committed are no such change, and nobody may wait for the kernel with them.
 fn changed_by_itself(call: &Call) -> Option<NodeId> {
     match call {
         Call::Link { node, .. }

@@ -1,10 +1,10 @@
 //! Recalls: drop, have the kernel drop, answer. Queries for what is open: answer.
 //!
-//! Invariants: a recall is answered only when neither this machine nor its kernel serves from what was recalled;
-//! a repeated recall is answered again; the answer names the recalled files that are open here, and the requests
-//! that were finished when they were gathered: a server does not conclude from it that a file is closed which a
-//! later reply gave. A query drops nothing and is answered at once. For every file that was named as open a
-//! release is sent when it is closed.
+//! Invariants: a recall is answered only when neither this machine nor its kernel serves from what was
+//! recalled; a repeated recall is answered again; the answer names the recalled files that are open here, and
+//! the requests that were finished when they were gathered: a server does not conclude from it that a file is
+//! closed which a later reply gave. A query drops nothing and is answered at once. For every file that was
+//! named as open a release is sent when it is closed.
 
 use crate::context::{Context, State, Work};
 use crate::event::{Invalidation, Target, Transport};
@@ -45,7 +45,7 @@ impl State {
         for node in &open {
             self.files.told_open(*node);
         }
-        self.io.counters.surveys += 1;
+        self.io.counters.open_queries += 1;
         let answer = Surveyed { tablet, epoch, number, finished_below, open };
         self.io.send(from, Transport::Datagram, Message::Surveyed(answer));
     }
@@ -96,7 +96,8 @@ impl State {
         self.invalidate(kernel);
     }
 
-    /// A change was given up, and may happen yet: nothing that is leased is served any more, here or by the kernel.
+    /// A change was given up, and may happen yet: nothing that is leased is served any more, here or by the
+    /// kernel.
     pub fn drop_all_leased(&mut self) {
         let open = self.files.open_in(Block::RING);
         for node in &open {
@@ -122,7 +123,8 @@ impl State {
 }
 
 impl Context {
-    /// Asks for the tokens of files that were opened without, while what decided that they may be opened still holds.
+    /// Asks for the tokens of files that were opened without, while what decided that they may be opened
+    /// still holds.
     pub(crate) async fn hold_recalled(self, hold: Hold) {
         let mut work: Vec<Work<_>> = Vec::new();
         for node in hold.nodes.iter().copied() {

@@ -49,8 +49,8 @@ impl State {
         }
     }
 
-    /// A packet was not taken. What is unsigned may be forged: it is believed only by a client that never had a
-    /// session, so that whoever mounts with a wrong secret or release is told. One that had goes on trying.
+    /// A packet was not taken. What is unsigned may be forged: it is believed only by a client that never had
+    /// a session, so that whoever mounts with a wrong secret or release is told. One that had goes on trying.
     pub fn on_refusal(&mut self, refusal: Refusal) {
         self.io.counters.refused += 1;
         match refusal {
@@ -91,14 +91,15 @@ impl Context {
                     }
                 }
                 Err(_) if self.with(|state| state.session.is_gone()) => return,
-                // Only the owner of the session's record says that it is over: a client that could not reach it goes on trying.
+                // Only the owner of the session's record says that it is over: a client that could not reach
+                // it goes on trying.
                 Err(_) => {}
             }
         }
     }
 
-    /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that forgot it
-    /// hears it again. No renewal waits for it: the session would be over at its home meanwhile.
+    /// Says who uses the session. That is for people: whether it arrives does not matter, and a home that
+    /// forgot it hears it again. No renewal waits for it: the session would be over at its home meanwhile.
     fn describe(&self, position: Position, patience: Duration) {
         let context = self.clone();
         self.with(|state| {
@@ -140,8 +141,8 @@ impl Context {
         }
     }
 
-    /// Tells the server that the session is over, and ends it here. A server that does not answer is not waited for long: the session is not renewed
-    /// any more, so it ends there too.
+    /// Tells the server that the session is over, and ends it here. A server that does not answer is not
+    /// waited for long: the session is not renewed any more, so it ends there too.
     pub async fn close_session(&self) -> Result<(), Code> {
         let (position, patience) =
             self.with(|state| (position_of_session(state.session.id()), state.io.config.close_patience));

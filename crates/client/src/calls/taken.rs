@@ -1,4 +1,5 @@
-//! What answers say of nodes and names: taken into the cache as far as it is leased, and told to whoever asked.
+//! What answers say of nodes and names: taken into the cache as far as it is leased, and told to whoever
+//! asked.
 
 use crate::context::State;
 use crate::operation::{Found, Remaining};
@@ -55,8 +56,9 @@ impl State {
         Named { node: view.node, file_type: view.file_type, until }
     }
 
-    /// Takes what a reply says of a name that nobody has asked for, and of what it leads to. Whether that may be used.
-    pub fn take_name_ahead(
+    /// Takes what a reply says of a name that nobody has asked for, and of what it leads to. Whether that may
+    /// be used.
+    pub fn take_prefetched(
         &mut self,
         directory: &Directory,
         name: &Name,
@@ -156,8 +158,8 @@ impl State {
         }
     }
 
-    /// A directory's attributes. Mode and owner are used under one lease, times and counts under another; while
-    /// that is not given, because several clients change the directory, they may be a little late.
+    /// A directory's attributes. Mode and owner are used under one lease, times and counts under another;
+    /// while that is not given, because several clients change the directory, they may be a little late.
     pub fn directory_seen(&self, directory: &Directory) -> Seen {
         let now = self.io.now.mono;
         let content = directory.content_until.unwrap_or(now.after(self.io.config.directory_lateness));

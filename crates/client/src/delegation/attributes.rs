@@ -1,5 +1,6 @@
-//! Attributes of directories of ours, and access control lists that say no more than permission bits: setting such a one is a chmod. That is what
-//! `cp -a`, `rsync -A` and `tar` do to each file and directory that they make.
+//! Attributes of directories of ours, and access control lists that say no more than permission bits: setting
+//! such a one is a chmod. That is what `cp -a`, `rsync -A` and `tar` do to each file and directory that they
+//! make.
 
 use super::decide::Local;
 use crate::context::State;
@@ -10,7 +11,8 @@ use bearing_proto::rules::{self, Changer};
 use bearing_types::{Acl, Attributes, Code, Credentials, FileType, NodeId, XattrName, XattrSpace};
 
 impl State {
-    /// Changes attributes of a directory of ours, as its owner or root may. Nobody else reads them, or looks into it, without calling it back.
+    /// Changes attributes of a directory of ours, as its owner or root may. Nobody else reads them, or looks
+    /// into it, without calling it back.
     pub(crate) fn set_directory_here(
         &mut self,
         directory: NodeId,

@@ -1,5 +1,6 @@
-//! What is decided here: operations in delegated directories, on their entries and on nodes that were made in them. The rules are those of the servers, which
-//! decide every step again; whatever is not plain is left to them, while the directory is suspended.
+//! What is decided here: operations in delegated directories, on their entries and on nodes that were made in
+//! them. The rules are those of the servers, which decide every step again; whatever is not plain is left to
+//! them, while the directory is suspended.
 
 use crate::context::{Context, State};
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
@@ -39,7 +40,8 @@ pub(crate) struct End<'a> {
 }
 
 impl Context {
-    /// Decides something in a directory if that is ours. `None`: its owner is to be asked; then it is not ours any more.
+    /// Decides something in a directory if that is ours. `None`: its owner is to be asked; then it is not
+    /// ours any more.
     pub(crate) async fn decide_in<T>(
         &self,
         directory: NodeId,
@@ -99,16 +101,18 @@ impl Context {
         }
     }
 
-    /// What was decided here of a node is done at its home, which decides of it from now on: of a directory of ours for a while.
+    /// What was decided here of a node is done at its home, which decides of it from now on: of a directory
+    /// of ours for a while.
     pub(crate) async fn leave_to_home(&self, node: NodeId) {
         self.suspend(node).await;
         self.publish_node(node).await;
     }
 
-    /// A node's home hears of all that was decided of it here. It stays ours, and the kernel is told nothing: so a read may wait for this, whose pages the
-    /// kernel keeps locked until it is answered.
+    /// A node's home hears of all that was decided of it here. It stays ours, and the kernel is told nothing:
+    /// so a read may wait for this, whose pages the kernel keeps locked until it is answered.
     pub(crate) async fn catch_up(&self, node: NodeId) {
-        // It may be decided of, even removed, while this waits: what is on its way would come to its home behind what the home decides.
+        // It may be decided of, even removed, while this waits: what is on its way would come to its home
+        // behind what the home decides.
         while let Some(tablet) = self.with(|state| state.delegations.tablet_with_steps_of(node)) {
             if self.flush_steps(tablet).await.is_err() {
                 break;
@@ -116,8 +120,9 @@ impl Context {
         }
     }
 
-    /// A node that was made here is changed by its home from now on: it hears of all that was decided before. The kernel forgets the node on the way; so nothing
-    /// may wait for this for which the kernel locks its pages.
+    /// A node that was made here is changed by its home from now on: it hears of all that was decided before.
+    /// The kernel forgets the node on the way; so nothing may wait for this for which the kernel locks its
+    /// pages.
     pub(crate) async fn publish_node(&self, node: NodeId) {
         self.catch_up(node).await;
         // It may be lent to us again while the kernel forgets it.
@@ -376,7 +381,8 @@ impl State {
         }
     }
 
-    /// Whether nothing is asked about a file, and it is not open: then its home hears of what is decided here before anything else.
+    /// Whether nothing is asked about a file, and it is not open: then its home hears of what is decided here
+    /// before anything else.
     fn is_idle(&self, node: NodeId) -> bool {
         !self.files.is_in_use(node) && !self.leases.is_changing(LeaseKey::File(node))
     }
@@ -479,7 +485,8 @@ impl State {
         if moved.file_type != FileType::Directory && ours.is_none() {
             return Local::Outside;
         }
-        // A directory with another parent needs the move token; and what was lent with a directory is so no more when it leaves it.
+        // A directory with another parent needs the move token; and what was lent with a directory is so no
+        // more when it leaves it.
         if source != target && !ours.is_some_and(|ours| ours.made_here) {
             return Local::Outside;
         }
@@ -595,7 +602,8 @@ impl State {
         let ends = extents.iter().map(|extent| extent.file_offset + u64::from(extent.length));
         let end = base + ends.max().unwrap_or(0).max(size_min);
         let added = extents.iter().map(|extent| u64::from(extent.length)).sum();
-        // What the extents cover is not known here: until the home says, the file takes more space than it does.
+        // What the extents cover is not known here: until the home says, the file takes more space than
+        // it does.
         let committed = Committed { added, freed: 0, size_min: end, modified: now, set_ids };
         let attributes = rules::committed(&ours.attributes, committed, now);
         ours.attributes = attributes;
@@ -650,7 +658,8 @@ impl State {
         self.delegations.ours.target(node).map(<[u8]>::to_vec)
     }
 
-    /// A node of ours that its home was told is open is so no more: its home hears of that with the other steps. Whether it is ours.
+    /// A node of ours that its home was told is open is so no more: its home hears of that with the other
+    /// steps. Whether it is ours.
     pub(crate) fn release_here(&mut self, node: NodeId) -> bool {
         let ours = self.delegations.ours.get(node).filter(|ours| ours.made_here);
         let Some(ours) = ours else { return false };

@@ -36,8 +36,8 @@ impl State {
             Operation::Copy { source, target, .. } => {
                 self.is_file_lapsed(*source) || self.is_file_lapsed(*target)
             }
-            // Of these nothing is answered from what is lent: they are about what was written, or somebody else
-            // is asked, which waits by itself.
+            // Of these nothing is answered from what is lent: they are about what was written, or somebody
+            // else is asked, which waits by itself.
             Operation::Root
             | Operation::Close { .. }
             | Operation::Write { .. }

@@ -1,5 +1,5 @@
-//! Steps on their way to their tablet's owner: one batch at a time, whatever was decided meanwhile goes with the next.
-//! Batches renew the lease.
+//! Steps on their way to their tablet's owner: one batch at a time, whatever was decided meanwhile goes with
+//! the next. Batches renew the lease.
 
 use crate::context::{Context, State};
 use crate::mutant::Mutant;
@@ -24,7 +24,7 @@ impl State {
     fn on_steps_done(&mut self, tablet: Block, batch: &Batch, done: StepsDone, sent: Mono) {
         let until = self.io.lease_end(sent, done.lease);
         for token in done.steps.iter().filter_map(|step| step.token) {
-            self.delegations.ours.take_token(token);
+            self.delegations.ours.on_token(token);
         }
         let Some(lent) = self.delegations.current(tablet, batch.incarnation) else { return };
         lent.on_done(batch, &done, until, self.io.now.mono);
@@ -145,7 +145,8 @@ impl Context {
             let Some((idle, incarnation)) = idle else { break };
             self.hold_fewer();
             if idle {
-                // Not awaited here: its owner may put it off for longer than the lease lasts, and the end of that must not be missed.
+                // Not awaited here: its owner may put it off for longer than the lease lasts, and the end of
+                // that must not be missed.
                 let context = self.clone();
                 self.with(|state| state.spawn(context.renew_once(tablet, incarnation)));
             }
@@ -166,8 +167,8 @@ impl Context {
         }
     }
 
-    /// What was given up may be on its way yet. Its tablet's owner is told to take no more of it; until it says so nothing else is asked there, so that nobody here
-    /// sees it missing and then there.
+    /// What was given up may be on its way yet. Its tablet's owner is told to take no more of it; until it
+    /// says so nothing else is asked there, so that nobody here sees it missing and then there.
     pub(crate) async fn fence(self, tablet: Block, position: Position, incarnation: u64) {
         let call = end_of(incarnation);
         // If there is no answer, its lease is over there by now as well.

@@ -70,7 +70,8 @@ impl State {
         self.io.step("delegation taken");
     }
 
-    /// Whether a directory that was lent with another is as it was when that was asked for. Otherwise its home goes on to decide in it.
+    /// Whether a directory that was lent with another is as it was when that was asked for. Otherwise its
+    /// home goes on to decide in it.
     fn may_take_directory(&self, directory: Handle, stamp: &Stamp) -> bool {
         let Handle { node, home } = directory;
         let known = self.delegations.is_lent(node) || self.delegations.is_moving(node);
@@ -177,7 +178,8 @@ impl Context {
         }
     }
 
-    /// Lets a directory's home decide in it for a while: it has done all that was decided here then. It stays lent to us.
+    /// Lets a directory's home decide in it for a while: it has done all that was decided here then. It stays
+    /// lent to us.
     pub(crate) async fn suspend(&self, directory: NodeId) {
         self.settled(directory).await;
         let tablet = self.with(|state| {
@@ -223,8 +225,9 @@ impl Context {
         });
     }
 
-    /// Somebody else wants a directory. First the kernel forgets what it is told of its nodes, while operations in it go on; then nothing more is decided here. It may
-    /// go by the names for a moment longer. What lies below it and is not being worked on goes with it: whoever looks here is about to look there.
+    /// Somebody else wants a directory. First the kernel forgets what it is told of its nodes, while
+    /// operations in it go on; then nothing more is decided here. It may go by the names for a moment longer.
+    /// What lies below it and is not being worked on goes with it: whoever looks here is about to look there.
     pub(crate) async fn called_back(self, from: Target, answer: Recalled, directory: NodeId) {
         self.settled(directory).await;
         let given = self.with(|state| {

@@ -1,7 +1,9 @@
-//! Times of access. A file that is read through this client is noted, and its home hears of it later, of many at once: reading waits for nothing.
+//! Times of access. A file that is read through this client is noted, and its home hears of it later, of many
+//! at once: reading waits for nothing.
 //!
-//! What the kernel answers from its own pages nobody sees; so a file that is opened for reading only counts as read, and one that is opened for writing too when the
-//! kernel asks for its bytes. A read that was noted and not told when the client dies is lost.
+//! What the kernel answers from its own pages nobody sees; so a file that is opened for reading only counts
+//! as read, and one that is opened for writing too when the kernel asks for its bytes. A read that was noted
+//! and not told when the client dies is lost.
 
 use crate::context::{Context, Work};
 use bearing_proto::client::Call;

@@ -4,8 +4,9 @@
 //! where the furthest surviving frame ends, and appending goes on in a new one, without the servers that
 //! failed.
 //!
-//! Who is done with a chunk says so to its owner, who then can find out at any time how much of it is still in use, and give back the room of the rest. It is
-//! done when nobody appends to it, and all that was appended is committed where others see it: until then somebody holds the chunk's view.
+//! Who is done with a chunk says so to its owner, who then can find out at any time how much of it is still
+//! in use, and give back the room of the rest. It is done when nobody appends to it, and all that was
+//! appended is committed where others see it: until then somebody holds the chunk's view.
 
 use crate::context::{Context, State, Work};
 use crate::state::DataFailure;
@@ -97,7 +98,8 @@ impl Context {
         self.tell_finished(done, patience).await;
     }
 
-    /// Says that nothing more comes in these chunks. If that cannot be said their owners see to them later, when nobody can append to them any more.
+    /// Says that nothing more comes in these chunks. If that cannot be said their owners see to them later,
+    /// when nobody can append to them any more.
     async fn tell_finished(&self, chunks: Vec<(ChunkRef, Call)>, patience: Duration) {
         // What was decided here is committed when its home has heard of it.
         if chunks.is_empty() || self.flush_all_steps().await.is_err() {
@@ -114,7 +116,8 @@ impl Context {
         self.windowed(appends_max, work).await;
     }
 
-    /// Makes chunks of long ago stable, or finds that they are gone, as a sync of their files would do it, so that not ever more has to be remembered.
+    /// Makes chunks of long ago stable, or finds that they are gone, as a sync of their files would do it, so
+    /// that not ever more has to be remembered.
     async fn settle_oldest(&self) {
         let next = |state: &mut State| state.chunks.take_unsettled(state.io.config.unsynced_chunks_max);
         while let Some(chunk) = self.with(next) {
@@ -133,7 +136,8 @@ impl Context {
         }
     }
 
-    /// Files that do not refer to a removed chunk have lost nothing with it. Of the others the next sync tells.
+    /// Files that do not refer to a removed chunk have lost nothing with it. Of the others the next sync
+    /// tells.
     async fn settle_gone(&self, chunk: ChunkId) {
         for node in self.with(|state| state.files.unsynced_in(chunk)) {
             if let Ok(false) =
@@ -167,7 +171,8 @@ impl Context {
             Some(Err(wanted)) => wanted,
         };
         match self.seal_chunk(chunk, epoch).await {
-            // Whoever may have something of it is lost: what was written goes elsewhere, and a sync tells of the rest.
+            // Whoever may have something of it is lost: what was written goes elsewhere, and a sync tells of
+            // the rest.
             Err(Code::Io) => self.with(|state| {
                 state.chunks.on_sealed(chunk.chunk, SealedEnd::default());
                 Ok(Some(SealedEnd::default()))

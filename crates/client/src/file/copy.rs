@@ -1,8 +1,10 @@
-//! Copying from file to file: data servers append what they, or others, hold already, and the new frames become part of the file by an ordinary commit. So chunks
-//! need not know how many files refer to their bytes.
+//! Copying from file to file: data servers append what they, or others, hold already, and the new frames
+//! become part of the file by an ordinary commit. So chunks need not know how many files refer to their
+//! bytes.
 //!
-//! A copy reads the source as it is when the copy begins, with our own writes. It is no more atomic than many writes are: holes are made after the bytes, and what
-//! is written to either file meanwhile is in the copy or not.
+//! A copy reads the source as it is when the copy begins, with our own writes. It is no more atomic than many
+//! writes are: holes are made after the bytes, and what is written to either file meanwhile is in the copy or
+//! not.
 
 use super::flush::{Placed, append_right};
 use super::read::REREADS_MAX;
@@ -177,7 +179,8 @@ impl Context {
     }
 }
 
-/// What is to be done so that the target has at `target_offset` what the source has in `range`; less than all of that if it is in too many pieces.
+/// What is to be done so that the target has at `target_offset` what the source has in `range`; less than all
+/// of that if it is in too many pieces.
 fn plan(range: Range<u64>, target_offset: u64, extents: &[Stored], pieces_max: usize) -> Plan {
     let place = |at: u64| at - range.start + target_offset;
     let (mut at, mut pieces, mut holes) = (range.start, Vec::new(), Vec::new());

@@ -1,9 +1,11 @@
-//! Writing out: frames are appended to chunks, the chunks synced if that is asked for, and only then are the extents committed.
+//! Writing out: frames are appended to chunks, the chunks synced if that is asked for, and only then are the
+//! extents committed.
 //!
-//! Bytes appended to the file are committed without their offsets, which the file's home adds. What was one write(2) of no more than a
-//! frame's payload goes with one commit, so it is atomic.
+//! Bytes appended to the file are committed without their offsets, which the file's home adds. What was one
+//! write(2) of no more than a frame's payload goes with one commit, so it is atomic.
 //!
-//! What is copied from a file is written out the same way, but data servers take the bytes from where they are (see [`super::copy`]).
+//! What is copied from a file is written out the same way, but data servers take the bytes from where they
+//! are (see [`super::copy`]).
 
 use super::chunk::{RECONNECT_PAUSE, RECONNECTS, to_avoid};
 use crate::context::{Context, State, Work};
@@ -48,8 +50,8 @@ impl Placed {
 type Places = BTreeMap<u64, (Range<u64>, Placed)>;
 
 impl Context {
-    /// Writes an open file out. Tells of all that the file has lost since it was opened, each loss once; a sync tells of it whatever a flush has told, which
-    /// may have been another's.
+    /// Writes an open file out. Tells of all that the file has lost since it was opened, each loss once; a
+    /// sync tells of it whatever a flush has told, which may have been another's.
     pub(crate) async fn flush(&self, file: OpenFile, stability: Stability) -> Result<(), Code> {
         let node = self.with(|state| state.files.node_of(file))?;
         let written = self.write_out(node, stability).await;
@@ -193,7 +195,8 @@ impl Context {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Appends one piece, to another chunk if one fails, until it is stored or the time or the servers' space is used up.
+    /// Appends one piece, to another chunk if one fails, until it is stored or the time or the servers' space
+    /// is used up.
     async fn append(&self, node: NodeId, handle: Handle, piece: &Piece) -> Result<Placed, Code> {
         let (deadline, tries_max) = self.with(|state| {
             (state.io.now.mono.after(state.io.config.request_deadline), state.io.config.append_tries_max)
@@ -289,8 +292,8 @@ impl Context {
         Ok(Placed { chunk: Arc::clone(chunk), frame, frame_end })
     }
 
-    /// The pieces whose frames are gone, because their chunk was sealed below them. With [`Stability::Stable`] the chunks of all others
-    /// are synced.
+    /// The pieces whose frames are gone, because their chunk was sealed below them. With
+    /// [`Stability::Stable`] the chunks of all others are synced.
     async fn lost(&self, places: &Places, stability: Stability) -> Result<Vec<u64>, Code> {
         let chunks: BTreeSet<ChunkId> = places.values().map(|(_, placed)| placed.chunk_id()).collect();
         let mut lost = Vec::new();
@@ -352,7 +355,8 @@ impl Context {
                 self.count_committed(part);
                 continue;
             }
-            // What is dirty is open for writing; without a token it was made here, and lost before its home heard of it.
+            // What is dirty is open for writing; without a token it was made here, and lost before its home
+            // heard of it.
             let token = job.token.ok_or(Code::Io)?;
             let (extents, size_min) = relative(job, part);
             let call = Call::Commit {
@@ -371,7 +375,8 @@ impl Context {
                         state.on_commit(job.mode, extents, size_min, &view);
                         state.take_node(&view, &answered.stamp);
                     }
-                    // Whatever else it says, the extents are the file's now: the rest is asked for when it is needed.
+                    // Whatever else it says, the extents are the file's now: the rest is asked for when it is
+                    // needed.
                     _ => state.files.unknown_again(node, job.mode, size_min),
                 }
             })
@@ -486,7 +491,8 @@ impl State {
         true
     }
 
-    /// Extents of ours are the file's now. Only this commit changed it, so its length tells where appended ones went.
+    /// Extents of ours are the file's now. Only this commit changed it, so its length tells where appended
+    /// ones went.
     fn on_commit(&mut self, mode: CommitMode, mut extents: Vec<Extent>, size_min: u64, view: &NodeView) {
         if mode == CommitMode::Append {
             let base = view.attributes.size.saturating_sub(size_min);
@@ -506,7 +512,8 @@ impl State {
     }
 }
 
-/// A part of what is committed, and the length that the file has at least with it: counted from the file's end if it is appended.
+/// A part of what is committed, and the length that the file has at least with it: counted from the file's
+/// end if it is appended.
 fn relative(job: &Job, part: &[Extent]) -> (Vec<Extent>, u64) {
     let first = match job.mode {
         CommitMode::Put => 0,

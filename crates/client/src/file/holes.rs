@@ -27,8 +27,9 @@ impl Context {
         self.ask_hole((file, node), range, size_min, set_ids).await.map(|()| Answer::Done)
     }
 
-    /// Refuses what the space at hand will not hold. Stored bytes need no space of their own here, although to write over them takes some: as with every
-    /// filesystem that writes elsewhere, what was allocated may still find the disks full.
+    /// Refuses what the space at hand will not hold. Stored bytes need no space of their own here, although
+    /// to write over them takes some: as with every filesystem that writes elsewhere, what was allocated may
+    /// still find the disks full.
     pub(crate) async fn allocate(
         &self,
         file: OpenFile,
@@ -97,7 +98,8 @@ impl Context {
         .await?
     }
 
-    /// Stored bytes and holes are told in blocks, as programs expect: a block in which anything is stored is no hole.
+    /// Stored bytes and holes are told in blocks, as programs expect: a block in which anything is stored is
+    /// no hole.
     pub(crate) async fn seek(&self, file: OpenFile, offset: u64, target: SeekTarget) -> Result<Answer, Code> {
         let node = self.with(|state| state.files.node_of(file))?;
         self.flush_if_dirty(node).await?;

@@ -1,11 +1,13 @@
 //! Locks of files: taken at the file's home, waited for, given back.
 //!
-//! Invariants: whoever gets a lock sees what others wrote before they gave theirs back: what was written is made visible before a lock is given back or
-//! shared, and what is known of a file here and in the kernel is checked after a lock was got. Who waits keeps its place in the server's queue by asking
-//! again now and then; a server that has a free lock for it says so. A wait that is given up has got nothing, unless the answer that it got the lock
-//! was on its way: then it has it.
+//! Invariants: whoever gets a lock sees what others wrote before they gave theirs back: what was written is
+//! made visible before a lock is given back or shared, and what is known of a file here and in the kernel is
+//! checked after a lock was got. Who waits keeps its place in the server's queue by asking again now and
+//! then; a server that has a free lock for it says so. A wait that is given up has got nothing, unless the
+//! answer that it got the lock was on its way: then it has it.
 //!
-//! A lock whose return no server took is owed: it is given back later, and its owner gets no other lock of the file before that.
+//! A lock whose return no server took is owed: it is given back later, and its owner gets no other lock of
+//! the file before that.
 
 use crate::context::Context;
 use crate::event::Invalidation;

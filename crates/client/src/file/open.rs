@@ -35,8 +35,8 @@ impl Context {
         who: &Credentials,
         wish: OpenWish,
     ) -> Result<Answer, Code> {
-        // What we are letting go may be gone at any moment: the server shall decide after that, not in between. Nor may a release that is late
-        // meet what was opened after it.
+        // What we are letting go may be gone at any moment: the server shall decide after that, not in
+        // between. Nor may a release that is late meet what was opened after it.
         if let Some(released) = self.with(|state| state.files.await_release(node.node)) {
             released.await;
         }
@@ -78,7 +78,8 @@ impl Context {
         self.with(|state| state.files.released(node.node));
     }
 
-    /// A tracked lease on a file's attributes is the right to open it for reading without asking. Refusals are left to the server.
+    /// A tracked lease on a file's attributes is the right to open it for reading without asking. Refusals
+    /// are left to the server.
     fn open_locally(&self, node: Handle, who: &Credentials, wish: OpenWish) -> Option<Answer> {
         if wish.write || wish.truncate {
             return None;
@@ -132,7 +133,8 @@ impl State {
         if wish.truncate {
             self.files.truncated(view.node.node, view.attributes.size);
         }
-        // What we or others changed while this was on its way it may not know of: then it is asked again before anything is read.
+        // What we or others changed while this was on its way it may not know of: then it is asked again
+        // before anything is read.
         let node = view.node;
         let is_fresh = self.leases.may_take(LeaseKey::File(node.node), node.home, &answered.stamp);
         let validated = if is_fresh { answered.stamp.sent } else { Mono::ZERO };

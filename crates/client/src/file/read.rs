@@ -1,5 +1,5 @@
-//! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they are read
-//! where they are.
+//! Reading: own writes over stored content over zeros. Own appended bytes are written out first, so that they
+//! are read where they are.
 
 use crate::context::{Context, State, Work};
 use crate::event::Note;
@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Pages of extents asked for within one read before it is given up: the file changes faster than it can be read.
+/// Pages of extents asked for within one read before it is given up: the file changes faster than it can be
+/// read.
 const PAGES_MAX: u32 = 1 << 13;
 /// How often a read begins anew because chunks that it was to read from were removed.
 pub(super) const REREADS_MAX: u32 = 16;
@@ -74,7 +75,8 @@ impl Context {
         gaps: &[Range<u64>],
         bytes: &mut [u8],
     ) -> Result<(), Code> {
-        // For all of it: whoever has asked for lost bytes until then does not begin anew because other bytes have moved.
+        // For all of it: whoever has asked for lost bytes until then does not begin anew because other bytes
+        // have moved.
         let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_deadline));
         let mut before: Option<Vec<Stored>> = None;
         for _ in 0..REREADS_MAX {
@@ -130,7 +132,8 @@ impl Context {
         }
     }
 
-    /// The extents in a range of a file, all of one version. Taken as their pages come: what is cached of a file is bounded.
+    /// The extents in a range of a file, all of one version. Taken as their pages come: what is cached of a
+    /// file is bounded.
     pub(super) async fn extents(&self, node: NodeId, range: Range<u64>) -> Result<Vec<Stored>, Code> {
         let mut gathered = Gathered { version: None, next: range.start, extents: Vec::new() };
         for _ in 0..PAGES_MAX {
@@ -153,11 +156,11 @@ impl Context {
         let answered = self.call(handle.home, call).await?;
         self.with(|state| match answered.body {
             Body::Extents { version, size, extents, complete, reads, token } => {
-                token.into_iter().for_each(|token| state.files.take_token(token));
+                token.into_iter().for_each(|token| state.files.on_token(token));
                 // An empty page would be asked for again for ever.
                 let complete = complete || extents.is_empty();
                 let page = Page { version, size, offset, complete, extents: &extents, reads: reads.as_ref() };
-                state.files.take_extents(node, page, answered.stamp.sent);
+                state.files.on_extents(node, page, answered.stamp.sent);
                 Ok(())
             }
             _ => Err(state.io.unexpected()),
@@ -190,9 +193,10 @@ impl Context {
         Ok(())
     }
 
-    /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked again until the deadline.
-    /// Servers that refuse may hold the bytes without knowing that all others have, or had, them: sealing the chunk tells them.
-    /// `Stale`: the right to read them is over, or the chunk is gone, and the file's extents have to be asked for again.
+    /// Reads from whichever replica has the bytes. Servers that are silent may be restarting: they are asked
+    /// again until the deadline. Servers that refuse may hold the bytes without knowing that all others have,
+    /// or had, them: sealing the chunk tells them. `Stale`: the right to read them is over, or the chunk is
+    /// gone, and the file's extents have to be asked for again.
     pub(super) async fn read_extent(&self, stored: Stored, deadline: Mono) -> Result<Vec<u8>, Code> {
         let (mut round, mut all_told) = (0u32, false);
         let extent = stored.extent;

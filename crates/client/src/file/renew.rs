@@ -1,9 +1,10 @@
-//! Keeps the leases of open files alive, so that their attributes are at hand and their server knows without asking that they may be open.
+//! Keeps the leases of open files alive, so that their attributes are at hand and their server knows without
+//! asking that they may be open.
 //!
-//! Invariants: every open file has one renewal planned, waiting or under way, until its node is gone or the session over; at most a
-//! bounded number is under way at one server, so that a silent one holds up no other. A lease that could not be renewed in time (a
-//! partition, too many holders) is asked for again, ever more slowly; meanwhile the server keeps the node all the same, until it has asked
-//! here or the session is over.
+//! Invariants: every open file has one renewal planned, waiting or under way, until its node is gone or the
+//! session over; at most a bounded number is under way at one server, so that a silent one holds up no other.
+//! A lease that could not be renewed in time (a partition, too many holders) is asked for again, ever more
+//! slowly; meanwhile the server keeps the node all the same, until it has asked here or the session is over.
 
 use crate::context::{Context, State};
 use crate::state::files::Renew;
@@ -46,7 +47,8 @@ impl State {
 }
 
 impl Context {
-    /// Asks for a file's attributes, which come with a lease; of one that was opened without a token for that too.
+    /// Asks for a file's attributes, which come with a lease; of one that was opened without a token for that
+    /// too.
     pub(crate) async fn renew_lease(self, renew: Renew) {
         self.with(|state| state.io.counters.leases_renewed += 1);
         let asked = match self.hold_open(renew.handle.node).await {

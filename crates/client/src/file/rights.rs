@@ -1,7 +1,8 @@
 //! What this client may do with a file that it has open, and how it shows that to servers.
 //!
-//! A file that was opened for reading under a lease has no token yet: servers check its user again, and the first answer brings a token. Before its mode may
-//! change (a recall, or a change of our own) it is asked for, so that the file stays open whatever becomes of its mode.
+//! A file that was opened for reading under a lease has no token yet: servers check its user again, and the
+//! first answer brings a token. Before its mode may change (a recall, or a change of our own) it is asked
+//! for, so that the file stays open whatever becomes of its mode.
 
 use crate::context::{Context, State};
 use crate::state::Answered;
@@ -20,7 +21,7 @@ impl State {
         let Body::Opened(view, token) = answered.body else {
             return Err(self.io.unexpected());
         };
-        token.into_iter().for_each(|token| self.files.take_token(token));
+        token.into_iter().for_each(|token| self.files.on_token(token));
         self.take_node(&view, &answered.stamp);
         Ok(())
     }

@@ -22,7 +22,8 @@ impl Context {
         })
     }
 
-    /// A directory's grant and attributes. What was asked for within an operation is good for that operation, leased or not.
+    /// A directory's grant and attributes. What was asked for within an operation is good for that operation,
+    /// leased or not.
     pub(super) async fn directory(&self, handle: Handle, freshness: Freshness) -> Result<Directory, Code> {
         if freshness == Freshness::Asked {
             // Its home did not take what is known here; so it decides.

@@ -2,11 +2,13 @@
 
 use bearing_types::Code;
 
-/// How often a refused grant is fetched again within one operation: each time, somebody else got a chmod through.
+/// How often a refused grant is fetched again within one operation: each time, somebody else got a chmod
+/// through.
 pub(crate) const GRANT_TRIES: u32 = 16;
 /// How often it is fetched again because the directory is not where it was.
 const MOVED_TRIES: u32 = 3;
-/// A name that everybody replaces may lead elsewhere by the time a request arrives; each time, somebody else got through.
+/// A name that everybody replaces may lead elsewhere by the time a request arrives; each time, somebody else
+/// got through.
 const STALE_TRIES: u32 = 64;
 /// How often a lookup begins again because what it found was gone a moment later.
 pub(super) const VANISHED_TRIES: u32 = 4;
@@ -22,7 +24,8 @@ pub(super) enum Freshness {
     Asked,
 }
 
-/// Counts how often an operation may begin again with a new grant, or with another idea of what a name leads to.
+/// Counts how often an operation may begin again with a new grant, or with another idea of what a name leads
+/// to.
 pub(super) struct Grants {
     left: u32,
     stale_left: u32,

@@ -1,4 +1,5 @@
-//! What whoever checks a cluster asks: where files' bytes lie, and what is known of chunks. Nothing of it is cached. Root alone may ask.
+//! What whoever checks a cluster asks: where files' bytes lie, and what is known of chunks. Nothing of it is
+//! cached. Root alone may ask.
 
 use crate::context::Context;
 use crate::operation::Answer;

@@ -73,7 +73,7 @@ impl Context {
             match named {
                 Some((_, first)) => {
                     state.io.counters.name_hits += 1;
-                    state.io.counters.names_ahead_used += u64::from(first);
+                    state.io.counters.names_prefetched_used += u64::from(first);
                     state.trails.met(grant.seat.node, first, state.io.now.mono);
                 }
                 None => state.io.counters.name_misses += 1,
@@ -115,7 +115,8 @@ impl Context {
         Ok(found)
     }
 
-    /// What a name leads to, for operations that end it: their requests have to say, and drop, what is held of the node.
+    /// What a name leads to, for operations that end it: their requests have to say, and drop, what is held
+    /// of the node.
     pub(super) async fn target(
         &self,
         directory: Handle,

@@ -1,7 +1,7 @@
 //! Operations on names and nodes, one per file.
 //!
-//! Every operation on a child shows its directory's grant. A grant that the child's owner refuses (expired, the
-//! directory moved) is fetched anew and the operation tried again, a few times.
+//! Every operation on a child shows its directory's grant. A grant that the child's owner refuses (expired,
+//! the directory moved) is fetched anew and the operation tried again, a few times.
 
 mod attributes;
 mod create;

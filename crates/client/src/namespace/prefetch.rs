@@ -1,9 +1,9 @@
-//! Prefetching names: when several names of a directory were asked for one by one, all others are taken with their
-//! leases in the background, so that the next ones are answered from the cache.
+//! Prefetching names: when several names of a directory were asked for one by one, all others are taken with
+//! their leases in the background, so that the next ones are answered from the cache.
 //!
-//! Invariants: nobody waits for this, and what it takes is what the cache would take of single lookups: judged by
-//! the same grant when it is used, and gone with the same recalls. It goes on only while names of the directory are
-//! asked for, and after a directory of which little was used it pauses.
+//! Invariants: nobody waits for this, and what it takes is what the cache would take of single lookups:
+//! judged by the same grant when it is used, and gone with the same recalls. It goes on only while names of
+//! the directory are asked for, and after a directory of which little was used it pauses.
 
 use crate::context::{Context, State};
 use crate::state::Answered;
@@ -21,8 +21,8 @@ impl State {
         let may_list = !grant.acl.has_access()
             && grant.access.allows(who, Permission::LIST_AND_SEARCH, FileType::Directory);
         let entries = rules::entries_of(&parent.view.node.attributes);
-        let few = entries <= u64::from(config.ahead_entries_max);
-        let may = config.ahead_after > 0 && may_list && few && !self.delegations.concerns(grant.seat.node);
+        let few = entries <= u64::from(config.prefetch_entries_max);
+        let may = config.prefetch_after > 0 && may_list && few && !self.delegations.concerns(grant.seat.node);
         may && self.trails.missed(grant.seat.node, self.io.now.mono, config)
     }
 
@@ -45,9 +45,9 @@ impl State {
         let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
         let mut taken = 0;
         for (name, view) in entries {
-            taken += u32::from(self.take_name_ahead(parent, &name, &view, &answered.stamp));
+            taken += u32::from(self.take_prefetched(parent, &name, &view, &answered.stamp));
         }
-        self.io.counters.names_ahead += u64::from(taken);
+        self.io.counters.names_prefetched += u64::from(taken);
         self.trails.taken(parent.node(), taken);
         Some((next, count))
     }
@@ -65,7 +65,7 @@ impl Context {
     async fn prefetch(self, parent: Directory, who: Credentials) {
         let directory = parent.view.node.node.node;
         let (page, mut left) =
-            self.with(|state| (state.io.config.list_page, state.io.config.ahead_entries_max));
+            self.with(|state| (state.io.config.list_page, state.io.config.prefetch_entries_max));
         let mut next = Some(Cookie::START);
         while let Some(after) = next.filter(|_| left > 0) {
             if !self.with(|state| state.prefetches(directory)) {

@@ -22,7 +22,8 @@ impl Context {
 
     pub(crate) async fn quota(&self, node: Handle) -> Result<Answer, Code> {
         self.settled(node.node).await;
-        // Directories that a quota counts are not lent. This is asked often: whoever walks a tree asks for its kind of filesystem.
+        // Directories that a quota counts are not lent. This is asked often: whoever walks a tree asks for
+        // its kind of filesystem.
         if self.with(|state| state.delegations.holds(node.node) || state.delegations.is_our_node(node.node)) {
             return Ok(Answer::Quota(None));
         }

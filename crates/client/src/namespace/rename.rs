@@ -77,7 +77,8 @@ impl Context {
                     if named.file_type != FileType::Directory {
                         state.cache.note_name(named.node.node, directory, place.name);
                     }
-                    // It would serve it for as long as it was told of the other name, which nobody leases us any more.
+                    // It would serve it for as long as it was told of the other name, which nobody leases us
+                    // any more.
                     let name = place.name.clone();
                     state.invalidate([Invalidation::Entry { directory, name }]);
                 }

@@ -83,7 +83,8 @@ impl Context {
         self.change(keys, position, call, |_, _| ()).await
     }
 
-    /// Whether a file whose name goes is open here. If so, its node is kept for us, and released when the last open file closes.
+    /// Whether a file whose name goes is open here. If so, its node is kept for us, and released when the
+    /// last open file closes.
     pub(super) fn keep_open(&self, target: Option<Named>) -> bool {
         self.with(|state| target.is_some_and(|target| state.files.name_goes(target.node.node)))
     }

@@ -1,4 +1,5 @@
-//! Extended attributes. Values are not cached; that a node has none is known as long as its attributes are, so most questions are answered here.
+//! Extended attributes. Values are not cached; that a node has none is known as long as its attributes are,
+//! so most questions are answered here.
 
 use crate::context::{Context, State};
 use crate::delegation::decide::Local;

@@ -1,5 +1,5 @@
-//! What every part of the machine may use, and the only way by which it does anything outside: the time, times
-//! set, chance, limits, sums, and the commands of this step.
+//! What every part of the machine may use, and the only way by which it does anything outside: the time,
+//! times set, chance, limits, sums, and the commands of this step.
 
 use super::random::Random;
 use super::timer::Timers;

@@ -24,7 +24,8 @@ impl Random {
         (self.next() % count as u64) as usize
     }
 
-    /// A pause between three quarters and five quarters of the given one, so that clients do not come back in step.
+    /// A pause between three quarters and five quarters of the given one, so that clients do not come back in
+    /// step.
     pub fn jittered(&mut self, pause: Duration) -> Duration {
         pause * 3 / 4 + pause / 2 * (self.next() % 1024) as u32 / 1024
     }

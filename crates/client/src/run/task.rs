@@ -1,8 +1,8 @@
 //! Operations under way as futures, polled by the machine itself in the order in which they were woken.
 //!
-//! Invariants: a task waits only for a [`Promise`] that this machine keeps, so nothing happens between two steps; tasks are polled first in,
-//! first out, so a run is a function of its events. No threads: the locks are there because a machine may be stepped from several,
-//! one at a time, and are never waited for.
+//! Invariants: a task waits only for a [`Promise`] that this machine keeps, so nothing happens between two
+//! steps; tasks are polled first in, first out, so a run is a function of its events. No threads: the locks
+//! are there because a machine may be stepped from several, one at a time, and are never waited for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;

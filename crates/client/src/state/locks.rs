@@ -1,4 +1,5 @@
-//! Who waits for locks of files, and which are to be given back. [`crate::file::locks`] tells what they are for.
+//! Who waits for locks of files, and which are to be given back. [`crate::file::locks`] tells what they are
+//! for.
 
 use crate::config::ClientConfig;
 use crate::operation::Ticket;
@@ -128,8 +129,8 @@ impl Locks {
         }
     }
 
-    /// Whether the kernel holds nothing of a file that is not of this version. Otherwise nothing is known of what
-    /// it holds.
+    /// Whether the kernel holds nothing of a file that is not of this version. Otherwise nothing is known of
+    /// what it holds.
     pub fn pages_are(&mut self, node: NodeId, version: Option<Version>) -> bool {
         let same = version.is_some() && self.pages.peek(&node).copied() == version;
         if !same {

@@ -1,5 +1,6 @@
-//! What the client knows and waits for. Each file owns the data of one thing and says by a few methods what is to be
-//! done; none of them knows the others' users, so whatever concerns several stands above, over `context.rs`.
+//! What the client knows and waits for. Each file owns the data of one thing and says by a few methods what
+//! is to be done; none of them knows the others' users, so whatever concerns several stands above, over
+//! `context.rs`.
 
 mod data_requests;
 pub(crate) mod files;

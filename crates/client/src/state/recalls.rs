@@ -45,7 +45,8 @@ fn identity(answer: &Recalled) -> Identity {
 }
 
 impl Recalls {
-    /// Takes over what the kernel was told in the session before. Nobody waits for recalls of that one any more.
+    /// Takes over what the kernel was told in the session before. Nobody waits for recalls of that one any
+    /// more.
     pub fn follow(&mut self, before: &mut Recalls) {
         self.issued = before.issued;
         self.invalidating = std::mem::take(&mut before.invalidating);
@@ -83,8 +84,8 @@ impl Recalls {
         self.waiting.contains_key(&answer)
     }
 
-    /// Answers when the kernel has forgotten all that it was told until now, and those of the files are held that
-    /// were opened without a token.
+    /// Answers when the kernel has forgotten all that it was told until now, and those of the files are held
+    /// that were opened without a token.
     pub fn wait(&mut self, to: Target, answer: Recalled, holds: Vec<NodeId>, io: &mut Io) {
         let recall = identity(&answer);
         let waiting = Waiting { to, answer, after: self.issued, holds: !holds.is_empty() };

@@ -1,7 +1,8 @@
 //! Requests to metadata servers: numbered, sent, sent again, referred, retried, given up.
 //!
-//! Invariants: a request keeps its number whatever happens to it, so that a mutation is executed at most once; `finished_below` never passes
-//! an outstanding one; every outstanding request has one time set. What a request asks is not looked at here, except for how it travels.
+//! Invariants: a request keeps its number whatever happens to it, so that a mutation is executed at most
+//! once; `finished_below` never passes an outstanding one; every outstanding request has one time set. What a
+//! request asks is not looked at here, except for how it travels.
 
 use super::lease::{Mark, Stamp};
 use super::routes::Routes;
@@ -53,7 +54,8 @@ struct Outstanding {
     /// The newest epoch it was sent under.
     epoch: Epoch,
     first_sent: Option<(Mono, Mark)>,
-    /// What was finished when the request was made, if it says whether a file is open: that is of this moment, however late it is sent.
+    /// What was finished when the request was made, if it says whether a file is open: that is of this
+    /// moment, however late it is sent.
     as_of: Option<Sequence>,
     sends: u32,
     retries: u32,
@@ -106,7 +108,8 @@ impl Requests {
         }
     }
 
-    /// Asks the owner of a position, or any metadata server: at the end of this step, and for so long at most.
+    /// Asks the owner of a position, or any metadata server: at the end of this step, and for so long at
+    /// most.
     pub fn ask(
         &mut self,
         position: Option<Position>,
@@ -164,7 +167,8 @@ impl Requests {
     ) -> Option<(Target, Transport, Block)> {
         let request = self.outstanding.get_mut(&sequence)?;
         let Some(position) = request.position else {
-            // Every other time somebody else than the shell's choice, in case all addresses it was given are gone.
+            // Every other time somebody else than the shell's choice, in case all addresses it was given are
+            // gone.
             let known =
                 if request.sends % 2 == 1 { routes.some_metadata_server(&mut io.random) } else { None };
             request.sent_to = None;
@@ -311,7 +315,8 @@ impl Requests {
         };
         let waits_for_it = request.waits == Waits::Answer;
         match reply.answer {
-            // Refusals are not logged: whoever serves the tablet since then may know nothing of this one, and do what was sent to it.
+            // Refusals are not logged: whoever serves the tablet since then may know nothing of this one, and
+            // do what was sent to it.
             Answer::Done { epoch, result: Err(_), .. } if request.call.mutates() && epoch < request.epoch => {
                 io.counters.late_replies += 1;
             }
@@ -321,7 +326,8 @@ impl Requests {
                 }
                 return self.on_result(sequence, result, mark, io);
             }
-            // Whatever else a reply says, it says of one sending. If that is dealt with already, it says nothing new.
+            // Whatever else a reply says, it says of one sending. If that is dealt with already, it says
+            // nothing new.
             _ if !waits_for_it => {}
             Answer::Retry { after_us } => self.retry_later(sequence, after_us, io),
             Answer::Referral { tablet, epoch, owner } => {
@@ -357,7 +363,8 @@ impl Requests {
         }
     }
 
-    /// What was lent under an incarnation is lost: what is asked about it is not sent again. What is on its way is refused when its owner has heard of that.
+    /// What was lent under an incarnation is lost: what is asked about it is not sent again. What is on its
+    /// way is refused when its owner has heard of that.
     pub fn give_up_lent(&mut self, lost: u64, io: &mut Io) {
         let of_it = |(sequence, request): (&Sequence, &Outstanding)| match request.call {
             Call::Delegate { incarnation, .. } | Call::Delegated { incarnation, .. } => {

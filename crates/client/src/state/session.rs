@@ -1,4 +1,5 @@
-//! How far the session is, and who waits for it. [`crate::calls::session`] tells how it is got, kept and ended.
+//! How far the session is, and who waits for it. [`crate::calls::session`] tells how it is got, kept and
+//! ended.
 
 use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_types::{Code, Mono, SessionId};
@@ -135,7 +136,8 @@ impl Session {
         }
     }
 
-    /// It is over for good. Whether that is news: the first reason stays. [`Session::release`] is still to be called.
+    /// It is over for good. Whether that is news: the first reason stays. [`Session::release`] is still to be
+    /// called.
     pub fn end(&mut self, code: Code, io: &mut Io) -> bool {
         let news = self.over().is_none();
         if news {

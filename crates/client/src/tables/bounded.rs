@@ -1,7 +1,7 @@
 //! A map of bounded size that lets go of what was not used lately.
 //!
-//! Not of what was used least recently of all: that order would have to be kept up with each use. A use sets a bit, and what is met with its bit set has a
-//! second chance.
+//! Not of what was used least recently of all: that order would have to be kept up with each use. A use sets
+//! a bit, and what is met with its bit set has a second chance.
 
 use crate::tables::Place;
 use crate::tables::Table;

@@ -1,6 +1,8 @@
-//! Things in numbered slots, of which one that was not used lately can be asked for: a thing is named by a number of four bytes, and a use sets one bit.
+//! Things in numbered slots, of which one that was not used lately can be asked for: a thing is named by a
+//! number of four bytes, and a use sets one bit.
 //!
-//! Slots lie in pages of equal size: one array would be copied as it grows, while nobody else gets on, and leave half of its memory behind.
+//! Slots lie in pages of equal size: one array would be copied as it grows, while nobody else gets on, and
+//! leave half of its memory behind.
 
 use std::ops::{Index, IndexMut};
 
@@ -84,7 +86,8 @@ impl<T> Slots<T> {
         page.used[word] |= bit;
     }
 
-    /// The next thing that was not used since the hand passed it. Those that were used are passed, and may be met in the next round.
+    /// The next thing that was not used since the hand passed it. Those that were used are passed, and may be
+    /// met in the next round.
     pub fn idle(&mut self) -> Option<Place> {
         if self.is_empty() {
             return None;

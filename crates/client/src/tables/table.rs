@@ -1,5 +1,5 @@
-//! A map that takes little room: entries lie in slots, and keys are found by a table of places, so that an entry takes about ten bytes beyond itself.
-//! It can be asked for one that was not used lately.
+//! A map that takes little room: entries lie in slots, and keys are found by a table of places, so that an
+//! entry takes about ten bytes beyond itself. It can be asked for one that was not used lately.
 
 use crate::tables::{Place, Slots};
 use bearing_types::IdHasher;

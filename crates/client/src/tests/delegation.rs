@@ -1,4 +1,5 @@
-//! Directories that are delegated to the client: what is answered at once, what goes out when, and how they are given back and lost.
+//! Directories that are delegated to the client: what is answered at once, what goes out when, and how they
+//! are given back and lost.
 
 use super::servers::{Servers, steps_done};
 use super::world::*;

@@ -247,7 +247,8 @@ fn full_disks_end_in_no_space_after_bounded_tries_and_are_told_once() {
     servers.full.extend([D1, D2, D3]);
     done(&mut world, &mut servers, write(file, 0, b"one"));
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Err(Code::NoSpace));
-    // A full server cannot note a fence of a chunk that it never made: who waited for that would wait as long as the disk is full.
+    // A full server cannot note a fence of a chunk that it never made: who waited for that would wait as long
+    // as the disk is full.
     assert!(!servers.log.contains(&"seal".to_owned()), "{:?}", servers.log);
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
     assert_eq!(servers.perform(&mut world, Operation::Close { file }), Ok(Answer::Done));

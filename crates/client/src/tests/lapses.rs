@@ -1,4 +1,5 @@
-//! What is lent when its lease has lapsed, when more of its tablet is asked for, and when its owner has no ids to give.
+//! What is lent when its lease has lapsed, when more of its tablet is asked for, and when its owner has no
+//! ids to give.
 
 use super::delegation::*;
 use super::servers::steps_done;

@@ -1,8 +1,8 @@
-//! Tests of the whole machine: exact commands against a script, and whole runs against small servers that lose messages.
+//! Tests of the whole machine: exact commands against a script, and whole runs against small servers that
+//! lose messages.
 
 mod accesses;
 mod again;
-mod ahead;
 mod appends;
 mod chunks;
 mod copies;
@@ -12,6 +12,7 @@ mod lapses;
 mod leases;
 mod locks;
 mod names;
+mod prefetch;
 mod renewals;
 mod requests;
 mod rights;

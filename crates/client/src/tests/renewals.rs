@@ -233,7 +233,8 @@ fn an_own_change_that_ended_the_lease_has_it_asked_for_again() {
     assert!(world.now.mono.since(begun) < Duration::from_millis(100));
 }
 
-/// An open of a file is on its way while it is cut to 5,259 bytes by its path; the answer to the cut, with such a lease, comes first.
+/// An open of a file is on its way while it is cut to 5,259 bytes by its path; the answer to the cut, with
+/// such a lease, comes first.
 fn opened_behind_a_cut(lease: u32) -> (World, OpenFile) {
     let mut world = World::open_with(config());
     let node = file(4, "a");

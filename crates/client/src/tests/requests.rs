@@ -162,7 +162,8 @@ fn a_referral_is_learnt_and_followed_under_the_new_epoch() {
     assert_eq!(world.take_one().to, Target::Server(S2), "later requests go there at once");
 }
 
-/// An unlink sent to S1, then referred to S2: the request as S1 has it, its ticket, and its tablet under the new owner.
+/// An unlink sent to S1, then referred to S2: the request as S1 has it, its ticket, and its tablet under the
+/// new owner.
 fn unlink_referred(world: &mut World) -> (Request, Ticket, Tablet) {
     let ticket =
         world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
@@ -182,7 +183,8 @@ fn unlink_referred(world: &mut World) -> (Request, Ticket, Tablet) {
 fn a_refusal_of_an_older_epoch_than_a_change_was_sent_under_is_no_answer() {
     let mut world = with_root_cached();
     let (request, ticket, tablet) = unlink_referred(&mut world);
-    // The former owner refused it, and that comes only now. The new one remembers no refusals, and may have done it.
+    // The former owner refused it, and that comes only now. The new one remembers no refusals, and may have
+    // done it.
     world.reply_done(&request, Err(Code::NoSpace));
     assert!(!world.finished.contains_key(&ticket));
     let result = Ok(Box::new(Body::Done));

@@ -1,5 +1,6 @@
-//! Small servers: one metadata server with the files of one directory, and data servers that keep real frames. They answer what a world
-//! sends, lose or repeat some of it if told to, and say "not now" now and then.
+//! Small servers: one metadata server with the files of one directory, and data servers that keep real
+//! frames. They answer what a world sends, lose or repeat some of it if told to, and say "not now" now and
+//! then.
 
 use super::world::*;
 use crate::run::Random;

@@ -1,4 +1,5 @@
-//! What servers are told of open files, so that they keep those that are unlinked and free those that are closed.
+//! What servers are told of open files, so that they keep those that are unlinked and free those that are
+//! closed.
 
 use super::world::*;
 use crate::*;
@@ -176,7 +177,8 @@ fn a_removal_tells_as_of_when_its_file_was_not_open_also_when_it_is_sent_again()
     let mut world = with_root_cached();
     let creating = world.start(create());
     let made = world.take_request();
-    // Another program of this client removes the name before the maker has its reply: nobody knows here that it is the file being made.
+    // Another program of this client removes the name before the maker has its reply: nobody knows here that
+    // it is the file being made.
     world.start(Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT });
     world.answer_one(entry(file(5, "a"), 0));
     let unlink = world.take_request();

@@ -62,7 +62,8 @@ impl World {
         }
     }
 
-    /// A world whose session is open and whose map gives the lower half of the ring to S1 and the upper to S2.
+    /// A world whose session is open and whose map gives the lower half of the ring to S1 and the upper to
+    /// S2.
     pub fn open() -> World {
         World::open_with(config())
     }

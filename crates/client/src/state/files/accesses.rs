@@ -4,7 +4,8 @@ use bearing_proto::client::Handle;
 use bearing_types::{NodeId, Wall};
 use std::collections::BTreeMap;
 
-/// Files that are noted at the same time; when there are so many, further reads are not noted until these were told.
+/// Files that are noted at the same time; when there are so many, further reads are not noted until these
+/// were told.
 const NOTED_MAX: usize = 4096;
 /// Reads that the files' homes have not heard of.
 #[derive(Default)]

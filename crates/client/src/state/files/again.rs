@@ -40,7 +40,8 @@ impl Files {
         self.left.get(&file).cloned()
     }
 
-    /// A file was opened again: from now on it has its old number. Gives the new one back if somebody else did that meanwhile.
+    /// A file was opened again: from now on it has its old number. Gives the new one back if somebody else
+    /// did that meanwhile.
     pub fn take_place(&mut self, new: OpenFile, old: OpenFile) -> Option<OpenFile> {
         let Some(left) = self.left.remove(&old) else { return Some(new) };
         let mut open = self.opens.remove(&new)?;
@@ -56,7 +57,8 @@ impl Files {
         None
     }
 
-    /// A file is closed that was not used since a session before this one. Whether anybody was to be told that it lost something.
+    /// A file is closed that was not used since a session before this one. Whether anybody was to be told
+    /// that it lost something.
     pub fn close_left(&mut self, file: OpenFile) -> Option<Result<(), Code>> {
         let left = self.left.remove(&file)?;
         Some(if left.lost { Err(Code::Io) } else { Ok(()) })

@@ -86,7 +86,8 @@ impl Files {
         Ok(next)
     }
 
-    /// If the buffers are full: what to wait for, and the file to write out meanwhile, unless all that is full is being written out.
+    /// If the buffers are full: what to wait for, and the file to write out meanwhile, unless all that is
+    /// full is being written out.
     pub fn wait_for_room(
         &mut self,
         node: NodeId,

@@ -1,7 +1,7 @@
 //! Chunks this client appends to, and what it knows of others.
 //!
-//! What was appended to is remembered until it is known to be stable, because a sync has to make it so or tell that it
-//! is lost. If nobody ever syncs, that is done for the oldest chunks unasked.
+//! What was appended to is remembered until it is known to be stable, because a sync has to make it so or
+//! tell that it is lost. If nobody ever syncs, that is done for the oldest chunks unasked.
 
 use crate::config::ClientConfig;
 use crate::event::Note;
@@ -196,7 +196,8 @@ impl Chunks {
         done
     }
 
-    /// The first of those chunks that are finished and not known to be stable, if there are more than so many.
+    /// The first of those chunks that are finished and not known to be stable, if there are more than so
+    /// many.
     pub fn take_unsettled(&mut self, beyond: usize) -> Option<ChunkId> {
         let Chunks { written, unfinished, .. } = self;
         let unsettled = |chunk: &ChunkId, written: &Written| {
@@ -243,7 +244,8 @@ impl Chunks {
         self.current = Some(Current { view, bytes: 0 });
     }
 
-    /// Whoever is to make a chunk stable of which nothing is remembered has nothing to do. Whether it is forgotten.
+    /// Whoever is to make a chunk stable of which nothing is remembered has nothing to do. Whether it is
+    /// forgotten.
     pub fn forget_if_stable(&mut self, chunk: ChunkId) -> bool {
         let done = |written: &Written| written.is_stable() && !written.is_in_use();
         self.written.get(&chunk).is_some_and(done) && self.written.remove(&chunk).is_some()
@@ -276,8 +278,9 @@ impl Chunks {
 
     /// A chunk failed. Whether it has to be sealed now.
     ///
-    /// Not if nothing in it was ever acknowledged: nothing refers to it then, and where it ends is ours to say. To wait for a seal could take as long
-    /// as the servers' disks stay full: a server that could never make the chunk cannot note its fence either.
+    /// Not if nothing in it was ever acknowledged: nothing refers to it then, and where it ends is ours to
+    /// say. To wait for a seal could take as long as the servers' disks stay full: a server that could never
+    /// make the chunk cannot note its fence either.
     pub fn on_failure(&mut self, chunk: ChunkId, avoid: &[ServerId], io: &mut Io) -> bool {
         let until = io.now.mono.after(io.config.avoid_time);
         self.avoided.extend(avoid.iter().map(|server| (*server, until)));
@@ -336,8 +339,8 @@ impl Chunks {
         }
     }
 
-    /// What is known of a failed chunk: `Err` with what to ask its owner for, if that is nothing yet. `None`: it has
-    /// not failed.
+    /// What is known of a failed chunk: `Err` with what to ask its owner for, if that is nothing yet. `None`:
+    /// it has not failed.
     pub fn failed(&self, chunk: ChunkId) -> Option<Result<End, (ChunkRef, Epoch)>> {
         let written = self.written.get(&chunk).filter(|written| written.failed)?;
         Some(match &written.sealed {

@@ -67,7 +67,7 @@ impl Files {
     }
 
     /// A page of extents came.
-    pub fn take_extents(&mut self, node: NodeId, page: Page<'_>, sent: Mono) {
+    pub fn on_extents(&mut self, node: NodeId, page: Page<'_>, sent: Mono) {
         if let Some(file) = self.files.get_mut(&node)
             && page.version > file.attributes.version
         {
@@ -101,7 +101,8 @@ impl Files {
         }
     }
 
-    /// Gathers what is known from where it stands on. Whether that is all; begins again when the file has another version than before.
+    /// Gathers what is known from where it stands on. Whether that is all; begins again when the file has
+    /// another version than before.
     pub fn gather_extents(&mut self, node: NodeId, range: &Range<u64>, gathered: &mut Gathered) -> bool {
         let Some(file) = self.files.get(&node) else { return true };
         let (version, stored) = (file.attributes.version, file.attributes.size);
@@ -121,8 +122,8 @@ impl Files {
         known >= end
     }
 
-    /// Whether extents from there on are of a kind, and whether that is all that is asked for: they are, or the file ends.
-    /// `None`: nothing is known. Moves on to what is not known.
+    /// Whether extents from there on are of a kind, and whether that is all that is asked for: they are, or
+    /// the file ends. `None`: nothing is known. Moves on to what is not known.
     pub fn refers(
         &mut self,
         node: NodeId,
@@ -158,7 +159,8 @@ impl Files {
         }
     }
 
-    /// How many bytes of a range may be without stored bytes: all beyond the end, and before it as many as the file has holes.
+    /// How many bytes of a range may be without stored bytes: all beyond the end, and before it as many as
+    /// the file has holes.
     pub fn missing(&self, node: NodeId, range: &Range<u64>) -> u64 {
         let Some(file) = self.files.get(&node) else { return 0 };
         let (size, space) = (file.attributes.size, file.attributes.space);

@@ -50,8 +50,8 @@ impl Stored {
     }
 }
 
-/// See the module. Extents never overlap; `known` are the ranges of the file in which every extent is here, so that the rest of
-/// such a range is a hole.
+/// See the module. Extents never overlap; `known` are the ranges of the file in which every extent is here,
+/// so that the rest of such a range is a hole.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtentMap {
     version: Version,

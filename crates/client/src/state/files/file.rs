@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Buffered {
     /// Bytes that have their offsets.
     Placed,
-    /// Bytes for the end of the file, wherever that will be. Their offsets only say how they follow each other; what was one write lies in
-    /// one run.
+    /// Bytes for the end of the file, wherever that will be. Their offsets only say how they follow each
+    /// other; what was one write lies in one run.
     Appended,
 }
 
@@ -37,7 +37,8 @@ pub(crate) struct File {
     pub(super) modified: Wall,
     /// What becomes of the set-user-id and set-group-id bits when what is dirty is committed.
     pub(super) set_ids: SetIds,
-    /// Chunks with frames of this file that are committed but were not synced, and where the last of these frames ends.
+    /// Chunks with frames of this file that are committed but were not synced, and where the last of these
+    /// frames ends.
     pub(super) unsynced: BTreeMap<ChunkId, u64>,
     /// There may be more such chunks, among those of which nobody remembers whose frames they have.
     pub(super) unsynced_unknown: bool,
@@ -49,7 +50,8 @@ pub(crate) struct File {
     pub(super) release_due: bool,
 }
 
-/// What a file has lost of what was written to it. As with Linux's own filesystems each sync of each open file tells of a loss once.
+/// What a file has lost of what was written to it. As with Linux's own filesystems each sync of each open
+/// file tells of a loss once.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) count: u64,

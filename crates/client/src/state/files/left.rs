@@ -96,9 +96,9 @@ impl LeftBehind {
     }
 
     /// A closed file that was made here is at its home now.
-    pub fn take_token(&mut self, node: NodeId, token: OpenToken) {
+    pub fn on_token(&mut self, node: NodeId, token: OpenToken) {
         if let Some(left) = self.unsynced.get(&node) {
-            left.open_for.take(token);
+            left.open_for.on_token(token);
         }
     }
 

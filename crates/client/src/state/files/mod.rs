@@ -1,4 +1,5 @@
-//! Open files: what is open, buffered, known of their content, and not stable yet; and the chunks that they lie in.
+//! Open files: what is open, buffered, known of their content, and not stable yet; and the chunks that they
+//! lie in.
 
 mod accesses;
 mod again;

@@ -14,8 +14,8 @@ pub(super) struct Open {
     pub(super) write: bool,
     /// It was opened to be executed, which needs no right to read it.
     pub(super) execute: bool,
-    /// How many losses of the file its syncs and its flushes have told of. A flush tells somebody else, such as a child process whose end closes what it was
-    /// given: whoever syncs has to hear of the same loss.
+    /// How many losses of the file its syncs and its flushes have told of. A flush tells somebody else, such
+    /// as a child process whose end closes what it was given: whoever syncs has to hear of the same loss.
     pub(super) told_by_sync: u64,
     pub(super) told_by_flush: u64,
 }

@@ -15,19 +15,19 @@ impl Files {
     /// A file that was made here is like any other: its home knows who may write it.
     pub fn published(&mut self, node: NodeId, token: Option<OpenToken>, now: Mono) {
         if let Some(file) = self.files.get_mut(&node) {
-            token.into_iter().for_each(|token| file.open_for.take(token));
+            token.into_iter().for_each(|token| file.open_for.on_token(token));
             file.validated = now;
         } else if let Some(token) = token {
-            self.left_behind.take_token(node, token);
+            self.left_behind.on_token(node, token);
         }
     }
 
-    /// What was decided about a file here never came to its home: what was written to it is lost, and whatever
-    /// its home says of it counts from now on, although that is of an older version.
+    /// What was decided about a file here never came to its home: what was written to it is lost, and
+    /// whatever its home says of it counts from now on, although that is of an older version.
     pub fn lose(&mut self, node: NodeId, token: Option<OpenToken>) {
         self.extents.remove(&node);
         if let Some(file) = self.files.get_mut(&node) {
-            token.into_iter().for_each(|token| file.open_for.take(token));
+            token.into_iter().for_each(|token| file.open_for.on_token(token));
             file.losses.note(Code::Io);
             file.attributes.version = Version(0);
             file.validated = Mono::ZERO;
@@ -70,7 +70,8 @@ impl Files {
         self.opening.entry(node.node).or_insert(opening).count += 1;
     }
 
-    /// An open request is over. Whether the server may keep the node for us although nothing came of the opening.
+    /// An open request is over. Whether the server may keep the node for us although nothing came of the
+    /// opening.
     pub fn end_opening(&mut self, node: NodeId) -> bool {
         let opening = self.opening.get_mut(&node).expect("an opening ends once");
         opening.count -= 1;
@@ -125,7 +126,7 @@ impl Files {
             Open { who: who.clone(), node, read, write, execute, told_by_sync: told, told_by_flush: told },
         );
         file.opens += 1;
-        token.into_iter().for_each(|token| file.open_for.take(token));
+        token.into_iter().for_each(|token| file.open_for.on_token(token));
         // Close-to-open: what was known of the content counts from this moment only if it is of this version.
         self.observe(node, &attributes, validated);
         number
@@ -143,7 +144,8 @@ impl Files {
         self.files.get(&node).is_some_and(|file| file.opens == 1)
     }
 
-    /// Takes an open file away. Gives an error nobody was told of, and the node that the server need not keep any more.
+    /// Takes an open file away. Gives an error nobody was told of, and the node that the server need not keep
+    /// any more.
     pub fn close(&mut self, file: OpenFile) -> (Option<Code>, Option<Handle>) {
         let Some(open) = self.opens.remove(&file) else { return (None, None) };
         let Some(file) = self.files.get_mut(&open.node) else { return (None, None) };
@@ -172,9 +174,9 @@ impl Files {
     }
 
     /// A token of an open file came.
-    pub fn take_token(&mut self, token: OpenToken) {
+    pub fn on_token(&mut self, token: OpenToken) {
         if let Some(file) = self.files.get_mut(&token.node) {
-            file.open_for.take(token);
+            file.open_for.on_token(token);
         }
     }
 

@@ -41,8 +41,8 @@ pub(crate) struct Renew {
 }
 
 impl Renewals {
-    /// Plans when a lease is renewed: half way to its end, or soon if there is none. `wanted`: the file is open, and
-    /// its home decides of it.
+    /// Plans when a lease is renewed: half way to its end, or soon if there is none. `wanted`: the file is
+    /// open, and its home decides of it.
     pub fn plan(&mut self, node: NodeId, wanted: bool, until: Option<Mono>, io: &mut Io) {
         let before = self.by_node.get(&node).copied();
         match before.map(|renewal| renewal.stage) {
@@ -64,8 +64,8 @@ impl Renewals {
         io.timers.set(due, Timer::Renewal(node));
     }
 
-    /// It is time to renew, by asking this server. Whether to plan anew instead: some other answer has renewed it
-    /// meanwhile.
+    /// It is time to renew, by asking this server. Whether to plan anew instead: some other answer has
+    /// renewed it meanwhile.
     pub fn on_due(&mut self, node: NodeId, until: Option<Mono>, server: Option<ServerId>) -> bool {
         let Some(renewal) = self.by_node.get_mut(&node) else { return false };
         let Stage::Planned(_, planned_until) = renewal.stage else { return false };

@@ -14,7 +14,7 @@ pub(crate) struct OpenFor {
 
 impl OpenFor {
     /// A token came.
-    pub fn take(&mut self, token: OpenToken) {
+    pub fn on_token(&mut self, token: OpenToken) {
         if token.rights.reads() {
             (self.read, self.unasked) = (Some(token), None);
         }

@@ -1,11 +1,13 @@
 //! Open files: own writes that are not stored yet, and what is known of stored content.
 //!
-//! Invariants: all open files of one node share one state, so each sees the others' writes; bytes are in `dirty`, then in `flushing`, then in the
-//! extents, and reads put them over each other in that order; a failed write-out is reported once. Buffers are bounded: beyond the bound
-//! a write waits until something was written out.
+//! Invariants: all open files of one node share one state, so each sees the others' writes; bytes are in
+//! `dirty`, then in `flushing`, then in the extents, and reads put them over each other in that order; a
+//! failed write-out is reported once. Buffers are bounded: beyond the bound a write waits until something was
+//! written out.
 //!
-//! What is buffered of a file has its places, or is to be appended, never both: the one is written out before the other begins. Where
-//! appended bytes will lie only the file's home knows, when it commits them: until then nobody reads them here, they are only counted.
+//! What is buffered of a file has its places, or is to be appended, never both: the one is written out before
+//! the other begins. Where appended bytes will lie only the file's home knows, when it commits them: until
+//! then nobody reads them here, they are only counted.
 
 use super::accesses::Accesses;
 use super::extents::ExtentMap;
@@ -192,7 +194,8 @@ impl Files {
         }
     }
 
-    /// A server was told that the file is open, and may keep the node for us: it is told again when the last open file closes.
+    /// A server was told that the file is open, and may keep the node for us: it is told again when the last
+    /// open file closes.
     pub fn told_open(&mut self, node: NodeId) {
         if let Some(opening) = self.opening.get_mut(&node) {
             opening.release_due = true;
@@ -241,8 +244,8 @@ impl Files {
         }
     }
 
-    /// Lets go of a file of which nothing is open or buffered; remembers what it left unsynced, and what it lost
-    /// unnoticed.
+    /// Lets go of a file of which nothing is open or buffered; remembers what it left unsynced, and what it
+    /// lost unnoticed.
     pub fn drop_unused(&mut self, node: NodeId) {
         if !self.files.get(&node).is_some_and(File::is_unused) {
             return;

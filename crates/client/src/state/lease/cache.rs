@@ -1,8 +1,9 @@
 //! What is held under leases: directories (grant, attributes), names, attributes of files.
 //!
-//! Invariants: nothing is served past the end of its lease, after its recall, or while a change of our own may have ended it. What the
-//! kernel was told it may keep stays *known* here until that time is over, also when it may not be served any more, so that a recall
-//! can name it to the kernel; what has to make room before is taken from the kernel first.
+//! Invariants: nothing is served past the end of its lease, after its recall, or while a change of our own
+//! may have ended it. What the kernel was told it may keep stays *known* here until that time is over, also
+//! when it may not be served any more, so that a recall can name it to the kernel; what has to make room
+//! before is taken from the kernel first.
 
 use super::held::Held;
 use super::names::{CachedName, Names, Siblings};
@@ -25,7 +26,8 @@ impl CachedName {
         now < self.told_until
     }
 
-    /// It was asked back: it is served no more, and the kernel goes by it no more once it has heard what is added here.
+    /// It was asked back: it is served no more, and the kernel goes by it no more once it has heard what is
+    /// added here.
     fn recall(&mut self, directory: NodeId, now: Mono, kernel: &mut Vec<Invalidation>) {
         if self.kernel_may_go_by_it(now) {
             kernel.push(Invalidation::Entry { directory, name: self.name.clone() });
@@ -132,7 +134,8 @@ impl Cache {
         Some(Directory { view: cached.view.clone(), access_until: Some(access_until), content_until })
     }
 
-    /// A leased name, of which the kernel is told now, and whether this is its first use: then it had been looked up ahead.
+    /// A leased name, of which the kernel is told now, and whether this is its first use: then it had been
+    /// prefetched.
     pub fn name(&mut self, grant: &GrantBody, name: &Name, now: Mono) -> Option<(Named, bool)> {
         let directory = grant.seat.node;
         let cached = self.names.get(directory, grant.name_key, name)?;
@@ -184,7 +187,8 @@ impl Cache {
         }
     }
 
-    /// A recall: drops it, and says what the kernel has to drop. A node is always named: the kernel may know more of it than we.
+    /// A recall: drops it, and says what the kernel has to drop. A node is always named: the kernel may know
+    /// more of it than we.
     pub fn recall(&mut self, key: LeaseKey, now: Mono, kernel: &mut Vec<Invalidation>) {
         match key {
             LeaseKey::Delegation(_) => {}
@@ -196,7 +200,7 @@ impl Cache {
                 self.names.each_of_hash(directory, hash, |cached| cached.recall(directory, now, kernel));
             }
             LeaseKey::Names(directory) => {
-                self.each_ahead(directory, |cached| cached.recall(directory, now, kernel));
+                self.each_prefetched(directory, |cached| cached.recall(directory, now, kernel));
             }
         }
     }
@@ -236,7 +240,7 @@ impl Cache {
             // Delegations are no leases of single things.
             LeaseKey::Delegation(_) => {}
             LeaseKey::Names(directory) => {
-                self.each_ahead(directory, |cached| change(&mut cached.held));
+                self.each_prefetched(directory, |cached| change(&mut cached.held));
             }
             LeaseKey::Access(node) => {
                 if let Some(cached) = self.directories.get(&node) {
@@ -260,9 +264,9 @@ impl Cache {
     }
 
     /// Looks at the names of a directory that are leased together.
-    fn each_ahead(&mut self, directory: NodeId, mut look: impl FnMut(&mut CachedName)) {
+    fn each_prefetched(&mut self, directory: NodeId, mut look: impl FnMut(&mut CachedName)) {
         self.names.each_in(directory, |cached| {
-            if cached.ahead {
+            if cached.prefetched {
                 look(cached);
             }
         });
@@ -297,31 +301,31 @@ impl Cache {
         self.names.may_hold(grant.seat.node, grant.name_key)
     }
 
-    /// Holds a name, under a grant that [`Cache::may_hold_names`] allows. `ahead`: nobody has asked for it, and it is
-    /// leased with all others of its directory. Gives what the kernel has to forget for it.
+    /// Holds a name, under a grant that [`Cache::may_hold_names`] allows. `prefetched`: nobody has asked for
+    /// it, and it is leased with all others of its directory. Gives what the kernel has to forget for it.
     pub fn keep_name(
         &mut self,
         grant: &GrantBody,
         name: &Name,
         view: &EntryView,
-        (until, ahead): (Mono, bool),
+        (until, prefetched): (Mono, bool),
         now: Mono,
     ) -> Option<Invalidation> {
         let (parent, position) =
             (grant.seat.node, grant.seat.position_of(NameHash::of(grant.name_key, name)));
-        let (held, told_until) = (Held::until(until), if ahead { Mono::ZERO } else { until });
+        let (held, told_until) = (Held::until(until), if prefetched { Mono::ZERO } else { until });
         if let Some(before) = self.names.get(parent, grant.name_key, name) {
             // A shorter lease does not end a longer one that lives: the kernel may have been told of that.
             before.held = held.longer(before.held, now);
             before.told_until = told_until.max(before.told_until);
             // Too much rather than too little: what ended the lease before ends this one.
-            before.ahead |= ahead;
+            before.prefetched |= prefetched;
             (before.node, before.position, before.file_type) = (view.node, position, view.file_type);
             return None;
         }
         let (name, siblings) = (name.clone(), Siblings::NONE);
         let EntryView { node, file_type, .. } = *view;
-        let cached = CachedName { name, node, position, held, told_until, file_type, ahead, siblings };
+        let cached = CachedName { name, node, position, held, told_until, file_type, prefetched, siblings };
         let (directory, gone) = self.names.insert(parent, grant.name_key, cached)?;
         let known = gone.kernel_may_go_by_it(now);
         known.then_some(Invalidation::Entry { directory, name: gone.name })

@@ -2,7 +2,8 @@
 
 use bearing_types::Mono;
 
-/// A lease taken, or none. Caches hold hundreds of thousands, so it is one word: until when, rounded down to two nanoseconds, and whether it is served.
+/// A lease taken, or none. Caches hold hundreds of thousands, so it is one word: until when, rounded down to
+/// two nanoseconds, and whether it is served.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held(u64);
 

@@ -1,12 +1,15 @@
-//! Which leases may be taken from a reply: none that a recall, or a change of our own, may have ended since the request was sent.
+//! Which leases may be taken from a reply: none that a recall, or a change of our own, may have ended since
+//! the request was sent.
 //!
-//! A counter runs over the recalls received. A request remembers the counter when it is first sent; a key remembers it when it is recalled.
-//! A reply gives a lease only if its request is younger than the key's last recall. Our own changes release our own leases at the
-//! server without a message, so a key is also *changing* from when the request is sent until its reply is here: nobody but that
-//! reply gives a lease meanwhile, and what was asked before its end gives none after.
+//! A counter runs over the recalls received. A request remembers the counter when it is first sent; a key
+//! remembers it when it is recalled. A reply gives a lease only if its request is younger than the key's last
+//! recall. Our own changes release our own leases at the server without a message, so a key is also
+//! *changing* from when the request is sent until its reply is here: nobody but that reply gives a lease
+//! meanwhile, and what was asked before its end gives none after.
 //!
-//! A change that was given up at its deadline may be carried out later. Its keys go on *changing* for as long again; by then the number of its
-//! request has been declared finished to every server that was asked anything since, and is refused there.
+//! A change that was given up at its deadline may be carried out later. Its keys go on *changing* for as long
+//! again; by then the number of its request has been declared finished to every server that was asked
+//! anything since, and is refused there.
 
 use bearing_proto::client::LeaseKey;
 use bearing_types::{Block, Mono, Position};

@@ -1,5 +1,5 @@
-//! Names cached, at most so many: one that was not used lately goes first. They are found by directory and name, by directory and the hash of a
-//! name, and by directory alone: a recall may mean any of them.
+//! Names cached, at most so many: one that was not used lately goes first. They are found by directory and
+//! name, by directory and the hash of a name, and by directory alone: a recall may mean any of them.
 
 use super::held::Held;
 use crate::tables::{NOWHERE, Place, Slots};
@@ -14,11 +14,12 @@ pub(crate) struct CachedName {
     pub node: Handle,
     pub position: Position,
     pub held: Held,
-    /// Until when the kernel may go by it: as long as any lease that it was told of, also when that is not the one held now.
+    /// Until when the kernel may go by it: as long as any lease that it was told of, also when that is not
+    /// the one held now.
     pub told_until: Mono,
     pub file_type: FileType,
     /// It is leased with all names of its directory: a recall of these ends it too.
-    pub ahead: bool,
+    pub prefetched: bool,
     pub siblings: Siblings,
 }
 
@@ -74,14 +75,16 @@ impl Names {
         Some(&mut self.names[place])
     }
 
-    /// Whether names of a directory that come with this key may be held. All grants of a filesystem have one key; were a server to say another,
-    /// what is here could not be found by that, and what is recalled by that not be found here.
+    /// Whether names of a directory that come with this key may be held. All grants of a filesystem have one
+    /// key; were a server to say another, what is here could not be found by that, and what is recalled by
+    /// that not be found here.
     pub fn may_hold(&self, directory: NodeId, key: NameKey) -> bool {
         let known = self.directory_places.get(&directory);
         known.is_none_or(|place| self.directories[*place].name_key == key)
     }
 
-    /// Puts in a name that is not here yet, under a key that [`Names::may_hold`] allows; gives back what had to go for it, if anything.
+    /// Puts in a name that is not here yet, under a key that [`Names::may_hold`] allows; gives back what had
+    /// to go for it, if anything.
     pub fn insert(
         &mut self,
         directory: NodeId,
@@ -198,7 +201,7 @@ mod tests {
         let node = Handle { node: NodeId(node), home: Position(node) };
         let (position, held, told_until) = (Position(1), Held::NONE, Mono::ZERO);
         let (file_type, siblings) = (FileType::Regular, Siblings::NONE);
-        CachedName { name, node, position, held, told_until, file_type, ahead: false, siblings }
+        CachedName { name, node, position, held, told_until, file_type, prefetched: false, siblings }
     }
 
     #[test]
@@ -229,10 +232,10 @@ mod tests {
         names.insert(NodeId(1), KEY, cached(first.clone(), 1));
         names.insert(NodeId(1), KEY, cached(second.clone(), 2));
         names.insert(NodeId(2), KEY, cached(first.clone(), 3));
-        names.each_of_hash(NodeId(1), hash, |cached| cached.ahead = true);
+        names.each_of_hash(NodeId(1), hash, |cached| cached.prefetched = true);
         let mut seen = |directory, name| {
             let cached = names.get(NodeId(directory), KEY, name).unwrap();
-            (cached.node.node.0, cached.ahead)
+            (cached.node.node.0, cached.prefetched)
         };
         assert_eq!((seen(1, &first), seen(1, &second), seen(2, &first)), ((1, true), (2, true), (3, false)));
         let gone = names.insert(NodeId(3), KEY, cached(second.clone(), 4)).map(|(_, gone)| gone.node.node.0);
@@ -243,7 +246,8 @@ mod tests {
     }
 
     proptest! {
-        // The oracle is a list; what goes is what it says and was there. Three directories, names of one and of fifty bytes.
+        // The oracle is a list; what goes is what it says and was there. Three directories, names of one and
+        // of fifty bytes.
         #[test]
         fn they_are_found_in_every_way(
             steps in proptest::collection::vec((0u8..4, 1u64..4, 0u8..6, any::<u64>()), 0..200),

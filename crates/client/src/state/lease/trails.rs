@@ -1,4 +1,4 @@
-//! How names of directories are asked for, so that it is known when the others are worth looking up ahead.
+//! How names of directories are asked for, so that it is known when the others are worth prefetching.
 
 use crate::config::ClientConfig;
 use crate::tables::Bounded;
@@ -34,7 +34,7 @@ impl Trails {
         Trails(Bounded::new(TRAILS_MAX))
     }
 
-    /// A name was found in the cache; `first`: it had been looked up ahead, and is used now.
+    /// A name was found in the cache; `first`: it had been prefetched, and is used now.
     pub fn met(&mut self, directory: NodeId, first: bool, now: Mono) {
         if let Some(trail) = self.0.get(&directory) {
             trail.asked = now;
@@ -45,35 +45,35 @@ impl Trails {
     /// A name that is there had to be asked for. Whether to look up the others now.
     pub fn missed(&mut self, directory: NodeId, now: Mono, config: &ClientConfig) -> bool {
         if self.0.peek(&directory).is_none() {
-            self.0.insert(directory, Trail::new(now, config.ahead_pause));
+            self.0.insert(directory, Trail::new(now, config.prefetch_pause));
         }
         let trail = self.0.get(&directory).expect("put in just now, or before");
-        if now.since(trail.since) > config.ahead_within {
+        if now.since(trail.since) > config.prefetch_within {
             (trail.misses, trail.since) = (0, now);
         }
         trail.asked = now;
         trail.misses += 1;
-        if trail.misses < config.ahead_after || trail.fetching || now < trail.not_before {
+        if trail.misses < config.prefetch_after || trail.fetching || now < trail.not_before {
             return false;
         }
         trail.misses = 0;
         let worth_it = trail.used >= trail.taken / USED_OF;
         (trail.taken, trail.used) = (0, 0);
         if worth_it {
-            trail.pause = config.ahead_pause;
+            trail.pause = config.prefetch_pause;
             trail.fetching = true;
         } else {
-            trail.rests(now, config.ahead_pause_max);
+            trail.rests(now, config.prefetch_pause_max);
         }
         worth_it
     }
 
     /// Whether somebody asked for names of a directory a short time ago.
     pub fn is_asked_for(&self, directory: NodeId, now: Mono, config: &ClientConfig) -> bool {
-        self.0.peek(&directory).is_some_and(|trail| now.since(trail.asked) <= config.ahead_within)
+        self.0.peek(&directory).is_some_and(|trail| now.since(trail.asked) <= config.prefetch_within)
     }
 
-    /// So many names were looked up ahead.
+    /// So many names were prefetched.
     pub fn taken(&mut self, directory: NodeId, count: u32) {
         if let Some(trail) = self.0.get(&directory) {
             trail.taken += count;
@@ -86,7 +86,7 @@ impl Trails {
             trail.fetching = false;
             trail.misses = 0;
             if trail.taken == 0 {
-                trail.rests(now, config.ahead_pause_max);
+                trail.rests(now, config.prefetch_pause_max);
             }
         }
     }

@@ -17,12 +17,14 @@ pub(crate) struct Delegations {
     tablets: BTreeMap<Block, Lent>,
     directories: BTreeMap<NodeId, LocalDirectory>,
     pub ours: OurNodes,
-    /// Directories that are delegated to us, but their homes decide for now what happens in them: as they were here when that began. Their owner lets
-    /// nobody else in without calling them back, so the kernel may keep what it knows of them.
+    /// Directories that are delegated to us, but their homes decide for now what happens in them: as they
+    /// were here when that began. Their owner lets nobody else in without calling them back, so the kernel
+    /// may keep what it knows of them.
     suspended: BTreeMap<NodeId, LocalDirectory>,
     /// Names in directories that were given back and that the kernel may go by yet.
     kept: BTreeMap<NodeId, Kept>,
-    /// Directories that are being given back. Until their home has said that they are, its doing so may come late, and would end what is lent then.
+    /// Directories that are being given back. Until their home has said that they are, its doing so may come
+    /// late, and would end what is lent then.
     returning: BTreeSet<NodeId>,
     /// Directories that are asked for, suspended or given back, and who waits for that.
     moving: BTreeMap<NodeId, Vec<Promise<()>>>,
@@ -137,7 +139,8 @@ impl Delegations {
         self.directories.get_mut(&directory).or(self.suspended.get_mut(&directory))
     }
 
-    /// A directory, and all below it that are ours and in which nothing was decided for a moment, parents first.
+    /// A directory, and all below it that are ours and in which nothing was decided for a moment, parents
+    /// first.
     pub fn idle_below(&self, directory: NodeId, tablet: Block, now: Mono) -> Vec<NodeId> {
         let mut found = vec![directory];
         let mut seen = 0;
@@ -154,7 +157,8 @@ impl Delegations {
         found
     }
 
-    /// If more entries than these are held: directories to give back so that it is an eighth less, those first in which nothing was decided for longest.
+    /// If more entries than these are held: directories to give back so that it is an eighth less, those
+    /// first in which nothing was decided for longest.
     pub fn beyond(&self, entries_max: usize) -> BTreeMap<Block, Vec<NodeId>> {
         // A directory is something to hold, too.
         let size = |image: &LocalDirectory| 1 + image.entries.len();
@@ -447,16 +451,16 @@ impl Delegations {
         }
     }
 
-    /// All that was made in a directory, and what has no name any more: unlinked ones have no directory, and are
-    /// let go by their home like any other.
+    /// All that was made in a directory, and what has no name any more: unlinked ones have no directory, and
+    /// are let go by their home like any other.
     pub fn to_publish(&self, directory: NodeId) -> Vec<NodeId> {
         let Some(image) = self.directories.get(&directory) else { return Vec::new() };
         let named = image.entries.values().map(|entry| entry.node.node);
         named.chain(self.ours.nameless(image.tablet)).collect()
     }
 
-    /// Nothing is lent any more by a tablet. Whoever waits for its steps is told; its owner is told too if some may
-    /// be on their way. [`Delegations::lose_directories`] is still to be called.
+    /// Nothing is lent any more by a tablet. Whoever waits for its steps is told; its owner is told too if
+    /// some may be on their way. [`Delegations::lose_directories`] is still to be called.
     pub fn lose(&mut self, tablet: Block) -> Option<Lost> {
         let mut lent = self.tablets.remove(&tablet)?;
         let fenced = lent.lose();

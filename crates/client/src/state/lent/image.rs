@@ -32,7 +32,8 @@ pub(crate) struct LocalEntry {
     pub name: Name,
     pub node: Handle,
     pub file_type: FileType,
-    /// Its owner lent the node with the directory: nobody else is let near it. It is *ours* too, unless it was in use here then or was opened since.
+    /// Its owner lent the node with the directory: nobody else is let near it. It is *ours* too, unless it
+    /// was in use here then or was opened since.
     pub lent: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What is lent to this client: directories that are delegated to it, the nodes in them, and the steps decided there
-//! that their tablets' owners have not done yet.
+//! What is lent to this client: directories that are delegated to it, the nodes in them, and the steps
+//! decided there that their tablets' owners have not done yet.
 
 mod delegations;
 mod image;

@@ -27,7 +27,8 @@ pub(crate) struct Ours {
     /// The bits of its home that all of its tablet share.
     tablet_bits: u8,
     pub extended: bool,
-    /// Nobody else knows of it. Otherwise it was lent, and whatever is not said by its attributes its home says, as of any other node.
+    /// Nobody else knows of it. Otherwise it was lent, and whatever is not said by its attributes its home
+    /// says, as of any other node.
     pub made_here: bool,
 }
 
@@ -84,7 +85,7 @@ impl OurNodes {
     }
 
     /// Such a right came. Whoever signed one for another session is not believed.
-    pub fn take_token(&mut self, token: OpenToken) {
+    pub fn on_token(&mut self, token: OpenToken) {
         if let Some(ours) = self
             .nodes
             .get_mut(&token.node)
@@ -161,10 +162,10 @@ mod tests {
             rights: OpenRights::ReadWrite,
             mac: Mac([3; 16]),
         };
-        nodes.take_token(OpenToken { session: SessionId(8), ..token });
-        nodes.take_token(OpenToken { node: NodeId(6), ..token });
+        nodes.on_token(OpenToken { session: SessionId(8), ..token });
+        nodes.on_token(OpenToken { node: NodeId(6), ..token });
         assert_eq!((nodes.token(NodeId(7)), nodes.token(NodeId(6))), (None, None));
-        nodes.take_token(token);
+        nodes.on_token(token);
         assert_eq!(nodes.token(NodeId(7)), Some(token));
     }
 }

@@ -88,8 +88,8 @@ impl Lent {
     /// More is lent, with ids.
     pub fn extend(&mut self, until: Mono, ids: LentIds, (read, now): (Wall, Mono)) {
         self.until = self.until.max(until);
-        // What came with the reading is not older than it, so the clock is never behind: the first reading may have
-        // been long on its way.
+        // What came with the reading is not older than it, so the clock is never behind: the first reading
+        // may have been long on its way.
         if read > self.now(now) {
             self.clock = (read, now);
         }

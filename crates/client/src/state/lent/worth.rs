@@ -8,8 +8,8 @@ use std::time::Duration;
 const WORTH_ASKING: u32 = 2;
 /// Entries that are worth one change more.
 const ENTRIES_A_CHANGE: u64 = 128;
-/// A directory that was called back is not asked for so long; for twice as long each time that it was called back
-/// soon.
+/// A directory that was called back is not asked for so long; for twice as long each time that it was called
+/// back soon.
 pub(crate) const CALLED_BACK: Duration = Duration::from_millis(20);
 const CALLED_BACK_MAX: Duration = Duration::from_secs(3);
 /// Called back within this time, it was hardly worth asking for.
@@ -30,8 +30,8 @@ struct Worth {
 }
 
 impl Worths {
-    /// A directory of so many entries was changed. Whether to ask for it: a large one takes longer to come over, so
-    /// more has to happen in it.
+    /// A directory of so many entries was changed. Whether to ask for it: a large one takes longer to come
+    /// over, so more has to happen in it.
     pub fn changed(&mut self, directory: NodeId, entries: u64, now: Mono) -> bool {
         if self.0.len() >= WORTH_MAX {
             self.0.clear();

@@ -11,7 +11,7 @@ use std::time::Duration;
 const AFTER: u32 = 3;
 
 fn ahead_config() -> ClientConfig {
-    ClientConfig { ahead_after: AFTER, ..config() }
+    ClientConfig { prefetch_after: AFTER, ..config() }
 }
 
 fn texts(numbers: std::ops::Range<u64>) -> Vec<String> {
@@ -92,7 +92,7 @@ fn after_some_names_the_others_of_the_directory_cost_no_request() {
         assert!(found.attributes_remaining > Remaining(Duration::ZERO));
     }
     let counters = world.client.counters();
-    assert_eq!((counters.requests, counters.names_ahead_used), (before, 37));
+    assert_eq!((counters.requests, counters.names_prefetched_used), (before, 37));
     // One page after the other, in the order of cookies.
     assert_eq!(servers.log.iter().filter(|call| *call == "ahead").count(), 4);
 }
