@@ -30,7 +30,7 @@ pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
 pub use mutant::Mutant;
 pub use record::{
     ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, Key, LOG_VERSION, LogEntry,
-    LoggedChange, Looked, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
+    LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
     RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet, ReplyRecord,
-    recover,
+    UsageScan, recover,
 };

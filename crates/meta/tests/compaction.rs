@@ -63,7 +63,7 @@ impl Disks {
             }
             _ if !self.held.contains(&here) => Err(DataError::NoChunk),
             DataCall::Frames { from, end, .. } => {
-                let made = self.gathered.iter().find(|(_, heir, ..)| *heir == chunk);
+                let made = self.gathered.iter().find(|(_, target, ..)| *target == chunk);
                 let place = |frame| made.map_or(Some(frame), |(_, _, pieces, _)| pieces.new_place(frame));
                 let here = self
                     .frames
@@ -166,12 +166,12 @@ fn what_is_in_use_of_a_mostly_dead_chunk_goes_into_another_one_and_the_file_does
     truncate(&mut cluster, first);
     live_on(&mut cluster, 10);
     let gathered = disks.borrow().gathered.clone();
-    let (from, heir, pieces, length) = gathered[0].clone();
+    let (from, target, pieces, length) = gathered[0].clone();
     assert_eq!((from, length), (chunk.chunk.chunk, LENGTH - SECOND));
     assert_eq!(pieces, Pieces::of(std::slice::from_ref(&(SECOND..LENGTH))));
-    assert_eq!(extents(&mut cluster, second), (vec![(10, 400_000, heir, 0, 0)], version));
+    assert_eq!(extents(&mut cluster, second), (vec![(10, 400_000, target, 0, 0)], version));
     assert!(is_gone(&mut cluster, &chunk));
-    assert_eq!(disks.borrow().held, DATA.map(|server| (server, heir)).into());
+    assert_eq!(disks.borrow().held, DATA.map(|server| (server, target)).into());
     // It is a chunk as any other: it goes when nobody refers to it.
     truncate(&mut cluster, second);
     live_on(&mut cluster, 5);
@@ -208,8 +208,8 @@ fn where_room_is_short_the_rest_of_a_finished_chunk_is_moved_at_once() {
     assert!(disks.borrow().gathered.is_empty(), "more may come in it");
     finish(&mut cluster, &chunk, 800_000);
     live_on(&mut cluster, 10);
-    let heir = disks.borrow().gathered[0].1;
-    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, heir, 0, 0)]);
+    let target = disks.borrow().gathered[0].1;
+    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, target, 0, 0)]);
     assert!(is_gone(&mut cluster, &chunk));
 }
 
@@ -224,9 +224,9 @@ fn what_was_overwritten_while_a_chunk_was_compacted_stays_as_it_is() {
     commit(&mut cluster, second, extent(&other, 1_000, 500, 0));
     disks.borrow_mut().refusal = None;
     live_on(&mut cluster, 10);
-    let heir = disks.borrow().gathered[0].1;
+    let target = disks.borrow().gathered[0].1;
     let expected =
-        [(10, 990, heir, 0, 0), (1_000, 500, other.chunk.chunk, 0, 0), (1_500, 398_510, heir, 0, 1_490)];
+        [(10, 990, target, 0, 0), (1_000, 500, other.chunk.chunk, 0, 0), (1_500, 398_510, target, 0, 1_490)];
     assert_eq!(extents(&mut cluster, second).0, expected);
     assert!(is_gone(&mut cluster, &chunk));
 }
@@ -260,7 +260,7 @@ fn no_extent_says_that_it_is_in_a_chunk_of_which_it_is_not_stable_that_it_is_mad
     assert!(!disks.borrow().gathered.is_empty());
     cluster.release_syncs();
     live_on(&mut cluster, 10);
-    let heir = disks.borrow().gathered[0].1;
-    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, heir, 0, 0)]);
+    let target = disks.borrow().gathered[0].1;
+    assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, target, 0, 0)]);
     assert!(is_gone(&mut cluster, &chunk));
 }

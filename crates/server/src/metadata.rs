@@ -157,7 +157,7 @@ impl<L: TabletLog + DiskLabel> Driver for TabletKeeper<L> {
             lacking: tally.lacking,
             lacking_bytes: tally.lacking_bytes,
             damaged: tally.damaged,
-            dead: tally.doomed,
+            dead: tally.deleting,
             copied_bytes: self.machine.counters().copied_bytes,
             live_bytes: tally.live_bytes,
             dead_bytes: tally.dead_bytes,

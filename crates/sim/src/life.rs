@@ -40,7 +40,7 @@ impl Sim {
     /// The frames whose chunks have no record, or are being removed.
     pub(crate) fn gone_chunks(&self, frames: &[(ChunkId, u64)]) -> Vec<(ChunkId, u64)> {
         let (records, _) = self.chunk_records();
-        let gone = |chunk: &ChunkId| records.get(chunk).is_none_or(|record| record.doomed);
+        let gone = |chunk: &ChunkId| records.get(chunk).is_none_or(|record| record.deleting);
         frames.iter().filter(|(chunk, _)| gone(chunk)).copied().collect()
     }
 
@@ -76,7 +76,7 @@ impl Sim {
             .filter_map(|server| self.data_host(*server))
             .filter(|other| *other != host && self.counts(*other))
             .collect();
-        if record.doomed || record.sealed == Some(0) || record.is_in_the_making() {
+        if record.deleting || record.sealed == Some(0) || record.is_in_the_making() {
             return true;
         }
         if record.sealed.is_some() {
@@ -146,7 +146,7 @@ impl Sim {
         let (records, used) = self.chunk_records();
         let mut wrong = Vec::new();
         for (chunk, record) in &records {
-            let removed = record.doomed && record.former.is_empty();
+            let removed = record.deleting && record.former.is_empty();
             let Some(frames) = used.get(chunk) else {
                 if !removed && !self.lacks_a_header(*chunk, record) {
                     wrong.push((
@@ -158,7 +158,7 @@ impl Sim {
             };
             let whole = self.whole_at_any(*chunk, record);
             let worth = frames.iter().any(|frame| record.keeps(*frame) && whole.contains(frame));
-            if let Some(length) = record.sealed.filter(|length| *length > 0 && !record.doomed && worth) {
+            if let Some(length) = record.sealed.filter(|length| *length > 0 && !record.deleting && worth) {
                 wrong.extend(self.wrong_copies(*chunk, record, length));
             }
         }
@@ -168,7 +168,7 @@ impl Sim {
             for (chunk, sealed) in self.data[usize::from(host.0 - 1 - METADATA)].chunks() {
                 let known = records.get(&chunk).is_some_and(|record| {
                     record.servers.contains(&server)
-                        || record.coming == Some(server)
+                        || record.pending_replica == Some(server)
                         || record.former.contains(&server)
                 });
                 // An older disk brings back what was removed since.

@@ -6,6 +6,6 @@ mod planner;
 mod state;
 
 pub(crate) use health::Health;
-pub(crate) use planner::{Care, Surroundings, holders};
+pub(crate) use planner::{Need, Planner, holders};
 pub use state::ChunkTally;
-pub(crate) use state::{AGAIN_AFTER, ASK_AFTER, LISTED_MAX, Seals, Tended, Tending};
+pub(crate) use state::{AGAIN_AFTER, ASK_AFTER, LISTED_MAX, Maintenance, Seals, StepOutcome};

@@ -8,26 +8,26 @@ use std::time::Duration;
 
 /// What a chunk needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Care {
+pub(crate) enum Need {
     Seal,
     Remove,
     Forget,
     Copy,
     Confirm,
-    Look,
+    Scan,
     Make,
     Move,
 }
 
 /// What decides over that beside the record.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct Planner<'a> {
     pub now: Wall,
     pub config: &'a Config,
     pub health: &'a Health,
     pub copies: usize,
 }
 
-impl Surroundings<'_> {
+impl Planner<'_> {
     pub fn is_bad(&self, server: ServerId, chunk: ChunkId) -> bool {
         self.health.is_lost(server) || self.health.is_damaged(server, chunk)
     }
@@ -41,7 +41,7 @@ impl Surroundings<'_> {
     /// Copies that a sealed chunk lacks. One without a byte needs none.
     pub fn lacks(&self, chunk: ChunkId, record: &ChunkRecord) -> usize {
         match record.sealed {
-            Some(length) if length > 0 && !record.doomed && !record.is_in_the_making() => {
+            Some(length) if length > 0 && !record.deleting && !record.is_in_the_making() => {
                 self.copies.saturating_sub(self.good(chunk, record).len())
             }
             Some(_) | None => 0,
@@ -87,15 +87,15 @@ impl Surroundings<'_> {
         let length = record.sealed.unwrap_or(0);
         let sparse = self.is_settled(record)
             && length >= self.config.compact_bytes_min
-            && record.kept.saturating_mul(2) < length;
-        let worth = record.looked.is_some() && record.kept > 0;
+            && record.live_frame_bytes.saturating_mul(2) < length;
+        let worth = record.scanned.is_some() && record.live_frame_bytes > 0;
         worth
             && (sparse || self.is_torn(chunk, record))
-            && record.heir.is_none()
+            && record.compaction_target.is_none()
             && record.gather.is_none()
             && !self.health.copies_full
             && !self.health.was_called_off(chunk)
-            && self.makers(chunk, record.kept).len() == self.copies
+            && self.makers(chunk, record.live_frame_bytes).len() == self.copies
     }
 
     /// Whether there is nothing that a copy could be made of as a whole, only frames here and there.
@@ -114,7 +114,7 @@ impl Surroundings<'_> {
         }
         let sources = self.sources(chunk, record);
         let damaged = |server: &ServerId| self.health.is_damaged(*server, chunk);
-        match (sources.is_empty(), record.coming) {
+        match (sources.is_empty(), record.pending_replica) {
             (true, _) => false,
             (false, Some(_)) => true,
             (false, None) if self.health.copies_full || self.health.was_refused(chunk) => false,
@@ -128,14 +128,14 @@ impl Surroundings<'_> {
     }
 
     /// What the chunk needs next, if anything that can be done now.
-    pub fn wanted(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Care> {
+    pub fn wanted(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Need> {
         // One whose disk failed answers too, and removes nothing: what else the chunk needs does not wait for it.
         let reachable = |server: &ServerId| {
             self.health.is_unknown(*server) || (self.health.answers(*server) && !self.health.is_lost(*server))
         };
-        if record.doomed {
+        if record.deleting {
             let holders = holders(record);
-            return (holders.is_empty() || holders.iter().any(reachable)).then_some(Care::Remove);
+            return (holders.is_empty() || holders.iter().any(reachable)).then_some(Need::Remove);
         }
         let Some(_) = record.sealed else {
             let over = self.now >= record.opened.after(self.config.chunk_life);
@@ -146,33 +146,34 @@ impl Surroundings<'_> {
                 true => answering.any(|answers| answers),
                 false => self.is_done(record) && answering.all(|answers| answers),
             };
-            return due.then_some(Care::Seal);
+            return due.then_some(Need::Seal);
         };
         if record.is_in_the_making() {
-            return Some(Care::Make);
+            return Some(Need::Make);
         }
         if record.former.iter().any(reachable) {
-            return Some(Care::Forget);
+            return Some(Need::Forget);
         }
         let lacks = self.lacks(chunk, record) > 0;
-        if (lacks && self.can_copy(chunk, record)) || (!lacks && record.coming.is_some()) {
-            return Some(Care::Copy);
+        if (lacks && self.can_copy(chunk, record)) || (!lacks && record.pending_replica.is_some()) {
+            return Some(Need::Copy);
         }
         let answer = |server: &ServerId| self.health.answers(*server);
         let untold = |server: &ServerId| answer(server) && !self.health.was_told(*server, chunk);
         let all = !lacks && record.servers.iter().all(answer);
         if !record.confirmed && (all || record.servers.iter().any(untold)) {
-            return Some(Care::Confirm);
+            return Some(Need::Confirm);
         }
         if record.gather.is_some() {
-            return Some(Care::Move);
+            return Some(Need::Move);
         }
-        let torn = record.looked.is_none() && self.is_torn(chunk, record);
-        let due = record.heir.is_none() && (torn || self.look_due(record) || self.compact_due(chunk, record));
-        (due && record.servers.iter().any(answer)).then_some(Care::Look)
+        let torn = record.scanned.is_none() && self.is_torn(chunk, record);
+        let due = record.compaction_target.is_none()
+            && (torn || self.scan_due(record) || self.compact_due(chunk, record));
+        (due && record.servers.iter().any(answer)).then_some(Need::Scan)
     }
 
-    /// Whether it has had its time: to be looked at for the first time, and to be compacted, which is in vain while its files are about to let go of
+    /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain while its files are about to let go of
     /// the rest as well. Where room is short, the rest is not waited for.
     pub fn is_settled(&self, record: &ChunkRecord) -> bool {
         let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.look_after);
@@ -185,24 +186,24 @@ impl Surroundings<'_> {
         record.finished.is_some() && (self.is_settled(record) || is_dying(record))
     }
 
-    pub fn look_due(&self, record: &ChunkRecord) -> bool {
-        let Some(looked) = record.looked else { return self.is_settled(record) || is_dying(record) };
+    pub fn scan_due(&self, record: &ChunkRecord) -> bool {
+        let Some(scan) = record.scanned else { return self.is_settled(record) || is_dying(record) };
         let length = record.sealed.unwrap_or(0);
-        let dead = match looked.live <= length / NEARLY_DEAD {
-            true => is_nearly(record.dead_bytes, looked.live),
-            false => record.dead_bytes.saturating_mul(4) >= looked.live,
+        let dead = match scan.live_bytes <= length / NEARLY_DEAD {
+            true => is_nearly(record.dead_bytes, scan.live_bytes),
+            false => record.dead_bytes.saturating_mul(4) >= scan.live_bytes,
         };
         let every = if is_past_saving(record) { SAVE_AGAIN } else { self.config.look_every };
-        (dead && record.dead_bytes > 0) || self.now >= looked.at.after(every.min(self.config.look_every))
+        (dead && record.dead_bytes > 0) || self.now >= scan.at.after(every.min(self.config.look_every))
     }
 }
 
 /// The last look found that what is in use of it is damaged wherever it is.
 pub(crate) fn is_past_saving(record: &ChunkRecord) -> bool {
-    record.looked.is_some() && record.kept == 0 && !record.doomed
+    record.scanned.is_some() && record.live_frame_bytes == 0 && !record.deleting
 }
 
-/// What was past saving is looked at again after so long: somebody who has it may be back.
+/// What was past saving is scanned again after so long: somebody who has it may be back.
 pub(crate) const SAVE_AGAIN: Duration = Duration::from_secs(600);
 
 /// Of what is nearly dead less than this part is in use.
@@ -212,15 +213,15 @@ pub(crate) fn is_nearly(dead: u64, all: u64) -> bool {
     dead >= all - all / NEARLY_DEAD
 }
 
-/// Whether files have let go of nearly all that its writer committed in it, by what is known without a look.
+/// Whether files have let go of nearly all that its writer committed in it, by what is known without a usage scan.
 pub(crate) fn is_dying(record: &ChunkRecord) -> bool {
-    let Some(finished) = record.finished.filter(|_| record.looked.is_none()) else { return false };
+    let Some(finished) = record.finished.filter(|_| record.scanned.is_none()) else { return false };
     is_nearly(record.dead_bytes, finished.payload)
 }
 
 /// All servers that may hold something of it.
 pub(crate) fn holders(record: &ChunkRecord) -> Vec<ServerId> {
-    let all = record.servers.iter().chain(&record.former).chain(&record.coming);
+    let all = record.servers.iter().chain(&record.former).chain(&record.pending_replica);
     let mut holders: Vec<ServerId> = all.copied().collect();
     holders.sort();
     holders.dedup();

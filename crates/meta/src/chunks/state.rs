@@ -25,7 +25,7 @@ pub(crate) struct Seals {
 
 /// What a job came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tended {
+pub(crate) enum StepOutcome {
     /// Nothing is needed, or can be done now.
     Nothing,
     /// One step further.
@@ -34,11 +34,11 @@ pub(crate) enum Tended {
     Wait,
     /// A server is copying, and has done so many bytes.
     Copying(u64),
-    /// The servers of an heir make it.
+    /// The servers of a compaction target make it.
     Making,
     /// A copy of so many bytes is recorded.
     Copied(u64),
-    /// A chunk gets no heir for now.
+    /// A chunk gets no target for now.
     CalledOff(ChunkId),
     /// No copy can be made for now: what is needed is damaged at all sources.
     Hopeless,
@@ -70,8 +70,8 @@ pub struct ChunkTally {
     /// Chunks with a replica that is damaged.
     pub damaged: u64,
     /// Chunks that nobody refers to and that are being removed.
-    pub doomed: u64,
-    /// Bytes of sealed chunks that files refer to; of a chunk that was not looked at yet, all.
+    pub deleting: u64,
+    /// Bytes of sealed chunks that files refer to; of a chunk that was not scanned yet, all.
     pub live_bytes: u64,
     /// Bytes of sealed chunks that no file refers to any more.
     pub dead_bytes: u64,
@@ -88,7 +88,7 @@ impl ChunkTally {
         self.lacking += other.lacking;
         self.lacking_bytes += other.lacking_bytes;
         self.damaged += other.damaged;
-        self.doomed += other.doomed;
+        self.deleting += other.deleting;
         self.live_bytes += other.live_bytes;
         self.dead_bytes += other.dead_bytes;
         self.compacting += other.compacting;
@@ -98,7 +98,7 @@ impl ChunkTally {
 
 /// One tablet's chunks.
 #[derive(Debug)]
-pub(crate) struct Tending {
+pub(crate) struct Maintenance {
     /// Where the next step begins.
     pub from: ChunkId,
     pub due: Mono,
@@ -114,9 +114,9 @@ pub(crate) struct Tending {
     pub inventory: Inventory,
 }
 
-impl Tending {
-    pub fn new(now: Now) -> Tending {
-        Tending {
+impl Maintenance {
+    pub fn new(now: Now) -> Maintenance {
+        Maintenance {
             from: ChunkId(0),
             due: now.mono,
             listed: BTreeMap::new(),

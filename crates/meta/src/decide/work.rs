@@ -1,6 +1,6 @@
 //! What there is to decide, and who decides it.
 
-use crate::chunks::Tended;
+use crate::chunks::StepOutcome;
 use crate::decide::collect::{self, Collected};
 use crate::decide::maintenance::{self, Swept};
 use crate::decide::rules::quotas;
@@ -41,7 +41,7 @@ pub(crate) enum JobWork {
     /// Ends a delegation whose holder is silent.
     EndDelegation(NodeId, SessionId),
     /// Gives a chunk what it needs.
-    Tend(ChunkId),
+    Maintain(ChunkId),
     /// Looks through chunk records from one on, and asks these data servers whether they hold what is theirs.
     SweepChunks(ChunkId, Vec<ServerId>),
     /// Tells a quota's home what is used here.
@@ -63,7 +63,7 @@ impl JobWork {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
-            | JobWork::Tend(_)
+            | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::ReportUsage(_)
             | JobWork::Collect { .. } => None,
@@ -83,7 +83,7 @@ pub(crate) enum Decided {
     SessionSwept(SessionEnd),
     Reported,
     Collected(Collected),
-    Tended(Tended),
+    Maintained(StepOutcome),
     Swept(Swept),
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
         JobWork::SweepSession(session) => {
             session_end::sweep_session(view, *session).map(Decided::SessionSwept)
         }
-        JobWork::Tend(chunk) => maintenance::step(view, *chunk).map(Decided::Tended),
+        JobWork::Maintain(chunk) => maintenance::step(view, *chunk).map(Decided::Maintained),
         JobWork::SweepChunks(from, servers) => maintenance::sweep(view, *from, servers).map(Decided::Swept),
         JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),
     }

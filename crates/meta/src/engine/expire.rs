@@ -23,7 +23,7 @@ pub(crate) fn expires(work: &JobWork) -> bool {
         | JobWork::ReportUsage(_) => true,
         JobWork::Ask { from: None, .. }
         | JobWork::Reap(_)
-        | JobWork::Tend(_)
+        | JobWork::Maintain(_)
         | JobWork::SweepChunks(..)
         | JobWork::Collect { .. } => false,
     }

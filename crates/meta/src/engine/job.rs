@@ -22,7 +22,7 @@ impl Job {
     /// answers.
     pub fn has_answers(&self) -> bool {
         let open = |slot: &QuestionSlot| slot.asked.is_some() && slot.told.is_none();
-        !matches!(self.work, JobWork::Tend(_)) || !self.context.questions.iter().any(open)
+        !matches!(self.work, JobWork::Maintain(_)) || !self.context.questions.iter().any(open)
     }
 
     /// The session that asks, if a client does.

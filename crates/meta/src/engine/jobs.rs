@@ -46,7 +46,7 @@ fn party_of(work: &JobWork) -> Party {
         | JobWork::Reap(_)
         | JobWork::LetGo(..)
         | JobWork::EndDelegation(..)
-        | JobWork::Tend(_)
+        | JobWork::Maintain(_)
         | JobWork::SweepChunks(..)
         | JobWork::ReportUsage(_)
         | JobWork::Collect { .. } => Party::Own,

@@ -13,13 +13,13 @@ mod jobs;
 mod leasing;
 mod locks;
 mod machine;
+mod maintenance;
 mod peers;
 mod registers;
 mod request;
 mod run;
 mod space;
 mod startup;
-mod tending;
 mod upkeep;
 mod usage;
 

@@ -414,10 +414,10 @@ impl MetaServer {
             (JobWork::Collect { .. }, Decided::Collected(collected)) => {
                 self.take_collected(now, start, collected, out)
             }
-            (JobWork::Tend(chunk), Decided::Tended(tended)) => {
-                self.take_tended(now, (start, chunk), tended, out);
+            (JobWork::Maintain(chunk), Decided::Maintained(outcome)) => {
+                self.on_maintained(now, (start, chunk), outcome, out);
             }
-            (JobWork::SweepChunks(..), Decided::Swept(swept)) => self.take_swept(now, start, swept),
+            (JobWork::SweepChunks(..), Decided::Swept(swept)) => self.on_swept(now, start, swept),
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
             (
                 _,
@@ -428,7 +428,7 @@ impl MetaServer {
                 | Decided::SessionSwept(_)
                 | Decided::Reported
                 | Decided::Collected(_)
-                | Decided::Tended(_)
+                | Decided::Maintained(_)
                 | Decided::Swept(_),
             ) => {}
         }
@@ -503,7 +503,7 @@ impl MetaServer {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
-            | JobWork::Tend(_)
+            | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
@@ -549,7 +549,7 @@ impl MetaServer {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
-            | JobWork::Tend(_)
+            | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),

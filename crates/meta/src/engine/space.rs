@@ -112,7 +112,7 @@ impl MetaServer {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
-            | JobWork::Tend(_)
+            | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::ReportUsage(_)
             | JobWork::Collect { .. } => (headroom == Headroom::None).then_some(Lack::Later),

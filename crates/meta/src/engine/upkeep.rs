@@ -52,7 +52,7 @@ impl MetaServer {
                 self.resume_reaping(now, start);
                 self.collect(now, start);
                 self.watch_locks(now, start, out);
-                self.tend_chunks(now, start);
+                self.maintain_chunks(now, start);
                 self.watch_quotas(now, start);
             }
         }

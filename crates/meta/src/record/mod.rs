@@ -11,8 +11,8 @@ pub(crate) use key::{KEYS_END, RESIDENT_TAGS};
 pub use reach::Reach;
 pub use records::{
     ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,
-    LoggedChange, Looked, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
-    RECORD_VERSION, Record, RecordError, ReplyRecord,
+    LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
+    RECORD_VERSION, Record, RecordError, ReplyRecord, UsageScan,
 };
 pub(crate) use records::{
     Delegated, Finished, Gather, Holder, QuotaRecord, Share, UsageRecord, decode_pairs,

@@ -130,7 +130,7 @@ const REPLY_TAG: u8 = 9;
 const NO_HOLES: [u8; 1] = [0];
 /// What it lacks from before writers said when they are done: it was not said, and that.
 const NOT_FINISHED: [u8; 2] = [0, 0];
-/// What it lacks from before there was compaction: nothing kept, no heir, none itself, and that.
+/// What it lacks from before there was compaction: nothing kept, no target, none itself, and that.
 const NO_COMPACTION: [u8; 5] = [0, 0, 0, 0, 0];
 
 /// A record of version 2.
@@ -307,14 +307,14 @@ mod tests {
             dead_bytes: 12,
             opened: Wall(0),
             confirmed: false,
-            coming: None,
+            pending_replica: None,
             former: Vec::new(),
             users: Vec::new(),
             closed: false,
-            looked: None,
-            doomed: false,
-            kept: 0,
-            heir: None,
+            scanned: None,
+            deleting: false,
+            live_frame_bytes: 0,
+            compaction_target: None,
             gather: None,
             finished: None,
             holes: Vec::new(),
@@ -350,7 +350,7 @@ mod tests {
     fn a_chunk_that_was_stored_before_there_was_compaction_or_a_word_of_its_writer_or_of_holes_opens() {
         let record = ChunkRecord {
             sealed: Some(300),
-            looked: Some(crate::record::records::Looked { live: 7, at: Wall(8) }),
+            scanned: Some(crate::record::records::UsageScan { live_bytes: 7, at: Wall(8) }),
             ..chunk(ChunkRecordV1 {
                 position: Position(5),
                 epoch: Epoch(1),

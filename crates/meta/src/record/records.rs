@@ -134,29 +134,29 @@ pub struct ChunkRecord {
     pub servers: Vec<ServerId>,
     /// The length at which it was sealed.
     pub sealed: Option<u64>,
-    /// Bytes that files let go of since it was last looked at.
+    /// Bytes that files let go of since it was last scanned.
     pub dead_bytes: u64,
     /// When it was opened.
     pub opened: Wall,
     /// Every server of it has said that it holds all of it, sealed.
     pub confirmed: bool,
     /// A server that is being given a copy.
-    pub coming: Option<ServerId>,
+    pub pending_replica: Option<ServerId>,
     /// Servers that may hold what counts no more, to be told to remove it.
     pub former: Vec<ServerId>,
     /// Positions in the tablets whose files may refer to it.
     pub users: Vec<Position>,
     /// No further tablet may refer to it, and no file of those that do takes anything new from it.
     pub closed: bool,
-    /// What was found when it was last looked at.
-    pub looked: Option<Looked>,
+    /// What was found when it was last scanned.
+    pub scanned: Option<UsageScan>,
     /// Nobody refers to it, and nobody can any more: its replicas are being removed.
-    pub doomed: bool,
-    /// Bytes of the frames that files refer to, as of the last look.
-    pub kept: u64,
+    pub deleting: bool,
+    /// Bytes of the frames that files refer to, as of the last usage scan.
+    pub live_frame_bytes: u64,
     /// The chunk that takes what is in use of it.
-    pub heir: Option<ChunkId>,
-    /// It is an heir itself, and has not got everything yet.
+    pub compaction_target: Option<ChunkId>,
+    /// It is a compaction target itself, and has not got everything yet.
     pub gather: Option<Gather>,
     /// Nothing is appended to it any more, nor referred to for the first time.
     pub finished: Option<Finished>,
@@ -176,14 +176,14 @@ impl ChunkRecord {
             dead_bytes: 0,
             opened,
             confirmed: false,
-            coming: None,
+            pending_replica: None,
             former: Vec::new(),
             users: Vec::new(),
             closed: false,
-            looked: None,
-            doomed: false,
-            kept: 0,
-            heir: None,
+            scanned: None,
+            deleting: false,
+            live_frame_bytes: 0,
+            compaction_target: None,
             gather: None,
             finished: None,
             holes: Vec::new(),
@@ -191,14 +191,14 @@ impl ChunkRecord {
     }
 }
 
-/// What an heir is made of.
+/// What a compaction target is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gather {
     /// The old chunk; its record lies in the same tablet.
     pub from: ChunkId,
     /// Which of its frames, in their order.
     pub pieces: Pieces,
-    /// All servers of the heir have all of it, stable and sealed.
+    /// All servers of the target have all of it, stable and sealed.
     pub made: bool,
 }
 
@@ -211,11 +211,11 @@ pub struct Finished {
     pub payload: u64,
 }
 
-/// What a look at a sealed chunk found.
+/// What a usage scan at a sealed chunk found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct UsageScan {
     /// Bytes that files refer to.
-    pub live: u64,
+    pub live_bytes: u64,
     /// When.
     pub at: Wall,
 }

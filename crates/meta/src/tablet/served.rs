@@ -1,6 +1,6 @@
 //! One tablet: its log, its records in memory, and who waits for what. Each part owns its state; what a change means to several of them is told here.
 
-use crate::chunks::Tending;
+use crate::chunks::Maintenance;
 use crate::config::Config;
 use crate::event::{AppendNumber, Command};
 use crate::lease::{Delegations, Horizon, LeaseTable, LockTable, OpenTable};
@@ -61,7 +61,7 @@ pub(crate) struct Tablet {
     /// Unreachable nodes whose content is being removed.
     pub reaping: BTreeSet<NodeId>,
     pub collector: Collector,
-    pub tending: Tending,
+    pub maintenance: Maintenance,
     apply_gathered_max: usize,
     /// The planted bug: changes reach the store before the log is synced.
     applies_early: bool,
@@ -88,7 +88,7 @@ impl Tablet {
             locks: LockTable::default(),
             reaping: BTreeSet::new(),
             collector: Collector::new(now),
-            tending: Tending::new(now),
+            maintenance: Maintenance::new(now),
             apply_gathered_max: config.apply_gathered_max,
             applies_early: config.planted(Mutant::WrongSyncOrder),
         }

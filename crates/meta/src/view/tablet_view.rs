@@ -1,7 +1,7 @@
 //! What an operation sees while it decides: records, its own writes so far, and answers of others. Reading something that is not at hand stops
 //! the run with a [`Stop`]; the machine fetches it and runs the operation again from the top.
 
-use crate::chunks::{Health, Surroundings};
+use crate::chunks::{Health, Planner};
 use crate::config::Config;
 use crate::lease::LockTable;
 use crate::lease::OpenTable;
@@ -723,8 +723,8 @@ impl<'a> View<'a> {
     }
 
     /// What decides over the needs of chunks.
-    pub fn surroundings(&self) -> Surroundings<'a> {
+    pub fn planner(&self) -> Planner<'a> {
         let copies = usize::from(self.filesystem.data_copies.max(1));
-        Surroundings { now: self.now.wall, config: self.config, health: self.health, copies }
+        Planner { now: self.now.wall, config: self.config, health: self.health, copies }
     }
 }

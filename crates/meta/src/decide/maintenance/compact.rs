@@ -1,26 +1,26 @@
-//! Compaction: what is still referred to of a chunk that is mostly dead goes into a new chunk, the *heir*, and the old one goes.
+//! Compaction: what is still referred to of a chunk that is mostly dead goes into a new chunk, the *compaction target*, and the old one goes.
 //!
-//! 1. A look (`look.rs`) finds that few of the chunk's frames are in use. The record of the heir is logged, and in the same entry the old one's says who its
-//!    heir is. The heir's record names the frames, once and for all, its servers and its length.
-//! 2. Each of the heir's servers makes it by itself, from any replica of the old chunk; all come to the same bytes. When all have it, stable and sealed, it is
-//!    *made*. If one cannot, the heir is doomed, and the old chunk has none any more.
-//! 3. The homes of the nodes are asked to move their extents: one that still says "old chunk, this frame" says "heir, that frame" from then on. What was
-//!    changed meanwhile stays as it is; the heir's copy of it is dead from birth.
-//! 4. When no extent of these frames is left in the old chunk, the heir is a chunk as any other, and the old one is looked at: it is found dead.
+//! 1. A usage scan (`usage_scan.rs`) finds that few of the chunk's frames are in use. The record of the target is logged, and in the same entry the old one's says who its
+//!    target is. The target's record names the frames, once and for all, its servers and its length.
+//! 2. Each of the target's servers makes it by itself, from any replica of the old chunk; all come to the same bytes. When all have it, stable and sealed, it is
+//!    *made*. If one cannot, the target is being deleted, and the old chunk has none any more.
+//! 3. The homes of the nodes are asked to move their extents: one that still says "old chunk, this frame" says "target, that frame" from then on. What was
+//!    changed meanwhile stays as it is; the target's copy of it is dead from birth.
+//! 4. When no extent of these frames is left in the old chunk, the target is a chunk as any other, and the old one is scanned: it is found dead.
 //!
 //! Why nothing is lost, whoever crashes:
 //!
-//! - The old chunk is closed before its first look, so its frames in use only become fewer. While it has an heir, it is not looked at, so it is not removed.
-//! - A tablet refers to the heir only after it has joined it (see `join`), and the answer to that says that the heir is made: it leaves when that is stable.
-//!   So an heir that anybody refers to is never given up.
-//! - While the heir's record says whose it is, it is not looked at, so that it is not found dead before anything was moved.
+//! - The old chunk is closed before its first usage scan, so its frames in use only become fewer. While it has a compaction target, it is not scanned, so it is not removed.
+//! - A tablet refers to the target only after it has joined it (see `join`), and the answer to that says that the target is made: it leaves when that is stable.
+//!   So a compaction target that anybody refers to is never given up.
+//! - While the target's record says whose it is, it is not scanned, so that it is not found dead before anything was moved.
 //! - Every step begins from the records and can be done again: a new owner goes on where the old one was.
 //!
 //! An extent that moves changes neither what is read nor an attribute. So no lease is recalled, no version grows, and it does not matter whether the node is lent with
 //! a delegated directory: where bytes lie is no part of what is lent. Who has an older list of extents reads from the old chunk, and when that is gone
 //! asks for the list anew.
 
-use crate::chunks::Tended;
+use crate::chunks::StepOutcome;
 use crate::decide::maintenance::join;
 use crate::decide::maintenance::seal::keep;
 use crate::decide::maintenance::usage_scan;
@@ -34,13 +34,13 @@ use bearing_types::{ChunkId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Runs of frames that one heir takes: what its record and a request hold. A chunk with more gets another heir when it is looked at again.
+/// Runs of frames that one target takes: what its record and a request hold. A chunk with more gets another target when it is scanned again.
 const PIECES_MAX: usize = 4096;
 /// Extents in one question.
 const MOVES_MAX: usize = 256;
 /// Questions of one job.
 const QUESTIONS_MAX: usize = 8;
-/// Parts of one extent that are looked at in one question; what is left is found by the next.
+/// Parts of one extent that are scanned in one question; what is left is found by the next.
 const PARTS_MAX: usize = 64;
 
 /// The frames that files refer to and that are not lost, those that lie one behind the other as one range.
@@ -70,33 +70,33 @@ pub(super) fn live_ranges(
     ranges
 }
 
-/// Logs an heir for a chunk of which these ranges are in use.
+/// Logs a compaction target for a chunk of which these ranges are in use.
 pub(super) fn begin(
     view: &mut View,
     id: ChunkId,
     record: &mut ChunkRecord,
     live: &[Range<u64>],
 ) -> Decide<()> {
-    let payload = record.looked.map_or(0, |looked| looked.live);
+    let payload = record.scanned.map_or(0, |scan| scan.live_bytes);
     let pieces = Pieces::of(&live[..live.len().min(PIECES_MAX)]);
-    let heir = ChunkId(view.new_id()?.0);
-    let around = view.surroundings();
+    let target = ChunkId(view.new_id()?.0);
+    let planner = view.planner();
     let length = pieces.bytes();
-    let heir_record = ChunkRecord {
+    let target_record = ChunkRecord {
         sealed: Some(length),
         gather: Some(Gather { from: id, pieces, made: false }),
         finished: Some(Finished { at: view.time(), payload }),
-        ..ChunkRecord::new(record.position, around.makers(heir, length), view.time())
+        ..ChunkRecord::new(record.position, planner.makers(target, length), view.time())
     };
-    keep(view, heir, heir_record);
-    record.heir = Some(heir);
+    keep(view, target, target_record);
+    record.compaction_target = Some(target);
     Ok(())
 }
 
-/// Has an heir made by its servers.
-pub(super) fn make(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+/// Has a compaction target made by its servers.
+pub(super) fn make(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     let (Some(gather), Some(length)) = (record.gather.clone(), record.sealed) else {
-        return Ok(Tended::Nothing);
+        return Ok(StepOutcome::Nothing);
     };
     let Some(source) = source(view, gather.from)? else { return call_off(view, id, record) };
     let bad = |server: &ServerId| view.health.is_lost(*server) || view.health.is_damaged(*server, id);
@@ -105,7 +105,7 @@ pub(super) fn make(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     }
     let sources = sealed_at(view, gather.from, &source)?;
     if sources.is_empty() {
-        return Ok(Tended::Wait);
+        return Ok(StepOutcome::Wait);
     }
     let Gather { from, pieces, .. } = gather.clone();
     let call = DataCall::Gather { epoch: record.epoch, from, sources, pieces, length };
@@ -114,12 +114,12 @@ pub(super) fn make(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         return call_off(view, id, record);
     }
     if !results.iter().all(|result| matches!(result, Some(Ok(DataBody::Done)))) {
-        return Ok(Tended::Making);
+        return Ok(StepOutcome::Making);
     }
     record.gather = Some(Gather { made: true, ..gather });
     record.confirmed = true;
     keep(view, id, record);
-    Ok(Tended::Did("heir made"))
+    Ok(StepOutcome::Did("heir made"))
 }
 
 /// The record of the chunk that is compacted.
@@ -132,7 +132,7 @@ fn source(view: &mut View, from: ChunkId) -> Decide<Option<ChunkRecord>> {
 /// one.
 fn sealed_at(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Vec<ServerId>> {
     let Some(length) = record.sealed else { return Ok(Vec::new()) };
-    let servers = view.surroundings().sources(id, record);
+    let servers = view.planner().sources(id, record);
     let results = view.data(id, &servers, &DataCall::Seal { epoch: record.epoch, length })?;
     let mut sealed: Vec<(ServerId, bool)> = servers
         .into_iter()
@@ -147,28 +147,28 @@ fn sealed_at(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Vec<S
     Ok(sealed.into_iter().map(|(server, _)| server).collect())
 }
 
-/// There is no heir after all. Nobody refers to it, because it never was made.
-fn call_off(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
-    let Some(gather) = record.gather.take() else { return Ok(Tended::Nothing) };
+/// There is no target after all. Nobody refers to it, because it never was made.
+fn call_off(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
+    let Some(gather) = record.gather.take() else { return Ok(StepOutcome::Nothing) };
     if let Some(mut source) = source(view, gather.from)?
-        && source.heir == Some(id)
+        && source.compaction_target == Some(id)
     {
-        source.heir = None;
+        source.compaction_target = None;
         keep(view, gather.from, source);
     }
-    record.doomed = true;
+    record.deleting = true;
     keep(view, id, record);
-    Ok(Tended::CalledOff(gather.from))
+    Ok(StepOutcome::CalledOff(gather.from))
 }
 
-/// Has extents moved to an heir that is made, or finds that none is left to be moved.
-pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+/// Has extents moved to a compaction target that is made, or finds that none is left to be moved.
+pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     usage_scan::still_young(view)?;
-    let Some(Gather { from, pieces, .. }) = record.gather.clone() else { return Ok(Tended::Nothing) };
-    let Some(mut source) = source(view, from)? else { return Ok(Tended::Nothing) };
-    // The heir has the same frames as the old chunk, of which nothing may be left by now.
+    let Some(Gather { from, pieces, .. }) = record.gather.clone() else { return Ok(StepOutcome::Nothing) };
+    let Some(mut source) = source(view, from)? else { return Ok(StepOutcome::Nothing) };
+    // The target has the same frames as the old chunk, of which nothing may be left by now.
     let own = [(0, record.sealed.unwrap_or(0))];
-    let Ok(frames) = usage_scan::frames(view, id, &record, &own)? else { return Ok(Tended::Wait) };
+    let Ok(frames) = usage_scan::frames(view, id, &record, &own)? else { return Ok(StepOutcome::Wait) };
     let uses = usage_scan::uses(view, from, &source, &frames)?;
     let places: BTreeMap<u64, (u64, u64)> =
         pieces.places().map(|(old, new, length)| (old, (new, length))).collect();
@@ -185,10 +185,10 @@ pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord
     }
     if by_tablet.is_empty() {
         record.gather = None;
-        (source.heir, source.looked) = (None, None);
+        (source.compaction_target, source.scanned) = (None, None);
         keep(view, id, record);
         keep(view, from, source);
-        return Ok(Tended::Did("chunk compacted"));
+        return Ok(StepOutcome::Did("chunk compacted"));
     }
     let to = ChunkRef { chunk: id, position: record.position };
     let mut missing = false;
@@ -203,7 +203,7 @@ pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord
             Err(stop) => return Err(stop),
         }
     }
-    if missing { Err(Stop::Need) } else { Ok(Tended::Did("extents moved")) }
+    if missing { Err(Stop::Need) } else { Ok(StepOutcome::Did("extents moved")) }
 }
 
 /// The answer: of these extents, those that still lie where they were seen lie in the new chunk from now on.

@@ -52,8 +52,8 @@ pub(crate) fn answer(view: &mut View, chunk: ChunkRef, user: Position) -> Decide
         Err(Stop::Refuse(Code::Stale)) => return Err(Stop::Refuse(Code::NotFound)),
         other => other?,
     };
-    // Of an heir this answer says that it is made.
-    if record.closed || record.doomed || record.is_in_the_making() {
+    // Of a compaction target this answer says that it is made.
+    if record.closed || record.deleting || record.is_in_the_making() {
         return Err(Stop::Refuse(Code::NotFound));
     }
     if !record.users.contains(&user) {

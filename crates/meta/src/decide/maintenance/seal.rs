@@ -31,7 +31,7 @@ pub(crate) struct Held {
 /// The record of a chunk that somebody may refer to. One that is being removed is as good as gone.
 pub(crate) fn in_use(view: &mut View, chunk: ChunkRef) -> Decide<ChunkRecord> {
     let record = view.chunk(chunk)?;
-    if record.doomed { Err(Stop::Refuse(Code::Stale)) } else { Ok(record) }
+    if record.deleting { Err(Stop::Refuse(Code::Stale)) } else { Ok(record) }
 }
 
 /// Fences its servers, logs where the furthest whole frame of any ends, and tells them. Whoever asks for a

@@ -10,12 +10,12 @@
 //!   all of it, then it takes the place of a bad one under the next epoch. Whoever owns the tablet meanwhile goes on with the same target.
 //! - A damaged replica that nobody else can take over is dropped once another one was read from end to end and found whole; then its own
 //!   server is a possible target like any other.
-//! - A chunk that is mostly dead gets an heir (see `compact`). So does one of which no replica is whole and
-//!   none can be copied as a whole: its heir takes each frame from whoever has it.
+//! - A chunk that is mostly dead gets a compaction target (see `compact`). So does one of which no replica is whole and
+//!   none can be copied as a whole: its target takes each frame from whoever has it.
 
-use crate::chunks::Care;
+use crate::chunks::Need;
 use crate::chunks::holders;
-use crate::chunks::{Seals, Tended};
+use crate::chunks::{Seals, StepOutcome};
 use crate::decide::maintenance::seal::{self, keep};
 use crate::decide::maintenance::{compact, usage_scan};
 use crate::record::Key;
@@ -27,27 +27,29 @@ use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Epoch, ServerId};
 
 /// Does what the chunk needs next.
-pub(crate) fn step(view: &mut View, id: ChunkId) -> Decide<Tended> {
-    let Some(record) = view.get_as(Key::Chunk(id), Record::into_chunk)? else { return Ok(Tended::Nothing) };
-    let around = view.surroundings();
-    match around.wanted(id, &record) {
-        None => Ok(Tended::Nothing),
-        Some(Care::Seal) => seal(view, id, &record),
-        Some(Care::Remove) => remove(view, id, record),
-        Some(Care::Forget) => forget(view, id, record),
-        Some(Care::Copy) => copy(view, id, record),
-        Some(Care::Confirm) => confirm(view, id, record),
-        Some(Care::Look) => usage_scan::look(view, id, record),
-        Some(Care::Make) => compact::make(view, id, record),
-        Some(Care::Move) => compact::move_extents(view, id, record),
+pub(crate) fn step(view: &mut View, id: ChunkId) -> Decide<StepOutcome> {
+    let Some(record) = view.get_as(Key::Chunk(id), Record::into_chunk)? else {
+        return Ok(StepOutcome::Nothing);
+    };
+    let planner = view.planner();
+    match planner.wanted(id, &record) {
+        None => Ok(StepOutcome::Nothing),
+        Some(Need::Seal) => seal(view, id, &record),
+        Some(Need::Remove) => remove(view, id, record),
+        Some(Need::Forget) => forget(view, id, record),
+        Some(Need::Copy) => copy(view, id, record),
+        Some(Need::Confirm) => confirm(view, id, record),
+        Some(Need::Scan) => usage_scan::scan(view, id, record),
+        Some(Need::Make) => compact::make(view, id, record),
+        Some(Need::Move) => compact::move_extents(view, id, record),
     }
 }
 
-fn seal(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Tended> {
+fn seal(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<StepOutcome> {
     match seal::seal(view, ChunkRef { chunk: id, position: record.position }, record.epoch) {
-        Ok(_) => Ok(Tended::Did("chunk sealed by its tablet")),
+        Ok(_) => Ok(StepOutcome::Did("chunk sealed by its tablet")),
         // Who has something of it is lost. The next round asks again.
-        Err(Stop::Refuse(_)) => Ok(Tended::Nothing),
+        Err(Stop::Refuse(_)) => Ok(StepOutcome::Nothing),
         Err(stop) => Err(stop),
     }
 }
@@ -66,34 +68,34 @@ fn remove_at(view: &mut View, id: ChunkId, epoch: Epoch, servers: &[ServerId]) -
     Ok(left.map(|(server, _)| *server).chain(silent).collect())
 }
 
-fn remove(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+fn remove(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     let left = remove_at(view, id, record.epoch, &holders(&record))?;
     if left.is_empty() {
         view.delete(Key::Chunk(id));
-        return Ok(Tended::Removed);
+        return Ok(StepOutcome::Removed);
     }
     if left == holders(&record) {
-        return Ok(Tended::Wait);
+        return Ok(StepOutcome::Wait);
     }
-    (record.servers, record.coming, record.former) = (Vec::new(), None, left);
+    (record.servers, record.pending_replica, record.former) = (Vec::new(), None, left);
     keep(view, id, record);
-    Ok(Tended::Did("chunk removed from some of its servers"))
+    Ok(StepOutcome::Did("chunk removed from some of its servers"))
 }
 
-fn forget(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+fn forget(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     let left = remove_at(view, id, record.epoch, &record.former)?;
     if left == record.former {
-        return Ok(Tended::Wait);
+        return Ok(StepOutcome::Wait);
     }
     let gone: Vec<ServerId> = record.former.iter().copied().filter(|server| !left.contains(server)).collect();
     record.former = left;
     keep(view, id, record);
-    Ok(Tended::Forgotten(gone))
+    Ok(StepOutcome::Forgotten(gone))
 }
 
 /// All servers say that they hold all of it, sealed; or it turns out which of them do not. While some are away the others are told.
-fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
-    let Some(length) = record.sealed else { return Ok(Tended::Nothing) };
+fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
+    let Some(length) = record.sealed else { return Ok(StepOutcome::Nothing) };
     let health = view.health;
     let answering: Vec<ServerId> =
         record.servers.iter().copied().filter(|server| health.answers(*server)).collect();
@@ -117,56 +119,60 @@ fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tend
     let all_answer = answering.len() == record.servers.len();
     // Who lacks something of it can be helped only when somebody has it.
     if !missing.is_empty() && (all_answer || !done.is_empty()) {
-        return Ok(Tended::Sealed(Seals { whole: done, missing, told: false }));
+        return Ok(StepOutcome::Sealed(Seals { whole: done, missing, told: false }));
     }
     if done.len() < record.servers.len() {
         let told = done.len() + missing.len() == answering.len() && !all_answer;
         let seals = Seals { whole: done, missing, told };
-        return Ok(if told { Tended::Sealed(seals) } else { Tended::Wait });
+        return Ok(if told { StepOutcome::Sealed(seals) } else { StepOutcome::Wait });
     }
     record.confirmed = true;
     keep(view, id, record);
-    Ok(Tended::Did("replicas confirmed"))
+    Ok(StepOutcome::Did("replicas confirmed"))
 }
 
-fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
-    let around = view.surroundings();
-    let Some(length) = record.sealed else { return Ok(Tended::Nothing) };
-    let lost = |server: &ServerId| around.health.is_lost(*server);
-    if around.lacks(id, &record) == 0 || record.coming.as_ref().is_some_and(lost) {
+fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
+    let planner = view.planner();
+    let Some(length) = record.sealed else { return Ok(StepOutcome::Nothing) };
+    let lost = |server: &ServerId| planner.health.is_lost(*server);
+    if planner.lacks(id, &record) == 0 || record.pending_replica.as_ref().is_some_and(lost) {
         // Whoever was lost is back, or the target is lost too.
         call_off(&mut record);
         keep(view, id, record);
-        return Ok(Tended::Did("copy called off"));
+        return Ok(StepOutcome::Did("copy called off"));
     }
-    let Some(target) = record.coming else {
-        return match around.spare(&record) {
+    let Some(target) = record.pending_replica else {
+        return match planner.spare(&record) {
             Some(spare) => {
-                record.coming = Some(spare);
+                record.pending_replica = Some(spare);
                 keep(view, id, record);
-                Ok(Tended::Copying(0))
+                Ok(StepOutcome::Copying(0))
             }
             None => drop_damaged(view, id, record),
         };
     };
     let sources = match sealed_sources(view, id, &record, length)? {
         Ok(sources) => sources,
-        Err(missing) => return Ok(Tended::Missing(missing)),
+        Err(missing) => return Ok(StepOutcome::Missing(missing)),
     };
     let call = DataCall::Copy { epoch: record.epoch.next(), sources, length };
     match view.data(id, &[target], &call)?.remove(0) {
         Some(Ok(DataBody::Done)) => {
             take_copy(view, id, &mut record, target);
             keep(view, id, record);
-            Ok(Tended::Copied(length))
+            Ok(StepOutcome::Copied(length))
         }
-        Some(Ok(DataBody::Busy { done })) => Ok(Tended::Copying(done)),
-        Some(Ok(_)) | None => Ok(Tended::Wait),
+        Some(Ok(DataBody::Busy { done })) => Ok(StepOutcome::Copying(done)),
+        Some(Ok(_)) | None => Ok(StepOutcome::Wait),
         Some(Err(why)) => {
             // Not there, then: what it may hold of it is removed, and another one is tried.
             call_off(&mut record);
             keep(view, id, record);
-            Ok(if why == DataError::Corrupt { Tended::Hopeless } else { Tended::Did("copy refused") })
+            Ok(if why == DataError::Corrupt {
+                StepOutcome::Hopeless
+            } else {
+                StepOutcome::Did("copy refused")
+            })
         }
     }
 }
@@ -179,7 +185,7 @@ fn sealed_sources(
     record: &ChunkRecord,
     length: u64,
 ) -> Decide<Result<Vec<ServerId>, Vec<ServerId>>> {
-    let sources = view.surroundings().sources(id, record);
+    let sources = view.planner().sources(id, record);
     let results = view.data(id, &sources, &DataCall::Seal { epoch: record.epoch, length })?;
     let lacks = |(server, result): &(&ServerId, &DataResult)| {
         matches!(result, Some(Err(DataError::NoChunk | DataError::Corrupt)))
@@ -192,21 +198,21 @@ fn sealed_sources(
 
 /// The target gets no copy. What it may hold of one was made under the next epoch, which is given to no other.
 fn call_off(record: &mut ChunkRecord) {
-    record.former.extend(record.coming.take());
+    record.former.extend(record.pending_replica.take());
     record.epoch = record.epoch.next();
     record.confirmed = false;
 }
 
 /// The target is a server of the chunk; a bad one goes if there are enough without it.
 fn take_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId) {
-    let around = view.surroundings();
-    record.coming = None;
+    let planner = view.planner();
+    record.pending_replica = None;
     record.servers.push(target);
     record.epoch = record.epoch.next();
     record.confirmed = false;
-    while record.servers.len() > around.copies
+    while record.servers.len() > planner.copies
         && let Some(bad) =
-            record.servers.iter().position(|server| *server != target && around.is_bad(*server, id))
+            record.servers.iter().position(|server| *server != target && planner.is_bad(*server, id))
     {
         record.former.push(record.servers.remove(bad));
     }
@@ -214,22 +220,22 @@ fn take_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerI
 
 /// No other server can take a copy: a damaged replica goes, once it has said so itself and another one is known to be
 /// whole, so that its server can be given a new one. Not where there is no room for that.
-fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
-    let (around, length) = (view.surroundings(), record.sealed.unwrap_or(0));
+fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
+    let (planner, length) = (view.planner(), record.sealed.unwrap_or(0));
     // Without room for a copy there would be one replica less for good.
     let damaged = |server: &&ServerId| {
-        around.health.is_damaged(**server, id)
-            && around.health.answers(**server)
-            && around.has_room(**server, &record)
+        planner.health.is_damaged(**server, id)
+            && planner.health.answers(**server)
+            && planner.has_room(**server, &record)
     };
     let damaged = record.servers.iter().find(damaged).copied();
-    let good = around.good(id, &record).into_iter().find(|server| around.health.answers(*server));
-    let (Some(damaged), Some(good)) = (damaged, good) else { return Ok(Tended::Nothing) };
+    let good = planner.good(id, &record).into_iter().find(|server| planner.health.answers(*server));
+    let (Some(damaged), Some(good)) = (damaged, good) else { return Ok(StepOutcome::Nothing) };
     // What is known of it may be older than the replica.
     match view.data(id, &[damaged], &DataCall::Verify { length })?.remove(0) {
-        Some(Ok(DataBody::Done)) => return Ok(Tended::Whole(damaged)),
+        Some(Ok(DataBody::Done)) => return Ok(StepOutcome::Whole(damaged)),
         Some(Err(DataError::Corrupt | DataError::NoChunk | DataError::BeyondEnd)) => {}
-        Some(_) => return Ok(Tended::Wait),
+        Some(_) => return Ok(StepOutcome::Wait),
         None => return Err(Stop::Later),
     }
     match view.data(id, &[good], &DataCall::Verify { length })?.remove(0) {
@@ -239,12 +245,12 @@ fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide
             record.epoch = record.epoch.next();
             record.confirmed = false;
             keep(view, id, record);
-            Ok(Tended::Did("damaged replica dropped"))
+            Ok(StepOutcome::Did("damaged replica dropped"))
         }
         Some(Err(DataError::Corrupt | DataError::NoChunk | DataError::BeyondEnd)) => {
-            Ok(Tended::Missing(vec![good]))
+            Ok(StepOutcome::Missing(vec![good]))
         }
-        Some(_) => Ok(Tended::Wait),
+        Some(_) => Ok(StepOutcome::Wait),
         None => Err(Stop::Later),
     }
 }

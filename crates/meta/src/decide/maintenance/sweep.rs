@@ -7,7 +7,7 @@ use crate::view::{Decide, Stop, View};
 use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataCall};
 use bearing_types::{ChunkId, ServerId};
 
-/// Chunk records looked through in one step.
+/// Chunk records scan through in one step.
 pub(crate) const PAGE: usize = 128;
 
 /// What a step over chunk records found.
@@ -29,13 +29,13 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
         _ => None,
     });
     let asked = ask(view, &records.collect::<Vec<_>>(), servers)?;
-    let around = view.surroundings();
+    let planner = view.planner();
     let mut swept = Swept { next: None, tally: ChunkTally::default(), wanting: Vec::new(), asked };
     for (key, record) in &page {
         let (Key::Chunk(id), Record::Chunk(record)) = (key, record) else { continue };
         swept.next = id.0.checked_add(1).map(ChunkId).filter(|_| full);
-        let lacks = around.lacks(*id, record) as u64;
-        let damaged = record.servers.iter().any(|server| around.health.is_damaged(*server, *id));
+        let lacks = planner.lacks(*id, record) as u64;
+        let damaged = record.servers.iter().any(|server| planner.health.is_damaged(*server, *id));
         let length = if record.is_in_the_making() { 0 } else { record.sealed.unwrap_or(0) };
         let live = live_bytes(record).min(length);
         swept.tally.add(&ChunkTally {
@@ -44,13 +44,13 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
             lacking: u64::from(lacks > 0),
             lacking_bytes: lacks * record.sealed.unwrap_or(0),
             damaged: u64::from(damaged),
-            doomed: u64::from(record.doomed),
+            deleting: u64::from(record.deleting),
             live_bytes: live,
             dead_bytes: length - live,
             compacting: u64::from(record.gather.is_some()),
             compacting_bytes: record.gather.as_ref().and(record.sealed).unwrap_or(0),
         });
-        if around.wanted(*id, record).is_some() {
+        if planner.wanted(*id, record).is_some() {
             swept.wanting.push(*id);
         }
     }
@@ -59,9 +59,9 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
 
 /// Payload that files refer to, as far as it is known.
 pub(crate) fn live_bytes(record: &ChunkRecord) -> u64 {
-    match record.looked {
-        _ if record.doomed => 0,
-        Some(looked) => looked.live.saturating_sub(record.dead_bytes),
+    match record.scanned {
+        _ if record.deleting => 0,
+        Some(scan) => scan.live_bytes.saturating_sub(record.dead_bytes),
         None => record.sealed.unwrap_or(0).saturating_sub(record.dead_bytes),
     }
 }
@@ -103,6 +103,6 @@ pub(crate) fn ask(view: &mut View, page: &[(ChunkId, &ChunkRecord)], servers: &[
 
 /// How much each server of a chunk has said to hold, sealed.
 pub(crate) fn owed(record: &ChunkRecord) -> Option<u64> {
-    let counts = record.confirmed && !record.doomed && !record.is_in_the_making();
+    let counts = record.confirmed && !record.deleting && !record.is_in_the_making();
     record.sealed.filter(|length| counts && *length > 0)
 }

@@ -1,38 +1,38 @@
-//! A look at a sealed chunk: which of its bytes does any file still refer to?
+//! A usage scan at a sealed chunk: which of its bytes does any file still refer to?
 //!
 //! The chunk itself says whose frames it holds: a data server lists their headers, and each header names a node and its home. The tablets of these
-//! homes are asked which extents of these nodes lie in the chunk. If there are none, the chunk is *doomed*: its replicas are removed, then its record.
+//! homes are asked which extents of these nodes lie in the chunk. If there are none, the chunk is *being deleted*: its replicas are removed, then its record.
 //!
 //! Why nothing is removed that anybody could still name:
 //!
 //! - Only the node that a frame's header names has extents of that frame. (Whoever makes other nodes refer to frames, such as a copy that moves
 //!   no data, has to write frames of their own, or this does not hold any more.)
-//! - Before it is looked at, the chunk is *closed*: no further tablet joins it (see `join`). Those that have joined are asked.
+//! - Before it is scanned, the chunk is *closed*: no further tablet joins it (see `join`). Those that have joined are asked.
 //! - A commit that was on its way while the question was answered: with its answer the tablet logs that the chunk is closed there too, and from then on
 //!   it takes no extent in it. The answer leaves only when the mark is stable. A writer that hears "closed" appends its bytes elsewhere
 //!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_kept`, longer
 //!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
 //! - A commit before the answer shows in the answer.
-//! - A frame whose header is damaged in all replicas names nobody, and somebody may refer to it: such a chunk is not doomed.
+//! - A frame whose header is damaged in all replicas names nobody, and somebody may refer to it: such a chunk is not being deleted.
 //! - Frames beyond the sealed length were never stable, and those in its holes are nowhere. A file that
 //!   refers to one reads as an error, with the chunk or without it.
 //! - Other damaged frames are no holes, and stay where they are: who has a whole one may come back. They only keep no others from being compacted.
-//! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before this one is looked at again.
+//! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before this one is scanned again.
 //! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
 //!   that are unlinked and still open keep their nodes and extents.
 //! - A writer that knows nothing of all this and appends to the chunk when it is gone is refused by the graves that data servers keep for longer than
 //!   the right to append lives. Should clocks be so wrong that it outlives them, nothing of what it appends gets into a file, because the chunk
 //!   cannot be joined.
 //!
-//! Crashes: "doomed" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
+//! Crashes: "being deleted" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
 //! the record goes last. A server that is away keeps the record alive until it is back or is taken out of the cluster.
 
-use crate::chunks::Tended;
+use crate::chunks::StepOutcome;
 use crate::decide::maintenance::compact;
 use crate::decide::maintenance::seal::keep;
 use crate::decide::maintenance::seal::{Damage, damage_of};
 use crate::record::Key;
-use crate::record::{ChunkRecord, ExtentRecord, Looked, Record};
+use crate::record::{ChunkRecord, ExtentRecord, Record, UsageScan};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
@@ -45,25 +45,25 @@ use std::time::Duration;
 const FRAMES_MAX: u32 = 1024;
 /// Nodes in one question.
 const NODES_MAX: usize = 64;
-/// Extents of one node looked at in one question. They are asked for one page after the other, so what a look can go over in its time grows with this.
+/// Extents of one node scanned in one question. They are asked for one page after the other, so what a usage scan can go over in its time grows with this.
 const EXTENTS_MAX: usize = 8192;
 /// Questions that are asked at the same time.
 const QUESTIONS_MAX: usize = 32;
-/// A look that took longer is begun anew: its answers are too old.
+/// A usage scan that took longer is begun anew: its answers are too old.
 const LOOK_LIFE: Duration = Duration::from_secs(300);
 
 /// Looks at a chunk and notes what was found.
-pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Tended> {
+pub(super) fn scan(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     still_young(view)?;
     if !record.closed {
         record.closed = true;
         keep(view, id, record);
-        return Ok(Tended::Did("chunk closed"));
+        return Ok(StepOutcome::Did("chunk closed"));
     }
     // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for again.
     let dead_before = *view.context.dead_before.get_or_insert(record.dead_bytes);
     // Where nobody has joined, nobody has to be asked whose frames these are.
-    let is_torn = view.surroundings().is_torn(id, &record);
+    let is_torn = view.planner().is_torn(id, &record);
     let damage = match *view.context.torn.get_or_insert(is_torn) {
         true => damage_of(view, id, &record)?,
         false => Damage::default(),
@@ -74,12 +74,12 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     };
     let Listed { frames, unnamed } = match frames {
         Ok(listed) => listed,
-        Err(Unlisted::At(servers)) => return Ok(Tended::Missing(servers)),
+        Err(Unlisted::At(servers)) => return Ok(StepOutcome::Missing(servers)),
         Err(Unlisted::Nowhere(lost)) => {
             record.holes.push(lost);
             record.holes.sort();
             keep(view, id, record);
-            return Ok(Tended::Did("bytes that nobody has noted"));
+            return Ok(StepOutcome::Did("bytes that nobody has noted"));
         }
         Err(Unlisted::Damaged(_)) => return Err(Stop::Later),
     };
@@ -89,23 +89,27 @@ pub(super) fn look(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
     let live: u64 = uses.iter().map(|used| u64::from(used.extent.length)).sum();
     let ranges = compact::live_ranges(&frames, &record, &damage.everywhere, &uses);
     record.dead_bytes = record.dead_bytes.saturating_sub(dead_before);
-    record.kept = ranges.iter().map(|range| range.end - range.start).sum();
-    record.looked = Some(Looked { live, at: view.now.wall });
-    record.doomed = uses.is_empty() && !unnamed;
+    record.live_frame_bytes = ranges.iter().map(|range| range.end - range.start).sum();
+    record.scanned = Some(UsageScan { live_bytes: live, at: view.now.wall });
+    record.deleting = uses.is_empty() && !unnamed;
     // A replica that vanished since is found when all are asked again.
-    record.confirmed &= record.doomed;
-    if record.doomed && record.coming.is_some() {
+    record.confirmed &= record.deleting;
+    if record.deleting && record.pending_replica.is_some() {
         // Its copy is made under the next epoch.
         record.epoch = record.epoch.next();
     }
-    let found = if record.doomed { "chunk found dead" } else { "chunk found alive" };
-    let compacts = !record.doomed && !ranges.is_empty() && view.surroundings().compact_due(id, &record);
+    let found = if record.deleting { "chunk found dead" } else { "chunk found alive" };
+    let compacts = !record.deleting && !ranges.is_empty() && view.planner().compact_due(id, &record);
     if compacts {
         compact::begin(view, id, &mut record, &ranges)?;
     }
     keep(view, id, record);
     let found = if compacts { "compaction begins" } else { found };
-    Ok(if damage.servers.is_empty() { Tended::Did(found) } else { Tended::Torn(found, damage.servers) })
+    Ok(if damage.servers.is_empty() {
+        StepOutcome::Did(found)
+    } else {
+        StepOutcome::Torn(found, damage.servers)
+    })
 }
 
 /// A job that took so long is begun anew: what it was told is too old.

@@ -44,7 +44,7 @@ pub(super) fn decide(
 
 fn report(view: &mut View, id: ChunkId, record: &ChunkRecord, depth: CheckDepth) -> Decide<ChunkReport> {
     let fate = match record.sealed {
-        _ if record.doomed => ChunkFate::Removed,
+        _ if record.deleting => ChunkFate::Removed,
         _ if record.is_in_the_making() => ChunkFate::Open,
         Some(length) => ChunkFate::Sealed { length },
         None => ChunkFate::Open,
@@ -53,7 +53,7 @@ fn report(view: &mut View, id: ChunkId, record: &ChunkRecord, depth: CheckDepth)
         ChunkFate::Sealed { length } if length > 0 => replicas(view, id, record, length, depth)?,
         _ => record.servers.iter().map(|server| (*server, ReplicaState::Unasked)).collect(),
     };
-    let lacking = view.surroundings().lacks(id, record).min(usize::from(u8::MAX)) as u8;
+    let lacking = view.planner().lacks(id, record).min(usize::from(u8::MAX)) as u8;
     let chunk = ChunkRef { chunk: id, position: record.position };
     Ok(ChunkReport { chunk, opened: record.opened, fate, replicas, lacking })
 }

@@ -192,7 +192,7 @@ pub(crate) fn release_space(view: &mut View, chunk: ChunkRef, bytes: u64) -> Dec
         Err(Stop::Refuse(Code::Stale)) => return Ok(()),
         Err(stop) => return Err(stop),
     };
-    if record.doomed {
+    if record.deleting {
         return Ok(());
     }
     record.dead_bytes = record.dead_bytes.saturating_add(bytes);

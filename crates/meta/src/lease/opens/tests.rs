@@ -87,7 +87,7 @@ fn a_release_counts_only_if_it_was_sent_after_all_that_says_open() {
 fn a_renewed_lease_is_not_disturbed_by_surveys() {
     let (mut table, config) = given();
     table.give(A, FILE, Sequence(6), at(900), &config);
-    // Looked at when its first lease would have ended.
+    // UsageScan at when its first lease would have ended.
     assert!(table.due(at(600), &config).is_empty());
     assert!(table.due(at(1399), &config).is_empty());
     assert_eq!(survey(&mut table, at(1400), &config).nodes, [FILE]);

@@ -1,4 +1,4 @@
-//! What becomes of chunks: sealed in time, looked at, removed when nobody refers to them, made whole when a replica is damaged.
+//! What becomes of chunks: sealed in time, scanned, removed when nobody refers to them, made whole when a replica is damaged.
 
 #[allow(dead_code)]
 mod cluster;
@@ -71,7 +71,7 @@ fn file_in_a_chunk(cluster: &mut Cluster, disks: &RefCell<Disks>) -> ((Handle, O
     (file, chunk)
 }
 
-/// Until the cluster has looked at a chunk that was opened before. The session is kept alive.
+/// Until the cluster has scanned a chunk that was opened before. The session is kept alive.
 fn pass_a_life(cluster: &mut Cluster) {
     for _ in 0..150 {
         cluster.pass(Duration::from_secs(5));
@@ -176,7 +176,7 @@ fn a_look_comes_to_an_end_although_the_file_changes_all_the_time() {
     let (chunk, other) = (cluster.open_chunk(ALICE, file.0.home), cluster.open_chunk(ALICE, file.0.home));
     commit(&mut cluster, file, &chunk).unwrap();
     truncate(&mut cluster, file);
-    // More than are looked at in one question.
+    // More than are scanned in one question.
     let offsets: Vec<u64> = (0..20_000).map(|number| number * 100).collect();
     for some in offsets.chunks(500) {
         cluster.call(ALICE, file.0.home, pieces_of(&other, &file, some)).unwrap();
@@ -407,13 +407,13 @@ fn torn(wrong: Wrong) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
     cluster.data = Box::new(move |server, request| {
         let mut disks = shared.borrow_mut();
         let here = request.chunk == id && server == left && disks.held.contains(&(server, id));
-        // A place of the heir is one of the old chunk's other half.
-        let heir = request.chunk != id && disks.held.contains(&(server, request.chunk));
+        // A place of the target is one of the old chunk's other half.
+        let target = request.chunk != id && disks.held.contains(&(server, request.chunk));
         disks.calls.push((server, request.call.clone()));
         let answer = match &request.call {
             _ if disks.silent.contains(&server) => return None,
             DataCall::Ping if server == left && wrong == Wrong::Disk => Err(DataError::Failed),
-            DataCall::Frames { .. } if heir => {
+            DataCall::Frames { .. } if target => {
                 Ok(DataBody::Frames { frames: vec![FrameAt { frame: 0, ..frames[whole] }], next: None })
             }
             DataCall::Frames { from, .. } if here && *from == bad && wrong == Wrong::Header => {

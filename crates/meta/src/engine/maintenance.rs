@@ -1,6 +1,6 @@
 //! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see `tend`).
 
-use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, LISTED_MAX, Seals, Tended, Tending};
+use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, LISTED_MAX, Maintenance, Seals, StepOutcome};
 use crate::decide::JobWork;
 use crate::decide::maintenance::Swept;
 use crate::engine::machine::MetaServer;
@@ -12,24 +12,24 @@ impl MetaServer {
     pub fn chunk_tally(&self) -> ChunkTally {
         let mut tally = ChunkTally::default();
         for tablet in self.tablets.values() {
-            tally.add(&tablet.tending.counted);
-            let done: u64 = tablet.tending.copying.values().sum();
+            tally.add(&tablet.maintenance.counted);
+            let done: u64 = tablet.maintenance.copying.values().sum();
             tally.lacking_bytes = tally.lacking_bytes.saturating_sub(done);
         }
         tally
     }
 
     /// Starts what is due in a tablet.
-    pub(crate) fn tend_chunks(&mut self, now: Now, start: Position) {
-        let writing = |state: &Tending| state.copying.len() + state.making.len();
-        let copying: usize = self.tablets.values().map(|tablet| writing(&tablet.tending)).sum();
+    pub(crate) fn maintain_chunks(&mut self, now: Now, start: Position) {
+        let writing = |state: &Maintenance| state.copying.len() + state.making.len();
+        let copying: usize = self.tablets.values().map(|tablet| writing(&tablet.maintenance)).sum();
         self.health.copies_full = copying >= self.config.copies_max;
         let mut busy: Vec<ChunkId> = Vec::new();
-        let (mut tending, mut sweeping) = (0, false);
+        let (mut maintenance, mut sweeping) = (0, false);
         for job in self.jobs.values() {
             match job.work {
-                JobWork::Tend(chunk) => {
-                    tending += 1;
+                JobWork::Maintain(chunk) => {
+                    maintenance += 1;
                     busy.extend((job.tablet == start).then_some(chunk));
                 }
                 JobWork::SweepChunks(..) => sweeping |= job.tablet == start,
@@ -38,10 +38,10 @@ impl MetaServer {
         }
         let (jobs_max, every) = (self.config.tends_max, self.config.sweep_every);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let state = &mut tablet.tending;
+        let state = &mut tablet.maintenance;
         let due = state.listed.iter_mut().filter(|(chunk, at)| **at <= now.mono && !busy.contains(chunk));
         let mut started = Vec::new();
-        for (chunk, at) in due.take(jobs_max.saturating_sub(tending)) {
+        for (chunk, at) in due.take(jobs_max.saturating_sub(maintenance)) {
             *at = now.mono.after(AGAIN_AFTER);
             started.push(*chunk);
         }
@@ -55,7 +55,7 @@ impl MetaServer {
         }
         let servers = state.inventory.asked();
         for chunk in started {
-            self.new_job(start, JobWork::Tend(chunk), now);
+            self.new_job(start, JobWork::Maintain(chunk), now);
         }
         if let Some(from) = sweep {
             self.new_job(start, JobWork::SweepChunks(from, servers), now);
@@ -63,9 +63,9 @@ impl MetaServer {
     }
 
     /// A step over chunk records is through.
-    pub(crate) fn take_swept(&mut self, now: Now, start: Position, swept: Swept) {
+    pub(crate) fn on_swept(&mut self, now: Now, start: Position, swept: Swept) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let state = &mut tablet.tending;
+        let state = &mut tablet.maintenance;
         state.counting.add(&swept.tally);
         for (server, chunk) in &swept.asked.lacks {
             self.health.set_missing(*server, *chunk);
@@ -86,67 +86,67 @@ impl MetaServer {
     }
 
     /// A job is through.
-    pub(crate) fn take_tended(
+    pub(crate) fn on_maintained(
         &mut self,
         now: Now,
         (start, chunk): (Position, ChunkId),
-        tended: Tended,
+        outcome: StepOutcome,
         out: &mut Vec<Command>,
     ) {
         let step = |name| Some(Command::Note(Note::Step(name)));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let state = &mut tablet.tending;
-        if !matches!(tended, Tended::Copying(_) | Tended::Making | Tended::Wait) {
+        let state = &mut tablet.maintenance;
+        if !matches!(outcome, StepOutcome::Copying(_) | StepOutcome::Making | StepOutcome::Wait) {
             state.copying.remove(&chunk);
             state.making.remove(&chunk);
         }
-        let again = match tended {
-            Tended::Nothing => None,
-            Tended::Did(name) => {
+        let again = match outcome {
+            StepOutcome::Nothing => None,
+            StepOutcome::Did(name) => {
                 out.extend(step(name));
                 Some(now.mono)
             }
-            Tended::Wait => Some(now.mono.after(ASK_AFTER)),
-            Tended::Copying(done) => {
+            StepOutcome::Wait => Some(now.mono.after(ASK_AFTER)),
+            StepOutcome::Copying(done) => {
                 if state.copying.insert(chunk, done).is_none() {
                     out.extend(step("copy asked for"));
                 }
                 Some(now.mono.after(ASK_AFTER))
             }
-            Tended::Making => {
+            StepOutcome::Making => {
                 state.making.insert(chunk);
                 Some(now.mono.after(ASK_AFTER))
             }
-            Tended::Copied(bytes) => {
+            StepOutcome::Copied(bytes) => {
                 out.extend(step("copy recorded"));
                 self.counters.copied_bytes += bytes;
                 Some(now.mono)
             }
-            Tended::CalledOff(old) => {
+            StepOutcome::CalledOff(old) => {
                 self.health.set_called_off(now.mono, old);
                 out.extend(step("compaction called off"));
                 Some(now.mono)
             }
-            Tended::Hopeless => {
+            StepOutcome::Hopeless => {
                 self.health.set_refused(now.mono, chunk);
                 out.extend(step("copy refused"));
                 Some(now.mono)
             }
-            Tended::Torn(name, servers) => {
+            StepOutcome::Torn(name, servers) => {
                 servers.iter().for_each(|server| self.health.set_missing(*server, chunk));
                 out.extend(step(name));
                 Some(now.mono)
             }
-            Tended::Missing(servers) => {
+            StepOutcome::Missing(servers) => {
                 servers.iter().for_each(|server| self.health.set_missing(*server, chunk));
                 out.extend(step("replica found missing"));
                 Some(now.mono)
             }
-            Tended::Whole(server) => {
+            StepOutcome::Whole(server) => {
                 self.health.set_fresh(server, chunk);
                 Some(now.mono.after(ASK_AFTER))
             }
-            Tended::Sealed(Seals { whole, missing, told }) => {
+            StepOutcome::Sealed(Seals { whole, missing, told }) => {
                 // Who holds all of it may have been found without it before it knew of the seal.
                 whole.iter().for_each(|server| self.health.set_there(*server, chunk));
                 // Who lacks something of it need not be asked again before it is made anew.
@@ -160,12 +160,12 @@ impl MetaServer {
                 }
                 Some(now.mono)
             }
-            Tended::Forgotten(servers) => {
+            StepOutcome::Forgotten(servers) => {
                 servers.iter().for_each(|server| self.health.set_fresh(*server, chunk));
                 out.extend(step("replica removed"));
                 Some(now.mono)
             }
-            Tended::Removed => {
+            StepOutcome::Removed => {
                 self.counters.chunks_removed += 1;
                 out.extend(step("chunk removed"));
                 None
@@ -173,8 +173,8 @@ impl MetaServer {
         };
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         match again {
-            Some(at) => drop(tablet.tending.listed.insert(chunk, at)),
-            None => drop(tablet.tending.listed.remove(&chunk)),
+            Some(at) => drop(tablet.maintenance.listed.insert(chunk, at)),
+            None => drop(tablet.maintenance.listed.remove(&chunk)),
         }
     }
 }
