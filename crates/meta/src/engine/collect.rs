@@ -27,7 +27,7 @@ impl MetaServer {
     }
 
     /// A step is logged.
-    pub(crate) fn take_collected(
+    pub(crate) fn on_collected(
         &mut self,
         now: Now,
         start: Position,

@@ -61,7 +61,7 @@ impl MetaServer {
     }
 
     /// What a job asked of the store is there.
-    pub(crate) fn take_job_load(&mut self, ticket: LoadTicket, loaded: LoadResult, out: &mut Vec<Command>) {
+    pub(crate) fn on_job_load(&mut self, ticket: LoadTicket, loaded: LoadResult, out: &mut Vec<Command>) {
         let Some((id, wanted)) = self.loads.remove(&ticket) else { return };
         let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
@@ -86,7 +86,7 @@ impl MetaServer {
     }
 
     /// The store says that what was asked for is damaged.
-    pub(crate) fn take_damaged_load(&mut self, ticket: LoadTicket, what: String, out: &mut Vec<Command>) {
+    pub(crate) fn on_damaged_load(&mut self, ticket: LoadTicket, what: String, out: &mut Vec<Command>) {
         if let Some((id, _)) = self.loads.remove(&ticket) {
             return self.damaged(id, what, out);
         }

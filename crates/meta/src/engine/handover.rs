@@ -74,7 +74,7 @@ impl MetaServer {
     }
 
     /// Whether the load was one of a leaving tablet.
-    pub(crate) fn take_leaving_load(
+    pub(crate) fn on_leaving_load(
         &mut self,
         now: Now,
         ticket: LoadTicket,
@@ -109,7 +109,7 @@ impl MetaServer {
         out.push(Command::Note(Note::Step(if last { "hand-over all sent" } else { "hand-over part sent" })));
     }
 
-    pub(crate) fn take_copied(&mut self, now: Now, start: Position, number: u32, out: &mut Vec<Command>) {
+    pub(crate) fn on_copied(&mut self, now: Now, start: Position, number: u32, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         if number != leaving.part {
@@ -149,7 +149,7 @@ impl MetaServer {
 
     // --- the target ---
 
-    pub(crate) fn take_copy(&mut self, from: Position, part: CopiedPart, out: &mut Vec<Command>) {
+    pub(crate) fn on_copy(&mut self, from: Position, part: CopiedPart, out: &mut Vec<Command>) {
         let start = part.block.start();
         if self.tablets.contains_key(&start) || self.startup.pending.contains(&start) {
             return;

@@ -182,7 +182,7 @@ impl MetaServer {
 
     // --- answers ---
 
-    pub(crate) fn take_recalled(
+    pub(crate) fn on_recalled(
         &mut self,
         now: Now,
         session: SessionId,
@@ -211,7 +211,7 @@ impl MetaServer {
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
     }
 
-    pub(crate) fn take_surveyed(
+    pub(crate) fn on_surveyed(
         &mut self,
         now: Now,
         session: SessionId,

@@ -144,21 +144,21 @@ impl MetaServer {
             Event::Start(recovered) => self.start(now, recovered, out),
             Event::Request(session, squash, mut request) => {
                 request.call.squash(squash);
-                self.take_request(now, session, request, out);
+                self.on_request(now, session, request, out);
             }
-            Event::Recalled(session, recalled) => self.take_recalled(now, session, recalled, out),
-            Event::Surveyed(session, surveyed) => self.take_surveyed(now, session, surveyed, out),
-            Event::Peer(_, message) => self.take_peer(now, message, out),
-            Event::Data(server, reply) => self.take_data(now, server, reply),
-            Event::Told(told) => self.take_told(now, told, out),
-            Event::Loaded(ticket, result) => self.take_loaded(now, ticket, result, out),
-            Event::Synced(number, result) => self.take_synced(now, number, result, out),
-            Event::Applied(block, index, result) => self.take_applied(now, block.start(), index, result, out),
+            Event::Recalled(session, recalled) => self.on_recalled(now, session, recalled, out),
+            Event::Surveyed(session, surveyed) => self.on_surveyed(now, session, surveyed, out),
+            Event::Peer(_, message) => self.on_peer(now, message, out),
+            Event::Data(server, reply) => self.on_data(now, server, reply),
+            Event::Told(told) => self.on_told(now, told, out),
+            Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),
+            Event::Synced(number, result) => self.on_synced(now, number, result, out),
+            Event::Applied(block, index, result) => self.on_applied(now, block.start(), index, result, out),
             Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,
-            Event::Space(disk) => self.take_space(disk, out),
-            Event::LogStuck(stuck) => self.take_stuck(stuck, out),
+            Event::Space(disk) => self.on_space(disk, out),
+            Event::LogStuck(stuck) => self.on_stuck(stuck, out),
             Event::Tick => {}
         }
         if now.mono >= self.next_upkeep {
@@ -193,7 +193,7 @@ impl MetaServer {
             if let Some(job) = self.ready.pop_front() {
                 self.run(now, job, out);
             } else if let Some(message) = self.inward.pop_front() {
-                self.take_peer(now, message, out);
+                self.on_peer(now, message, out);
             } else {
                 break;
             }
@@ -293,7 +293,7 @@ impl MetaServer {
 
     // --- the log and the store ---
 
-    fn take_synced(
+    fn on_synced(
         &mut self,
         now: Now,
         number: AppendNumber,
@@ -322,7 +322,7 @@ impl MetaServer {
         }
     }
 
-    fn take_applied(
+    fn on_applied(
         &mut self,
         now: Now,
         start: Position,
@@ -339,7 +339,7 @@ impl MetaServer {
         self.go_on_leaving(now, start, out);
     }
 
-    fn take_loaded(
+    fn on_loaded(
         &mut self,
         now: Now,
         ticket: LoadTicket,
@@ -349,15 +349,15 @@ impl MetaServer {
         let loaded = match result {
             Ok(loaded) => loaded,
             // What is damaged is not answered; the rest of the store is as good as before.
-            Err(EngineError::Corrupt { what }) => return self.take_damaged_load(ticket, what, out),
+            Err(EngineError::Corrupt { what }) => return self.on_damaged_load(ticket, what, out),
             Err(error) => return self.fail("read the store", &error, out),
         };
         if self.startup.loads.contains_key(&ticket) {
-            return self.take_startup_load(now, ticket, loaded, out);
+            return self.on_startup_load(now, ticket, loaded, out);
         }
-        if self.take_leaving_load(now, ticket, &loaded, out) {
+        if self.on_leaving_load(now, ticket, &loaded, out) {
             return;
         }
-        self.take_job_load(ticket, loaded, out);
+        self.on_job_load(ticket, loaded, out);
     }
 }

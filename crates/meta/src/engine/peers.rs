@@ -29,13 +29,13 @@ struct Asked {
 }
 
 impl MetaServer {
-    pub(crate) fn take_peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Command>) {
+    pub(crate) fn on_peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Command>) {
         let PeerMessage { from, to, epoch, body } = message;
         match body {
-            PeerBody::NotMine { tablet } => return self.take_not_mine(tablet),
+            PeerBody::NotMine { tablet } => return self.on_not_mine(tablet),
             PeerBody::Copy { tablet, epoch, number, pairs, base, last } => {
                 let copied = CopiedPart { block: tablet, epoch, number, pairs, base, last };
-                return self.take_copy(from, copied, out);
+                return self.on_copy(from, copied, out);
             }
             _ => {}
         }
@@ -49,7 +49,7 @@ impl MetaServer {
         match body {
             PeerBody::Prepare { transaction, part_number, session, over_below, part } => {
                 let asked = Asked { from, to, epoch };
-                self.take_prepare(
+                self.on_prepare(
                     now,
                     start,
                     asked,
@@ -61,22 +61,22 @@ impl MetaServer {
                 );
             }
             PeerBody::Prepared { transaction, part_number, vote } => {
-                self.take_vote(start, from, transaction, part_number, vote, out)
+                self.on_vote(start, from, transaction, part_number, vote, out)
             }
             PeerBody::Decided { transaction, commit } => {
-                self.take_decided(start, (from, to), transaction, commit, out)
+                self.on_decided(start, (from, to), transaction, commit, out)
             }
-            PeerBody::Settled { transaction } => self.take_settled(start, from, transaction, out),
-            PeerBody::Inquire { transaction } => self.take_inquiry(start, from, transaction, out),
+            PeerBody::Settled { transaction } => self.on_settled(start, from, transaction, out),
+            PeerBody::Inquire { transaction } => self.on_inquiry(start, from, transaction, out),
             PeerBody::Deliver { item, done_below, work } => {
-                self.take_delivery(now, start, from, item, done_below, work, out)
+                self.on_delivery(now, start, from, item, done_below, work, out)
             }
-            PeerBody::Delivered { item } => self.take_delivered(start, item, out),
+            PeerBody::Delivered { item } => self.on_delivered(start, item, out),
             PeerBody::Again { item } => self.send_item(now, start, item, out),
             PeerBody::SessionOver { session } => self.sweep_everywhere(now, session),
-            PeerBody::Ask { id, question } => self.take_question(now, start, from, id, question),
-            PeerBody::Told { id, told } => self.take_answer(id, told),
-            PeerBody::Copied { number, .. } => self.take_copied(now, start, number, out),
+            PeerBody::Ask { id, question } => self.on_question(now, start, from, id, question),
+            PeerBody::Told { id, told } => self.on_answer(id, told),
+            PeerBody::Copied { number, .. } => self.on_copied(now, start, number, out),
             PeerBody::NotMine { .. } | PeerBody::Copy { .. } => unreachable!("taken above"),
         }
     }
@@ -87,7 +87,7 @@ impl MetaServer {
         self.send_peer(to, from, PeerBody::NotMine { tablet }, out);
     }
 
-    fn take_not_mine(&mut self, tablet: Option<(bearing_types::Block, Epoch, ServerId)>) {
+    fn on_not_mine(&mut self, tablet: Option<(bearing_types::Block, Epoch, ServerId)>) {
         match tablet {
             Some((block, epoch, owner)) => {
                 self.map.learn(Located { block, epoch, owner });
@@ -99,7 +99,7 @@ impl MetaServer {
     // --- the participant ---
 
     #[allow(clippy::too_many_arguments)]
-    fn take_prepare(
+    fn on_prepare(
         &mut self,
         now: Now,
         start: Position,
@@ -136,7 +136,7 @@ impl MetaServer {
     }
 
     /// The coordinator has decided: all parts here are applied or dropped in one record.
-    fn take_decided(
+    fn on_decided(
         &mut self,
         start: Position,
         (from, to): (Position, Position),
@@ -179,7 +179,7 @@ impl MetaServer {
 
     // --- the coordinator ---
 
-    fn take_vote(
+    fn on_vote(
         &mut self,
         start: Position,
         from: Position,
@@ -191,7 +191,7 @@ impl MetaServer {
         let job = self.transactions.get(&transaction).copied();
         let Some(job) = job.and_then(|id| self.jobs.get_mut(id)) else {
             // Over, one way or the other: let the participant know, in case it does not.
-            return self.take_inquiry(start, from, transaction, out);
+            return self.on_inquiry(start, from, transaction, out);
         };
         let Some(slot) = job.context.parts.get_mut(usize::from(part_number)) else { return };
         if matches!(slot.vote, PartVote::Sent | PartVote::Wanted) {
@@ -204,7 +204,7 @@ impl MetaServer {
         }
     }
 
-    fn take_inquiry(
+    fn on_inquiry(
         &mut self,
         start: Position,
         from: Position,
@@ -224,7 +224,7 @@ impl MetaServer {
         }
     }
 
-    fn take_settled(
+    fn on_settled(
         &mut self,
         start: Position,
         from: Position,
@@ -243,7 +243,7 @@ impl MetaServer {
     // --- the queue ---
 
     #[allow(clippy::too_many_arguments)]
-    fn take_delivery(
+    fn on_delivery(
         &mut self,
         now: Now,
         start: Position,
@@ -265,7 +265,7 @@ impl MetaServer {
         }
     }
 
-    fn take_delivered(&mut self, start: Position, item: ItemId, out: &mut Vec<Command>) {
+    fn on_delivered(&mut self, start: Position, item: ItemId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Some(queued) = tablet.queue.delivered(item) else { return };
         let number = self.next_append_number();
@@ -294,7 +294,7 @@ impl MetaServer {
 
     // --- questions ---
 
-    fn take_question(&mut self, now: Now, start: Position, from: Position, id: u64, question: Question) {
+    fn on_question(&mut self, now: Now, start: Position, from: Position, id: u64, question: Question) {
         let same = |work: &JobWork| matches!(work, JobWork::Ask { from: Some(source), id: known, .. } if *source == from && *known == id);
         if !self.jobs.values().any(|job| same(&job.work)) && self.admits(from) {
             self.new_job(start, JobWork::Ask { from: Some(from), id, question }, now);
@@ -307,7 +307,7 @@ impl MetaServer {
         self.jobs.admits(Party::Tablet(from), self.config.jobs_max)
     }
 
-    fn take_answer(&mut self, id: u64, told: Told) {
+    fn on_answer(&mut self, id: u64, told: Told) {
         let (job, slot) = (JobId(id >> QUESTION_BITS), (id & ((1 << QUESTION_BITS) - 1)) as usize);
         let Some(job) = self.jobs.get_mut(job) else { return };
         let Some(slot) = job.context.questions.get_mut(slot) else { return };
@@ -347,10 +347,10 @@ impl MetaServer {
 
     // --- data servers ---
 
-    pub(crate) fn take_data(&mut self, now: Now, server: ServerId, reply: DataReply) {
+    pub(crate) fn on_data(&mut self, now: Now, server: ServerId, reply: DataReply) {
         self.health.heard(now.mono, server);
         let Some((job, slot, _)) = self.data_requests.get(&reply.id).copied() else {
-            return self.take_pong(now, server, &reply);
+            return self.on_pong(now, server, &reply);
         };
         let slot = self.jobs.get_mut(job).and_then(|job| job.context.data.get_mut(slot));
         // Only whoever was asked answers.

@@ -21,7 +21,7 @@ const BUSY_RETRY_US: u32 = 50_000;
 const CLOCK_RETRY_US: u32 = 200_000;
 
 impl MetaServer {
-    pub(crate) fn take_request(
+    pub(crate) fn on_request(
         &mut self,
         now: Now,
         session: SessionId,
@@ -35,7 +35,7 @@ impl MetaServer {
             Call::Statfs => return self.answer_statfs(session, sequence, out),
             Call::Describe(description) => {
                 let description = description.clone();
-                return self.take_description((session, sequence), request.position, description, out);
+                return self.on_description((session, sequence), request.position, description, out);
             }
             _ => {}
         }
@@ -173,7 +173,7 @@ impl MetaServer {
     }
 
     /// Keeps what a client says of itself, at the home of its session.
-    fn take_description(
+    fn on_description(
         &mut self,
         (session, sequence): (SessionId, Sequence),
         position: Position,

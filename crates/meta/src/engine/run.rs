@@ -374,7 +374,7 @@ impl MetaServer {
             (JobWork::Ask { from: Some(from), id, .. }, Decided::Told(told)) => {
                 self.hold_peer(start, index, from, PeerBody::Told { id, told }, out);
             }
-            (JobWork::Ask { from: None, .. }, Decided::Told(told)) => self.take_ids(told),
+            (JobWork::Ask { from: None, .. }, Decided::Told(told)) => self.on_ids(told),
             (JobWork::Reap(node), Decided::Reaped(gone)) => {
                 if let Some(tablet) = self.tablets.get_mut(&start) {
                     tablet.reaping.remove(&node);
@@ -412,7 +412,7 @@ impl MetaServer {
                 }
             }
             (JobWork::Collect { .. }, Decided::Collected(collected)) => {
-                self.take_collected(now, start, collected, out)
+                self.on_collected(now, start, collected, out)
             }
             (JobWork::Maintain(chunk), Decided::Maintained(outcome)) => {
                 self.on_maintained(now, (start, chunk), outcome, out);

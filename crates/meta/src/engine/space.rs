@@ -49,13 +49,13 @@ impl MetaServer {
     }
 
     /// The shell looked at the disk.
-    pub(crate) fn take_space(&mut self, disk: DiskSpace, out: &mut Vec<Command>) {
+    pub(crate) fn on_space(&mut self, disk: DiskSpace, out: &mut Vec<Command>) {
         self.space.disk = disk;
         self.judge_space(out);
     }
 
     /// The log found no space for what was to be appended, or took it all.
-    pub(crate) fn take_stuck(&mut self, stuck: bool, out: &mut Vec<Command>) {
+    pub(crate) fn on_stuck(&mut self, stuck: bool, out: &mut Vec<Command>) {
         self.space.stuck = stuck;
         self.judge_space(out);
     }

@@ -69,11 +69,11 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn take_told(&mut self, now: Now, told: Told, out: &mut Vec<Command>) {
+    pub(crate) fn on_told(&mut self, now: Now, told: Told, out: &mut Vec<Command>) {
         let Some(Open { kind, .. }) = self.startup.asks.remove(&told.id) else { return };
         match (kind, told.result) {
             (AskKind::List, Ok(TellBody::Registers(version, Some(registers)))) => {
-                self.take_registers(now, version, registers, out)
+                self.on_registers(now, version, registers, out)
             }
             (AskKind::Take(block, epoch), Ok(TellBody::Swapped(version))) if !self.is_past(block, epoch) => {
                 self.taken(now, block, epoch, version, out)
@@ -98,7 +98,7 @@ impl MetaServer {
         }
     }
 
-    fn take_registers(&mut self, now: Now, version: u64, registers: Vec<Register>, out: &mut Vec<Command>) {
+    fn on_registers(&mut self, now: Now, version: u64, registers: Vec<Register>, out: &mut Vec<Command>) {
         if self.startup.version.is_some_and(|known| known > version) {
             return;
         }
@@ -266,7 +266,7 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn take_startup_load(
+    pub(crate) fn on_startup_load(
         &mut self,
         now: Now,
         ticket: LoadTicket,

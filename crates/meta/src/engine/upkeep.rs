@@ -123,7 +123,7 @@ impl MetaServer {
     }
 
     /// Ids drawn ahead.
-    pub(crate) fn take_ids(&mut self, told: Told) {
+    pub(crate) fn on_ids(&mut self, told: Told) {
         self.ids_asked = false;
         if let Told::Ids { first, count } = told {
             self.ids.add(NodeIdRange { next: first, end: NodeId(first.0 + u64::from(count)) });
@@ -245,7 +245,7 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn take_pong(&mut self, now: Now, server: ServerId, reply: &DataReply) {
+    pub(crate) fn on_pong(&mut self, now: Now, server: ServerId, reply: &DataReply) {
         if reply.id == PING {
             self.health.pong(now.mono, server, &reply.result);
         }

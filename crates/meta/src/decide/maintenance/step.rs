@@ -158,7 +158,7 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOut
     let call = DataCall::Copy { epoch: record.epoch.next(), sources, length };
     match view.data(id, &[target], &call)?.remove(0) {
         Some(Ok(DataBody::Done)) => {
-            take_copy(view, id, &mut record, target);
+            on_copy(view, id, &mut record, target);
             keep(view, id, record);
             Ok(StepOutcome::Copied(length))
         }
@@ -204,7 +204,7 @@ fn call_off(record: &mut ChunkRecord) {
 }
 
 /// The target is a server of the chunk; a bad one goes if there are enough without it.
-fn take_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId) {
+fn on_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId) {
     let planner = view.planner();
     record.pending_replica = None;
     record.servers.push(target);
