@@ -33,8 +33,8 @@ pub struct Counters {
     pub refused: u64,
     /// Recalls answered.
     pub recalls: u64,
-    /// Questions for what is open answered.
-    pub open_queries: u64,
+    /// Open-state queries answered.
+    pub open_state_queries: u64,
     /// Leases not taken because a recall or an own change came between.
     pub leases_passed_over: u64,
     /// Leases of open files asked for because they would have ended.

@@ -151,13 +151,13 @@ impl State {
         match message {
             Message::Reply(reply) => self.on_reply(from, reply),
             Message::Recall(recall) => self.on_recall(from, recall),
-            Message::Survey(survey) => self.on_open_query(from, survey),
+            Message::OpenStateQuery(open_state_query) => self.on_open_query(from, open_state_query),
             Message::LockFree(free) => self.locks.ask_again(free.wait, &mut self.io),
             Message::DataReply(reply) => self.data.on_reply(reply, attachment, &mut self.io),
             Message::Refused(refusal) => self.on_refusal(refusal),
             Message::Request(_)
             | Message::Recalled(_)
-            | Message::Surveyed(_)
+            | Message::OpenState(_)
             | Message::Peer(_)
             | Message::Data(_)
             | Message::Ask(_)

@@ -1,7 +1,7 @@
 //! Appends of clients, at the primary.
 
 use crate::check;
-use crate::state::{Asker, Chunk, Chunks, Cx, Leader, Role};
+use crate::state::{Asker, Chunk, Chunks, Cx, Primary, Role};
 use bearing_proto::data::DataError;
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Epoch, ServerId};
@@ -31,7 +31,7 @@ pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
         return cx.refuse(asker, DataError::NoChunk);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {
-        let mut chunk = Chunk::new(id, epoch, Role::Leads(Box::new(Leader::new(append.servers))));
+        let mut chunk = Chunk::new(id, epoch, Role::Leads(Box::new(Primary::new(append.servers))));
         chunk.create(cx);
         chunk
     });
@@ -59,8 +59,8 @@ impl Chunk {
             }
             Err(error) => return cx.refuse(asker, error),
         }
-        if let Role::Leads(leader) = &mut self.role {
-            leader.push(append.bytes, append.crc, asker);
+        if let Role::Leads(primary) = &mut self.role {
+            primary.push(append.bytes, append.crc, asker);
         }
         self.pump(cx);
     }
@@ -76,23 +76,23 @@ impl Chunk {
         self.takes_appends(epoch)?;
         // Another primary orders this chunk, or the servers are not those of the first append: the asker is
         // mistaken.
-        let Role::Leads(leader) = &self.role else { return Err(DataError::Capability) };
-        if leader.servers != append.servers {
+        let Role::Leads(primary) = &self.role else { return Err(DataError::Capability) };
+        if primary.servers != append.servers {
             return Err(DataError::Capability);
         }
-        if leader.full {
+        if primary.full {
             return Err(DataError::Full);
         }
-        if leader.frames.iter().any(|frame| frame.client == Some(asker)) {
+        if primary.frames.iter().any(|frame| frame.client == Some(asker)) {
             return Ok(Place::Known);
         }
         let (config, bytes) = (&cx.core.config, append.bytes.len() as u64);
-        let end = leader.end + bytes;
+        let end = primary.end + bytes;
         if end > config.chunk_bytes_max {
             return Err(DataError::Sealed);
         }
-        let room = leader.frames.len() < config.pipeline_frames_max
-            && leader.bytes + bytes <= config.pipeline_bytes_max;
+        let room = primary.frames.len() < config.pipeline_frames_max
+            && primary.bytes + bytes <= config.pipeline_bytes_max;
         Ok(if room { Place::Next } else { Place::NoRoom })
     }
 }

@@ -72,8 +72,8 @@ impl Chunk {
         match self.role {
             Role::Nothing => {}
             Role::Copies(_) => self.pump_copy(cx),
-            Role::Leads(_) => self.leader_wrote(cx),
-            Role::Follows(_) => self.follower_wrote(cx),
+            Role::Leads(_) => self.primary_wrote(cx),
+            Role::Follows(_) => self.backup_wrote(cx),
         }
         self.next_cut(cx);
     }
@@ -85,8 +85,8 @@ impl Chunk {
         match self.role {
             Role::Nothing => {}
             Role::Copies(_) => self.give_up(cx, answer),
-            Role::Leads(_) => self.leader_full(cx),
-            Role::Follows(_) => self.follower_full(cx),
+            Role::Leads(_) => self.primary_full(cx),
+            Role::Follows(_) => self.backup_full(cx),
         }
     }
 
@@ -130,8 +130,8 @@ impl Chunk {
         match std::mem::replace(&mut self.role, Role::Nothing) {
             Role::Nothing => {}
             Role::Copies(copier) => copier.close(cx),
-            Role::Leads(leader) => leader.close(cx, why),
-            Role::Follows(follower) => follower.close(cx, why),
+            Role::Leads(primary) => primary.close(cx, why),
+            Role::Follows(backup) => backup.close(cx, why),
         }
     }
 

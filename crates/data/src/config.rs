@@ -29,7 +29,7 @@ pub struct Config {
     pub resend: Duration,
     /// At most so many frames are sent again to one server at a time.
     pub resend_frames_max: usize,
-    /// When nothing was appended for so long, the followers are told what all servers have, so that they can
+    /// When nothing was appended for so long, the backups are told what all servers have, so that they can
     /// give it to readers.
     pub announce_wait: Duration,
     /// A server of a chunk that answered no append for so long is lost to the chunk.
@@ -45,7 +45,7 @@ pub struct Config {
     /// Bytes of reads under way.
     pub read_bytes_max: u64,
     /// Appends under way whose bytes are read from a chunk.
-    pub draws_max: usize,
+    pub fetches_max: usize,
     /// How many servers are asked for these bytes.
     pub draw_sources_max: usize,
     /// A server that did not give them for so long is passed over. All together and an append take less time
@@ -107,7 +107,7 @@ impl Config {
             syncs_waiting_max: 1024,
             reads_max: 4096,
             read_bytes_max: 256 << 20,
-            draws_max: 256,
+            fetches_max: 256,
             draw_sources_max: 3,
             draw_wait: Duration::from_millis(700),
             scan_bytes: 1 << 20,

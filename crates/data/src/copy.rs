@@ -155,7 +155,7 @@ impl Chunk {
         let takes = u64::from(length) * 1_000_000_000 / cx.core.config.copy_bytes_per_second.max(1);
         cx.core.copy_free_at = now.after(Duration::from_nanos(takes));
         let server = copier.sources[copier.source % copier.sources.len()];
-        let ask = cx.ask_id(Asked { chunk: id, server, what: AskedFor::Fetch });
+        let ask = cx.ask_id(Asked { chunk: id, server, what: AskedFor::CopyPart });
         copier.asked = Some((ask, now, offset));
         if server == cx.core.server {
             let job = Job::FetchHere { chunk: id, ask, from };

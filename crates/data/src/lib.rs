@@ -16,17 +16,17 @@
 //! clocks, or what a file or directory is.
 
 mod append;
+mod backup;
 mod check;
 mod chunk;
 mod claim;
 mod config;
 mod copy;
 mod counters;
-mod draw;
 mod event;
-mod follow;
+mod fetch;
 mod frames;
-mod lead;
+mod primary;
 mod read;
 mod scan;
 mod scrub;

@@ -1,5 +1,5 @@
 //! Reads: the frame's header first, then the whole blocks that hold the part, all checked before a byte
-//! leaves. They are a client's, or those of an append whose bytes are here already (see [`crate::draw`]).
+//! leaves. They are a client's, or those of an append whose bytes are here already (see [`crate::fetch`]).
 //!
 //! A short part of a short frame comes with the header in one read of the log.
 
@@ -25,7 +25,7 @@ pub(crate) fn read(
     let from = match reader {
         Reader::Asker(asker) => asker.from,
         // The right of the one who appends was looked at when that came.
-        Reader::Draw(_) => Sender::Server(cx.core.server),
+        Reader::Fetch(_) => Sender::Server(cx.core.server),
     };
     if let Err(error) = check::read(cx, from, capability, (id, part)) {
         return refuse(cx, reader, error);
@@ -54,7 +54,7 @@ pub(crate) fn read(
 fn refuse(cx: &mut Cx<'_>, reader: Reader, error: DataError) {
     match reader {
         Reader::Asker(asker) => cx.refuse(asker, error),
-        Reader::Draw(_) => give(cx, reader, Err(error)),
+        Reader::Fetch(_) => give(cx, reader, Err(error)),
     }
 }
 
@@ -62,13 +62,13 @@ fn refuse(cx: &mut Cx<'_>, reader: Reader, error: DataError) {
 fn drop_read(cx: &mut Cx<'_>, reader: Reader) {
     match reader {
         Reader::Asker(_) => cx.drop_request(),
-        Reader::Draw(_) => give(cx, reader, Err(DataError::Failed)),
+        Reader::Fetch(_) => give(cx, reader, Err(DataError::Failed)),
     }
 }
 
 fn give(cx: &mut Cx<'_>, reader: Reader, result: Result<Vec<u8>, DataError>) {
     let asker = match reader {
-        Reader::Draw(draw) => return cx.core.draws.came(draw, result),
+        Reader::Fetch(fetch) => return cx.core.fetches.came(fetch, result),
         Reader::Asker(asker) => asker,
     };
     match result {

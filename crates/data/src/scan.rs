@@ -1,7 +1,7 @@
 //! Finds the whole, valid frames of a log. After a crash any unsynced byte may be wrong, so every payload is
 //! checked.
 //!
-//! A [`Scan`] ends where the first frame does not fit its checksums. A [`Survey`] goes on behind it: other
+//! A [`Scan`] ends where the first frame does not fit its checksums. A [`DeepScan`] goes on behind it: other
 //! replicas may have the damaged frame, and nobody else may have those that follow.
 
 use bearing_proto::data::DAMAGED_RANGES_MAX;
@@ -146,14 +146,14 @@ impl Scan {
     }
 }
 
-/// Goes over a whole log and past what is damaged. [`Survey::want`] says what to read; what came of it goes
-/// to [`Survey::take`] or, if it could not be read, to [`Survey::pass_over`].
+/// Goes over a whole log and past what is damaged. [`DeepScan::want`] says what to read; what came of it goes
+/// to [`DeepScan::take`] or, if it could not be read, to [`DeepScan::pass_over`].
 ///
 /// Where the frames before are whole, a header tells its frame's length whatever became of the payload.
 /// Behind damage that is not so: what is found there may be a file's content, such as a copy of another log,
 /// or made to look like a frame. From then on a header says nothing unless its payload fits it.
 #[derive(Clone, Debug)]
-pub(crate) struct Survey {
+pub(crate) struct DeepScan {
     /// Over frames that are whole so far.
     scan: Scan,
     /// The next whole frame is sought.
@@ -182,9 +182,9 @@ struct Seeking {
     unread: bool,
 }
 
-/// What a survey knows after a read.
+/// What a deep scan knows after a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Surveyed {
+pub(crate) enum DeepScanStep {
     /// Not yet the end.
     More,
     /// The furthest whole frame ends here; before it lie these damaged ranges. What could not be read at the
@@ -194,10 +194,10 @@ pub(crate) enum Surveyed {
     Newer,
 }
 
-impl Survey {
-    pub fn new(end: u64, scan_bytes: u32) -> Survey {
+impl DeepScan {
+    pub fn new(end: u64, scan_bytes: u32) -> DeepScan {
         let scan = Scan::new(end, scan_bytes);
-        Survey { scan, seeking: None, passed: None, damaged: Vec::new() }
+        DeepScan { scan, seeking: None, passed: None, damaged: Vec::new() }
     }
 
     /// The next read, by offset and length.
@@ -210,11 +210,11 @@ impl Survey {
         }
     }
 
-    pub fn take(&mut self, bytes: &[u8]) -> Surveyed {
+    pub fn take(&mut self, bytes: &[u8]) -> DeepScanStep {
         match self.seeking {
             None => match self.scan.take(bytes) {
-                Found::More => Surveyed::More,
-                Found::Newer if self.passed.is_none() => Surveyed::Newer,
+                Found::More => DeepScanStep::More,
+                Found::Newer if self.passed.is_none() => DeepScanStep::Newer,
                 Found::Newer => self.seek_from(self.scan.at, true),
                 Found::End(end) if end == self.scan.end => self.ends(end),
                 Found::End(at) => self.seek_from(at, false),
@@ -224,7 +224,7 @@ impl Survey {
     }
 
     /// What was wanted cannot be read.
-    pub fn pass_over(&mut self) -> Surveyed {
+    pub fn pass_over(&mut self) -> DeepScanStep {
         let (offset, length) = self.want();
         let behind = (offset + u64::from(length)).next_multiple_of(FRAME_ALIGN);
         let scanned = self.scan.at;
@@ -239,7 +239,7 @@ impl Survey {
     }
 
     /// The frame at a place is not whole. What was found behind damage and is not whole is a part of that.
-    fn seek_from(&mut self, at: u64, unread: bool) -> Surveyed {
+    fn seek_from(&mut self, at: u64, unread: bool) -> DeepScanStep {
         let behind = at + FRAME_ALIGN;
         self.seek(match self.passed {
             None => Seeking { from: at, at, unread },
@@ -250,10 +250,10 @@ impl Survey {
         })
     }
 
-    fn seek(&mut self, seeking: Seeking) -> Surveyed {
+    fn seek(&mut self, seeking: Seeking) -> DeepScanStep {
         if seeking.at < self.scan.end {
             self.seeking = Some(seeking);
-            return Surveyed::More;
+            return DeepScanStep::More;
         }
         if seeking.unread {
             self.add_damaged(seeking.from..self.scan.end);
@@ -267,11 +267,11 @@ impl Survey {
         self.ends(seeking.from)
     }
 
-    fn ends(&mut self, end: u64) -> Surveyed {
-        Surveyed::End(end, std::mem::take(&mut self.damaged))
+    fn ends(&mut self, end: u64) -> DeepScanStep {
+        DeepScanStep::End(end, std::mem::take(&mut self.damaged))
     }
 
-    fn take_sought(&mut self, seeking: Seeking, bytes: &[u8]) -> Surveyed {
+    fn take_sought(&mut self, seeking: Seeking, bytes: &[u8]) -> DeepScanStep {
         let Seeking { from, at, mut unread } = seeking;
         if at == from
             && let Ok(header) = FrameHeader::decode(bytes)
@@ -293,7 +293,7 @@ impl Survey {
                     self.add_damaged(from..here);
                     self.passed = Some(Passed { from, to: here, unread });
                     (self.seeking, self.scan) = (None, self.scan.clone().from(here));
-                    return Surveyed::More;
+                    return DeepScanStep::More;
                 }
                 // It is kept, whatever it is.
                 Err(FrameError::Version(_)) => unread |= header_fits(rest),

@@ -1,6 +1,6 @@
 //! Fences, seals and removals, from metadata servers.
 //!
-//! A *fence* stops appends at once; when the log is at rest, it is surveyed if a restart or a failed sync may
+//! A *fence* stops appends at once; when the log is at rest, it is scanned in depth if a restart or a failed sync may
 //! have torn it, cut behind the furthest whole frame and kept stable under the new epoch; then it is told
 //! where that frame ends, and what before it is damaged. A *seal* does the same and says that the chunk ends
 //! at the length given. Both are taken one at a time for a chunk, and judged again after each piece of work,
@@ -29,7 +29,7 @@
 //! is here: the disk may have been emptied, or be an older one, so that says nothing of the length.
 
 use crate::event::{LogCommand, Note};
-use crate::scan::{Survey, Surveyed};
+use crate::scan::{DeepScan, DeepScanStep};
 use crate::state::{Asker, Chunk, Chunks, Cut, Cx, Job, Phase, Role, Stage, Writer};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
@@ -39,7 +39,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A sealed chunk that is fenced is read anew after so long.
-const SURVEY_AGAIN: Duration = Duration::from_secs(10);
+const DEEP_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a cut needs next.
 enum Verdict {
@@ -81,7 +81,7 @@ pub(crate) fn cut(
     // Whoever fences what is sealed wants to know what of it is whole now. He asks again until he hears of
     // it.
     let now = cx.mono();
-    let is_old = chunk.surveyed.is_none_or(|at| now.since(at) >= SURVEY_AGAIN);
+    let is_old = chunk.deep_scanned.is_none_or(|at| now.since(at) >= DEEP_SCAN_INTERVAL);
     if seal.is_none() && is_old && matches!(chunk.phase, Phase::Sealed(1..)) {
         chunk.scanned = false;
     }
@@ -143,7 +143,7 @@ impl Chunk {
                 Verdict::Scan => {
                     cx.step("scan after a restart begins");
                     cx.core.scans_waiting.push_back(self.id);
-                    Stage::Scanning(Box::new(Survey::new(self.writer.written, cx.core.config.scan_bytes)))
+                    Stage::Scanning(Box::new(DeepScan::new(self.writer.written, cx.core.config.scan_bytes)))
                 }
                 Verdict::Fence => {
                     self.set(cx, epoch, self.writer.written, End::Fenced { restarted: self.stained })
@@ -283,23 +283,23 @@ impl Chunk {
 
     /// A piece of a scan was read.
     pub fn scanned(&mut self, cx: &mut Cx<'_>, result: EngineResult<Vec<u8>>) {
-        let Some(Cut { stage: Stage::Scanning(survey), .. }) = self.cuts.front_mut() else { return };
+        let Some(Cut { stage: Stage::Scanning(deep_scan), .. }) = self.cuts.front_mut() else { return };
         let found = match result {
-            Ok(bytes) => survey.take(&bytes),
+            Ok(bytes) => deep_scan.take(&bytes),
             Err(EngineError::Busy { .. }) => return self.scan_failed(cx, DataError::Failed),
-            Err(_) => survey.pass_over(),
+            Err(_) => deep_scan.pass_over(),
         };
         match found {
-            Surveyed::More => self.scan(cx),
-            Surveyed::Newer => self.scan_failed(cx, DataError::Failed),
-            Surveyed::End(length, damaged) => self.surveyed(cx, length, damaged),
+            DeepScanStep::More => self.scan(cx),
+            DeepScanStep::Newer => self.scan_failed(cx, DataError::Failed),
+            DeepScanStep::End(length, damaged) => self.deep_scanned(cx, length, damaged),
         }
     }
 
     /// It is known which frames are whole.
-    fn surveyed(&mut self, cx: &mut Cx<'_>, length: u64, damaged: Vec<Range<u64>>) {
+    fn deep_scanned(&mut self, cx: &mut Cx<'_>, length: u64, damaged: Vec<Range<u64>>) {
         let before = self.writer.written;
-        self.surveyed = Some(cx.mono());
+        self.deep_scanned = Some(cx.mono());
         self.damaged = damaged;
         // What was whole when it was fenced is not all here any more.
         self.stained |= length < before || !self.damaged.is_empty();

@@ -1,12 +1,12 @@
 //! The machine: hands events to the chunks they concern and keeps timers and limits.
 
 use crate::append::{self, Append};
-use crate::draw;
+use crate::backup::{self, Replicate};
 use crate::event::{Command, Event, LogCommand, Start, Ticket};
-use crate::follow::{self, Replicate};
+use crate::fetch;
 use crate::read;
 use crate::state::{
-    Asked, AskedFor, Asker, Chunk, Chunks, CopyWanted, Core, Cx, DrawWanted, Job, Phase, Reader,
+    Asked, AskedFor, Asker, Chunk, Chunks, CopyWanted, Core, Cx, FetchWanted, Job, Phase, Reader,
 };
 use crate::{Config, Counters, copy, frames, scrub, seal, sync};
 use bearing_proto::Sender;
@@ -70,7 +70,7 @@ impl DataServer {
     pub fn next_wake(&self) -> Option<Mono> {
         let timers = self.timers.first().map(|(at, _)| *at);
         let grave = self.core.graves.first().map(|(due, _)| *due);
-        timers.into_iter().chain(grave).chain(self.core.scrubber.wake()).chain(self.core.draws.wake()).min()
+        timers.into_iter().chain(grave).chain(self.core.scrubber.wake()).chain(self.core.fetches.wake()).min()
     }
 
     /// What was counted since the start.
@@ -102,12 +102,12 @@ impl DataServer {
                 append::append(chunks, cx, asker, id, given);
             }
             DataCall::AppendFrom { capability, servers, known, owner, source } => {
-                let wanted = DrawWanted { capability, servers, known, owner, source: *source };
-                draw::append_from(chunks, cx, asker, id, wanted);
+                let wanted = FetchWanted { capability, servers, known, owner, source: *source };
+                fetch::append_from(chunks, cx, asker, id, wanted);
             }
             DataCall::Replicate { epoch, offset, committed, crc } => {
                 let given = Replicate { epoch, offset, committed, crc, bytes };
-                follow::replicate(chunks, cx, asker, id, given);
+                backup::replicate(chunks, cx, asker, id, given);
             }
             DataCall::Sync { capability, servers } => {
                 sync::sync(chunks, cx, asker, id, (&capability, &servers));
@@ -153,13 +153,13 @@ impl DataServer {
             return None;
         }
         let cx = &mut Cx { now, core: &mut self.core, out };
-        if let AskedFor::Draw(number) = what {
-            draw::answered(cx, (reply.id, number), reply.result, attachment);
+        if let AskedFor::Fetch(number) = what {
+            fetch::answered(cx, (reply.id, number), reply.result, attachment);
             return None;
         }
         let chunk = self.chunks.get_mut(&id)?;
         match (reply.result, what) {
-            (result, AskedFor::Fetch) => chunk.fetched(cx, reply.id, result, &attachment),
+            (result, AskedFor::CopyPart) => chunk.fetched(cx, reply.id, result, &attachment),
             (Ok(DataBody::Done), AskedFor::Frame { end }) => chunk.peer_has(cx, server, end),
             (Ok(DataBody::Done), AskedFor::Sync) => {
                 cx.core.asked.remove(&reply.id);
@@ -273,7 +273,7 @@ impl DataServer {
     fn tick(&mut self, now: Now, out: &mut Vec<Command>) {
         let later = (Mono(now.mono.0.saturating_add(1)), ChunkId(0));
         let due: Vec<ChunkId> = self.timers.range(..later).map(|(_, id)| *id).collect();
-        draw::tick(&self.chunks, &mut Cx { now, core: &mut self.core, out });
+        fetch::tick(&self.chunks, &mut Cx { now, core: &mut self.core, out });
         for id in due {
             if let Some(chunk) = self.chunks.get_mut(&id) {
                 chunk.tick(&mut Cx { now, core: &mut self.core, out });
@@ -284,9 +284,9 @@ impl DataServer {
 
     /// Appends whose bytes came go on as all others do.
     fn finish_draws(&mut self, now: Now, out: &mut Vec<Command>) {
-        while let Some((number, result)) = self.core.draws.next_come() {
+        while let Some((number, result)) = self.core.fetches.next_come() {
             let cx = &mut Cx { now, core: &mut self.core, out };
-            if let Some(chunk) = draw::came(&mut self.chunks, cx, number, result) {
+            if let Some(chunk) = fetch::came(&mut self.chunks, cx, number, result) {
                 self.settle(chunk);
             }
         }

@@ -52,32 +52,32 @@ impl Chunk {
         if let Err(error) = self.takes_appends(epoch) {
             return cx.refuse(asker, error);
         }
-        let Role::Leads(leader) = &mut self.role else { return cx.refuse(asker, DataError::Capability) };
-        if leader.servers != servers {
+        let Role::Leads(primary) = &mut self.role else { return cx.refuse(asker, DataError::Capability) };
+        if primary.servers != servers {
             return cx.refuse(asker, DataError::Capability);
         }
-        if self.committed <= leader.synced {
+        if self.committed <= primary.synced {
             cx.core.counters.syncs += 1;
             return cx.reply(asker, Ok(DataBody::Done));
         }
-        let running = leader.round.as_ref().is_some_and(|round| round.askers.contains(&asker));
-        if running || leader.syncs.contains(&asker) {
+        let running = primary.round.as_ref().is_some_and(|round| round.askers.contains(&asker));
+        if running || primary.syncs.contains(&asker) {
             return;
         }
-        if leader.syncs.len() >= cx.core.config.syncs_waiting_max {
+        if primary.syncs.len() >= cx.core.config.syncs_waiting_max {
             return cx.drop_request();
         }
-        leader.syncs.push(asker);
+        primary.syncs.push(asker);
         self.start_round(cx);
     }
 
     fn start_round(&mut self, cx: &mut Cx<'_>) {
         let (id, epoch, committed, now) = (self.id, self.epoch, self.committed, cx.mono());
-        let Role::Leads(leader) = &mut self.role else { return };
-        if leader.round.is_some() || leader.syncs.is_empty() {
+        let Role::Leads(primary) = &mut self.role else { return };
+        if primary.round.is_some() || primary.syncs.is_empty() {
             return;
         }
-        leader.told = committed;
+        primary.told = committed;
         cx.core.counters.log_syncs += 1;
         cx.log(Job::Sync { chunk: id, covers: committed }, LogCommand::Sync { chunk: id });
         let ask = |peer: &Peer| {
@@ -85,9 +85,9 @@ impl Chunk {
             cx.ask_sync(peer.server, ask, id, DataCall::SyncReplica { epoch, committed });
             (peer.server, Sent { id: ask, sent: now })
         };
-        let peers = leader.peers.iter().map(ask).collect();
-        let askers = std::mem::take(&mut leader.syncs);
-        leader.round = Some(Round { covers: committed, started: now, here: true, peers, askers });
+        let peers = primary.peers.iter().map(ask).collect();
+        let askers = std::mem::take(&mut primary.syncs);
+        primary.round = Some(Round { covers: committed, started: now, here: true, peers, askers });
         cx.step("sync begins");
     }
 
@@ -99,17 +99,17 @@ impl Chunk {
         }
         match &mut self.role {
             Role::Nothing | Role::Copies(_) => {}
-            Role::Leads(leader) => {
-                if let Some(round) = &mut leader.round {
+            Role::Leads(primary) => {
+                if let Some(round) = &mut primary.round {
                     round.here = false;
                     cx.step("synced here");
                 }
                 self.finish_round(cx);
             }
-            Role::Follows(follower) => {
-                follower.synced = follower.synced.max(covers);
+            Role::Follows(backup) => {
+                backup.synced = backup.synced.max(covers);
                 cx.step("copy synced, not answered");
-                for asker in std::mem::take(&mut follower.syncing) {
+                for asker in std::mem::take(&mut backup.syncing) {
                     cx.reply(asker, Ok(DataBody::Done));
                 }
                 self.start_follower_sync(cx);
@@ -119,8 +119,8 @@ impl Chunk {
 
     /// Another server has synced.
     pub fn peer_synced(&mut self, cx: &mut Cx<'_>, server: ServerId) {
-        if let Role::Leads(leader) = &mut self.role
-            && let Some(round) = &mut leader.round
+        if let Role::Leads(primary) = &mut self.role
+            && let Some(round) = &mut primary.round
         {
             round.peers.retain(|(peer, _)| *peer != server);
         }
@@ -128,9 +128,11 @@ impl Chunk {
     }
 
     fn finish_round(&mut self, cx: &mut Cx<'_>) {
-        let Role::Leads(leader) = &mut self.role else { return };
-        let Some(round) = leader.round.take_if(|round| !round.here && round.peers.is_empty()) else { return };
-        leader.synced = round.covers;
+        let Role::Leads(primary) = &mut self.role else { return };
+        let Some(round) = primary.round.take_if(|round| !round.here && round.peers.is_empty()) else {
+            return;
+        };
+        primary.synced = round.covers;
         cx.step("synced everywhere, not answered");
         for asker in round.askers {
             cx.core.counters.syncs += 1;
@@ -141,8 +143,8 @@ impl Chunk {
 
     pub fn resend_round(&mut self, cx: &mut Cx<'_>) {
         let (id, epoch, now) = (self.id, self.epoch, cx.mono());
-        let Role::Leads(leader) = &mut self.role else { return };
-        let Some(round) = &mut leader.round else { return };
+        let Role::Leads(primary) = &mut self.role else { return };
+        let Some(round) = &mut primary.round else { return };
         let committed = round.covers;
         for (server, copy) in &mut round.peers {
             if copy.sent.after(cx.core.config.resend) <= now {
@@ -154,27 +156,27 @@ impl Chunk {
     }
 
     fn sync_follower(&mut self, cx: &mut Cx<'_>, asker: Asker, committed: u64) {
-        let Role::Follows(follower) = &mut self.role else { return };
-        if committed <= follower.synced {
+        let Role::Follows(backup) = &mut self.role else { return };
+        if committed <= backup.synced {
             return cx.reply(asker, Ok(DataBody::Done));
         }
-        if follower.syncing.contains(&asker) || follower.syncs.contains(&asker) {
+        if backup.syncing.contains(&asker) || backup.syncs.contains(&asker) {
             return;
         }
-        if follower.syncs.len() >= cx.core.config.syncs_waiting_max {
+        if backup.syncs.len() >= cx.core.config.syncs_waiting_max {
             return cx.drop_request();
         }
-        follower.syncs.push(asker);
+        backup.syncs.push(asker);
         self.start_follower_sync(cx);
     }
 
     fn start_follower_sync(&mut self, cx: &mut Cx<'_>) {
         let (id, covers) = (self.id, self.writer.written);
-        let Role::Follows(follower) = &mut self.role else { return };
-        if !follower.syncing.is_empty() || follower.syncs.is_empty() {
+        let Role::Follows(backup) = &mut self.role else { return };
+        if !backup.syncing.is_empty() || backup.syncs.is_empty() {
             return;
         }
-        follower.syncing = std::mem::take(&mut follower.syncs);
+        backup.syncing = std::mem::take(&mut backup.syncs);
         cx.core.counters.log_syncs += 1;
         cx.log(Job::Sync { chunk: id, covers }, LogCommand::Sync { chunk: id });
     }

@@ -43,11 +43,11 @@ pub struct Config {
     pub lease_untracked: Duration,
     /// A session is asked so long after the end of its lease whether it has the file open: long enough to ask about many at once.
     pub survey_after: Duration,
-    /// A survey that is not answered is sent again after so long.
+    /// An open-state query that is not answered is sent again after so long.
     pub survey_again: Duration,
     /// Who said that it has a file open is asked again after so long, in case the word that it is closed was lost.
     pub survey_opened: Duration,
-    /// Files in one survey: what fits a datagram.
+    /// Files in one open-state query: what fits a datagram.
     pub survey_nodes_max: usize,
     /// Files of a tablet that one session may have open, remembered one by one. Above, it may have any file open until it has said which.
     pub opens_per_session_max: usize,

@@ -3,7 +3,9 @@
 use crate::disk_space::{DiskSpace, Headroom};
 use crate::record::Recovered;
 use bearing_placement::Assignment;
-use bearing_proto::client::{LockFree, Recall, Recalled, Reply, Request, ServerEntry, Survey, Surveyed};
+use bearing_proto::client::{
+    LockFree, OpenState, OpenStateQuery, Recall, Recalled, Reply, Request, ServerEntry,
+};
 use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
@@ -56,7 +58,7 @@ pub enum Event {
     /// From a client.
     Recalled(SessionId, Recalled),
     /// From a client.
-    Surveyed(SessionId, Surveyed),
+    OpenState(SessionId, OpenState),
     /// From another metadata server.
     Peer(ServerId, PeerMessage),
     /// From a data server.
@@ -91,7 +93,7 @@ pub enum Command {
     /// To a client.
     Recall(SessionId, Recall),
     /// To a client.
-    Survey(SessionId, Survey),
+    OpenStateQuery(SessionId, OpenStateQuery),
     /// To a client.
     LockFree(SessionId, LockFree),
     /// To another metadata server.

@@ -20,9 +20,9 @@ fn ahead(
     (after, count_max): (Cookie, u32),
 ) -> Result<(Names, Option<Cookie>), Code> {
     let at = grant.body.seat.position_of(after.hash());
-    let call = Call::Ahead { grant: grant.clone(), who, after, count_max };
+    let call = Call::Prefetch { grant: grant.clone(), who, after, count_max };
     match cluster.call(grant.body.session, at, call)? {
-        Body::Ahead { entries, next } => Ok((entries.into_iter().collect(), next)),
+        Body::Prefetched { entries, next } => Ok((entries.into_iter().collect(), next)),
         other => panic!("{other:?}"),
     }
 }
@@ -100,7 +100,7 @@ fn names_taken_ahead_are_recalled_together_before_one_is_taken_away_and_files_be
     assert_eq!(all_ahead(&mut cluster, &bobs, 100).len(), 21);
     // Nobody asks who has them open.
     cluster.pass(Duration::from_secs(5));
-    assert!(cluster.surveys.iter().all(|(session, _)| *session != BOB));
+    assert!(cluster.open_state_queries.iter().all(|(session, _)| *session != BOB));
     cluster.recalls.clear();
     cluster.unlink(ALICE, &alices, "f4").unwrap();
     assert!(!recalled(&cluster, LeaseKey::Names(directory.node)), "that lease is over");

@@ -268,10 +268,15 @@ fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
     cluster.call(BOB, node.home, call).unwrap();
     // The lease is over; by itself the server would ask half a second later.
     cluster.pass(Duration::from_millis(700));
-    assert!(cluster.surveys.is_empty());
+    assert!(cluster.open_state_queries.is_empty());
     let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
-    assert!(cluster.surveys.iter().any(|(session, survey)| *session == BOB && survey.nodes == [node.node]));
+    assert!(
+        cluster
+            .open_state_queries
+            .iter()
+            .any(|(session, open_state_query)| *session == BOB && open_state_query.nodes == [node.node])
+    );
     // Bob is silent: nobody waits for him for long, and his file is not lent.
     cluster.pass(Duration::from_millis(60));
     let entries = delegate(&mut cluster, ALICE, directory).directories.remove(0).entries;
@@ -295,10 +300,11 @@ fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
     cluster.obedient = false;
     cluster.pass(Duration::from_millis(700));
     cluster.obedient = true;
-    // Each survey names two files, and its answer brings the next one.
+    // Each open-state query names two files, and its answer brings the next one.
     let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
     assert!(waits(cluster.answer_of(ALICE, directory.home, call)));
-    let sizes: Vec<usize> = cluster.surveys.iter().map(|(_, survey)| survey.nodes.len()).collect();
+    let sizes: Vec<usize> =
+        cluster.open_state_queries.iter().map(|(_, open_state_query)| open_state_query.nodes.len()).collect();
     assert_eq!(sizes, [2, 2, 1]);
     let entries = delegate(&mut cluster, ALICE, directory).directories.remove(0).entries;
     assert!(entries.iter().all(|entry| entry.lent.is_some()));

@@ -114,7 +114,12 @@ fn a_closed_file_is_asked_about_before_it_is_unlinked_so_that_nothing_is_kept() 
     open(&mut cluster, BOB, file);
     cluster.open.clear();
     cluster.pass(Duration::from_secs(4));
-    assert!(cluster.surveys.iter().any(|(session, survey)| *session == BOB && survey.nodes == [file.node]));
+    assert!(
+        cluster
+            .open_state_queries
+            .iter()
+            .any(|(session, open_state_query)| *session == BOB && open_state_query.nodes == [file.node])
+    );
     let asked = cluster.recalls.len();
     unlink(&mut cluster, "a");
     assert_eq!(cluster.links(BOB, file), Err(Code::Stale));

@@ -532,7 +532,7 @@ proptest! {
         let expected = if of_directory(1) { Code::NotFound } else { Code::Access };
         prop_assert_eq!(cluster.call(BOB, position(&grant, "g"), missing), Err(expected));
         let after = Cookie::START;
-        let ahead = Call::Ahead { grant: grant.clone(), who: who.clone(), after, count_max: 9 };
+        let ahead = Call::Prefetch { grant: grant.clone(), who: who.clone(), after, count_max: 9 };
         prop_assert_eq!(cluster.call(BOB, home, ahead).is_ok(), of_directory(5));
         let list = Call::List { grant, who: who.clone(), after, count_max: 9, with_attributes: true };
         match cluster.call(BOB, home, list) {

@@ -14,7 +14,7 @@ impl Call {
             | Call::Directory { .. }
             | Call::Lookup { .. }
             | Call::List { .. }
-            | Call::Ahead { .. }
+            | Call::Prefetch { .. }
             | Call::Attributes { .. }
             | Call::ReadLink { .. }
             // Renewing twice is renewing once.
@@ -89,7 +89,7 @@ impl Call {
         match self {
             Call::Lookup { who, .. }
             | Call::List { who, .. }
-            | Call::Ahead { who, .. }
+            | Call::Prefetch { who, .. }
             | Call::Create { who, .. }
             | Call::MakeDirectory { who, .. }
             | Call::Unlink { who, .. }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::space::{QuotaView, StatfsView};
 
-pub use crate::notice::{LeaseKey, LockFree, Recall, Recalled, Survey, Surveyed, WaitId};
+pub use crate::notice::{LeaseKey, LockFree, OpenState, OpenStateQuery, Recall, Recalled, WaitId};
 
 /// What finds a node whatever was renamed or unlinked: its id and the position at which it was born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -445,7 +445,7 @@ pub enum Call {
     },
     /// A part of a directory for lookups to come, in the order of cookies. Refused as `Unsupported` while the
     /// directory is delegated to anybody.
-    Ahead {
+    Prefetch {
         /// The directory's grant.
         grant: Grant,
         /// Who asks; needs the permission to list and to search.
@@ -782,7 +782,7 @@ pub enum Body {
     /// The quota that counts a node, if one does.
     Quota(Option<QuotaView>),
     /// A part of a directory.
-    Ahead {
+    Prefetched {
         /// Names and what they lead to, in order of their cookies. Names are leased together, under
         /// [`LeaseKey::Names`] of the directory; the attributes of nodes one by one, without the right to
         /// open. Of directories nothing is said. None while no lease can be given.

@@ -117,9 +117,9 @@ pub enum Message {
     /// Between servers.
     Clock(clock::ClockMessage),
     /// Metadata server to client.
-    Survey(client::Survey),
+    OpenStateQuery(client::OpenStateQuery),
     /// Client to metadata server.
-    Surveyed(client::Surveyed),
+    OpenState(client::OpenState),
     /// Metadata server to client.
     LockFree(client::LockFree),
     /// A hint of a server to whoever does not name its start, which stands in the packet's header.

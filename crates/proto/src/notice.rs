@@ -1,4 +1,4 @@
-//! What servers say to clients unasked, and the clients' answers: recalls of leases, surveys of open files,
+//! What servers say to clients unasked, and the clients' answers: recalls of leases, open-state queries of open files,
 //! locks that are free.
 
 use bearing_types::{Block, Epoch, NameHash, NodeId, Sequence};
@@ -54,12 +54,12 @@ pub struct Recalled {
 /// From a server to a client: which of these files are open? Nothing is dropped, and asking twice does no
 /// harm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Survey {
+pub struct OpenStateQuery {
     /// The tablet that asks.
     pub tablet: Block,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Identifies the survey within the epoch.
+    /// Identifies the open-state query within the epoch.
     pub number: u64,
     /// The files; empty: all files of the tablet.
     pub nodes: Vec<NodeId>,
@@ -67,12 +67,12 @@ pub struct Survey {
 
 /// From a client to a server: these are open, and their release will be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surveyed {
+pub struct OpenState {
     /// The tablet that asked.
     pub tablet: Block,
     /// Its epoch.
     pub epoch: Epoch,
-    /// The survey.
+    /// The open-state query.
     pub number: u64,
     /// As in [`Recalled`].
     pub finished_below: Sequence,

@@ -241,7 +241,9 @@ impl<L: TabletLog + DiskLabel> TabletKeeper<L> {
         match command {
             Command::Reply(session, reply) => post.to_session(session, &Message::Reply(reply), &[]),
             Command::Recall(session, recall) => post.to_session(session, &Message::Recall(recall), &[]),
-            Command::Survey(session, survey) => post.to_session(session, &Message::Survey(survey), &[]),
+            Command::OpenStateQuery(session, open_state_query) => {
+                post.to_session(session, &Message::OpenStateQuery(open_state_query), &[])
+            }
             Command::LockFree(session, free) => post.to_session(session, &Message::LockFree(free), &[]),
             Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), &[]),
             Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
@@ -292,7 +294,9 @@ fn event_of(sender: Sender, squash: Squash, message: Message) -> Option<Event> {
             Some(Event::Request(session, squash, request))
         }
         (Sender::Client(session), Message::Recalled(recalled)) => Some(Event::Recalled(session, recalled)),
-        (Sender::Client(session), Message::Surveyed(surveyed)) => Some(Event::Surveyed(session, surveyed)),
+        (Sender::Client(session), Message::OpenState(open_state)) => {
+            Some(Event::OpenState(session, open_state))
+        }
         (Sender::Server(server), Message::Peer(message)) => Some(Event::Peer(server, message)),
         (Sender::Server(server), Message::DataReply(reply)) => Some(Event::Data(server, reply)),
         (Sender::Server(_), Message::Told(told)) => Some(Event::Told(told)),

@@ -303,7 +303,7 @@ impl ClientHost {
             ("client: referred", counters.referrals),
             ("client: maps taken", counters.maps),
             ("client: recalls answered", counters.recalls),
-            ("client: surveys answered", counters.open_queries),
+            ("client: open-state queries answered", counters.open_state_queries),
             ("client: names from leases", counters.name_hits),
             ("client: names looked up ahead", counters.names_prefetched),
             ("client: of these asked for", counters.names_prefetched_used),

@@ -156,7 +156,7 @@ const EXPECTED: &[&str] = &[
     "client: referred",
     "client: told to retry",
     "client: recalls answered",
-    "client: surveys answered",
+    "client: open-state queries answered",
     "kernel: invalidations",
 ];
 

@@ -319,7 +319,9 @@ impl MetaHost {
                     Event::Request(session, Squash::None, request)
                 }
                 (Sender::Client(session), Message::Recalled(recalled)) => Event::Recalled(session, recalled),
-                (Sender::Client(session), Message::Surveyed(surveyed)) => Event::Surveyed(session, surveyed),
+                (Sender::Client(session), Message::OpenState(open_state)) => {
+                    Event::OpenState(session, open_state)
+                }
                 (Sender::Server(server), Message::Peer(message)) => Event::Peer(server, message),
                 (Sender::Server(server), Message::DataReply(reply)) => Event::Data(server, reply),
                 (Sender::Server(_), Message::Told(told)) => Event::Told(told),
@@ -395,9 +397,9 @@ impl MetaHost {
                 let message = Message::Recall(recall);
                 self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
             }
-            Command::Survey(session, survey) => {
+            Command::OpenStateQuery(session, open_state_query) => {
                 let Some(host) = self.reach(world, session) else { return };
-                let message = Message::Survey(survey);
+                let message = Message::OpenStateQuery(open_state_query);
                 self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
             }
             Command::LockFree(session, free) => {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use bearing_env::handshake::{Initiator, Outcome};
 use bearing_env::{Destination, Endpoint, Incoming, Transport};
 use bearing_lookup::ClientMap;
-use bearing_proto::client::{Call, Reply, Request, Survey, Surveyed};
+use bearing_proto::client::{Call, OpenState, OpenStateQuery, Reply, Request};
 use bearing_proto::enrolment::Enrolment;
 use bearing_proto::envelope::{self, Packing, Stamp, Start, Versions};
 use bearing_proto::freshness::{FromServers, Sending};
@@ -126,7 +126,7 @@ impl Link {
     ) -> Result<u64> {
         self.endpoint.receive(Some(timeout), &mut self.incoming).context("receive from the server")?;
         let mut datagrams = 0;
-        let mut surveys = Vec::new();
+        let mut open_state_queries = Vec::new();
         for packet in self.incoming.drain(..) {
             let opened =
                 envelope::open(&packet.bytes, Some(&self.key)).context("open the server's packet")?;
@@ -140,18 +140,18 @@ impl Link {
             for message in opened.messages {
                 match message {
                     Message::Reply(reply) => each(&mut self.map, reply)?,
-                    Message::Survey(survey) => surveys.push(survey),
+                    Message::OpenStateQuery(open_state_query) => open_state_queries.push(open_state_query),
                     // Nobody else uses what this client holds.
                     other => anyhow::bail!("the server sent something unexpected: {other:?}"),
                 }
             }
         }
-        for Survey { tablet, epoch, number, .. } in surveys {
+        for OpenStateQuery { tablet, epoch, number, .. } in open_state_queries {
             // Nothing is ever open here.
             let finished_below = self.finished_below;
-            let surveyed = Surveyed { tablet, epoch, number, finished_below, open: Vec::new() };
+            let open_state = OpenState { tablet, epoch, number, finished_below, open: Vec::new() };
             let mut packing = Packing::new();
-            packing.push(&Message::Surveyed(surveyed), DATAGRAM_BYTES_MAX);
+            packing.push(&Message::OpenState(open_state), DATAGRAM_BYTES_MAX);
             self.seal(packing)?;
         }
         Ok(datagrams)

@@ -11,7 +11,7 @@ use crate::event::{Invalidation, Target, Transport};
 use crate::mutant::Mutant;
 use crate::state::Hold;
 use bearing_proto::Message;
-use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
+use bearing_proto::client::{LeaseKey, OpenState, OpenStateQuery, Recall, Recalled};
 use bearing_types::{Block, NodeId};
 
 impl State {
@@ -35,8 +35,8 @@ impl State {
     }
 
     /// A server asks which files are open.
-    pub fn on_open_query(&mut self, from: Target, survey: Survey) {
-        let Survey { tablet, epoch, number, nodes } = survey;
+    pub fn on_open_query(&mut self, from: Target, open_state_query: OpenStateQuery) {
+        let OpenStateQuery { tablet, epoch, number, nodes } = open_state_query;
         let finished_below = self.requests.finished_below();
         let open = match nodes.is_empty() {
             true => self.files.open_in(tablet),
@@ -45,9 +45,9 @@ impl State {
         for node in &open {
             self.files.told_open(*node);
         }
-        self.io.counters.open_queries += 1;
-        let answer = Surveyed { tablet, epoch, number, finished_below, open };
-        self.io.send(from, Transport::Datagram, Message::Surveyed(answer));
+        self.io.counters.open_state_queries += 1;
+        let answer = OpenState { tablet, epoch, number, finished_below, open };
+        self.io.send(from, Transport::Datagram, Message::OpenState(answer));
     }
 
     fn drop_recalled(&mut self, recall: &Recall) -> Vec<NodeId> {

@@ -34,7 +34,7 @@ impl State {
 
     /// Takes a page: where to go on, and how many names it had.
     fn on_page(&mut self, parent: &Directory, answered: Answered) -> Option<(Option<Cookie>, u32)> {
-        let Body::Ahead { entries, next } = answered.body else {
+        let Body::Prefetched { entries, next } = answered.body else {
             self.io.unexpected();
             return None;
         };
@@ -73,7 +73,7 @@ impl Context {
             }
             let (grant, who) = (parent.view.grant.clone(), who.clone());
             let position = grant.body.seat.position_of(after.hash());
-            let call = Call::Ahead { grant, who, after, count_max: page.min(left) };
+            let call = Call::Prefetch { grant, who, after, count_max: page.min(left) };
             // Whatever is refused here, single lookups are told why.
             let Ok(answered) = self.call(position, call).await else { break };
             let taken = self.with(|state| state.on_page(&parent, answered));

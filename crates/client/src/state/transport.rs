@@ -13,7 +13,7 @@ pub(super) fn transport_of(call: &Call) -> Transport {
     let large = match call {
         Call::Map { .. }
         | Call::List { .. }
-        | Call::Ahead { .. }
+        | Call::Prefetch { .. }
         | Call::Extents { .. }
         | Call::Delegate { .. }
         | Call::Delegated { .. } => true,

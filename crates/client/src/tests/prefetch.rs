@@ -53,7 +53,7 @@ fn page(texts: &[String], next: Option<Cookie>) -> Body {
         let file_type = FileType::Regular;
         (name(text), EntryView { node, file_type, lease, attributes: Some(attributes), directory: None })
     };
-    Body::Ahead { entries: texts.iter().enumerate().map(listed).collect(), next }
+    Body::Prefetched { entries: texts.iter().enumerate().map(listed).collect(), next }
 }
 
 /// The names `f0` to `f9`, of which three were asked for, are looked up ahead.
@@ -118,7 +118,7 @@ fn names_that_are_not_there_or_come_slowly_are_no_reason() {
 #[test]
 fn a_directory_that_one_may_not_list_and_search_or_that_has_a_list_is_not_looked_up_ahead() {
     let is_ahead = |(_, sent): (World, Vec<Request>)| {
-        assert!(sent.iter().all(|request| matches!(request.call, Call::Ahead { .. })));
+        assert!(sent.iter().all(|request| matches!(request.call, Call::Prefetch { .. })));
         !sent.is_empty()
     };
     assert!(is_ahead(with_names_missed(0o755, &nobody(), AclHash(0))));

@@ -208,7 +208,7 @@ impl Servers {
                 let node = *self.names.get(name).ok_or(Code::NotFound)?;
                 Ok(Body::Entry(self.entry(node), None))
             }
-            Call::Ahead { after, count_max, .. } => {
+            Call::Prefetch { after, count_max, .. } => {
                 self.log("ahead");
                 Ok(self.ahead(*after, *count_max))
             }
@@ -344,7 +344,7 @@ impl Servers {
         let next = listed.get(count - 1).filter(|_| listed.len() > count).map(|(cookie, ..)| *cookie);
         listed.truncate(count);
         let entries = listed.into_iter().map(|(_, name, node)| (name.clone(), self.entry(node))).collect();
-        Body::Ahead { entries, next }
+        Body::Prefetched { entries, next }
     }
 
     fn create(&mut self, name: &Name, home: Position) -> Result<Body, Code> {

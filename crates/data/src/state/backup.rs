@@ -28,7 +28,7 @@ pub(crate) struct Waiting {
 
 /// What a chunk's backup keeps.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub(crate) struct Backup {
     pub primary: ServerId,
     pub recent: VecDeque<Recent>,
     pub waiting: BTreeMap<u64, Waiting>,
@@ -41,9 +41,9 @@ pub(crate) struct Follower {
     pub syncs: Vec<Asker>,
 }
 
-impl Follower {
-    pub fn new(primary: ServerId) -> Follower {
-        Follower {
+impl Backup {
+    pub fn new(primary: ServerId) -> Backup {
+        Backup {
             primary,
             recent: VecDeque::new(),
             waiting: BTreeMap::new(),

@@ -15,11 +15,11 @@
 //! may be gone, so it may not confirm anything any more; what it holds counts as committed, because a reader
 //! checks frames anyway.
 
-use super::backup::Follower;
+use super::backup::Backup;
 use super::copier::Copier;
 use super::core::Asker;
 use super::cut::Cut;
-use super::primary::Leader;
+use super::primary::Primary;
 use crate::Config;
 use bearing_proto::data::DataError;
 use bearing_seams::ChunkEntry;
@@ -45,8 +45,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) enum Role {
     Nothing,
-    Leads(Box<Leader>),
-    Follows(Box<Follower>),
+    Leads(Box<Primary>),
+    Follows(Box<Backup>),
     Copies(Box<Copier>),
 }
 
@@ -75,11 +75,11 @@ pub(crate) struct Chunk {
     pub committed: u64,
     /// What was not synced may be gone.
     pub stained: bool,
-    /// Which frames are whole is known: nothing happened since they were written, or the log was surveyed
+    /// Which frames are whole is known: nothing happened since they were written, or the log was scanned in depth
     /// since.
     pub scanned: bool,
     /// When that was.
-    pub surveyed: Option<Mono>,
+    pub deep_scanned: Option<Mono>,
     /// Where it found damage.
     pub damaged: Vec<Range<u64>>,
     pub cuts: VecDeque<Cut>,
@@ -105,7 +105,7 @@ impl Chunk {
             committed: 0,
             stained: false,
             scanned: true,
-            surveyed: None,
+            deep_scanned: None,
             damaged: Vec::new(),
             cuts: VecDeque::new(),
             removers: Vec::new(),
@@ -128,7 +128,7 @@ impl Chunk {
         // A fence or seal made stable what there was, and keeps what it knew of that.
         let at_rest = entry.sealed.is_some() || entry.fenced;
         chunk.stained = !at_rest || entry.restarted;
-        // What a survey found is not kept, and what was whole when it was fenced may have rotted since.
+        // What a deep scan found is not kept, and what was whole when it was fenced may have rotted since.
         chunk.scanned = false;
         chunk.writer.written = entry.length;
         chunk.writer.issued = entry.length;
@@ -193,9 +193,9 @@ impl Chunk {
         match &self.role {
             Role::Nothing => 0,
             Role::Copies(_) => self.writer.issued.saturating_sub(self.writer.written),
-            Role::Leads(leader) => leader.bytes,
-            Role::Follows(follower) => {
-                follower.waiting_bytes + self.writer.issued.saturating_sub(self.writer.written)
+            Role::Leads(primary) => primary.bytes,
+            Role::Follows(backup) => {
+                backup.waiting_bytes + self.writer.issued.saturating_sub(self.writer.written)
             }
         }
     }
@@ -205,8 +205,8 @@ impl Chunk {
         match &self.role {
             Role::Nothing => None,
             Role::Copies(copier) => copier.wake(self.writer.in_flight, config),
-            Role::Leads(leader) => leader.wake(self.committed, config),
-            Role::Follows(follower) => follower.wake(config),
+            Role::Leads(primary) => primary.wake(self.committed, config),
+            Role::Follows(backup) => backup.wake(config),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a step works with: the server's own state beside its chunks, and the commands it gathers.
 
-use super::fetches::Draws;
+use super::fetches::Fetches;
 use super::listing::Listing;
 use super::reading::ReadJob;
 use super::scrubber::Scrubber;
@@ -80,9 +80,9 @@ pub(crate) enum AskedFor {
     /// A sync.
     Sync,
     /// Bytes of a chunk that is copied.
-    Fetch,
+    CopyPart,
     /// Bytes for the append of this number.
-    Draw(u64),
+    Fetch(u64),
 }
 
 /// A question on its way to another server.
@@ -112,7 +112,7 @@ pub(crate) struct Core {
     pub reads: usize,
     pub read_bytes: u64,
     /// Appends whose bytes are being read.
-    pub draws: Draws,
+    pub fetches: Fetches,
     pub pings: usize,
     pub scans: usize,
     pub scans_waiting: VecDeque<ChunkId>,
@@ -144,7 +144,7 @@ impl Core {
             held_bytes: 0,
             reads: 0,
             read_bytes: 0,
-            draws: Draws::default(),
+            fetches: Fetches::default(),
             pings: 0,
             scans: 0,
             scans_waiting: VecDeque::new(),

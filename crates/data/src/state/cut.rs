@@ -1,7 +1,7 @@
 //! Fences and seals that wait for a chunk.
 
 use super::core::Asker;
-use crate::scan::Survey;
+use crate::scan::DeepScan;
 use bearing_seams::End;
 use bearing_types::Epoch;
 
@@ -18,6 +18,6 @@ pub(crate) struct Cut {
 #[derive(Debug)]
 pub(crate) enum Stage {
     Waiting,
-    Scanning(Box<Survey>),
+    Scanning(Box<DeepScan>),
     Setting { length: u64, end: End },
 }

@@ -19,7 +19,7 @@ pub(crate) struct Wanted {
 
 /// One whose bytes are being read.
 #[derive(Debug)]
-pub(crate) struct Draw {
+pub(crate) struct Fetch {
     pub asker: Asker,
     pub chunk: ChunkId,
     pub wanted: Wanted,
@@ -31,15 +31,15 @@ pub(crate) struct Draw {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Draws {
-    pub under_way: BTreeMap<u64, Draw>,
+pub(crate) struct Fetches {
+    pub under_way: BTreeMap<u64, Fetch>,
     pub next: u64,
     /// Bytes that they will hold.
     pub bytes: u64,
     pub come: VecDeque<(u64, Result<Vec<u8>, DataError>)>,
 }
 
-impl Draws {
+impl Fetches {
     /// Bytes came, or one server does not give them.
     pub fn came(&mut self, number: u64, result: Result<Vec<u8>, DataError>) {
         self.come.push_back((number, result));
@@ -51,20 +51,20 @@ impl Draws {
 
     /// When the first question is waited for no longer.
     pub fn wake(&self) -> Option<Mono> {
-        self.under_way.values().filter_map(|draw| draw.asked.map(|(_, until)| until)).min()
+        self.under_way.values().filter_map(|fetch| fetch.asked.map(|(_, until)| until)).min()
     }
 
-    pub fn begin(&mut self, draw: Draw) -> u64 {
+    pub fn begin(&mut self, fetch: Fetch) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.bytes += u64::from(draw.wanted.source.length);
-        self.under_way.insert(number, draw);
+        self.bytes += u64::from(fetch.wanted.source.length);
+        self.under_way.insert(number, fetch);
         number
     }
 
-    pub fn end(&mut self, number: u64) -> Option<Draw> {
-        let draw = self.under_way.remove(&number)?;
-        self.bytes -= u64::from(draw.wanted.source.length);
-        Some(draw)
+    pub fn end(&mut self, number: u64) -> Option<Fetch> {
+        let fetch = self.under_way.remove(&number)?;
+        self.bytes -= u64::from(fetch.wanted.source.length);
+        Some(fetch)
     }
 }

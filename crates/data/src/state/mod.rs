@@ -13,12 +13,12 @@ mod reading;
 mod scrubber;
 
 pub(crate) use self::core::{Asked, AskedFor, Asker, Core, Cx, Job, Sent};
-pub(crate) use backup::{Follower, Recent, Waiting};
+pub(crate) use backup::{Backup, Recent, Waiting};
 pub(crate) use chunk::{Chunk, Chunks, Phase, Role, Writer};
 pub(crate) use copier::{Copier, Wanted as CopyWanted};
 pub(crate) use cut::{Cut, Stage};
-pub(crate) use fetches::{Draw, Wanted as DrawWanted};
+pub(crate) use fetches::{Fetch, Wanted as FetchWanted};
 pub(crate) use listing::Listing;
-pub(crate) use primary::{Leader, Peer, Round, send_frame};
+pub(crate) use primary::{Peer, Primary, Round, send_frame};
 pub(crate) use reading::{ReadJob, Reader};
 pub(crate) use scrubber::Scrubber;

@@ -38,7 +38,7 @@ pub(crate) struct Peer {
 
 /// What a chunk's primary keeps.
 #[derive(Debug)]
-pub(crate) struct Leader {
+pub(crate) struct Primary {
     pub servers: Vec<ServerId>,
     pub peers: Vec<Peer>,
     pub frames: VecDeque<Frame>,
@@ -59,10 +59,10 @@ pub(crate) struct Leader {
     pub syncs: Vec<Asker>,
 }
 
-impl Leader {
-    pub fn new(servers: &[ServerId]) -> Leader {
+impl Primary {
+    pub fn new(servers: &[ServerId]) -> Primary {
         let peers = servers[1..].iter().map(|server| Peer { server: *server, has: 0, heard: Mono::ZERO });
-        Leader {
+        Primary {
             servers: servers.to_vec(),
             peers: peers.collect(),
             frames: VecDeque::new(),

@@ -11,7 +11,7 @@ pub(crate) enum Reader {
     /// Who asked for them.
     Asker(Asker),
     /// The append of this number.
-    Draw(u64),
+    Fetch(u64),
 }
 
 /// A read under way.

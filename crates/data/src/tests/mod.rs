@@ -1,10 +1,10 @@
 //! Tests of the machine: one server with exact commands, then three servers in a bad world.
 
 mod append;
+mod backup;
 mod bench;
 mod copy;
-mod draw;
-mod follow;
+mod fetch;
 mod read;
 mod scan;
 mod scrub;

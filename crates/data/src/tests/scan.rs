@@ -1,7 +1,7 @@
 //! Scans find exactly the whole frames.
 
 use super::bench::{frame, newer_frame};
-use crate::scan::{Found, Scan, Survey, Surveyed};
+use crate::scan::{DeepScan, DeepScanStep, Found, Scan};
 use bearing_proto::data::DAMAGED_RANGES_MAX;
 
 /// Scans a log with reads of a window's size.
@@ -72,43 +72,43 @@ fn a_newer_frame_is_told_from_damage() {
     assert_eq!(scan(&log, 65_536), Found::End(at as u64), "torn");
 }
 
-/// Surveys a log with reads of a window's size.
-fn survey(log: &[u8], scan_bytes: u32) -> Surveyed {
-    let mut survey = Survey::new(log.len() as u64, scan_bytes);
+/// Scans a log with reads of a window's size.
+fn deep_scan(log: &[u8], scan_bytes: u32) -> DeepScanStep {
+    let mut deep_scan = DeepScan::new(log.len() as u64, scan_bytes);
     for _ in 0..10_000 {
-        let (offset, length) = survey.want();
+        let (offset, length) = deep_scan.want();
         let start = (offset as usize).min(log.len());
         let end = (start + length as usize).min(log.len());
-        match survey.take(&log[start..end]) {
-            Surveyed::More => {}
-            surveyed => return surveyed,
+        match deep_scan.take(&log[start..end]) {
+            DeepScanStep::More => {}
+            deep_scanned => return deep_scanned,
         }
     }
-    panic!("the survey does not end");
+    panic!("the deep_scan does not end");
 }
 
 #[test]
-fn a_survey_finds_every_whole_frame_behind_a_damaged_one() {
+fn a_deep_scan_finds_every_whole_frame_behind_a_damaged_one() {
     let (log, ends) = frames();
     for at in (0..log.len()).step_by(1499) {
         let mut damaged = log.clone();
         damaged[at] ^= 4;
-        let whole = Surveyed::End(log.len() as u64, Vec::new());
+        let whole = DeepScanStep::End(log.len() as u64, Vec::new());
         let start = ends.iter().copied().rfind(|end| *end <= at as u64).unwrap_or(0);
         let end = ends.iter().copied().find(|end| *end > at as u64).unwrap();
         let expected = match end == log.len() as u64 {
-            true => Surveyed::End(start, Vec::new()),
-            false => Surveyed::End(log.len() as u64, std::iter::once(start..end).collect()),
+            true => DeepScanStep::End(start, Vec::new()),
+            false => DeepScanStep::End(log.len() as u64, std::iter::once(start..end).collect()),
         };
         for window in [65_536, 1 << 20] {
-            let found = survey(&damaged, window);
+            let found = deep_scan(&damaged, window);
             assert!(found == expected || found == whole, "{at}: {found:?}, not {expected:?}");
         }
     }
 }
 
 #[test]
-fn a_survey_takes_no_frame_within_a_damaged_frame_for_one_of_the_log_unless_its_header_is_gone() {
+fn a_deep_scan_takes_no_frame_within_a_damaged_frame_for_one_of_the_log_unless_its_header_is_gone() {
     let mut outer = Vec::new();
     bearing_proto::frame::encode(
         &super::bench::owner(1),
@@ -119,7 +119,7 @@ fn a_survey_takes_no_frame_within_a_damaged_frame_for_one_of_the_log_unless_its_
     outer.extend(outer.clone());
     outer[300] ^= 1;
     let damaged = std::iter::once(0..inner_end).collect();
-    assert_eq!(survey(&outer, 65_536), Surveyed::End(length, damaged));
+    assert_eq!(deep_scan(&outer, 65_536), DeepScanStep::End(length, damaged));
 }
 
 /// A header as of a payload of so many bytes, with none of them. Anybody can write that into a file.
@@ -143,14 +143,14 @@ fn behind_damage(content: &[u8], behind: usize) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn a_survey_takes_no_length_from_a_header_that_it_found_behind_damage() {
+fn a_deep_scan_takes_no_length_from_a_header_that_it_found_behind_damage() {
     for (payload, behind) in [(4 << 20, 60), (4 << 20, 2), (100_000, 2), (70_000, 2)] {
         for before in [0, 800, 70_000] {
             let content = [vec![7; before], bare_header(payload), vec![8; 800]].concat();
             let (log, start) = behind_damage(&content, behind);
-            let expected = Surveyed::End(log.len() as u64, std::iter::once(0..start).collect());
+            let expected = DeepScanStep::End(log.len() as u64, std::iter::once(0..start).collect());
             for window in [65_536, 1 << 20] {
-                assert_eq!(survey(&log, window), expected, "{payload} bytes claimed, {behind} frames");
+                assert_eq!(deep_scan(&log, window), expected, "{payload} bytes claimed, {behind} frames");
             }
         }
     }
@@ -158,66 +158,66 @@ fn a_survey_takes_no_length_from_a_header_that_it_found_behind_damage() {
 
 /// As in a copy of another chunk's log, which was written in pieces of any length.
 #[test]
-fn a_survey_takes_no_length_from_a_torn_frame_behind_whole_ones_within_a_damaged_one() {
+fn a_deep_scan_takes_no_length_from_a_torn_frame_behind_whole_ones_within_a_damaged_one() {
     let inner = [frame(4, 100), frame(5, 300_000)].concat();
     let (log, start) = behind_damage(&inner[..100_000], 5);
     let whole = frame(4, 100).len() as u64;
     let content = start - 100_000;
-    let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
+    let DeepScanStep::End(end, damaged) = deep_scan(&log, 65_536) else { panic!("no end") };
     assert_eq!(end, log.len() as u64);
     assert_eq!(damaged, [0..content, content + whole..start]);
 }
 
 #[test]
-fn a_survey_does_not_stop_for_what_looks_newer_behind_damage_and_does_not_cut_it_off() {
+fn a_deep_scan_does_not_stop_for_what_looks_newer_behind_damage_and_does_not_cut_it_off() {
     for inner in [newer_frame(), [frame(1, 10), newer_frame()].concat()] {
         let (log, start) = behind_damage(&inner, 2);
-        let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
+        let DeepScanStep::End(end, damaged) = deep_scan(&log, 65_536) else { panic!("no end") };
         assert_eq!((end, damaged.last().map(|last| last.end)), (log.len() as u64, Some(start)));
         let (alone, length) = behind_damage(&inner, 0);
-        let Surveyed::End(end, _) = survey(&alone, 65_536) else { panic!("no end") };
+        let DeepScanStep::End(end, _) = deep_scan(&alone, 65_536) else { panic!("no end") };
         assert_eq!(end, length, "it may be a frame of a newer version");
     }
 }
 
 #[test]
-fn a_survey_passes_over_the_rest_of_a_frame_that_cannot_be_read() {
+fn a_deep_scan_passes_over_the_rest_of_a_frame_that_cannot_be_read() {
     let mut log = frame(1, 10);
     let from = log.len() as u64;
     let content = [vec![7; 200_000], frame(2, 100), vec![7; 100]].concat();
     bearing_proto::frame::encode(&super::bench::owner(1), &content, &mut log);
     let to = log.len() as u64;
     log.extend(frame(3, 100));
-    let mut survey = Survey::new(log.len() as u64, 65_536);
-    let surveyed = loop {
-        let (offset, length) = survey.want();
+    let mut deep_scan = DeepScan::new(log.len() as u64, 65_536);
+    let deep_scanned = loop {
+        let (offset, length) = deep_scan.want();
         let bytes = &log[offset as usize..(offset as usize + length as usize).min(log.len())];
         let unreadable = (offset..offset + u64::from(length)).contains(&100_000);
-        match if unreadable { survey.pass_over() } else { survey.take(bytes) } {
-            Surveyed::More => {}
-            surveyed => break surveyed,
+        match if unreadable { deep_scan.pass_over() } else { deep_scan.take(bytes) } {
+            DeepScanStep::More => {}
+            deep_scanned => break deep_scanned,
         }
     };
-    assert_eq!(surveyed, Surveyed::End(log.len() as u64, std::iter::once(from..to).collect()));
+    assert_eq!(deep_scanned, DeepScanStep::End(log.len() as u64, std::iter::once(from..to).collect()));
 }
 
 #[test]
-fn a_survey_tells_of_so_many_damaged_ranges_and_then_of_one_that_covers_the_rest() {
+fn a_deep_scan_tells_of_so_many_damaged_ranges_and_then_of_one_that_covers_the_rest() {
     let (one, count) = (frame(1, 40), 2 * DAMAGED_RANGES_MAX + 72);
     let mut log = one.repeat(count);
     for number in (1..count - 1).step_by(2) {
         log[number * one.len() + 90] ^= 1;
     }
-    let Surveyed::End(end, damaged) = survey(&log, 65_536) else { panic!("no end") };
+    let DeepScanStep::End(end, damaged) = deep_scan(&log, 65_536) else { panic!("no end") };
     assert_eq!((end, damaged.len()), (log.len() as u64, DAMAGED_RANGES_MAX));
     let (last, one) = (DAMAGED_RANGES_MAX as u64 * 2 - 1, one.len() as u64);
     assert_eq!(damaged.last(), Some(&(last * one..(count as u64 - 2) * one)));
 }
 
 #[test]
-fn a_survey_of_noise_ends_and_finds_nothing() {
+fn a_deep_scan_of_noise_ends_and_finds_nothing() {
     let noise: Vec<u8> = (0..300_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    assert_eq!(survey(&noise, 65_536), Surveyed::End(0, Vec::new()));
+    assert_eq!(deep_scan(&noise, 65_536), DeepScanStep::End(0, Vec::new()));
     let heads = b"BXTF\x01\x00\x60\x00".repeat(20_000);
-    assert_eq!(survey(&heads, 65_536), Surveyed::End(0, Vec::new()));
+    assert_eq!(deep_scan(&heads, 65_536), DeepScanStep::End(0, Vec::new()));
 }

@@ -14,12 +14,12 @@ use crate::engine::run::Effects;
 use crate::event::{Command, Note};
 use crate::lease::Cover;
 use crate::lease::RecallWish;
-use crate::lease::{SurveyWish, Word};
+use crate::lease::{OpenStateWish, Word};
 use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::record::Record;
 use crate::tablet::Phase;
-use bearing_proto::client::{LeaseKey, Recall, Recalled, Survey, Surveyed};
+use bearing_proto::client::{LeaseKey, OpenState, OpenStateQuery, Recall, Recalled};
 use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
 use smallvec::SmallVec;
@@ -66,8 +66,8 @@ impl MetaServer {
         for (session, node) in doubtful {
             asked |= tablet.opens.ask_now(*session, *node, now.mono, &self.config);
         }
-        let surveys = tablet.opens.due(now.mono, &self.config);
-        self.send_surveys(start, surveys, out);
+        let open_state_queries = tablet.opens.due(now.mono, &self.config);
+        self.send_open_state_queries(start, open_state_queries, out);
         asked
     }
 
@@ -170,13 +170,22 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn send_surveys(&mut self, tablet: Position, wishes: Vec<SurveyWish>, out: &mut Vec<Command>) {
+    pub(crate) fn send_open_state_queries(
+        &mut self,
+        tablet: Position,
+        wishes: Vec<OpenStateWish>,
+        out: &mut Vec<Command>,
+    ) {
         let Some(state) = self.tablets.get(&tablet) else { return };
         for wish in wishes {
-            self.counters.surveys += 1;
-            let survey =
-                Survey { tablet: state.block, epoch: state.epoch, number: wish.number, nodes: wish.nodes };
-            out.push(Command::Survey(wish.session, survey));
+            self.counters.open_state_queries += 1;
+            let open_state_query = OpenStateQuery {
+                tablet: state.block,
+                epoch: state.epoch,
+                number: wish.number,
+                nodes: wish.nodes,
+            };
+            out.push(Command::OpenStateQuery(wish.session, open_state_query));
         }
     }
 
@@ -211,23 +220,23 @@ impl MetaServer {
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
     }
 
-    pub(crate) fn on_surveyed(
+    pub(crate) fn on_open_state(
         &mut self,
         now: Now,
         session: SessionId,
-        surveyed: Surveyed,
+        open_state: OpenState,
         out: &mut Vec<Command>,
     ) {
-        let start = surveyed.tablet.start();
-        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == surveyed.epoch)
+        let start = open_state.tablet.start();
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == open_state.epoch)
         else {
             return;
         };
-        let word = Word { session, finished_below: surveyed.finished_below, open: &surveyed.open };
-        let let_go = tablet.opens.surveyed(word, surveyed.number, now.mono, &self.config);
+        let word = Word { session, finished_below: open_state.finished_below, open: &open_state.open };
+        let let_go = tablet.opens.open_state(word, open_state.number, now.mono, &self.config);
         // Somebody may wait for the answer about more files than fit into one.
         let next = tablet.opens.due(now.mono, &self.config);
-        self.send_surveys(start, next, out);
+        self.send_open_state_queries(start, next, out);
         self.let_go(now, start, session, let_go);
     }
 

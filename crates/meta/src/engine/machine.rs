@@ -35,8 +35,8 @@ pub struct Counters {
     pub records: u64,
     /// Recalls sent.
     pub recalls: u64,
-    /// Surveys of open files sent.
-    pub surveys: u64,
+    /// Open-state queries sent.
+    pub open_state_queries: u64,
     /// Transactions begun.
     pub transactions: u64,
     /// Of these, aborted.
@@ -147,7 +147,7 @@ impl MetaServer {
                 self.on_request(now, session, request, out);
             }
             Event::Recalled(session, recalled) => self.on_recalled(now, session, recalled, out),
-            Event::Surveyed(session, surveyed) => self.on_surveyed(now, session, surveyed, out),
+            Event::OpenState(session, open_state) => self.on_open_state(now, session, open_state, out),
             Event::Peer(_, message) => self.on_peer(now, message, out),
             Event::Data(server, reply) => self.on_data(now, server, reply),
             Event::Told(told) => self.on_told(now, told, out),

@@ -187,7 +187,7 @@ fn appetite(call: &Call) -> Appetite {
         | Call::Directory { .. }
         | Call::Lookup { .. }
         | Call::List { .. }
-        | Call::Ahead { .. }
+        | Call::Prefetch { .. }
         | Call::Attributes { .. }
         | Call::ReadLink { .. }
         | Call::Extents { .. }

@@ -30,8 +30,8 @@ impl MetaServer {
             if let Some(tablet) = self.tablets.get_mut(start) {
                 tablet.leases.expire(now.mono);
                 tablet.log.apply(out);
-                let surveys = tablet.opens.due(now.mono, &self.config);
-                self.send_surveys(*start, surveys, out);
+                let open_state_queries = tablet.opens.due(now.mono, &self.config);
+                self.send_open_state_queries(*start, open_state_queries, out);
             }
             self.shrink_horizon(now, *start, out);
             self.watch_sessions(now, *start);

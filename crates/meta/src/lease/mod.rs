@@ -10,4 +10,4 @@ pub(crate) use delegations::Delegations;
 pub(crate) use horizon::{Cover, Horizon};
 pub(crate) use leases::{LeaseTable, Offer, RecallWish};
 pub(crate) use lock_table::LockTable;
-pub(crate) use opens::{OpenTable, SurveyWish, Word};
+pub(crate) use opens::{OpenStateWish, OpenTable, Word};

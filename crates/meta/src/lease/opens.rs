@@ -2,7 +2,7 @@
 //!
 //! Invariants: a session that was given a file (by an open, a create, or a lease with the right to open without asking) counts as having it open until
 //! it says that it has not, or ends; time alone ends nothing here. What a session says counts against a file only if it spoke after it had
-//! the reply that gave it the file (`finished_below`), and, for a survey, if the file was not given again since the survey was sent. A
+//! the reply that gave it the file (`finished_below`), and, for a open-state query, if the file was not given again since the open-state query was sent. A
 //! release counts only if it was sent after that, and after what the session said last. A
 //! file is asked about only when no lease allows it to be opened without asking.
 //!
@@ -52,7 +52,7 @@ struct Opener {
     calendar: Calendar,
     /// It may have any file open, also such as are not told apart.
     anything: Option<Anything>,
-    survey: Option<SurveyState>,
+    open_state_query: Option<SurveyState>,
     /// Its place in [`OpenTable::due`].
     look: Option<Mono>,
 }
@@ -64,7 +64,7 @@ struct Calendar {
     count: usize,
 }
 
-/// A file that a session may have open. It stands in the calendar of its session, or in the survey that asks about it.
+/// A file that a session may have open. It stands in the calendar of its session, or in the open-state query that asks about it.
 #[derive(Debug)]
 struct Given {
     /// The last request whose reply gave it, or that was finished when the session said that it has it open.
@@ -75,8 +75,8 @@ struct Given {
     filed: Mono,
     /// Until then a lease may let it be opened without asking: it is not asked about before.
     not_before: Mono,
-    /// The survey that asks about it, if it was not given since.
-    survey: Option<u64>,
+    /// The open-state query that asks about it, if it was not given since.
+    open_state_query: Option<u64>,
     /// What the session said last.
     said: Said,
     /// The log says that this session keeps the unlinked node.
@@ -112,9 +112,9 @@ enum About {
     Files(Vec<NodeId>),
 }
 
-/// A survey to send; no nodes: all files of the tablet.
+/// An open-state query to send; no nodes: all files of the tablet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SurveyWish {
+pub(crate) struct OpenStateWish {
     pub session: SessionId,
     pub number: u64,
     pub nodes: Vec<NodeId>,
@@ -165,11 +165,11 @@ impl OpenTable {
             anything.by = anything.by.max(by);
             anything.ask_at = anything.ask_at.max(ask_at);
             opener.anything = Some(anything);
-            opener.survey = None;
+            opener.open_state_query = None;
             opener.calendar = Calendar::default();
             for node in orphans {
                 let Some(given) = files.given_mut(session, node) else { continue };
-                given.survey = None;
+                given.open_state_query = None;
                 given.filed = given.ask_at;
                 opener.calendar.write(given.filed, node);
             }
@@ -264,12 +264,16 @@ impl OpenTable {
     /// soon: it has not said "open", and is not silent, and does not itself wait for an answer, perhaps of whoever would wait for it here.
     pub fn ask_now(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) -> bool {
         let Some(opener) = self.sessions.get(&session) else { return false };
-        let asked_for = |survey: &SurveyState| now.after(config.survey_again).since(survey.again);
-        let silent = opener.survey.as_ref().is_some_and(|survey| asked_for(survey) > SOON);
+        let asked_for =
+            |open_state_query: &SurveyState| now.after(config.survey_again).since(open_state_query.again);
+        let silent = opener
+            .open_state_query
+            .as_ref()
+            .is_some_and(|open_state_query| asked_for(open_state_query) > SOON);
         let unsaid = self.files.given(session, node);
         let unsaid = unsaid.filter(|given| !matches!(given.said, Said::Open | Said::Unclear));
         let Some(given) = unsaid.filter(|_| !silent) else { return false };
-        if given.survey.is_none() && given.ask_at > now {
+        if given.open_state_query.is_none() && given.ask_at > now {
             let said = given.said;
             self.change(session, |opener, files| {
                 if let Some(given) = files.given_mut(session, node) {
@@ -281,8 +285,8 @@ impl OpenTable {
         true
     }
 
-    /// Surveys to send now: one at a time to each session, again and again until it answers.
-    pub fn due(&mut self, now: Mono, config: &Config) -> Vec<SurveyWish> {
+    /// Open-state queries to send now: one at a time to each session, again and again until it answers.
+    pub fn due(&mut self, now: Mono, config: &Config) -> Vec<OpenStateWish> {
         let mut wishes = Vec::new();
         while let Some((_, session)) = self.due.first().copied().filter(|(look, _)| *look <= now) {
             let mut number = self.next_survey;
@@ -294,20 +298,23 @@ impl OpenTable {
         wishes
     }
 
-    /// A survey is answered. Gives the orphans that this session does not keep open.
-    pub fn surveyed(&mut self, word: Word, number: u64, now: Mono, config: &Config) -> Vec<NodeId> {
+    /// An open-state query is answered. Gives the orphans that this session does not keep open.
+    pub fn open_state(&mut self, word: Word, number: u64, now: Mono, config: &Config) -> Vec<NodeId> {
         let Some(opener) = self.sessions.get_mut(&word.session) else { return Vec::new() };
-        let Some(survey) = opener.survey.take_if(|survey| survey.number == number) else {
+        let Some(open_state_query) =
+            opener.open_state_query.take_if(|open_state_query| open_state_query.number == number)
+        else {
             return Vec::new();
         };
-        match survey.about {
+        match open_state_query.about {
             About::Everything => {
                 self.hear_of_everything(word, now, config);
                 Vec::new()
             }
             About::Files(nodes) => {
                 let given = |node: &NodeId| self.files.given(word.session, *node);
-                let asked = |node: &NodeId| given(node).is_some_and(|given| given.survey == Some(number));
+                let asked =
+                    |node: &NodeId| given(node).is_some_and(|given| given.open_state_query == Some(number));
                 let asked: Vec<NodeId> = nodes.into_iter().filter(asked).collect();
                 self.hear(word, &asked, now, config)
             }
@@ -453,7 +460,7 @@ impl Given {
             ask_at,
             filed: ask_at,
             not_before: Mono::ZERO,
-            survey: None,
+            open_state_query: None,
             said: Said::Nothing,
             orphan: false,
         }
@@ -462,16 +469,23 @@ impl Given {
 
 impl Opener {
     fn new(session: SessionId) -> Opener {
-        Opener { session, files: 0, calendar: Calendar::default(), anything: None, survey: None, look: None }
+        Opener {
+            session,
+            files: 0,
+            calendar: Calendar::default(),
+            anything: None,
+            open_state_query: None,
+            look: None,
+        }
     }
 
     /// All its files, some of them more than once, and some that have gone.
     fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        let surveyed = match &self.survey {
+        let open_state = match &self.open_state_query {
             Some(SurveyState { about: About::Files(nodes), .. }) => &nodes[..],
             _ => &[],
         };
-        self.calendar.lines.values().flatten().chain(surveyed).copied()
+        self.calendar.lines.values().flatten().chain(open_state).copied()
     }
 
     /// Whether there was room.
@@ -508,11 +522,11 @@ impl Opener {
 
     fn remove(&mut self, files: &mut Files, node: NodeId) {
         self.files -= usize::from(files.remove(self.session, node));
-        // Whoever answers no survey has no line read.
+        // Whoever answers no open-state query has no line read.
         if self.calendar.count > 2 * self.files + VOID_LINES_MAX {
             self.calendar.strike_void(|node, filed| {
                 let given = files.given(self.session, node);
-                given.is_some_and(|given| given.filed == filed && given.survey.is_none())
+                given.is_some_and(|given| given.filed == filed && given.open_state_query.is_none())
             });
         }
     }
@@ -525,30 +539,36 @@ impl Opener {
     }
 
     fn next_look(&self) -> Option<Mono> {
-        if let Some(survey) = &self.survey {
+        if let Some(open_state_query) = &self.open_state_query {
             // Repeated, whatever else is due.
-            return Some(survey.again);
+            return Some(open_state_query.again);
         }
         let files = self.calendar.lines.first_key_value().map(|(filed, _)| *filed);
         files.into_iter().chain(self.anything.map(|anything| anything.ask_at)).min()
     }
 
-    fn ask(&mut self, files: &mut Files, number: &mut u64, now: Mono, config: &Config) -> Option<SurveyWish> {
-        if self.survey.is_none() {
+    fn ask(
+        &mut self,
+        files: &mut Files,
+        number: &mut u64,
+        now: Mono,
+        config: &Config,
+    ) -> Option<OpenStateWish> {
+        if self.open_state_query.is_none() {
             let about = self.choose(files, *number, now, config)?;
-            self.survey = Some(SurveyState { number: *number, again: now, about });
+            self.open_state_query = Some(SurveyState { number: *number, again: now, about });
             *number += 1;
         }
-        let survey = self.survey.as_mut()?;
-        survey.again = now.after(config.survey_again);
-        let nodes = match &survey.about {
+        let open_state_query = self.open_state_query.as_mut()?;
+        open_state_query.again = now.after(config.survey_again);
+        let nodes = match &open_state_query.about {
             About::Everything => Vec::new(),
             About::Files(nodes) => nodes.clone(),
         };
-        Some(SurveyWish { session: self.session, number: survey.number, nodes })
+        Some(OpenStateWish { session: self.session, number: open_state_query.number, nodes })
     }
 
-    /// What is asked about next: of files, all whose leases are over, so that one survey serves many. Nothing in the calendar is due after this gave nothing.
+    /// What is asked about next: of files, all whose leases are over, so that one open-state query serves many. Nothing in the calendar is due after this gave nothing.
     fn choose(&mut self, files: &mut Files, number: u64, now: Mono, config: &Config) -> Option<About> {
         if self.anything.is_some_and(|anything| anything.ask_at <= now) {
             return Some(About::Everything);
@@ -558,11 +578,12 @@ impl Opener {
         while nodes.len() < config.survey_nodes_max {
             let Some((filed, node)) = self.calendar.read_until(soon) else { break };
             let given = files.given_mut(self.session, node);
-            let Some(given) = given.filter(|given| given.filed == filed && given.survey.is_none()) else {
+            let Some(given) = given.filter(|given| given.filed == filed && given.open_state_query.is_none())
+            else {
                 continue;
             };
             if given.ask_at <= soon {
-                given.survey = Some(number);
+                given.open_state_query = Some(number);
                 nodes.push(node);
             } else {
                 given.filed = given.ask_at;
@@ -578,7 +599,7 @@ impl Opener {
 fn file(calendar: &mut Calendar, node: NodeId, given: &mut Given, ask_at: Mono, said: Said) {
     given.said = said;
     given.ask_at = ask_at.max(given.not_before);
-    if given.survey.take().is_some() || given.ask_at < given.filed {
+    if given.open_state_query.take().is_some() || given.ask_at < given.filed {
         given.filed = given.ask_at;
         calendar.write(given.filed, node);
     }

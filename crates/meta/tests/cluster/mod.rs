@@ -6,7 +6,7 @@ use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer,
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, ChunkView, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode,
-    Recall, RenameMode, Reply, Request, ServerEntry, ServerKind, Survey,
+    Recall, RenameMode, Reply, Request, ServerEntry, ServerKind, OpenStateQuery,
 };
 use bearing_proto::coordinator::{
     AskCall, FILESYSTEM_KEY, answer, decode_register, encode_register, server_key, tablet_key,
@@ -40,7 +40,7 @@ pub struct Cluster {
     coordinator: MemCoordinator,
     replies: BTreeMap<(SessionId, Sequence), Reply>,
     pub recalls: Vec<(SessionId, Recall)>,
-    pub surveys: Vec<(SessionId, Survey)>,
+    pub open_state_queries: Vec<(SessionId, OpenStateQuery)>,
     pub free: Vec<(SessionId, LockFree)>,
     /// What clients say they have open.
     pub open: std::collections::BTreeSet<(SessionId, NodeId)>,
@@ -48,7 +48,7 @@ pub struct Cluster {
     pub repeated_from: Option<Sequence>,
     events: VecDeque<(ServerId, Event)>,
     next_sequence: u64,
-    /// Recalls and surveys are answered at once.
+    /// Recalls and open-state queries are answered at once.
     pub obedient: bool,
     /// What data servers answer; `None`: nothing.
     pub data: DataAnswers,
@@ -143,7 +143,7 @@ impl Cluster {
             coordinator,
             replies: BTreeMap::new(),
             recalls: Vec::new(),
-            surveys: Vec::new(),
+            open_state_queries: Vec::new(),
             free: Vec::new(),
             open: std::collections::BTreeSet::new(),
             repeated_from: None,
@@ -342,18 +342,18 @@ impl Cluster {
                 Command::Peer(to, message) if self.hold_peers => {
                     self.held_peers.push((to, Event::Peer(id, message)));
                 }
-                Command::Survey(session, survey) => {
+                Command::OpenStateQuery(session, open_state_query) => {
                     if self.obedient {
-                        let surveyed = bearing_proto::client::Surveyed {
-                            tablet: survey.tablet,
-                            epoch: survey.epoch,
-                            number: survey.number,
+                        let open_state = bearing_proto::client::OpenState {
+                            tablet: open_state_query.tablet,
+                            epoch: open_state_query.epoch,
+                            number: open_state_query.number,
                             finished_below: self.finished_below(),
                             open: self.open_files(session),
                         };
-                        self.events.push_back((id, Event::Surveyed(session, surveyed)));
+                        self.events.push_back((id, Event::OpenState(session, open_state)));
                     }
-                    self.surveys.push((session, survey));
+                    self.open_state_queries.push((session, open_state_query));
                 }
                 Command::LockFree(session, free) => self.free.push((session, free)),
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),

@@ -1,7 +1,6 @@
 //! Operations of clients: one file each, told top to bottom: validate, load, decide, record, reply.
 
 mod accessed;
-mod ahead;
 mod chunk;
 mod chunks;
 mod commit;
@@ -18,6 +17,7 @@ mod lookup;
 mod make_directory;
 mod make_hole;
 mod open;
+mod prefetch;
 mod quota;
 mod release;
 mod remove_directory;
@@ -51,7 +51,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::List { grant, who, after, count_max, with_attributes } => {
             list::decide(view, grant, who, *after, *count_max, *with_attributes)
         }
-        Call::Ahead { grant, who, after, count_max } => ahead::decide(view, grant, who, *after, *count_max),
+        Call::Prefetch { grant, who, after, count_max } => {
+            prefetch::decide(view, grant, who, *after, *count_max)
+        }
         Call::Create { grant, who, name, new } => create::decide(view, grant, who, name, new),
         Call::MakeDirectory { grant, who, name, mode } => {
             make_directory::decide(view, grant, who, name, *mode)

@@ -30,8 +30,8 @@ fn openers(table: &OpenTable, node: NodeId) -> Vec<SessionId> {
     table.openers(node).into_iter().collect()
 }
 
-/// The only survey that is due.
-fn survey(table: &mut OpenTable, now: Mono, config: &Config) -> SurveyWish {
+/// The only open-state query that is due.
+fn open_state_query(table: &mut OpenTable, now: Mono, config: &Config) -> OpenStateWish {
     let mut wishes = table.due(now, config);
     assert_eq!(wishes.len(), 1, "{wishes:?}");
     wishes.remove(0)
@@ -53,11 +53,11 @@ fn time_alone_closes_no_file() {
 fn a_file_is_asked_about_after_its_lease_and_again_until_there_is_an_answer() {
     let (mut table, config) = given();
     assert!(table.due(at(599), &config).is_empty());
-    let first = survey(&mut table, at(600), &config);
+    let first = open_state_query(&mut table, at(600), &config);
     assert_eq!((first.session, &first.nodes[..]), (A, &[FILE][..]));
     assert!(table.due(at(1099), &config).is_empty());
-    assert_eq!(survey(&mut table, at(1100), &config), first);
-    assert!(table.surveyed(word(A, 6, &[]), first.number, at(1101), &config).is_empty());
+    assert_eq!(open_state_query(&mut table, at(1100), &config), first);
+    assert!(table.open_state(word(A, 6, &[]), first.number, at(1101), &config).is_empty());
     assert_eq!(openers(&table, FILE), []);
     assert!(table.due(at(100_000), &config).is_empty());
 }
@@ -90,28 +90,28 @@ fn a_renewed_lease_is_not_disturbed_by_surveys() {
     // UsageScan at when its first lease would have ended.
     assert!(table.due(at(600), &config).is_empty());
     assert!(table.due(at(1399), &config).is_empty());
-    assert_eq!(survey(&mut table, at(1400), &config).nodes, [FILE]);
+    assert_eq!(open_state_query(&mut table, at(1400), &config).nodes, [FILE]);
 }
 
 #[test]
 fn nobody_waits_for_the_word_of_a_session_that_waits_itself() {
     let (mut table, config) = given();
     assert!(table.ask_now(A, FILE, at(110), &config), "it may answer at once");
-    let asked = survey(&mut table, at(110), &config);
+    let asked = open_state_query(&mut table, at(110), &config);
     // Request 3 of it is on its way yet, perhaps to be lent a directory, for which it waits for us.
-    table.surveyed(word(A, 3, &[]), asked.number, at(111), &config);
+    table.open_state(word(A, 3, &[]), asked.number, at(111), &config);
     assert!(!table.ask_now(A, FILE, at(112), &config));
     assert_eq!(openers(&table, FILE), [A], "it may have the file open all the same");
-    let again = survey(&mut table, at(700), &config);
-    table.surveyed(word(A, 6, &[]), again.number, at(701), &config);
+    let again = open_state_query(&mut table, at(700), &config);
+    table.open_state(word(A, 6, &[]), again.number, at(701), &config);
     assert_eq!(openers(&table, FILE), []);
 }
 
 #[test]
 fn what_a_session_says_before_it_has_the_reply_counts_for_nothing() {
     let (mut table, config) = given();
-    let asked = survey(&mut table, at(600), &config);
-    table.surveyed(word(A, 5, &[]), asked.number, at(700), &config);
+    let asked = open_state_query(&mut table, at(600), &config);
+    table.open_state(word(A, 5, &[]), asked.number, at(700), &config);
     assert_eq!(openers(&table, FILE), [A]);
     table.recalled(word(A, 5, &[]), &[FILE], at(710), &config);
     assert_eq!(openers(&table, FILE), [A]);
@@ -122,7 +122,7 @@ fn what_a_session_says_before_it_has_the_reply_counts_for_nothing() {
 #[test]
 fn who_answers_no_survey_takes_no_more_memory_however_many_files_come_and_go() {
     let (mut table, config) = given();
-    survey(&mut table, at(600), &config);
+    open_state_query(&mut table, at(600), &config);
     for number in 0..20_000u64 {
         let node = NodeId(1000 + number);
         table.give(A, node, Sequence(10 + number), at(700 + number), &config);
@@ -139,19 +139,19 @@ fn who_answers_no_survey_takes_no_more_memory_however_many_files_come_and_go() {
 #[test]
 fn a_file_that_is_given_again_during_a_survey_is_not_closed_by_its_answer() {
     let (mut table, config) = given();
-    let asked = survey(&mut table, at(600), &config);
+    let asked = open_state_query(&mut table, at(600), &config);
     table.give(A, FILE, Sequence(8), at(1600), &config);
     // The session had the new lease already, and opened the file without asking right after it said that it is closed.
-    table.surveyed(word(A, 9, &[]), asked.number, at(700), &config);
+    table.open_state(word(A, 9, &[]), asked.number, at(700), &config);
     assert_eq!(openers(&table, FILE), [A]);
 }
 
 #[test]
 fn answers_to_other_surveys_and_of_other_sessions_change_nothing() {
     let (mut table, config) = given();
-    let asked = survey(&mut table, at(600), &config);
-    table.surveyed(word(A, 6, &[]), asked.number + 1, at(700), &config);
-    table.surveyed(word(B, 6, &[]), asked.number, at(700), &config);
+    let asked = open_state_query(&mut table, at(600), &config);
+    table.open_state(word(A, 6, &[]), asked.number + 1, at(700), &config);
+    table.open_state(word(B, 6, &[]), asked.number, at(700), &config);
     assert_eq!(openers(&table, FILE), [A]);
 }
 
@@ -162,26 +162,26 @@ fn one_survey_asks_about_many_and_one_is_under_way_to_a_session() {
     for number in 0..600 {
         table.give(A, NodeId(100 + number), Sequence(6), at(120 + number), &config);
     }
-    let first = survey(&mut table, at(600), &config);
+    let first = open_state_query(&mut table, at(600), &config);
     assert_eq!(first.nodes.len(), 482, "all whose leases are over by now");
     assert!(table.due(at(650), &config).is_empty());
-    table.surveyed(word(A, 7, &[]), first.number, at(660), &config);
-    let second = survey(&mut table, at(1300), &config);
+    table.open_state(word(A, 7, &[]), first.number, at(660), &config);
+    let second = open_state_query(&mut table, at(1300), &config);
     assert_eq!(second.nodes.len(), 119);
 }
 
 #[test]
 fn who_said_open_is_asked_again_after_long_and_soon_once_it_says_that_it_closed() {
     let (mut table, config) = given();
-    let asked = survey(&mut table, at(600), &config);
-    table.surveyed(word(A, 6, &[FILE]), asked.number, at(700), &config);
+    let asked = open_state_query(&mut table, at(600), &config);
+    table.open_state(word(A, 6, &[FILE]), asked.number, at(700), &config);
     assert!(table.said_open(A, FILE));
     assert!(table.due(at(30_699), &config).is_empty());
-    let asked = survey(&mut table, at(30_700), &config);
-    table.surveyed(word(A, 6, &[FILE]), asked.number, at(30_700), &config);
+    let asked = open_state_query(&mut table, at(30_700), &config);
+    table.open_state(word(A, 6, &[FILE]), asked.number, at(30_700), &config);
     table.closed(A, FILE, Sequence(7), at(40_000));
     assert_eq!(openers(&table, FILE), [A], "it may have been opened again since");
-    assert_eq!(survey(&mut table, at(40_000), &config).nodes, [FILE]);
+    assert_eq!(open_state_query(&mut table, at(40_000), &config).nodes, [FILE]);
 }
 
 #[test]
@@ -209,11 +209,11 @@ fn a_session_of_the_former_owner_may_have_anything_open_until_it_has_said_what()
     table.inherit(A, at(3000));
     assert_eq!(openers(&table, NodeId(99)), [A]);
     assert!(table.due(at(2999), &config).is_empty());
-    let asked = survey(&mut table, at(3000), &config);
+    let asked = open_state_query(&mut table, at(3000), &config);
     assert_eq!(asked.nodes, []);
     // It says so however often it is asked, and what it was given meanwhile stays.
     table.give(A, NodeId(5), Sequence(3), at(4000), &config);
-    table.surveyed(word(A, 9, &[FILE]), asked.number, at(3500), &config);
+    table.open_state(word(A, 9, &[FILE]), asked.number, at(3500), &config);
     assert_eq!(openers(&table, NodeId(99)), []);
     assert_eq!(openers(&table, FILE), [A]);
     assert_eq!(openers(&table, NodeId(5)), [A]);
@@ -228,12 +228,12 @@ fn above_the_limit_a_session_may_have_anything_open_until_its_leases_are_over_an
     assert_eq!(table.sessions[&A].files, 0);
     assert_eq!(openers(&table, NodeId(99)), [A]);
     assert!(table.due(at(1499), &config).is_empty(), "a lease may be alive");
-    let asked = survey(&mut table, at(1500), &config);
+    let asked = open_state_query(&mut table, at(1500), &config);
     // It has not taken the last reply: anything may be open still.
-    table.surveyed(word(A, 14, &[NodeId(2)]), asked.number, at(1510), &config);
+    table.open_state(word(A, 14, &[NodeId(2)]), asked.number, at(1510), &config);
     assert_eq!(openers(&table, NodeId(99)), [A]);
-    let asked = survey(&mut table, at(2010), &config);
-    table.surveyed(word(A, 15, &[NodeId(2)]), asked.number, at(2020), &config);
+    let asked = open_state_query(&mut table, at(2010), &config);
+    table.open_state(word(A, 15, &[NodeId(2)]), asked.number, at(2020), &config);
     assert_eq!(openers(&table, NodeId(99)), []);
     assert_eq!(openers(&table, NodeId(2)), [A]);
     assert_eq!(openers(&table, NodeId(3)), []);
@@ -243,9 +243,9 @@ fn above_the_limit_a_session_may_have_anything_open_until_its_leases_are_over_an
 fn who_has_more_files_open_than_the_limit_is_remembered_as_having_anything_open() {
     let (mut table, config) = (OpenTable::default(), config());
     table.inherit(A, at(0));
-    let asked = survey(&mut table, at(0), &config);
+    let asked = open_state_query(&mut table, at(0), &config);
     let open: Vec<NodeId> = (0..5).map(NodeId).collect();
-    table.surveyed(word(A, 1, &open), asked.number, at(10), &config);
+    table.open_state(word(A, 1, &open), asked.number, at(10), &config);
     assert_eq!(openers(&table, NodeId(99)), [A]);
     assert!(table.due(at(20_000), &config).is_empty(), "it is not asked all the time");
 }
@@ -290,8 +290,8 @@ enum Step {
 enum Packet {
     Request { by: u64, node: u64, open: bool },
     Reply { by: u64, node: u64, open: bool, lease: u64 },
-    Survey(SurveyWish, u64),
-    Surveyed { number: u64, epoch: u64, finished_below: u64, open: Vec<NodeId> },
+    OpenStateQuery(OpenStateWish, u64),
+    OpenState { number: u64, epoch: u64, finished_below: u64, open: Vec<NodeId> },
     Recall { node: u64, epoch: u64 },
     Recalled { node: u64, epoch: u64, finished_below: u64, open: Vec<NodeId> },
     RecallAll { epoch: u64 },
@@ -400,9 +400,10 @@ impl Model {
             Step::Pass(ms) => {
                 self.now += ms;
                 self.recalling.retain(|_, until| *until > self.now);
-                let surveys = self.table.due(at(self.now), &self.config);
+                let open_state_queries = self.table.due(at(self.now), &self.config);
                 let epoch = self.epoch;
-                self.packets.extend(surveys.into_iter().map(|wish| Packet::Survey(wish, epoch)));
+                self.packets
+                    .extend(open_state_queries.into_iter().map(|wish| Packet::OpenStateQuery(wish, epoch)));
             }
         }
     }
@@ -436,13 +437,13 @@ impl Model {
                     self.open.insert(node);
                 }
             }
-            Packet::Survey(wish, epoch) => {
+            Packet::OpenStateQuery(wish, epoch) => {
                 let open = self.says_open_of(&wish.nodes);
                 let finished_below = self.finished_below();
-                self.packets.push(Packet::Surveyed { number: wish.number, epoch, finished_below, open });
+                self.packets.push(Packet::OpenState { number: wish.number, epoch, finished_below, open });
             }
-            Packet::Surveyed { number, epoch, finished_below, open } if epoch == self.epoch => {
-                self.table.surveyed(word(A, finished_below, &open), number, self.mono(), &self.config);
+            Packet::OpenState { number, epoch, finished_below, open } if epoch == self.epoch => {
+                self.table.open_state(word(A, finished_below, &open), number, self.mono(), &self.config);
             }
             Packet::Recall { node, epoch } => {
                 self.leases.remove(&node);
@@ -468,7 +469,7 @@ impl Model {
                     self.table.hear_of_everything(said, self.mono(), &self.config);
                 }
             }
-            Packet::Surveyed { .. } | Packet::Recalled { .. } | Packet::RecalledAll { .. } => {}
+            Packet::OpenState { .. } | Packet::Recalled { .. } | Packet::RecalledAll { .. } => {}
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::check;
 use crate::event::Payload;
-use crate::state::{Asker, Chunk, Chunks, Cx, Follower, Phase, Recent, Role, Waiting};
+use crate::state::{Asker, Backup, Chunk, Chunks, Cx, Phase, Recent, Role, Waiting};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
 use bearing_types::{ChunkId, Epoch, ServerId};
@@ -46,7 +46,7 @@ pub(crate) fn replicate(
         return cx.refuse(asker, DataError::NoChunk);
     }
     let chunk = chunks.entry(id).or_insert_with(|| {
-        let mut chunk = Chunk::new(id, replicate.epoch, Role::Follows(Box::new(Follower::new(primary))));
+        let mut chunk = Chunk::new(id, replicate.epoch, Role::Follows(Box::new(Backup::new(primary))));
         chunk.create(cx);
         chunk
     });
@@ -75,23 +75,23 @@ impl Chunk {
     /// Checks that a message is of the chunk's primary in this epoch, and learns what is acknowledged by all.
     pub fn follows(&mut self, primary: ServerId, epoch: Epoch, committed: u64) -> Result<(), DataError> {
         self.takes_appends(epoch)?;
-        let Role::Follows(follower) = &mut self.role else { return Err(DataError::Capability) };
-        if follower.primary != primary {
+        let Role::Follows(backup) = &mut self.role else { return Err(DataError::Capability) };
+        if backup.primary != primary {
             return Err(DataError::Capability);
         }
         if committed > self.writer.written {
             return Err(DataError::BeyondEnd);
         }
         self.committed = self.committed.max(committed);
-        while follower.recent.front().is_some_and(|recent| recent.end <= self.committed) {
-            follower.recent.pop_front();
+        while backup.recent.front().is_some_and(|recent| recent.end <= self.committed) {
+            backup.recent.pop_front();
         }
         Ok(())
     }
 
     fn replicate(&mut self, cx: &mut Cx<'_>, asker: Asker, frame: Replicate) {
         let written = self.writer.written;
-        let Role::Follows(follower) = &mut self.role else { return };
+        let Role::Follows(backup) = &mut self.role else { return };
         if frame.offset < self.committed {
             // A late repeat, which nobody waits for, or a primary that begins anew and must not get on.
             return cx.refuse(asker, DataError::Sealed);
@@ -100,7 +100,7 @@ impl Chunk {
             return cx.reply(asker, Err(DataError::Full));
         }
         if frame.offset < self.writer.issued {
-            let known = follower.recent.iter_mut().find(|recent| recent.offset == frame.offset);
+            let known = backup.recent.iter_mut().find(|recent| recent.offset == frame.offset);
             match known.filter(|recent| recent.crc == frame.crc) {
                 None => cx.refuse(asker, DataError::Sealed),
                 Some(recent) if recent.end <= written => cx.reply(asker, Ok(DataBody::Done)),
@@ -109,14 +109,14 @@ impl Chunk {
             return;
         }
         let (config, bytes) = (&cx.core.config, frame.bytes.len() as u64);
-        let known = follower.waiting.get(&frame.offset).map(|waiting| waiting.bytes.len() as u64);
-        let room = follower.waiting.len() < config.gap_frames_max || known.is_some();
-        if !room || follower.waiting_bytes + bytes > config.pipeline_bytes_max {
+        let known = backup.waiting.get(&frame.offset).map(|waiting| waiting.bytes.len() as u64);
+        let room = backup.waiting.len() < config.gap_frames_max || known.is_some();
+        if !room || backup.waiting_bytes + bytes > config.pipeline_bytes_max {
             return cx.drop_request();
         }
         let waiting = Waiting { asker, crc: frame.crc, bytes: frame.bytes.into() };
-        follower.waiting.insert(frame.offset, waiting);
-        follower.waiting_bytes = follower.waiting_bytes + bytes - known.unwrap_or(0);
+        backup.waiting.insert(frame.offset, waiting);
+        backup.waiting_bytes = backup.waiting_bytes + bytes - known.unwrap_or(0);
         self.pump(cx);
     }
 
@@ -127,38 +127,38 @@ impl Chunk {
             moved = true;
             self.write(cx, bytes);
         }
-        let Role::Follows(follower) = &mut self.role else { return };
-        follower.gap_since = match follower.gap_since {
-            _ if follower.waiting.is_empty() => None,
+        let Role::Follows(backup) = &mut self.role else { return };
+        backup.gap_since = match backup.gap_since {
+            _ if backup.waiting.is_empty() => None,
             Some(since) if !moved => Some(since),
             _ => Some(cx.mono()),
         };
     }
 
     fn next_waiting(&mut self, cx: &Cx<'_>) -> Option<Payload> {
-        let Role::Follows(follower) = &mut self.role else { return None };
+        let Role::Follows(backup) = &mut self.role else { return None };
         let under_way = self.writer.issued - self.writer.written;
-        let busy = follower.recent.len() >= cx.core.config.recent_frames_max
+        let busy = backup.recent.len() >= cx.core.config.recent_frames_max
             || under_way >= cx.core.config.pipeline_bytes_max;
         if self.writer.stalled || busy {
             return None;
         }
         let offset = self.writer.issued;
-        let waiting = follower.waiting.remove(&offset)?;
+        let waiting = backup.waiting.remove(&offset)?;
         let bytes = waiting.bytes.len() as u64;
-        follower.waiting_bytes -= bytes;
+        backup.waiting_bytes -= bytes;
         let recent = Recent { offset, end: offset + bytes, crc: waiting.crc, asker: Some(waiting.asker) };
-        follower.recent.push_back(recent);
+        backup.recent.push_back(recent);
         Some(waiting.bytes)
     }
 
-    pub fn follower_wrote(&mut self, cx: &mut Cx<'_>) {
+    pub fn backup_wrote(&mut self, cx: &mut Cx<'_>) {
         if self.writer.in_flight == 0 {
             self.writer.stalled = false;
         }
         let written = self.writer.written;
-        let Role::Follows(follower) = &mut self.role else { return };
-        for recent in follower.recent.iter_mut().take_while(|recent| recent.end <= written) {
+        let Role::Follows(backup) = &mut self.role else { return };
+        for recent in backup.recent.iter_mut().take_while(|recent| recent.end <= written) {
             if let Some(asker) = recent.asker.take() {
                 cx.step("copy is here, not answered");
                 cx.core.counters.replicated += 1;
@@ -169,25 +169,25 @@ impl Chunk {
     }
 
     /// The disk here is full: the primary sends again what was not written.
-    pub fn follower_full(&mut self, cx: &mut Cx<'_>) {
+    pub fn backup_full(&mut self, cx: &mut Cx<'_>) {
         let written = self.writer.written;
-        let Role::Follows(follower) = &mut self.role else { return };
-        let kept = follower.recent.partition_point(|recent| recent.end <= written);
-        let unwritten: Vec<Recent> = follower.recent.drain(kept..).collect();
+        let Role::Follows(backup) = &mut self.role else { return };
+        let kept = backup.recent.partition_point(|recent| recent.end <= written);
+        let unwritten: Vec<Recent> = backup.recent.drain(kept..).collect();
         for asker in unwritten.iter().filter_map(|recent| recent.asker) {
             cx.core.counters.full += 1;
             cx.reply(asker, Err(DataError::Full));
         }
-        follower.refuse_waiting(cx, DataError::Full);
+        backup.refuse_waiting(cx, DataError::Full);
     }
 
     /// A gap that does not fill is the primary's to know.
     pub fn tick_follower(&mut self, cx: &mut Cx<'_>) {
         let now = cx.mono();
         let wake = self.wake(&cx.core.config);
-        let Role::Follows(follower) = &mut self.role else { return };
+        let Role::Follows(backup) = &mut self.role else { return };
         if self.phase == Phase::Open && wake.is_some_and(|at| at <= now) {
-            follower.refuse_waiting(cx, DataError::BeyondEnd);
+            backup.refuse_waiting(cx, DataError::BeyondEnd);
         }
     }
 }

@@ -23,12 +23,12 @@ pub(crate) fn decide(
     }
     let lease = view.lease_ahead(LeaseKey::Names(seat.node));
     if lease == LeaseMs(0) {
-        return Ok(Body::Ahead { entries: Vec::new(), next: None });
+        return Ok(Body::Prefetched { entries: Vec::new(), next: None });
     }
     let (named, next) = list::page(view, seat, after, count_max)?;
     list::prefetch_nodes(view, &named)?;
     let entries = named.into_iter().map(|(_, entry)| shown(view, entry, lease)).collect();
-    Ok(Body::Ahead { entries, next })
+    Ok(Body::Prefetched { entries, next })
 }
 
 fn shown(view: &mut View, entry: NameEntry, lease: LeaseMs) -> (Name, EntryView) {

@@ -9,30 +9,30 @@
 use crate::append::{self, Append};
 use crate::check;
 use crate::read;
-use crate::state::{Asked, AskedFor, Asker, Chunks, Cx, Draw, DrawWanted, Reader};
+use crate::state::{Asked, AskedFor, Asker, Chunks, Cx, Fetch, FetchWanted, Reader};
 use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Source};
 use bearing_proto::frame::{self, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use bearing_proto::grant::FramePart;
 use bearing_types::ChunkId;
 
 /// Takes such an append, or says why not.
-pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: DrawWanted) {
+pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, wanted: FetchWanted) {
     if let Err(error) = checked(chunks, cx, (asker, id), &wanted) {
         return cx.refuse(asker, error);
     }
-    let (config, draws) = (&cx.core.config, &cx.core.draws);
-    if draws.under_way.values().any(|draw| draw.asker == asker) {
+    let (config, fetches) = (&cx.core.config, &cx.core.fetches);
+    if fetches.under_way.values().any(|fetch| fetch.asker == asker) {
         return;
     }
-    let bytes = cx.core.held_bytes + draws.bytes + u64::from(wanted.source.length);
-    if draws.under_way.len() >= config.draws_max || bytes > config.held_bytes_max {
+    let bytes = cx.core.held_bytes + fetches.bytes + u64::from(wanted.source.length);
+    if fetches.under_way.len() >= config.fetches_max || bytes > config.held_bytes_max {
         return cx.drop_request();
     }
     let (myself, source) = (cx.core.server, &wanted.source);
     let here = chunks.contains_key(&source.chunk).then_some(myself);
     let others = source.servers.iter().copied().filter(|server| *server != myself);
     let left = here.into_iter().chain(others).take(config.draw_sources_max).collect();
-    let number = cx.core.draws.begin(Draw { asker, chunk: id, wanted, left, asked: None });
+    let number = cx.core.fetches.begin(Fetch { asker, chunk: id, wanted, left, asked: None });
     ask_next(chunks, cx, number);
 }
 
@@ -40,7 +40,7 @@ fn checked(
     chunks: &Chunks,
     cx: &Cx<'_>,
     (asker, id): (Asker, ChunkId),
-    wanted: &DrawWanted,
+    wanted: &FetchWanted,
 ) -> Result<(), DataError> {
     let epoch = check::append(cx, asker.from, &wanted.capability, (id, &wanted.servers))?;
     if cx.core.failed {
@@ -58,22 +58,22 @@ fn checked(
 
 /// Reads the bytes from the next server; if none is left the client is told.
 fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
-    let Some(draw) = cx.core.draws.under_way.get_mut(&number) else { return };
-    draw.asked = None;
-    let Some(server) = draw.left.pop_front() else {
-        let asker = draw.asker;
-        cx.core.draws.end(number);
+    let Some(fetch) = cx.core.fetches.under_way.get_mut(&number) else { return };
+    fetch.asked = None;
+    let Some(server) = fetch.left.pop_front() else {
+        let asker = fetch.asker;
+        cx.core.fetches.end(number);
         return cx.reply(asker, Err(DataError::Source));
     };
-    let Source { chunk, ref capability, .. } = draw.wanted.source;
-    let (part, capability) = (draw.wanted.source.part(), capability.clone());
+    let Source { chunk, ref capability, .. } = fetch.wanted.source;
+    let (part, capability) = (fetch.wanted.source.part(), capability.clone());
     if server == cx.core.server {
-        return read::read(chunks, cx, Reader::Draw(number), chunk, (&capability, part));
+        return read::read(chunks, cx, Reader::Fetch(number), chunk, (&capability, part));
     }
-    let id = cx.ask_id(Asked { chunk, server, what: AskedFor::Draw(number) });
+    let id = cx.ask_id(Asked { chunk, server, what: AskedFor::Fetch(number) });
     let until = cx.mono().after(cx.core.config.draw_wait);
-    if let Some(draw) = cx.core.draws.under_way.get_mut(&number) {
-        draw.asked = Some((id, until));
+    if let Some(fetch) = cx.core.fetches.under_way.get_mut(&number) {
+        fetch.asked = Some((id, until));
     }
     let FramePart { frame, skip, length } = part;
     let call = DataCall::Read { capability, frame, skip, length };
@@ -93,15 +93,15 @@ pub(crate) fn answered(
         Ok(_) => Err(DataError::Damaged),
         Err(error) => Err(error),
     };
-    cx.core.draws.came(number, result);
+    cx.core.fetches.came(number, result);
 }
 
 /// Servers that are silent for too long are passed over.
 pub(crate) fn tick(chunks: &Chunks, cx: &mut Cx<'_>) {
     let now = cx.mono();
-    let draws = cx.core.draws.under_way.iter();
-    let late = draws.filter_map(|(number, draw)| {
-        draw.asked.filter(|(_, until)| *until <= now).map(|(id, _)| (*number, id))
+    let fetches = cx.core.fetches.under_way.iter();
+    let late = fetches.filter_map(|(number, fetch)| {
+        fetch.asked.filter(|(_, until)| *until <= now).map(|(id, _)| (*number, id))
     });
     for (number, id) in late.collect::<Vec<_>>() {
         cx.core.asked.remove(&id);
@@ -116,19 +116,19 @@ pub(crate) fn came(
     number: u64,
     result: Result<Vec<u8>, DataError>,
 ) -> Option<ChunkId> {
-    let length = cx.core.draws.under_way.get(&number)?.wanted.source.length;
+    let length = cx.core.fetches.under_way.get(&number)?.wanted.source.length;
     let Some(payload) = result.ok().filter(|bytes| bytes.len() == length as usize) else {
         ask_next(chunks, cx, number);
         return None;
     };
-    let Draw { asker, chunk, wanted, .. } = cx.core.draws.end(number)?;
+    let Fetch { asker, chunk, wanted, .. } = cx.core.fetches.end(number)?;
     let mut bytes = Vec::with_capacity(frame::frame_bytes(&wanted.owner, length) as usize);
     frame::encode(&wanted.owner, &payload, &mut bytes);
     cx.core.counters.drawn += 1;
     cx.core.counters.drawn_bytes += u64::from(length);
     cx.step("bytes of another frame are here, not appended");
     let crc = crc32c::crc32c(&bytes);
-    let DrawWanted { capability, servers, known, .. } = &wanted;
+    let FetchWanted { capability, servers, known, .. } = &wanted;
     let given = Append { capability, servers, known: *known, crc, bytes };
     append::append(chunks, cx, asker, chunk, given);
     Some(chunk)

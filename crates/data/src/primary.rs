@@ -14,11 +14,11 @@ use bearing_types::ServerId;
 impl Chunk {
     /// Gives new frames to the log here and to the others, in parallel.
     pub fn pump_leader(&mut self, cx: &mut Cx<'_>) {
-        let Role::Leads(leader) = &self.role else { return };
-        let first = leader.frames.partition_point(|frame| frame.offset < self.writer.issued);
+        let Role::Leads(primary) = &self.role else { return };
+        let first = primary.frames.partition_point(|frame| frame.offset < self.writer.issued);
         let fresh: Vec<Payload> = match self.writer.stalled {
             true => Vec::new(),
-            false => leader.frames.iter().skip(first).map(|frame| frame.bytes.clone()).collect(),
+            false => primary.frames.iter().skip(first).map(|frame| frame.bytes.clone()).collect(),
         };
         let any = !fresh.is_empty();
         for bytes in fresh {
@@ -28,42 +28,42 @@ impl Chunk {
             cx.step("append given to the log, not spread");
         }
         let (chunk, committed) = ((self.id, self.epoch), self.committed);
-        let Role::Leads(leader) = &mut self.role else { return };
-        if leader.peers.is_empty() {
+        let Role::Leads(primary) = &mut self.role else { return };
+        if primary.peers.is_empty() {
             return;
         }
-        let unsent = leader.frames.partition_point(|frame| !frame.copies.is_empty());
-        for index in unsent..leader.frames.len() {
-            leader.spread(cx, chunk, committed, index);
+        let unsent = primary.frames.partition_point(|frame| !frame.copies.is_empty());
+        for index in unsent..primary.frames.len() {
+            primary.spread(cx, chunk, committed, index);
         }
     }
 
-    pub fn leader_wrote(&mut self, cx: &mut Cx<'_>) {
+    pub fn primary_wrote(&mut self, cx: &mut Cx<'_>) {
         let full_wait = cx.core.config.full_wait;
-        if let Role::Leads(leader) = &mut self.role
+        if let Role::Leads(primary) = &mut self.role
             && self.writer.stalled
             && self.writer.in_flight == 0
         {
-            leader.retry = Some(cx.mono().after(full_wait));
+            primary.retry = Some(cx.mono().after(full_wait));
         }
         cx.step("append is here");
         self.advance(cx);
     }
 
     /// The disk here is full.
-    pub fn leader_full(&mut self, cx: &mut Cx<'_>) {
-        if let Role::Leads(leader) = &mut self.role {
-            leader.tell_full(cx);
+    pub fn primary_full(&mut self, cx: &mut Cx<'_>) {
+        if let Role::Leads(primary) = &mut self.role {
+            primary.tell_full(cx);
         }
     }
 
     /// Acknowledges what all servers have.
     fn advance(&mut self, cx: &mut Cx<'_>) {
-        let Role::Leads(leader) = &mut self.role else { return };
-        let all = leader.peers.iter().map(|peer| peer.has).fold(self.writer.written, u64::min);
-        while leader.frames.front().is_some_and(|frame| frame.end() <= all) {
-            let Some(frame) = leader.frames.pop_front() else { break };
-            leader.bytes -= frame.bytes.len() as u64;
+        let Role::Leads(primary) = &mut self.role else { return };
+        let all = primary.peers.iter().map(|peer| peer.has).fold(self.writer.written, u64::min);
+        while primary.frames.front().is_some_and(|frame| frame.end() <= all) {
+            let Some(frame) = primary.frames.pop_front() else { break };
+            primary.bytes -= frame.bytes.len() as u64;
             self.committed = frame.end();
             cx.forget(frame.copies.iter());
             if let Some(client) = frame.client {
@@ -73,9 +73,9 @@ impl Chunk {
                 cx.reply(client, Ok(DataBody::Appended { frame: frame.offset }));
             }
         }
-        if leader.frames.is_empty() {
-            leader.full = false;
-            leader.idle_since = cx.mono();
+        if primary.frames.is_empty() {
+            primary.full = false;
+            primary.idle_since = cx.mono();
         }
     }
 
@@ -83,11 +83,11 @@ impl Chunk {
     /// sync tells.
     fn announce(&mut self, cx: &mut Cx<'_>) {
         let (chunk, epoch, committed) = (self.id, self.epoch, self.committed);
-        let Role::Leads(leader) = &mut self.role else { return };
-        let due = leader.idle_since.after(cx.core.config.announce_wait) <= cx.mono();
-        if due && leader.announces(committed) {
-            leader.told = committed;
-            for peer in &leader.peers {
+        let Role::Leads(primary) = &mut self.role else { return };
+        let due = primary.idle_since.after(cx.core.config.announce_wait) <= cx.mono();
+        if due && primary.announces(committed) {
+            primary.told = committed;
+            for peer in &primary.peers {
                 let call = DataCall::Replicate { epoch, offset: committed, committed, crc: 0 };
                 let request = DataRequest { id: cx.next_id(), chunk, call };
                 cx.send(peer.server, request, Payload::default());
@@ -97,8 +97,8 @@ impl Chunk {
 
     /// Another server has a frame, and all before it.
     pub fn peer_has(&mut self, cx: &mut Cx<'_>, server: ServerId, end: u64) {
-        let Role::Leads(leader) = &mut self.role else { return };
-        if let Some(peer) = leader.peers.iter_mut().find(|peer| peer.server == server) {
+        let Role::Leads(primary) = &mut self.role else { return };
+        if let Some(peer) = primary.peers.iter_mut().find(|peer| peer.server == server) {
             peer.has = peer.has.max(end);
             peer.heard = cx.mono();
         }
@@ -107,15 +107,15 @@ impl Chunk {
 
     /// Another server refused a frame or a sync.
     pub fn peer_refused(&mut self, cx: &mut Cx<'_>, server: ServerId, error: DataError) {
-        let Role::Leads(leader) = &mut self.role else { return };
+        let Role::Leads(primary) = &mut self.role else { return };
         match error {
             // It goes again with the next resend.
             DataError::Damaged => {}
             DataError::Full => {
-                if let Some(peer) = leader.peers.iter_mut().find(|peer| peer.server == server) {
+                if let Some(peer) = primary.peers.iter_mut().find(|peer| peer.server == server) {
                     peer.heard = cx.mono();
                 }
-                leader.tell_full(cx);
+                primary.tell_full(cx);
             }
             DataError::Sealed => self.give_up(cx, DataError::Sealed),
             DataError::ReplicaLost(_)
@@ -138,9 +138,9 @@ impl Chunk {
 
     pub fn tick_leader(&mut self, cx: &mut Cx<'_>) {
         let now = cx.mono();
-        let Role::Leads(leader) = &mut self.role else { return };
-        if leader.retry.is_some_and(|at| at <= now) {
-            leader.retry = None;
+        let Role::Leads(primary) = &mut self.role else { return };
+        if primary.retry.is_some_and(|at| at <= now) {
+            primary.retry = None;
             self.writer.stalled = false;
             self.pump(cx);
         }
@@ -154,23 +154,23 @@ impl Chunk {
 
     /// A server that owes an answer for too long.
     fn silent_peer(&self, cx: &Cx<'_>) -> Option<ServerId> {
-        let Role::Leads(leader) = &self.role else { return None };
+        let Role::Leads(primary) = &self.role else { return None };
         let (now, config) = (cx.mono(), &cx.core.config);
         let late = |peer: &&Peer| {
-            let owes = leader.frames.iter().any(|frame| frame.end() > peer.has && !frame.copies.is_empty());
+            let owes = primary.frames.iter().any(|frame| frame.end() > peer.has && !frame.copies.is_empty());
             owes && peer.heard.after(config.append_wait) <= now
         };
-        let round = leader.round.as_ref().and_then(|round| round.silent_peer(now, config));
-        leader.peers.iter().find(late).map(|peer| peer.server).or(round)
+        let round = primary.round.as_ref().and_then(|round| round.silent_peer(now, config));
+        primary.peers.iter().find(late).map(|peer| peer.server).or(round)
     }
 
     fn resend_frames(&mut self, cx: &mut Cx<'_>) {
         let (chunk, committed, now) = ((self.id, self.epoch), self.committed, cx.mono());
-        let Role::Leads(leader) = &mut self.role else { return };
-        for (at, peer) in leader.peers.iter().enumerate() {
-            let first = leader.frames.partition_point(|frame| frame.end() <= peer.has);
+        let Role::Leads(primary) = &mut self.role else { return };
+        for (at, peer) in primary.peers.iter().enumerate() {
+            let first = primary.frames.partition_point(|frame| frame.end() <= peer.has);
             let count = cx.core.config.resend_frames_max;
-            for frame in leader.frames.iter_mut().skip(first).take(count) {
+            for frame in primary.frames.iter_mut().skip(first).take(count) {
                 let Some(copy) = frame.copies.get_mut(at) else { break };
                 if copy.sent.after(cx.core.config.resend) > now {
                     continue;

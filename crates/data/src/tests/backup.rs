@@ -11,8 +11,8 @@ use std::time::Duration;
 const PRIMARY: Sender = Sender::Server(OTHER);
 const DONE: Result<DataBody, DataError> = Ok(DataBody::Done);
 
-/// A follower with one frame, and that frame.
-fn follower() -> (Bench, Vec<u8>) {
+/// A backup with one frame, and that frame.
+fn backup() -> (Bench, Vec<u8>) {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     assert_eq!(bench.result(PRIMARY, replicate(0, 0, &bytes), &bytes), DONE);
     (bench, bytes)
@@ -34,7 +34,7 @@ fn a_frame_is_acknowledged_when_it_is_written() {
 
 #[test]
 fn frames_that_come_early_wait_for_the_gap_to_fill() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     let at = bytes.len() as u64;
     assert_eq!(bench.ask(PRIMARY, 3, replicate(3 * at, 0, &bytes), &bytes), []);
     assert_eq!(bench.ask(PRIMARY, 2, replicate(2 * at, 0, &bytes), &bytes), []);
@@ -54,7 +54,7 @@ fn early_frames_wait_even_for_the_chunk_to_be_made() {
 
 #[test]
 fn a_gap_that_does_not_fill_is_reported() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     bench.ask(PRIMARY, 3, replicate(3 * bytes.len() as u64, 0, &bytes), &bytes);
     let said = bench.advance(Duration::from_secs(1));
     assert_eq!(answers(&said), [(3, Err(DataError::BeyondEnd))]);
@@ -63,7 +63,7 @@ fn a_gap_that_does_not_fill_is_reported() {
 
 #[test]
 fn repeats_are_acknowledged_and_written_once() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     let said = bench.send(PRIMARY, 9, replicate(0, 0, &bytes), &bytes);
     assert_eq!((answers(&said), logs(&said).len()), (vec![(9, DONE)], 0));
     let at = bytes.len() as u64;
@@ -74,7 +74,7 @@ fn repeats_are_acknowledged_and_written_once() {
 
 #[test]
 fn other_bytes_for_the_same_place_are_refused() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     let other = frame(2, 100);
     assert_eq!(bench.result(PRIMARY, replicate(0, 0, &other), &other), Err(DataError::Sealed));
     let at = bytes.len() as u64;
@@ -85,7 +85,7 @@ fn other_bytes_for_the_same_place_are_refused() {
 
 #[test]
 fn only_the_primary_of_this_epoch_is_followed() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     let at = bytes.len() as u64;
     let call = || replicate(at, 0, &bytes);
     assert_eq!(bench.result(CLIENT, call(), &bytes), Err(DataError::Capability));
@@ -106,13 +106,13 @@ fn a_server_that_lacks_what_all_are_said_to_have_says_so() {
     let (mut bench, bytes) = (Bench::new(), frame(1, 100));
     assert_eq!(bench.result(PRIMARY, replicate(500, 500, &bytes), &bytes), Err(DataError::NoChunk));
     assert_eq!(bench.machine.chunk_count(), 0);
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     assert_eq!(bench.result(PRIMARY, replicate(500, 500, &bytes), &bytes), Err(DataError::BeyondEnd));
 }
 
 #[test]
 fn damaged_copies_are_refused() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     let call = replicate(bytes.len() as u64, 0, &bytes);
     assert_eq!(bench.result(PRIMARY, call, &frame(2, 100)), Err(DataError::Damaged));
     let call = replicate(bytes.len() as u64, 0, b"x");
@@ -121,7 +121,7 @@ fn damaged_copies_are_refused() {
 
 #[test]
 fn a_server_that_restarted_follows_no_more() {
-    let (bench, bytes) = follower();
+    let (bench, bytes) = backup();
     let mut bench = bench.restarted();
     let lost = Err(DataError::ReplicaLost(ME));
     assert_eq!(bench.result(PRIMARY, replicate(bytes.len() as u64, 0, &bytes), &bytes), lost);
@@ -131,7 +131,7 @@ fn a_server_that_restarted_follows_no_more() {
 
 #[test]
 fn a_full_disk_takes_frames_again_when_space_returns() {
-    let (mut bench, bytes) = follower();
+    let (mut bench, bytes) = backup();
     let at = bytes.len() as u64;
     bench.log.set_full(true);
     bench.send(PRIMARY, 1, replicate(at, 0, &bytes), &bytes);

@@ -183,7 +183,7 @@ fn a_chunk_that_takes_no_appends_refuses_at_once_and_one_that_is_sealed_meanwhil
 
 #[test]
 fn a_repeat_changes_nothing_and_what_is_too_much_is_dropped() {
-    let mut bench = Bench::with(Config { draws_max: 1, ..Config::standard() });
+    let mut bench = Bench::with(Config { fetches_max: 1, ..Config::standard() });
     let call = append_from(&[ME], source(ELSEWHERE, 0, 4, &[OTHER]));
     assert_eq!(asks(&bench.ask(CLIENT, 7, call.clone(), &[])).len(), 1);
     assert_eq!(bench.ask(CLIENT, 7, call.clone(), &[]), []);

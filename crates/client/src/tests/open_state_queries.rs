@@ -4,22 +4,23 @@
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
-use bearing_proto::client::{Body, Call, Handle, LeaseKey, NewNode, Survey, Surveyed};
+use bearing_proto::client::{Body, Call, Handle, LeaseKey, NewNode, OpenState, OpenStateQuery};
 use bearing_types::*;
 use std::time::Duration;
 
-fn survey(world: &mut World, number: u64, nodes: &[u64]) {
+fn open_state_query(world: &mut World, number: u64, nodes: &[u64]) {
     let tablet = map().assignment.tablet_at(Position(0)).clone();
     let nodes = nodes.iter().copied().map(NodeId).collect();
-    let message = Message::Survey(Survey { tablet: tablet.block, epoch: tablet.epoch, number, nodes });
+    let message =
+        Message::OpenStateQuery(OpenStateQuery { tablet: tablet.block, epoch: tablet.epoch, number, nodes });
     world.step(Event::Message { from: Target::Server(S1), message, attachment: Vec::new() });
 }
 
-/// The answer to a survey, which is the last thing that was sent.
-fn surveyed(world: &mut World) -> Surveyed {
+/// The answer to a open-state query, which is the last thing that was sent.
+fn open_state(world: &mut World) -> OpenState {
     match world.sent.pop().unwrap().message {
-        Message::Surveyed(surveyed) => surveyed,
-        other => panic!("a survey was to be answered, not {other:?}"),
+        Message::OpenState(open_state) => open_state,
+        other => panic!("a open_state_query was to be answered, not {other:?}"),
     }
 }
 
@@ -52,16 +53,16 @@ fn a_survey_is_answered_at_once_with_what_is_open_and_drops_nothing() {
     open_one(&mut world, handle(1));
     world.start(open_to_read(Handle { node: NodeId(7), home: Position(7) }));
     world.sent.clear();
-    survey(&mut world, 5, &[100, 101, 7, 55]);
-    let answer = surveyed(&mut world);
+    open_state_query(&mut world, 5, &[100, 101, 7, 55]);
+    let answer = open_state(&mut world);
     assert_eq!((answer.number, &answer.open[..]), (5, &[NodeId(100), NodeId(101), NodeId(7)][..]));
     assert!(world.invalidations.is_empty());
     let ticket = world.start(Operation::Attributes { node: handle(0), file_type: FileType::Regular });
     assert!(world.found(ticket).attributes_remaining > Remaining(Duration::ZERO), "its lease goes on");
     world.start(Operation::Close { file });
     world.sent.clear();
-    survey(&mut world, 6, &[100]);
-    assert_eq!(surveyed(&mut world).open, []);
+    open_state_query(&mut world, 6, &[100]);
+    assert_eq!(open_state(&mut world).open, []);
 }
 
 #[test]
@@ -69,15 +70,15 @@ fn a_survey_of_no_files_asks_for_all_of_the_tablet() {
     let mut world = World::open();
     open_one(&mut world, handle(0));
     open_one(&mut world, Handle { node: NodeId(9), home: Position(u64::MAX) });
-    survey(&mut world, 1, &[]);
-    assert_eq!(surveyed(&mut world).open, [NodeId(100)]);
+    open_state_query(&mut world, 1, &[]);
+    assert_eq!(open_state(&mut world).open, [NodeId(100)]);
 }
 
 #[test]
 fn what_was_named_as_open_is_released_when_it_is_closed() {
     let mut world = World::open();
     let (first, second) = (open_one(&mut world, handle(0)), open_one(&mut world, handle(1)));
-    survey(&mut world, 1, &[100]);
+    open_state_query(&mut world, 1, &[100]);
     world.sent.clear();
     world.start(Operation::Close { file: second });
     assert!(world.sent.is_empty());
@@ -89,8 +90,8 @@ fn what_was_named_as_open_is_released_when_it_is_closed() {
 fn a_close_releases_nothing_that_is_being_opened_again_and_the_last_close_does() {
     let mut world = with_root_cached();
     let first = open_one(&mut world, handle(0));
-    survey(&mut world, 1, &[100]);
-    assert_eq!(surveyed(&mut world).open, [NodeId(100)]);
+    open_state_query(&mut world, 1, &[100]);
+    assert_eq!(open_state(&mut world).open, [NodeId(100)]);
     world.sent.clear();
     // For writing, so that the server is asked.
     let Operation::Open { node, who, .. } = open_to_read(handle(0)) else { unreachable!() };
@@ -111,7 +112,7 @@ fn what_is_being_let_go_of_is_opened_again_only_after_that() {
     for write in [false, true] {
         let mut world = with_root_cached();
         let file = open_one(&mut world, handle(0));
-        survey(&mut world, 1, &[100]);
+        open_state_query(&mut world, 1, &[100]);
         world.sent.clear();
         world.start(Operation::Close { file });
         let release = world.take_request();
@@ -134,8 +135,8 @@ fn answers_tell_which_replies_were_taken_when_open_files_were_gathered() {
     let ticket = world.start(create());
     let request = world.take_request();
     // The server has made the file, and its reply is on its way: this client does not know the file.
-    survey(&mut world, 1, &[5]);
-    let answer = surveyed(&mut world);
+    open_state_query(&mut world, 1, &[5]);
+    let answer = open_state(&mut world);
     assert_eq!((answer.finished_below, &answer.open[..]), (request.sequence, &[][..]));
     world.recall(2, vec![LeaseKey::File(NodeId(5))]);
     world.reply_done(&request, Ok(entry(file(5, "a"), 1000)));
@@ -150,8 +151,8 @@ fn answers_tell_which_replies_were_taken_when_open_files_were_gathered() {
         }
         other => panic!("{other:?}"),
     }
-    survey(&mut world, 3, &[5]);
-    let answer = surveyed(&mut world);
+    open_state_query(&mut world, 3, &[5]);
+    let answer = open_state(&mut world);
     assert_eq!(answer.finished_below, request.sequence.next());
     assert_eq!(answer.open, [NodeId(5)]);
 }
