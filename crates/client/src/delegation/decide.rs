@@ -3,6 +3,7 @@
 //! them, while the directory is suspended.
 
 use crate::context::{Context, State};
+use crate::namespace::list::Part;
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
 use crate::state::lease::{Directory, Seen};
 use crate::state::lent::{Lent, LocalDirectory, LocalEntry, Ours, Place};
@@ -224,13 +225,16 @@ impl State {
         &mut self,
         directory: NodeId,
         who: &Credentials,
-        after: Cookie,
-        count_max: u32,
+        part: Part,
     ) -> Local<Vec<Listed>> {
+        let Part { after, count_max, with_attributes } = part;
         let image = self.image(directory);
-        if !image.body.access.allows(who, Permission::READ, FileType::Directory) {
+        let may = |wish| image.body.access.allows(who, wish, FileType::Directory);
+        if !may(Permission::READ) {
             return Local::Done(Err(Code::Access));
         }
+        // What an entry is, beyond its kind, is for those to see who may search.
+        let with_attributes = with_attributes && may(Permission::SEARCH);
         use std::ops::Bound::{Excluded, Unbounded};
         let entries: Vec<(Cookie, LocalEntry)> = image
             .entries
@@ -241,6 +245,7 @@ impl State {
         let listed = entries.into_iter().map(|(cookie, entry)| {
             let attributes = match entry.file_type {
                 FileType::Directory => None,
+                _ if !with_attributes => None,
                 _ => self.entry_found(directory, &entry).map(|found| found.attributes),
             };
             let LocalEntry { name, node, file_type, .. } = entry;

@@ -22,7 +22,7 @@ impl Context {
         part: Part,
     ) -> Result<Answer, Code> {
         let Part { after, count_max, .. } = part;
-        let here = |state: &mut State, _| state.list_here(directory.node, who, after, count_max);
+        let here = |state: &mut State, _| state.list_here(directory.node, who, part);
         if let Some(listed) = self.decide_in(directory.node, here).await {
             return listed.map(Answer::Listed);
         }

@@ -15,8 +15,12 @@ use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
 
+pub fn delegating_config() -> ClientConfig {
+    ClientConfig { delegates: true, ..config() }
+}
+
 fn delegating() -> World {
-    World::open_with(ClientConfig { delegates: true, ..config() })
+    World::open_with(delegating_config())
 }
 
 pub fn make(text: &str) -> Operation {
@@ -35,7 +39,7 @@ pub fn with_root_and(entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> Worl
     lend_root(delegating(), entries, below)
 }
 
-fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
+pub fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirectory>) -> World {
     let asked = ask_for_root(&mut world);
     lend(&mut world, &asked, entries, below);
     assert!(world.sent.is_empty());
@@ -518,7 +522,7 @@ fn asking_how_much_room_there_is_leaves_a_directory_delegated() {
 }
 
 /// Two empty directories, numbers 30 and 31, that are lent with the root.
-fn two_below(names: [&str; 2]) -> ([Handle; 2], Vec<LentEntry>, Vec<LentDirectory>) {
+pub fn two_below(names: [&str; 2]) -> ([Handle; 2], Vec<LentEntry>, Vec<LentDirectory>) {
     let seat = |number: u64, text: &str| {
         let node = NodeId(30 + number);
         Seat { node, ..root_seat().child(node, hash_of(text)) }

@@ -6,6 +6,7 @@ mod again;
 mod appends;
 mod chunks;
 mod copies;
+mod decided;
 mod delegation;
 mod files;
 mod lapses;
