@@ -529,8 +529,7 @@ impl State {
         }
         match moved.file_type {
             FileType::Directory => {
-                let attributes = &mut self.image(node).attributes;
-                attributes.changed = attributes.changed.max(now);
+                touch(&mut self.image(node).attributes, now);
             }
             _ => {
                 let ours = self.delegations.ours.get_mut(node).expect("only what is ours is moved here");

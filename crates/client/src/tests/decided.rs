@@ -3,8 +3,9 @@
 use super::delegation::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Handle, NewNode};
+use bearing_proto::client::{Handle, NewNode, RenameMode};
 use bearing_types::*;
+use std::time::Duration;
 
 const SOMEBODY: Credentials = Credentials { uid: Uid(9), gid: Gid(9), groups: Vec::new() };
 
@@ -19,6 +20,11 @@ fn make_file(world: &mut World, directory: Handle, text: &str) -> Handle {
     let (who, open) = (Credentials::ROOT, false);
     let ticket = world.start(Operation::Create { directory, name: name(text), who, new, open });
     world.found(ticket).node
+}
+
+fn attributes_of(world: &mut World, node: Handle, file_type: FileType) -> Attributes {
+    let ticket = world.start(Operation::Attributes { node, file_type });
+    world.found(ticket).attributes
 }
 
 #[test]
@@ -36,4 +42,24 @@ fn who_may_list_a_directory_and_not_search_it_sees_names_and_kinds_only() {
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0].attributes.is_some(), told, "{who:?} {with_attributes}");
     }
+}
+
+#[test]
+fn a_directory_that_is_renamed_here_changes_as_at_its_home() {
+    let mut world = with_root();
+    let directory = make_directory(&mut world, "d", 0o755);
+    let before = attributes_of(&mut world, directory, FileType::Directory);
+    world.pass(Duration::from_millis(1));
+    let ticket = world.start(Operation::Rename {
+        source: root(),
+        source_name: name("d"),
+        target: root(),
+        target_name: name("e"),
+        who: Credentials::ROOT,
+        mode: RenameMode::Replace,
+    });
+    assert_eq!(world.result(ticket), Ok(Answer::Done));
+    let after = attributes_of(&mut world, directory, FileType::Directory);
+    assert!(after.changed > before.changed && after.modified == before.modified);
+    assert_eq!(after.version, before.version.next(), "equal versions are equal attributes");
 }
