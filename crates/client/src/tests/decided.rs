@@ -4,6 +4,7 @@ use super::delegation::*;
 use super::world::*;
 use crate::*;
 use bearing_proto::client::{Handle, NewNode, RenameMode};
+use bearing_proto::delegation::Step;
 use bearing_types::*;
 use std::time::Duration;
 
@@ -25,6 +26,18 @@ fn make_file(world: &mut World, directory: Handle, text: &str) -> Handle {
 fn attributes_of(world: &mut World, node: Handle, file_type: FileType) -> Attributes {
     let ticket = world.start(Operation::Attributes { node, file_type });
     world.found(ticket).attributes
+}
+
+/// All steps that are sent by now, which are done.
+fn steps_sent(world: &mut World) -> Vec<Step> {
+    let mut sent = Vec::new();
+    while !world.sent.is_empty() {
+        let batch = world.take_request();
+        done(world, &batch);
+        sent.extend(steps_of(&batch).0);
+        world.pass(Duration::from_millis(3));
+    }
+    sent
 }
 
 #[test]
@@ -62,4 +75,18 @@ fn a_directory_that_is_renamed_here_changes_as_at_its_home() {
     let after = attributes_of(&mut world, directory, FileType::Directory);
     assert!(after.changed > before.changed && after.modified == before.modified);
     assert_eq!(after.version, before.version.next(), "equal versions are equal attributes");
+}
+
+#[test]
+fn what_is_made_here_sets_a_time_of_the_directory_that_somebody_put_into_the_future_back_to_the_present() {
+    let (handles, entries, mut below) = two_below(["d", "e"]);
+    below[0].view.node.attributes.modified = Wall(i64::MAX);
+    let mut world = with_root_and(entries, below);
+    let before = attributes_of(&mut world, handles[0], FileType::Directory);
+    assert_eq!(before.modified, Wall(i64::MAX));
+    make_file(&mut world, handles[0], "f");
+    let after = attributes_of(&mut world, handles[0], FileType::Directory);
+    world.pass(Duration::from_millis(3));
+    let steps = steps_sent(&mut world);
+    assert_eq!((after.modified, after.changed), (steps[0].at, steps[0].at));
 }

@@ -40,15 +40,19 @@ pub fn entry_removed(directory: &mut Attributes, entry: FileType, now: Wall) {
 }
 
 fn entries_changed(directory: &mut Attributes, now: Wall) {
-    directory.modified = directory.modified.max(now);
+    // A later one than any change was set by somebody, and entries count from then on. What else is later
+    // comes of a clock that went back.
+    directory.modified = directory.modified.min(directory.changed).max(now);
     directory.changed = directory.changed.max(now);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::attributes_of_new_directory;
-    use bearing_types::{Access, Gid, Mode, Uid};
+    use crate::client::{AttributeChange, TimeChange};
+    use crate::rules::{Changer, attributes_of_new_directory, changed};
+    use bearing_types::{Access, Credentials, Gid, Mode, Uid};
+    use proptest::prelude::*;
 
     fn directory() -> Attributes {
         let access = Access { mode: Mode::new(0o755), uid: Uid(1), gid: Gid(1) };
@@ -83,5 +87,96 @@ mod tests {
         }
         assert_eq!((attributes.links, entries_of(&attributes)), (0, 0));
         assert_eq!((attributes.modified, attributes.changed), (Wall(7), Wall(7)));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Add(FileType),
+        Remove(FileType),
+        SetModified(Option<i64>),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let kind = || prop_oneof![Just(FileType::Regular), Just(FileType::Directory)];
+        prop_oneof![
+            kind().prop_map(Event::Add),
+            kind().prop_map(Event::Remove),
+            proptest::option::of(-50i64..150).prop_map(Event::SetModified),
+        ]
+    }
+
+    /// As its home has it: the node, when its modification time was set, and a fragment.
+    struct Home {
+        own: Attributes,
+        modified_set: Wall,
+        fragment: FragmentStat,
+    }
+
+    impl Home {
+        fn merged(&self) -> Attributes {
+            directory_attributes(&self.own, self.modified_set, std::slice::from_ref(&self.fragment))
+        }
+
+        fn has(&self, kind: FileType) -> bool {
+            let directories = u64::from(self.fragment.directories);
+            match kind {
+                FileType::Directory => directories > 0,
+                _ => self.fragment.entries > directories,
+            }
+        }
+
+        fn count(&mut self, kind: FileType, entries: i64, now: Wall) {
+            let fragment = &mut self.fragment;
+            fragment.entries = fragment.entries.checked_add_signed(entries).unwrap();
+            let directories = if kind == FileType::Directory { entries as i32 } else { 0 };
+            fragment.directories = fragment.directories.checked_add_signed(directories).unwrap();
+            fragment.modified = fragment.modified.max(now);
+        }
+    }
+
+    fn set_modified(before: &Attributes, modified: TimeChange, now: Wall) -> Attributes {
+        let changer = Changer { who: &Credentials::ROOT, list: None, has_open: false };
+        let change = AttributeChange { modified: Some(modified), ..AttributeChange::default() };
+        changed(before, changer, &change, now).unwrap()
+    }
+
+    proptest! {
+        // What a client is lent, and goes on from, is at every moment what the home comes to by its own
+        // records.
+        #[test]
+        fn a_directory_is_the_same_where_it_is_lent_as_at_its_home(
+            events in proptest::collection::vec(event(), 1..20),
+            lent_after in 0usize..20,
+        ) {
+            let fragment = FragmentStat { entries: 0, directories: 0, modified: Wall(5) };
+            let mut home = Home { own: directory(), modified_set: Wall(i64::MIN), fragment };
+            let mut lent = None;
+            for (step, event) in events.into_iter().enumerate() {
+                let now = Wall(6 + 7 * step as i64);
+                if step == lent_after {
+                    lent = Some(home.merged());
+                }
+                match event {
+                    Event::Add(kind) => {
+                        home.count(kind, 1, now);
+                        lent.iter_mut().for_each(|lent| entry_added(lent, kind, now));
+                    }
+                    Event::Remove(kind) if home.has(kind) => {
+                        home.count(kind, -1, now);
+                        lent.iter_mut().for_each(|lent| entry_removed(lent, kind, now));
+                    }
+                    Event::Remove(_) => {}
+                    Event::SetModified(to) => {
+                        let to = to.map_or(TimeChange::Now, |to| TimeChange::To(Wall(to)));
+                        home.own = set_modified(&home.own, to, now);
+                        home.modified_set = now;
+                        lent.iter_mut().for_each(|lent| *lent = set_modified(lent, to, now));
+                    }
+                }
+                if let Some(lent) = lent {
+                    prop_assert_eq!(lent, home.merged(), "after {:?}", event);
+                }
+            }
+        }
     }
 }
