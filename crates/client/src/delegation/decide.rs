@@ -624,8 +624,9 @@ impl State {
         let Some(ours) = self.delegations.ours.get(node) else { return false };
         let (tablet, handle) = (ours.tablet(), ours.handle(node));
         if self.delegations.still_lent(tablet, self.io.now.mono) {
+            let now = self.delegations.now(tablet, self.io.now.mono);
             if let Some(ours) = self.delegations.ours.get_mut(node) {
-                ours.attributes.accessed = ours.attributes.accessed.max(at);
+                rules::note_access(&mut ours.attributes, at, now);
             }
             self.queue_step(tablet, Change::Accessed { node: handle, at });
         }

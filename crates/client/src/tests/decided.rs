@@ -3,7 +3,7 @@
 use super::delegation::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Handle, NewNode, RenameMode};
+use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode};
 use bearing_proto::delegation::Step;
 use bearing_types::*;
 use std::time::Duration;
@@ -89,4 +89,48 @@ fn what_is_made_here_sets_a_time_of_the_directory_that_somebody_put_into_the_fut
     world.pass(Duration::from_millis(3));
     let steps = steps_sent(&mut world);
     assert_eq!((after.modified, after.changed), (steps[0].at, steps[0].at));
+}
+
+/// The time of access of a file of ours that was read, after its home was told; and the steps that told it. `between`
+/// happens after the read.
+fn accessed_and_told(mut world: World, between: impl Fn(&mut World, Handle)) -> (Wall, Vec<Step>) {
+    let node = make_file(&mut world, root(), "f");
+    world.pass(Duration::from_millis(50));
+    let (who, read, write, truncate, execute) = (Credentials::ROOT, true, false, false, false);
+    let ticket = world.start(Operation::Open { node, who, read, write, truncate, execute });
+    assert!(matches!(world.result(ticket), Ok(Answer::Opened(..))));
+    between(&mut world, node);
+    steps_sent(&mut world);
+    world.pass(Duration::from_secs(2));
+    world.pass(Duration::from_millis(3));
+    let told = steps_sent(&mut world);
+    (attributes_of(&mut world, node, FileType::Regular).accessed, told)
+}
+
+/// With the root; its home's clock is behind ours, by this time.
+fn noting_accesses(behind: Duration) -> World {
+    let config =
+        ClientConfig { access_times: true, access_delay: Duration::from_secs(2), ..delegating_config() };
+    let mut world = World::open_with(config);
+    world.now.wall = Wall(5_000_000_000).after(behind);
+    lend_root(world, Vec::new(), Vec::new())
+}
+
+#[test]
+fn a_read_of_before_the_last_change_is_no_access_here_either() {
+    let (accessed, told) = accessed_and_told(noting_accesses(Duration::ZERO), |world, node| {
+        world.pass(Duration::from_millis(50));
+        let change = AttributeChange { mode: Some(Mode::new(0o600)), ..AttributeChange::default() };
+        let (who, file_type) = (Credentials::ROOT, FileType::Regular);
+        let ticket = world.start(Operation::SetAttributes { node, file_type, who, change, file: None });
+        world.found(ticket);
+    });
+    assert!(accessed < told[0].at && told.len() == 1, "{told:?}");
+    assert_eq!(accessed, Wall(5_000_000_000), "as when it was made");
+}
+
+#[test]
+fn an_access_is_of_no_time_that_its_home_has_yet_to_see() {
+    let (accessed, told) = accessed_and_told(noting_accesses(Duration::from_secs(3600)), |_, _| {});
+    assert_eq!((accessed, told.len()), (told[0].at, 1));
 }

@@ -87,6 +87,18 @@ pub fn resize(attributes: &mut Attributes, size: u64, set_ids: SetIds, now: Wall
     attributes.mode = set_ids.applied(attributes.mode, attributes.gid);
 }
 
+/// Notes that a file was read. Neither its version nor its time of change grows. Whether there was
+/// anything to note: not every read is (see [`Attributes::notes_access`]), and none of before the last
+/// change, which somebody may have made who said what the time of access shall be.
+pub fn note_access(attributes: &mut Attributes, at: Wall, now: Wall) -> bool {
+    let at = at.min(now);
+    let notes = at >= attributes.changed && attributes.notes_access(at);
+    if notes {
+        attributes.accessed = at;
+    }
+    notes
+}
+
 /// What a commit does to a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Committed {
@@ -254,6 +266,25 @@ mod tests {
         }
         let changer = Changer { who: &OTHER, list: None, has_open: true };
         assert!(changed(&node(file, 0o600), changer, &size, Wall(20)).is_ok(), "it has the file open");
+    }
+
+    #[test]
+    fn a_read_is_noted_once_after_a_change_and_is_of_no_time_to_come() {
+        let day = 24 * 60 * 60 * 1_000_000_000;
+        for (accessed, at, now, after) in [
+            (10, 12, 20, Some(12)),
+            (10, 99, 20, Some(20)),
+            (10, 9, 20, None),
+            (11, 12, 20, None),
+            (11, 11 + day, 12 + day, Some(11 + day)),
+        ] {
+            let mut file = Attributes { accessed: Wall(accessed), ..node(FileType::Regular, 0o644) };
+            let noted = note_access(&mut file, Wall(at), Wall(now));
+            assert_eq!((noted, file.accessed), (after.is_some(), Wall(after.unwrap_or(accessed))), "{at}");
+            assert_eq!((file.changed, file.version), (Wall(10), Version(1)));
+        }
+        let mut file = Attributes { changed: Wall(15), ..node(FileType::Regular, 0o644) };
+        assert!(!note_access(&mut file, Wall(14), Wall(20)), "it was changed since");
     }
 
     #[test]

@@ -11,7 +11,9 @@ mod made;
 mod opened;
 mod removed;
 
-pub use attributes::{Changer, Committed, FILE_BYTES_MAX, changed, committed, owns, resize, set_mode, touch};
+pub use attributes::{
+    Changer, Committed, FILE_BYTES_MAX, changed, committed, note_access, owns, resize, set_mode, touch,
+};
 pub use directory::{directory_attributes, entries_of, entry_added, entry_removed};
 pub use made::{access_of_new, attributes_of_new, attributes_of_new_directory, check_new};
 pub use opened::{OpenWish, check_open};

@@ -3,6 +3,7 @@
 
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Handle};
+use bearing_proto::rules;
 use bearing_types::Wall;
 
 pub(super) fn decide(view: &mut View, handle: Handle, at: Wall) -> Decide<Body> {
@@ -18,11 +19,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, at: Wall) -> Decide<Body> 
 pub(super) fn note(view: &mut View, handle: Handle, at: Wall) -> Decide<()> {
     // One that is gone is no reason to refuse anything: what was decided with this would be lost.
     let Some(mut record) = view.node(handle.node)? else { return Ok(()) };
-    let at = at.min(view.time());
-    // It was read before its attributes were changed, perhaps by somebody who said what the time of access shall be.
-    let is_late = at < record.attributes.changed;
-    if !is_late && record.attributes.notes_access(at) {
-        record.attributes.accessed = at;
+    if rules::note_access(&mut record.attributes, at, view.time()) {
         view.put_node(handle.node, record);
     }
     Ok(())
