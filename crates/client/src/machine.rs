@@ -4,8 +4,8 @@ use crate::config::ClientConfig;
 use crate::context::{Context, State};
 use crate::counters::Counters;
 use crate::event::{Command, Event, Target};
-use crate::namespace::list::Part;
 use crate::namespace::rename::Place;
+use crate::operation::ListPart;
 use crate::operation::{Answer, OpenFile, Operation, Ticket};
 use crate::run::{Tasks, Timer};
 use crate::state::files::Stability;
@@ -226,7 +226,7 @@ impl Context {
             Operation::Link { node, directory, name, who } => self.link(node, directory, &name, &who).await,
             Operation::ReadLink { node } => self.read_link(node).await,
             Operation::List { directory, who, after, count_max, with_attributes } => {
-                let part = Part { after, count_max, with_attributes };
+                let part = ListPart { after, count_max, with_attributes };
                 self.list(directory, &who, part).await
             }
             Operation::Xattr { node, file_type, who, name } => self.xattr(node, file_type, &who, name).await,

@@ -27,6 +27,14 @@ pub struct Found {
     pub attributes_remaining: Remaining,
 }
 
+/// What is wanted of a listing: so many entries after this one.
+#[derive(Clone, Copy)]
+pub(crate) struct ListPart {
+    pub after: Cookie,
+    pub count_max: u32,
+    pub with_attributes: bool,
+}
+
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {

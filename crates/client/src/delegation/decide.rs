@@ -3,7 +3,7 @@
 //! them, while the directory is suspended.
 
 use crate::context::{Context, State};
-use crate::namespace::list::Part;
+use crate::operation::ListPart;
 use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
 use crate::state::lease::{Directory, Seen};
 use crate::state::lent::{Lent, LocalDirectory, LocalEntry, Ours, Place};
@@ -225,9 +225,9 @@ impl State {
         &mut self,
         directory: NodeId,
         who: &Credentials,
-        part: Part,
+        part: ListPart,
     ) -> Local<Vec<Listed>> {
-        let Part { after, count_max, with_attributes } = part;
+        let ListPart { after, count_max, with_attributes } = part;
         let image = self.image(directory);
         let may = |wish| image.body.access.allows(who, wish, FileType::Directory);
         if !may(Permission::READ) {

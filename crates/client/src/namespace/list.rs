@@ -2,26 +2,18 @@
 
 use super::grants::Grants;
 use crate::context::{Context, State};
-use crate::operation::{Answer, Listed};
+use crate::operation::{Answer, ListPart, Listed};
 use bearing_proto::client::{Body, Call, Handle, ListedEntry};
 use bearing_types::{Code, Cookie, Credentials, NameHash};
-
-/// What is wanted of a listing: so many entries after this one.
-#[derive(Clone, Copy)]
-pub(crate) struct Part {
-    pub after: Cookie,
-    pub count_max: u32,
-    pub with_attributes: bool,
-}
 
 impl Context {
     pub(crate) async fn list(
         &self,
         directory: Handle,
         who: &Credentials,
-        part: Part,
+        part: ListPart,
     ) -> Result<Answer, Code> {
-        let Part { after, count_max, .. } = part;
+        let ListPart { after, count_max, .. } = part;
         let here = |state: &mut State, _| state.list_here(directory.node, who, part);
         if let Some(listed) = self.decide_in(directory.node, here).await {
             return listed.map(Answer::Listed);
@@ -31,7 +23,7 @@ impl Context {
         let mut next = Some(after);
         while let Some(after) = next.filter(|_| (listed.len() as u32) < count_max) {
             let left = count_max - listed.len() as u32;
-            let rest = Part { after, count_max: left, ..part };
+            let rest = ListPart { after, count_max: left, ..part };
             let page = self.list_page(directory, who, rest, &grants).await;
             let (entries, go_on) = match page {
                 Err(code) if grants.again(code) => {
@@ -56,10 +48,10 @@ impl Context {
         &self,
         directory: Handle,
         who: &Credentials,
-        rest: Part,
+        rest: ListPart,
         grants: &Grants,
     ) -> Result<(Vec<ListedEntry>, Option<NameHash>), Code> {
-        let Part { after, count_max, with_attributes } = rest;
+        let ListPart { after, count_max, with_attributes } = rest;
         let grant = self.directory(directory, grants.freshness).await?.view.grant;
         let position = grant.body.seat.position_of(after.hash());
         let count_max = self.with(|state| count_max.min(state.io.config.list_page));
