@@ -14,37 +14,37 @@ pub struct ClientConfig {
     /// The filesystem that `Operation::Root` asks for.
     pub filesystem: FilesystemId,
     /// A request is given up after this time: long enough for a server to be restarted.
-    pub request_deadline: Duration,
+    pub request_timeout: Duration,
     /// What stores what a program was told is written is tried for so long: longer than servers are away.
-    pub write_deadline: Duration,
+    pub write_timeout: Duration,
     /// How long the end of the session is told before the client goes without: a session that is not renewed
     /// ends by itself.
-    pub close_patience: Duration,
+    pub close_timeout: Duration,
     /// How long the owners of chunks are told at that end that nothing more comes in them: without that they
     /// find it out later.
-    pub finish_patience: Duration,
+    pub finish_timeout: Duration,
     /// The first pauses before a request without an answer is sent again; later ones double.
-    pub resend_pause: Duration,
+    pub resend_interval: Duration,
     /// The longest such pause.
-    pub resend_pause_max: Duration,
+    pub resend_interval_max: Duration,
     /// The first pause after an answer said "not now"; later ones double.
-    pub retry_pause: Duration,
+    pub retry_delay: Duration,
     /// The longest such pause, unless the server asks for a longer one.
-    pub retry_pause_max: Duration,
+    pub retry_delay_max: Duration,
     /// The longest for the first ten times.
-    pub retry_pause_soon_max: Duration,
+    pub retry_delay_soon_max: Duration,
     /// Maps are asked for at most so often.
-    pub map_pause: Duration,
+    pub map_interval: Duration,
     /// The first pause before the lease of an open file is asked for again when none was given; later ones
     /// double.
-    pub renew_pause: Duration,
+    pub renew_delay: Duration,
     /// The longest such pause.
-    pub renew_pause_max: Duration,
+    pub renew_delay_max: Duration,
     /// Leases of open files that are asked for at one server at the same time.
     pub renewals_max: usize,
     /// A file is opened without asking only if its lease lasts so long yet: enough to renew it before it
     /// ends.
-    pub local_open_min: Duration,
+    pub local_open_ttl_min: Duration,
     /// Taken off every lease, besides a hundredth of it.
     pub lease_margin: Duration,
     /// Clocks of servers and this client may differ by so much: grants and capabilities are used no longer
@@ -75,9 +75,9 @@ pub struct ClientConfig {
     pub prefetch_pause_max: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict
     /// mount).
-    pub directory_lateness: Duration,
+    pub directory_ttl: Duration,
     /// How long the size and extents of an open file may be used when another client may be writing it.
-    pub file_lateness: Duration,
+    pub file_ttl: Duration,
     /// Directories cached.
     pub directories_max: usize,
     /// Names cached.
@@ -105,7 +105,7 @@ pub struct ClientConfig {
     /// Buffered bytes of all files; beyond, writes wait.
     pub buffer_bytes_max: usize,
     /// Buffered writes are written out after this time without being asked to.
-    pub writeout_after: Duration,
+    pub writeout_delay: Duration,
     /// A new chunk is opened when one has so many bytes.
     pub chunk_bytes_max: u64,
     /// Full chunks that are not known to be stable; of more the oldest are synced unasked.
@@ -123,9 +123,9 @@ pub struct ClientConfig {
     /// A frame is tried so often when data servers say they are full.
     pub append_tries_max: u32,
     /// A data server that failed is avoided for this time.
-    pub avoid_time: Duration,
+    pub avoid_ttl: Duration,
     /// Who waits for a lock asks again after this time, whatever it is told.
-    pub lock_poll: Duration,
+    pub lock_interval: Duration,
     /// What its servers tell operators of this session.
     pub description: Option<SessionDescription>,
     /// A planted bug to run with. Without the feature `mutants` it does nothing.
@@ -138,20 +138,20 @@ impl ClientConfig {
         ClientConfig {
             squash: Squash::None,
             filesystem,
-            request_deadline: Duration::from_secs(60),
-            write_deadline: Duration::from_secs(600),
-            close_patience: Duration::from_secs(2),
-            finish_patience: Duration::from_millis(500),
-            resend_pause: Duration::from_millis(100),
-            resend_pause_max: Duration::from_secs(2),
-            retry_pause: Duration::from_millis(2),
-            retry_pause_max: Duration::from_millis(200),
-            retry_pause_soon_max: Duration::from_millis(25),
-            map_pause: Duration::from_millis(200),
-            renew_pause: Duration::from_millis(50),
-            renew_pause_max: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(600),
+            close_timeout: Duration::from_secs(2),
+            finish_timeout: Duration::from_millis(500),
+            resend_interval: Duration::from_millis(100),
+            resend_interval_max: Duration::from_secs(2),
+            retry_delay: Duration::from_millis(2),
+            retry_delay_max: Duration::from_millis(200),
+            retry_delay_soon_max: Duration::from_millis(25),
+            map_interval: Duration::from_millis(200),
+            renew_delay: Duration::from_millis(50),
+            renew_delay_max: Duration::from_secs(10),
             renewals_max: 32,
-            local_open_min: Duration::from_millis(100),
+            local_open_ttl_min: Duration::from_millis(100),
             lease_margin: Duration::from_millis(5),
             skew_max: Duration::from_millis(250),
             delegates: false,
@@ -165,8 +165,8 @@ impl ClientConfig {
             prefetch_entries_max: 16 << 10,
             prefetch_pause: Duration::from_secs(5),
             prefetch_pause_max: Duration::from_secs(300),
-            directory_lateness: Duration::from_secs(1),
-            file_lateness: Duration::from_secs(1),
+            directory_ttl: Duration::from_secs(1),
+            file_ttl: Duration::from_secs(1),
             directories_max: 32 << 10,
             names_max: 128 << 10,
             nodes_max: 128 << 10,
@@ -180,7 +180,7 @@ impl ClientConfig {
             write_out_bytes: 4 << 20,
             file_buffer_bytes_max: 16 << 20,
             buffer_bytes_max: 64 << 20,
-            writeout_after: Duration::from_secs(5),
+            writeout_delay: Duration::from_secs(5),
             chunk_bytes_max: 64 << 20,
             unsynced_chunks_max: 64,
             closed_files_max: 64 << 10,
@@ -189,8 +189,8 @@ impl ClientConfig {
             copy_bytes_max: 64 << 20,
             data_timeout: Duration::from_secs(5),
             append_tries_max: 8,
-            avoid_time: Duration::from_secs(10),
-            lock_poll: Duration::from_secs(1),
+            avoid_ttl: Duration::from_secs(10),
+            lock_interval: Duration::from_secs(1),
             mutant: None,
         }
     }

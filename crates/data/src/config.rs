@@ -24,20 +24,20 @@ pub struct Config {
     /// Bytes of frames held for all chunks together.
     pub held_bytes_max: u64,
     /// A gap that did not fill for so long is reported to the primary.
-    pub gap_wait: Duration,
+    pub gap_timeout: Duration,
     /// What another server did not answer is sent again after so long.
-    pub resend: Duration,
+    pub resend_interval: Duration,
     /// At most so many frames are sent again to one server at a time.
     pub resend_frames_max: usize,
     /// When nothing was appended for so long, the backups are told what all servers have, so that they can
     /// give it to readers.
-    pub announce_wait: Duration,
+    pub announce_delay: Duration,
     /// A server of a chunk that answered no append for so long is lost to the chunk.
-    pub append_wait: Duration,
+    pub append_timeout: Duration,
     /// A server of a chunk that answered no sync for so long is lost to the chunk.
-    pub sync_wait: Duration,
+    pub sync_timeout: Duration,
     /// Writes refused by a full disk are tried again after so long.
-    pub full_wait: Duration,
+    pub full_delay: Duration,
     /// Sync requests waiting for one chunk.
     pub syncs_waiting_max: usize,
     /// Reads under way.
@@ -47,10 +47,10 @@ pub struct Config {
     /// Appends under way whose bytes are read from a chunk.
     pub fetches_max: usize,
     /// How many servers are asked for these bytes.
-    pub draw_sources_max: usize,
+    pub fetch_sources_max: usize,
     /// A server that did not give them for so long is passed over. All together and an append take less time
     /// than clients wait.
-    pub draw_wait: Duration,
+    pub fetch_timeout: Duration,
     /// Bytes that a scan reads at a time; a multiple of a frame's block.
     pub scan_bytes: u32,
     /// Scans under way; more wait, at most one for each chunk.
@@ -60,23 +60,23 @@ pub struct Config {
     /// Requests waiting for one chunk's removal.
     pub removers_max: usize,
     /// The grave of a removed chunk is kept for so long.
-    pub grave_kept: Duration,
+    pub grave_ttl: Duration,
     /// Pings under way.
     pub pings_max: usize,
     /// All copies that this server makes fetch together at most so many bytes a second.
     pub copy_bytes_per_second: u64,
     /// Another replica that did not answer a copy for so long is passed over.
-    pub fetch_wait: Duration,
+    pub copy_timeout: Duration,
     /// After a refusal a copy waits for so long before it asks the next replica.
-    pub fetch_pause: Duration,
+    pub copy_delay: Duration,
     /// Looking for rot begins so long after the first chunk was seen to be sealed.
-    pub scrub_after: Duration,
+    pub scrub_delay: Duration,
     /// A round of looking for rot begins so long after the one before began.
-    pub scrub_every: Duration,
+    pub scrub_interval: Duration,
     /// Looking for rot reads at most so many bytes a second.
     pub scrub_bytes_per_second: u64,
     /// A chunk that was found whole counts as that for so long when a metadata server asks.
-    pub verified_for: Duration,
+    pub verified_ttl: Duration,
     /// Damaged chunks told in one answer to a ping.
     pub damaged_told_max: usize,
     /// What the chunks lie on, told from all other filesystems of the cluster; `None`: that is not known, and
@@ -97,32 +97,32 @@ impl Config {
             gap_frames_max: 256,
             recent_frames_max: 1024,
             held_bytes_max: 512 << 20,
-            gap_wait: Duration::from_secs(1),
-            resend: Duration::from_millis(50),
+            gap_timeout: Duration::from_secs(1),
+            resend_interval: Duration::from_millis(50),
             resend_frames_max: 8,
-            announce_wait: Duration::from_millis(2),
-            append_wait: Duration::from_secs(2),
-            sync_wait: Duration::from_secs(10),
-            full_wait: Duration::from_millis(500),
+            announce_delay: Duration::from_millis(2),
+            append_timeout: Duration::from_secs(2),
+            sync_timeout: Duration::from_secs(10),
+            full_delay: Duration::from_millis(500),
             syncs_waiting_max: 1024,
             reads_max: 4096,
             read_bytes_max: 256 << 20,
             fetches_max: 256,
-            draw_sources_max: 3,
-            draw_wait: Duration::from_millis(700),
+            fetch_sources_max: 3,
+            fetch_timeout: Duration::from_millis(700),
             scan_bytes: 1 << 20,
             scans_max: 8,
             cuts_waiting_max: 16,
             removers_max: 16,
-            grave_kept: Duration::from_secs(24 * 3600),
+            grave_ttl: Duration::from_secs(24 * 3600),
             pings_max: 64,
             copy_bytes_per_second: 64 << 20,
-            fetch_wait: Duration::from_secs(2),
-            fetch_pause: Duration::from_millis(100),
-            scrub_after: Duration::from_secs(60),
-            scrub_every: Duration::from_secs(7 * 24 * 3600),
+            copy_timeout: Duration::from_secs(2),
+            copy_delay: Duration::from_millis(100),
+            scrub_delay: Duration::from_secs(60),
+            scrub_interval: Duration::from_secs(7 * 24 * 3600),
             scrub_bytes_per_second: 16 << 20,
-            verified_for: Duration::from_secs(600),
+            verified_ttl: Duration::from_secs(600),
             damaged_told_max: 256,
             filesystem: None,
             skew_max: Duration::from_millis(250),

@@ -170,7 +170,7 @@ impl Chunk {
         let now = cx.mono();
         let Role::Copies(copier) = &mut self.role else { return };
         if let Some((id, sent, _)) = copier.asked
-            && sent.after(cx.core.config.fetch_wait) <= now
+            && sent.after(cx.core.config.copy_timeout) <= now
         {
             cx.core.asked.remove(&id);
             copier.asked = None;

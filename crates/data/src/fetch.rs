@@ -31,7 +31,7 @@ pub(crate) fn append_from(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: Ch
     let (myself, source) = (cx.core.server, &wanted.source);
     let here = chunks.contains_key(&source.chunk).then_some(myself);
     let others = source.servers.iter().copied().filter(|server| *server != myself);
-    let left = here.into_iter().chain(others).take(config.draw_sources_max).collect();
+    let left = here.into_iter().chain(others).take(config.fetch_sources_max).collect();
     let number = cx.core.fetches.begin(Fetch { asker, chunk: id, wanted, left, asked: None });
     ask_next(chunks, cx, number);
 }
@@ -71,7 +71,7 @@ fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
         return read::read(chunks, cx, Reader::Fetch(number), chunk, (&capability, part));
     }
     let id = cx.ask_id(Asked { chunk, server, what: AskedFor::Fetch(number) });
-    let until = cx.mono().after(cx.core.config.draw_wait);
+    let until = cx.mono().after(cx.core.config.fetch_timeout);
     if let Some(fetch) = cx.core.fetches.under_way.get_mut(&number) {
         fetch.asked = Some((id, until));
     }

@@ -39,12 +39,12 @@ impl Chunk {
     }
 
     pub fn primary_wrote(&mut self, cx: &mut Cx<'_>) {
-        let full_wait = cx.core.config.full_wait;
+        let full_delay = cx.core.config.full_delay;
         if let Role::Leads(primary) = &mut self.role
             && self.writer.stalled
             && self.writer.in_flight == 0
         {
-            primary.retry = Some(cx.mono().after(full_wait));
+            primary.retry = Some(cx.mono().after(full_delay));
         }
         cx.step("append is here");
         self.advance(cx);
@@ -84,7 +84,7 @@ impl Chunk {
     fn announce(&mut self, cx: &mut Cx<'_>) {
         let (chunk, epoch, committed) = (self.id, self.epoch, self.committed);
         let Role::Leads(primary) = &mut self.role else { return };
-        let due = primary.idle_since.after(cx.core.config.announce_wait) <= cx.mono();
+        let due = primary.idle_since.after(cx.core.config.announce_delay) <= cx.mono();
         if due && primary.announces(committed) {
             primary.told = committed;
             for peer in &primary.peers {
@@ -158,7 +158,7 @@ impl Chunk {
         let (now, config) = (cx.mono(), &cx.core.config);
         let late = |peer: &&Peer| {
             let owes = primary.frames.iter().any(|frame| frame.end() > peer.has && !frame.copies.is_empty());
-            owes && peer.heard.after(config.append_wait) <= now
+            owes && peer.heard.after(config.append_timeout) <= now
         };
         let round = primary.round.as_ref().and_then(|round| round.silent_peer(now, config));
         primary.peers.iter().find(late).map(|peer| peer.server).or(round)
@@ -172,7 +172,7 @@ impl Chunk {
             let count = cx.core.config.resend_frames_max;
             for frame in primary.frames.iter_mut().skip(first).take(count) {
                 let Some(copy) = frame.copies.get_mut(at) else { break };
-                if copy.sent.after(cx.core.config.resend) > now {
+                if copy.sent.after(cx.core.config.resend_interval) > now {
                     continue;
                 }
                 copy.sent = now;

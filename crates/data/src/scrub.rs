@@ -2,8 +2,8 @@
 //! not fit its checksums is noted; metadata servers hear of it with the next ping and have the replica made
 //! anew from another one.
 //!
-//! The first round over all chunks begins `scrub_after` after there is a sealed chunk, each other one
-//! `scrub_every` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that a
+//! The first round over all chunks begins `scrub_delay` after there is a sealed chunk, each other one
+//! `scrub_interval` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that a
 //! metadata server wants to have checked at once come first.
 
 use crate::event::LogCommand;
@@ -18,12 +18,12 @@ use std::time::Duration;
 /// Goes on, if it is time.
 pub(crate) fn go_on(chunks: &Chunks, cx: &mut Cx<'_>) {
     let now = cx.mono();
-    let (every, scan_bytes) = (cx.core.config.scrub_every, cx.core.config.scan_bytes);
+    let (every, scan_bytes) = (cx.core.config.scrub_interval, cx.core.config.scan_bytes);
     let scrubber = &mut cx.core.scrubber;
     if scrubber.due.is_none() && !chunks.values().any(|chunk| matches!(chunk.phase, Phase::Sealed(1..))) {
         return;
     }
-    let due = *scrubber.due.get_or_insert(now.after(cx.core.config.scrub_after));
+    let due = *scrubber.due.get_or_insert(now.after(cx.core.config.scrub_delay));
     if scrubber.reading || now < due {
         return;
     }
@@ -92,7 +92,7 @@ pub(crate) fn verify(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId
     if !matches!(asker.from, Sender::Server(_)) {
         return cx.refuse(asker, DataError::Capability);
     }
-    let (now, young) = (cx.mono(), cx.core.config.verified_for);
+    let (now, young) = (cx.mono(), cx.core.config.verified_ttl);
     match chunks.get(&id) {
         None => cx.refuse(asker, DataError::NoChunk),
         Some(_) if cx.core.damaged.contains(&id) => cx.reply(asker, Err(DataError::Corrupt)),

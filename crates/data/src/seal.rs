@@ -21,7 +21,7 @@
 //!
 //! A *removal* leaves a grave: the chunk sealed at length 0, under the epoch of the removal. What comes late
 //! (an append of a writer that missed all that, a copy that was called off) must not bring the chunk back to
-//! life: its bytes would lie where readers look for others. Graves are kept for `grave_kept`, longer than any
+//! life: its bytes would lie where readers look for others. Graves are kept for `grave_ttl`, longer than any
 //! right to append lives and any network keeps a packet.
 //!
 //! A fence of an unknown chunk makes an empty one under the new epoch, because a late first append must not
@@ -398,7 +398,7 @@ impl Chunk {
                 self.is_nothing(epoch);
                 self.phase = Phase::Sealed(0);
                 cx.core.damaged.remove(&self.id);
-                cx.core.graves.insert((cx.now.mono.after(cx.core.config.grave_kept), self.id));
+                cx.core.graves.insert((cx.now.mono.after(cx.core.config.grave_ttl), self.id));
                 cx.core.counters.removed += 1;
                 cx.step("removed, not answered");
                 Ok(DataBody::Done)

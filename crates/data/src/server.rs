@@ -319,7 +319,7 @@ impl DataServer {
         let DataServer { core, chunks, .. } = self;
         if !core.graves_known {
             core.graves_known = true;
-            let due = now.mono.after(core.config.grave_kept);
+            let due = now.mono.after(core.config.grave_ttl);
             let found = chunks.values().filter(|chunk| chunk.phase == Phase::Sealed(0));
             core.graves.extend(found.map(|chunk| (due, chunk.id)));
         }

@@ -147,7 +147,7 @@ impl Chunk {
         let Some(round) = &mut primary.round else { return };
         let committed = round.covers;
         for (server, copy) in &mut round.peers {
-            if copy.sent.after(cx.core.config.resend) <= now {
+            if copy.sent.after(cx.core.config.resend_interval) <= now {
                 copy.sent = now;
                 cx.core.counters.resends += 1;
                 cx.ask_sync(*server, copy.id, id, DataCall::SyncReplica { epoch, committed });

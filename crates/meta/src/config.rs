@@ -11,26 +11,26 @@ pub struct Config {
     /// So many keys of committed changes are gathered before they go to the store. They go at the next upkeep anyway.
     pub apply_gathered_max: usize,
     /// The longest lease: files and directories that are read often.
-    pub lease_max: Duration,
+    pub lease_ttl_max: Duration,
     /// The shortest lease worth giving.
-    pub lease_min: Duration,
+    pub lease_ttl_min: Duration,
     /// The lease on names that are looked up ahead, and on what they lead to: long enough to be used by who goes through a large directory.
-    pub lease_ahead: Duration,
+    pub prefetch_lease_ttl: Duration,
     /// How long a grant is good. For changes, fragments refuse one that is older than the last chmod; for lookups and listings, recalls take it away in time.
     /// This only bounds what a client that cheats can see, and it is long so that servers whose clocks are far apart still take each other's grants.
-    pub grant_life: Duration,
+    pub grant_ttl: Duration,
     /// How long a data capability is good.
-    pub capability_life: Duration,
+    pub capability_ttl: Duration,
     /// Clocks of servers may differ by so much.
     pub skew_max: Duration,
     /// A session ends when it was not renewed for so long.
-    pub session_life: Duration,
+    pub session_ttl: Duration,
     /// A directory that was called back is not delegated again for so long.
-    pub delegation_quiet: Duration,
+    pub delegation_delay: Duration,
     /// How long delegations may be used without being renewed.
-    pub delegation_life: Duration,
+    pub delegation_ttl: Duration,
     /// How long a delegation that was called back may go on to be renewed, while what was decided in it is sent.
-    pub delegation_return: Duration,
+    pub delegation_return_timeout: Duration,
     /// Larger directories are not delegated.
     pub delegated_entries_max: usize,
     /// Nor such of which an answer would have more bytes.
@@ -40,34 +40,34 @@ pub struct Config {
     /// At most so many holders of a lease are tracked.
     pub lease_holders_max: usize,
     /// Whoever comes above that gets a lease of this length, which is waited for instead of recalled.
-    pub lease_untracked: Duration,
+    pub untracked_lease_ttl: Duration,
     /// A session is asked so long after the end of its lease whether it has the file open: long enough to ask about many at once.
-    pub survey_after: Duration,
+    pub open_query_delay: Duration,
     /// An open-state query that is not answered is sent again after so long.
-    pub survey_again: Duration,
+    pub open_query_interval: Duration,
     /// Who said that it has a file open is asked again after so long, in case the word that it is closed was lost.
-    pub survey_opened: Duration,
+    pub opened_query_interval: Duration,
     /// Files in one open-state query: what fits a datagram.
-    pub survey_nodes_max: usize,
+    pub open_query_nodes_max: usize,
     /// Files of a tablet that one session may have open, remembered one by one. Above, it may have any file open until it has said which.
     pub opens_per_session_max: usize,
     /// After a recall no new lease is given for so long, so that the retried change finds it free also when it has to recall at several tablets
     /// in turn. The change itself ends it.
-    pub recall_quiet: Duration,
+    pub recall_lease_delay: Duration,
     /// How long a message to another server is waited for before it is sent again.
-    pub resend: Duration,
+    pub resend_interval: Duration,
     /// The longest such pause: they double.
-    pub resend_max: Duration,
+    pub resend_interval_max: Duration,
     /// The first pause before an unanswered question to the coordinator is sent again.
-    pub coordinator_resend: Duration,
+    pub coordinator_resend_interval: Duration,
     /// The longest such pause.
-    pub coordinator_resend_max: Duration,
+    pub coordinator_resend_interval_max: Duration,
     /// A server that did nothing for so long was stopped: nobody was silent meanwhile, it did not listen.
-    pub stopped_after: Duration,
+    pub stop_timeout: Duration,
     /// How long a data server may take to answer a fence.
-    pub fence_wait: Duration,
+    pub fence_timeout: Duration,
     /// How often the coordinator is asked for a newer map.
-    pub map_poll: Duration,
+    pub map_interval: Duration,
     /// Node ids taken from the common counter at a time; more are taken when half of them are used.
     pub id_range: u32,
     /// Operations of clients and other servers under way at the same time. Nobody gets more than a share of
@@ -89,44 +89,44 @@ pub struct Config {
     /// Pairs in one part of a hand-over.
     pub copy_pairs_max: usize,
     /// A prepared participant asks the coordinator after so long.
-    pub inquire_after: Duration,
+    pub inquire_interval: Duration,
     /// What could not be decided for so long is given up and whoever asked is told to ask again, so that no
     /// decision rests on older answers.
-    pub job_life: Duration,
-    /// The mark of a removed directory is kept for so long: longer than `job_life`, and than a grant lives.
-    pub dead_kept: Duration,
+    pub job_timeout: Duration,
+    /// The mark of a removed directory is kept for so long: longer than `job_timeout`, and than a grant lives.
+    pub dead_mark_ttl: Duration,
     /// The mark of an ended session is kept for so long: longer than a network can keep a packet.
-    pub ended_kept: Duration,
+    pub ended_mark_ttl: Duration,
     /// How often marks are looked through.
-    pub collect_every: Duration,
+    pub collect_interval: Duration,
     /// A lock that became free is kept for so long for whoever waited for it and was told.
-    pub lock_kept: Duration,
+    pub free_lock_ttl: Duration,
     /// Who waits for a lock and has not asked for so long is forgotten.
-    pub lock_wait_life: Duration,
+    pub lock_wait_ttl: Duration,
     /// The holder of a lock that others wait for is looked after when it was silent for so long.
-    pub lock_silence: Duration,
+    pub lock_silence_timeout: Duration,
     /// A chunk is sealed by its tablet so long after it was opened: longer than the right to append to it lives.
-    pub chunk_life: Duration,
+    pub chunk_ttl: Duration,
     /// It is looked at, whether anybody refers to it, so long after that, or after its writer said that it is done with it.
-    pub look_after: Duration,
+    pub scan_delay: Duration,
     /// And again so long after the last look, although nothing was let go of.
-    pub look_every: Duration,
+    pub scan_interval: Duration,
     /// A sealed chunk of at least so many bytes is compacted when less than half of it is in use.
     pub compact_bytes_min: u64,
     /// The mark that a chunk takes no new extents is kept for so long: longer than any writer waits between an append and its commit.
-    pub closed_kept: Duration,
+    pub closed_mark_ttl: Duration,
     /// A data server that was silent for so long is lost: what it holds is copied again.
-    pub lost_after: Duration,
+    pub lost_timeout: Duration,
     /// Chunks that are seen to at the same time.
     pub tends_max: usize,
     /// Copies of chunks under way at the same time.
     pub copies_max: usize,
     /// A round over all chunks begins so long after the one before ended.
-    pub sweep_every: Duration,
+    pub sweep_interval: Duration,
     /// What a tablet may use of a quota it may use for so long after it asked.
-    pub quota_share_life: Duration,
+    pub quota_share_ttl: Duration,
     /// How often a quota's home is told what is used.
-    pub quota_report: Duration,
+    pub quota_report_interval: Duration,
     /// So much of the disk of log and store is kept free for removals and the server's own work, in bytes; less of a small disk.
     pub reserve_bytes: u64,
     /// A planted bug to run with. Without the feature `mutants` it does nothing.
@@ -139,34 +139,34 @@ impl Config {
         Config {
             cache_entries_max: 1 << 20,
             apply_gathered_max: 4096,
-            lease_max: Duration::from_secs(3),
-            lease_min: Duration::from_millis(300),
-            lease_ahead: Duration::from_secs(2),
-            grant_life: Duration::from_secs(300),
-            capability_life: Duration::from_secs(600),
+            lease_ttl_max: Duration::from_secs(3),
+            lease_ttl_min: Duration::from_millis(300),
+            prefetch_lease_ttl: Duration::from_secs(2),
+            grant_ttl: Duration::from_secs(300),
+            capability_ttl: Duration::from_secs(600),
             skew_max: Duration::from_millis(250),
-            session_life: Duration::from_secs(30),
-            delegation_life: Duration::from_secs(10),
-            delegation_return: Duration::from_secs(40),
-            delegation_quiet: Duration::from_millis(20),
+            session_ttl: Duration::from_secs(30),
+            delegation_ttl: Duration::from_secs(10),
+            delegation_return_timeout: Duration::from_secs(40),
+            delegation_delay: Duration::from_millis(20),
             delegated_entries_max: 32 << 10,
             delegated_bytes_max: 6 << 20,
             ids_lent: 512,
             lease_holders_max: 64,
-            lease_untracked: Duration::from_millis(200),
-            survey_after: Duration::from_millis(500),
-            survey_again: Duration::from_millis(500),
-            survey_opened: Duration::from_secs(30),
-            survey_nodes_max: 4096,
+            untracked_lease_ttl: Duration::from_millis(200),
+            open_query_delay: Duration::from_millis(500),
+            open_query_interval: Duration::from_millis(500),
+            opened_query_interval: Duration::from_secs(30),
+            open_query_nodes_max: 4096,
             opens_per_session_max: 64 << 10,
-            recall_quiet: Duration::from_secs(1),
-            resend: Duration::from_millis(50),
-            resend_max: Duration::from_millis(400),
-            coordinator_resend: Duration::from_millis(200),
-            coordinator_resend_max: Duration::from_millis(800),
-            stopped_after: Duration::from_secs(1),
-            fence_wait: Duration::from_millis(1500),
-            map_poll: Duration::from_millis(500),
+            recall_lease_delay: Duration::from_secs(1),
+            resend_interval: Duration::from_millis(50),
+            resend_interval_max: Duration::from_millis(400),
+            coordinator_resend_interval: Duration::from_millis(200),
+            coordinator_resend_interval_max: Duration::from_millis(800),
+            stop_timeout: Duration::from_secs(1),
+            fence_timeout: Duration::from_millis(1500),
+            map_interval: Duration::from_millis(500),
             id_range: 1 << 20,
             jobs_max: 8192,
             sweeps_max: 64,
@@ -176,25 +176,25 @@ impl Config {
             list_entries_max: 1024,
             extents_max: 512,
             copy_pairs_max: 256,
-            inquire_after: Duration::from_millis(200),
-            job_life: Duration::from_secs(30),
-            dead_kept: Duration::from_millis(300_500),
-            ended_kept: Duration::from_secs(3600),
-            collect_every: Duration::from_secs(10),
-            lock_kept: Duration::from_secs(1),
-            lock_wait_life: Duration::from_secs(5),
-            lock_silence: Duration::from_secs(10),
-            chunk_life: Duration::from_secs(660),
-            look_after: Duration::from_secs(60),
-            look_every: Duration::from_secs(24 * 3600),
+            inquire_interval: Duration::from_millis(200),
+            job_timeout: Duration::from_secs(30),
+            dead_mark_ttl: Duration::from_millis(300_500),
+            ended_mark_ttl: Duration::from_secs(3600),
+            collect_interval: Duration::from_secs(10),
+            free_lock_ttl: Duration::from_secs(1),
+            lock_wait_ttl: Duration::from_secs(5),
+            lock_silence_timeout: Duration::from_secs(10),
+            chunk_ttl: Duration::from_secs(660),
+            scan_delay: Duration::from_secs(60),
+            scan_interval: Duration::from_secs(24 * 3600),
             compact_bytes_min: 1 << 20,
-            closed_kept: Duration::from_secs(3600),
-            lost_after: Duration::from_secs(30),
+            closed_mark_ttl: Duration::from_secs(3600),
+            lost_timeout: Duration::from_secs(30),
             tends_max: 16,
             copies_max: 8,
-            sweep_every: Duration::from_secs(2),
-            quota_share_life: Duration::from_secs(3),
-            quota_report: Duration::from_secs(1),
+            sweep_interval: Duration::from_secs(2),
+            quota_share_ttl: Duration::from_secs(3),
+            quota_report_interval: Duration::from_secs(1),
             reserve_bytes: 256 << 20,
             mutant: None,
         }

@@ -172,7 +172,7 @@ fn a_directory_lent_beside_one_that_others_have_waited_for_too_long_does_not_ren
     let ids = delegate(&mut cluster, ALICE, directory).ids;
     assert!(waits(look(&mut cluster, directory, "f")));
     let since = cluster.now.mono;
-    while cluster.now.mono.since(since) <= Config::standard().delegation_return {
+    while cluster.now.mono.since(since) <= Config::standard().delegation_return_timeout {
         let nothing = batch(&cluster, vec![], ids, vec![]);
         send(&mut cluster, directory, nothing).unwrap();
         cluster.pass(Duration::from_secs(4));
@@ -285,7 +285,7 @@ fn who_may_have_a_file_open_is_asked_before_its_directory_is_lent() {
 
 #[test]
 fn who_may_have_many_files_open_is_asked_about_all_of_them_without_a_pause() {
-    let config = Config { survey_nodes_max: 2, ..Config::standard() };
+    let config = Config { open_query_nodes_max: 2, ..Config::standard() };
     let mut cluster = Cluster::with_config(3, Scheme::AnglecutHashed, config);
     cluster.open_session(ALICE);
     cluster.open_session(BOB);
@@ -727,7 +727,7 @@ fn what_is_lent_to_a_session_that_its_home_has_not_heard_of_is_its_own_until_its
     assert!(waits(look(&mut cluster, directory, "f")), "she serves from it until her lease is over");
     cluster.pass(Duration::from_secs(6));
     assert!(waits(look(&mut cluster, directory, "f")));
-    let over = Config::standard().delegation_life + SOON;
+    let over = Config::standard().delegation_ttl + SOON;
     cluster.pass(over.saturating_sub(cluster.now.mono.since(renewed)));
     look(&mut cluster, directory, "f");
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
@@ -753,7 +753,7 @@ fn what_a_session_leases_that_its_home_has_not_heard_of_is_waited_for_until_its_
         cluster.answer_of(BOB, at, call)
     };
     assert!(waits(unlink(&mut cluster)), "her kernel goes by it until her lease is over");
-    cluster.pass(Config::standard().lease_max);
+    cluster.pass(Config::standard().lease_ttl_max);
     assert_eq!(finds(unlink(&mut cluster)), Ok(true));
 }
 

@@ -377,7 +377,7 @@ struct Torn {
 
 /// Two files lie in one chunk, each in a half. What one of them has there is damaged at one server; the other is gone.
 fn torn(wrong: Wrong) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
-    let config = Config { look_every: Duration::from_secs(600), ..Config::standard() };
+    let config = Config { scan_interval: Duration::from_secs(600), ..Config::standard() };
     let (mut cluster, disks) = cluster_of(&[100, 101, 102, 103].map(ServerId), config);
     let files = ["f", "g"].map(|name| create(&mut cluster, name));
     let frames = [0, LENGTH / 2].map(|frame| FrameAt { frame, payload: 2_000, ..frame_of(files[0].0) });

@@ -43,7 +43,7 @@ impl Default for DataLimits {
         DataLimits {
             copy_bytes_per_second: standard.copy_bytes_per_second,
             scrub_bytes_per_second: standard.scrub_bytes_per_second,
-            scrub_every_s: standard.scrub_every.as_secs(),
+            scrub_every_s: standard.scrub_interval.as_secs(),
         }
     }
 }
@@ -77,9 +77,9 @@ impl Default for MetadataLimits {
         MetadataLimits {
             log_bytes_max: 32 << 20,
             cache_entries_max: standard.cache_entries_max,
-            data_server_lost_after_s: standard.lost_after.as_secs(),
-            chunk_life_s: standard.chunk_life.as_secs(),
-            chunk_look_after_s: standard.look_after.as_secs(),
+            data_server_lost_after_s: standard.lost_timeout.as_secs(),
+            chunk_life_s: standard.chunk_ttl.as_secs(),
+            chunk_look_after_s: standard.scan_delay.as_secs(),
             reserve_bytes: standard.reserve_bytes,
         }
     }

@@ -36,7 +36,7 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
         let limits = Config {
             copy_bytes_per_second: config.data.copy_bytes_per_second,
             scrub_bytes_per_second: config.data.scrub_bytes_per_second,
-            scrub_every: Duration::from_secs(config.data.scrub_every_s),
+            scrub_interval: Duration::from_secs(config.data.scrub_every_s),
             filesystem: filesystem_of(&config.directory),
             ..Config::standard()
         };

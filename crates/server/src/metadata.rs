@@ -48,9 +48,9 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let id = config.daemon.name.server();
         let limits = Config {
             cache_entries_max: config.metadata.cache_entries_max,
-            lost_after: Duration::from_secs(config.metadata.data_server_lost_after_s),
-            chunk_life: Duration::from_secs(config.metadata.chunk_life_s),
-            look_after: Duration::from_secs(config.metadata.chunk_look_after_s),
+            lost_timeout: Duration::from_secs(config.metadata.data_server_lost_after_s),
+            chunk_ttl: Duration::from_secs(config.metadata.chunk_life_s),
+            scan_delay: Duration::from_secs(config.metadata.chunk_look_after_s),
             reserve_bytes: config.metadata.reserve_bytes,
             ..Config::standard()
         };

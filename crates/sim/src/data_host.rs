@@ -87,8 +87,8 @@ impl DataHost {
         let chunks = self.log.chunks().expect("a log in memory lists its chunks");
         let start = Start { server: self.server, first_id: self.rng.next() >> 1 };
         let mut config = Config::standard();
-        config.scrub_after = Duration::from_millis(500);
-        config.scrub_every = Duration::from_secs(5);
+        config.scrub_delay = Duration::from_millis(500);
+        config.scrub_interval = Duration::from_secs(5);
         config.scrub_bytes_per_second = 256 << 10;
         // Slow, so that much happens while a copy is made.
         config.copy_bytes_per_second = 64 << 10;

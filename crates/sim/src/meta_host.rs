@@ -170,18 +170,18 @@ impl MetaHost {
         config.id_range = self.limits.id_range;
         config.jobs_max = self.limits.jobs;
         // Short, so that marks are collected, and requests given up, while clients work; but a request may wait for a silent data server twice (fence, then seal).
-        config.job_life = config.fence_wait * 2 + Duration::from_millis(500);
-        config.dead_kept = config.job_life + Duration::from_millis(500);
-        config.ended_kept = Duration::from_secs(12);
-        config.collect_every = Duration::from_millis(500);
+        config.job_timeout = config.fence_timeout * 2 + Duration::from_millis(500);
+        config.dead_mark_ttl = config.job_timeout + Duration::from_millis(500);
+        config.ended_mark_ttl = Duration::from_secs(12);
+        config.collect_interval = Duration::from_millis(500);
         // So that chunks are sealed, looked at, copied and removed while clients work, and while their late commits are on the way.
-        config.chunk_life = Duration::from_secs(15);
-        config.look_after = Duration::from_millis(300);
-        config.look_every = Duration::from_secs(10);
-        config.lost_after = Duration::from_secs(7);
-        config.sweep_every = Duration::from_millis(300);
+        config.chunk_ttl = Duration::from_secs(15);
+        config.scan_delay = Duration::from_millis(300);
+        config.scan_interval = Duration::from_secs(10);
+        config.lost_timeout = Duration::from_secs(7);
+        config.sweep_interval = Duration::from_millis(300);
         config.compact_bytes_min = 1;
-        config.closed_kept = Duration::from_secs(600);
+        config.closed_mark_ttl = Duration::from_secs(600);
         config.lease_holders_max = self.limits.lease_holders;
         config.opens_per_session_max = self.limits.opens_per_session;
         config.reserve_bytes = RESERVE_BYTES;

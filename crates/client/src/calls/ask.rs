@@ -56,7 +56,7 @@ impl Context {
 
     /// Asks any metadata server.
     pub async fn call_anybody(&self, call: Call) -> Result<Answered, Code> {
-        let patience = self.with(|state| state.io.config.request_deadline);
+        let patience = self.with(|state| state.io.config.request_timeout);
         self.ask(None, call, patience).await
     }
 
@@ -160,9 +160,9 @@ impl State {
             _ => false,
         };
         if stores && !self.session.is_ending() {
-            self.io.config.write_deadline
+            self.io.config.write_timeout
         } else {
-            self.io.config.request_deadline
+            self.io.config.request_timeout
         }
     }
 

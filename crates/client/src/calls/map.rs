@@ -33,7 +33,7 @@ impl Context {
                 Ok(_) => drop(state.io.unexpected()),
                 Err(_) => state.routes.on_failure(),
             });
-            let pause = self.with(|state| state.io.config.map_pause);
+            let pause = self.with(|state| state.io.config.map_interval);
             self.sleep(pause).await;
             if !self.with(|state| state.routes.goes_on(state.session.over().is_some())) {
                 return;

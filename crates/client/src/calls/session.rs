@@ -136,7 +136,7 @@ impl Context {
             if opened.is_some() || self.with(|state| state.session.is_gone()) {
                 return opened;
             }
-            let pause = self.with(|state| state.io.config.resend_pause_max);
+            let pause = self.with(|state| state.io.config.resend_interval_max);
             self.sleep(pause).await;
         }
     }
@@ -145,7 +145,7 @@ impl Context {
     /// waited for long: the session is not renewed any more, so it ends there too.
     pub async fn close_session(&self) -> Result<(), Code> {
         let (position, patience) =
-            self.with(|state| (position_of_session(state.session.id()), state.io.config.close_patience));
+            self.with(|state| (position_of_session(state.session.id()), state.io.config.close_timeout));
         self.with(|state| {
             state.session.begin_end();
             state.io.step("all flushed, session not closed");

@@ -162,7 +162,7 @@ impl State {
     /// while that is not given, because several clients change the directory, they may be a little late.
     pub fn directory_seen(&self, directory: &Directory) -> Seen {
         let now = self.io.now.mono;
-        let content = directory.content_until.unwrap_or(now.after(self.io.config.directory_lateness));
+        let content = directory.content_until.unwrap_or(now.after(self.io.config.directory_ttl));
         let until = directory.access_until.map(|access| access.min(content)).filter(|until| *until > now);
         let NodeView { node, attributes, extended, .. } = directory.view.node;
         Seen { node, attributes, until, may_open: false, extended }

@@ -134,7 +134,7 @@ impl Context {
     async fn renew_delegations(self, tablet: Block) {
         loop {
             let pause =
-                self.with(|state| Some(state.delegations.lent(tablet)?.renew_pause(state.io.now.mono)));
+                self.with(|state| Some(state.delegations.lent(tablet)?.renew_delay(state.io.now.mono)));
             let Some(pause) = pause else { break };
             self.sleep(pause).await;
             let idle = self.with(|state| {

@@ -250,7 +250,7 @@ impl Context {
             let lent: Vec<_> =
                 lent.map(|(tablet, lent)| (tablet, lent.position(), lent.incarnation())).collect();
             lent.iter().for_each(|(tablet, ..)| state.lose_tablet(*tablet));
-            (lent, state.io.config.finish_patience)
+            (lent, state.io.config.finish_timeout)
         });
         let given = lent.into_iter().map(|(_, position, incarnation)| {
             let context = self.clone();

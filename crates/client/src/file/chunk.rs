@@ -84,7 +84,7 @@ impl Context {
     }
 
     async fn chunks_finished(self, done: Vec<(ChunkRef, Call)>) {
-        let patience = self.with(|state| state.io.config.request_deadline);
+        let patience = self.with(|state| state.io.config.request_timeout);
         self.tell_finished(done, patience).await;
         self.settle_oldest().await;
     }
@@ -93,7 +93,7 @@ impl Context {
     pub(crate) async fn finish_all_chunks(&self) {
         let (done, patience) = self.with(|state| {
             state.chunks.close();
-            (state.chunks.finish(), state.io.config.finish_patience)
+            (state.chunks.finish(), state.io.config.finish_timeout)
         });
         self.tell_finished(done, patience).await;
     }

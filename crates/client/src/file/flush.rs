@@ -116,7 +116,7 @@ impl Context {
         };
         let mut places = Places::new();
         let mut tries = 0;
-        let deadline = self.with(|state| state.io.now.mono.after(state.io.config.write_deadline));
+        let deadline = self.with(|state| state.io.now.mono.after(state.io.config.write_timeout));
         loop {
             let lost = match self.append_all(node, job, &mut places, stability).await {
                 // Servers are away. The bytes are kept here until they are back.
@@ -199,7 +199,7 @@ impl Context {
     /// is used up.
     async fn append(&self, node: NodeId, handle: Handle, piece: &Piece) -> Result<Placed, Code> {
         let (deadline, tries_max) = self.with(|state| {
-            (state.io.now.mono.after(state.io.config.request_deadline), state.io.config.append_tries_max)
+            (state.io.now.mono.after(state.io.config.request_timeout), state.io.config.append_tries_max)
         });
         let (mut full, mut disconnects, mut pauses) = (0, 0, 0);
         // What no server could take from where it is goes through here.
@@ -221,7 +221,7 @@ impl Context {
                 Err(failure) => failure,
             };
             if let (Some(stored), DataFailure::Refused(DataError::Source)) = (stored, failure) {
-                let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_deadline));
+                let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_timeout));
                 bytes = Some(self.read_extent(stored, deadline).await?);
                 continue;
             }

@@ -92,7 +92,7 @@ impl Context {
             let allowed = rules::check_open(&seen.attributes, None, who, wish).is_ok();
             let lasts = seen
                 .until
-                .is_some_and(|until| until.since(state.io.now.mono) >= state.io.config.local_open_min);
+                .is_some_and(|until| until.since(state.io.now.mono) >= state.io.config.local_open_ttl_min);
             // An unlinked file is kept for those who have it open, and for nobody else.
             let unlinked = seen.attributes.links == 0 && !state.files.is_known(node.node);
             if listed || !regular || !allowed || !lasts || unlinked || !seen.may_open {

@@ -77,7 +77,7 @@ impl Context {
     ) -> Result<(), Code> {
         // For all of it: whoever has asked for lost bytes until then does not begin anew because other bytes
         // have moved.
-        let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_deadline));
+        let deadline = self.with(|state| state.io.now.mono.after(state.io.config.request_timeout));
         let mut before: Option<Vec<Stored>> = None;
         for _ in 0..REREADS_MAX {
             let extents = self.extents(node, range.clone()).await?;
@@ -124,7 +124,7 @@ impl Context {
         let stale = self.with(|state| {
             let now = state.io.now.mono;
             let leased = state.delegations.is_our_node(node) || state.cache.node(node, now).is_some();
-            state.files.not_validated(node, now, state.io.config.file_lateness).filter(|_| !leased)
+            state.files.not_validated(node, now, state.io.config.file_ttl).filter(|_| !leased)
         });
         match stale {
             Some(handle) => self.ask_attributes(handle).await.map(|_| ()),

@@ -61,7 +61,7 @@ impl Context {
     }
 
     async fn write_out_later(self, node: NodeId) {
-        let after = self.with(|state| state.io.config.writeout_after);
+        let after = self.with(|state| state.io.config.writeout_delay);
         self.sleep(after).await;
         if self.with(|state| state.files.begin_writeout(node)) {
             self.write_behind(node).await;

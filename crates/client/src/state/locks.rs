@@ -67,7 +67,7 @@ impl Locks {
     /// Pauses until it is time to ask again.
     pub fn pause(&mut self, wait: WaitId, io: &mut Io) -> Awaited<Woken> {
         let (promise, awaited) = promise();
-        let due = io.now.mono.after(io.config.lock_poll);
+        let due = io.now.mono.after(io.config.lock_interval);
         let waiting = self.waiting.get_mut(&wait).expect("a wait ends with its operation");
         if waiting.is_given_up {
             promise.keep(Woken::GiveUp);

@@ -96,7 +96,7 @@ impl Requests {
 
     /// From now on nothing is tried for longer than any other request.
     pub fn begin_end(&mut self, io: &mut Io) {
-        let latest = io.now.mono.after(io.config.request_deadline);
+        let latest = io.now.mono.after(io.config.request_timeout);
         let late = self.outstanding.iter_mut().filter(|(_, request)| request.deadline > latest);
         for (sequence, request) in late {
             request.deadline = latest;
@@ -214,14 +214,14 @@ impl Requests {
             call if call.mutates() => Some("change sent"),
             _ => None,
         };
-        let pause = resend_pause(io, tries);
+        let pause = resend_interval(io, tries);
         self.pause(sequence, pause, io);
         io.send(to, transport, message);
         step.into_iter().for_each(|name| io.step(name));
     }
 
     fn wait_for_map(&mut self, sequence: Sequence, io: &mut Io, routes: &mut Routes) {
-        let pause = io.config.map_pause;
+        let pause = io.config.map_interval;
         let pause = io.random.jittered(pause);
         if let Some(request) = self.outstanding.get_mut(&sequence) {
             request.waits = Waits::Map;
@@ -291,7 +291,7 @@ impl Requests {
             routes.want_map(false);
         }
         for (sequence, sends) in concerned {
-            let pause = resend_pause(io, sends.saturating_sub(1));
+            let pause = resend_interval(io, sends.saturating_sub(1));
             let due = self.outstanding.get(&sequence).map(|request| request.due);
             if due.is_some_and(|due| due > io.now.mono.after(pause)) {
                 self.pause(sequence, pause, io);
@@ -396,8 +396,8 @@ impl Requests {
         // What a server waits for mostly takes some tens of milliseconds.
         let config = &io.config;
         let soon = retries < RETRIES_SOON;
-        let limit = if soon { config.retry_pause_soon_max } else { config.retry_pause_max };
-        let own = io.random.backed_off(io.config.retry_pause, limit, retries);
+        let limit = if soon { config.retry_delay_soon_max } else { config.retry_delay_max };
+        let own = io.random.backed_off(io.config.retry_delay, limit, retries);
         self.pause(sequence, own.max(Duration::from_micros(u64::from(after_us))), io);
     }
 
@@ -418,7 +418,7 @@ impl Requests {
         // Two servers point at each other, or nobody knows yet: wait a little, and ask for the map.
         let referrals = request.referrals;
         request.waits = Waits::Pause;
-        let pause = io.random.backed_off(io.config.retry_pause, io.config.retry_pause_max, referrals);
+        let pause = io.random.backed_off(io.config.retry_delay, io.config.retry_delay_max, referrals);
         self.pause(sequence, pause, io);
         routes.want_map(false);
     }
@@ -436,8 +436,8 @@ impl Requests {
 
 /// The pause before a request without an answer is sent again. A server that is started again is back
 /// within a second: that long the pauses stay short.
-fn resend_pause(io: &mut Io, sends: u32) -> Duration {
-    let (first, max) = (io.config.resend_pause, io.config.resend_pause_max);
+fn resend_interval(io: &mut Io, sends: u32) -> Duration {
+    let (first, max) = (io.config.resend_interval, io.config.resend_interval_max);
     io.random.backed_off(first, max, sends.saturating_sub(RESENDS_SOON))
 }
 

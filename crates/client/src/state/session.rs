@@ -100,9 +100,9 @@ impl Session {
 
     /// One more try to get a session, and another one later if nothing comes of it.
     pub fn ask_to_enrol(&mut self, io: &mut Io) {
-        let pause = io.config.resend_pause * (1 << self.tries.min(8));
+        let pause = io.config.resend_interval * (1 << self.tries.min(8));
         self.tries += 1;
-        self.try_due = io.now.mono.after(pause.min(io.config.resend_pause_max));
+        self.try_due = io.now.mono.after(pause.min(io.config.resend_interval_max));
         io.timers.set(self.try_due, Timer::Enrol);
         io.out.push(crate::event::Command::Enrol);
     }
@@ -156,7 +156,7 @@ impl Session {
             Phase::Enrolling | Phase::Opening | Phase::Lost => {
                 let number = self.next;
                 self.next += 1;
-                let due = io.now.mono.after(io.config.request_deadline);
+                let due = io.now.mono.after(io.config.request_timeout);
                 self.waiting.insert(number, (due, promise));
                 io.timers.set(due, Timer::Session(number));
             }

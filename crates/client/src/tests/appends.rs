@@ -201,7 +201,7 @@ proptest! {
             file_buffer_bytes_max: buffer,
             chunk_bytes_max: 3000,
             commit_extents_max: extents_max,
-            request_deadline: Duration::from_secs(600),
+            request_timeout: Duration::from_secs(600),
             ..config()
         };
         let mut world = World::open_with(config);

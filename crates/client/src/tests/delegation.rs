@@ -635,7 +635,7 @@ fn the_end_of_the_session_gives_back_what_is_lent_and_waits_for_no_server_that_i
         if answers {
             world.reply_done(&given, Ok(steps_done(&[])));
         } else {
-            world.pass(config().finish_patience);
+            world.pass(config().finish_timeout);
             world.sent.retain(|sent| !matches!(sent.request().call, Call::Delegated { .. }));
         }
         let closing = world.take_request();

@@ -587,7 +587,7 @@ proptest! {
             file_buffer_bytes_max: buffer,
             chunk_bytes_max: 3000,
             extents_per_file_max: 8,
-            request_deadline: Duration::from_secs(600),
+            request_timeout: Duration::from_secs(600),
             ..config()
         };
         let mut world = World::open_with(config);

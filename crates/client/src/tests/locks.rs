@@ -124,7 +124,7 @@ fn a_lock_that_no_server_takes_back_is_owed_and_its_owner_gets_no_other_before()
     let range = LockRange { start: 0, last: 4 };
     let (owner, space) = (LockOwner(3), LockSpace::Ranges);
     let ticket = world.start(Operation::Unlock { node: FILE, owner, space, range });
-    world.pass(config().request_deadline);
+    world.pass(config().request_timeout);
     assert_eq!(world.result(ticket), Err(Code::Unreachable));
     world.sent.clear();
     world.start(take(false));

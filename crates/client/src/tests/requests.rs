@@ -129,7 +129,7 @@ fn a_request_is_given_up_at_its_deadline() {
         world.sent.clear();
     }
     assert_eq!(world.result(ticket), Err(Code::Unreachable));
-    assert_eq!(world.now.mono.since(begun), config().request_deadline);
+    assert_eq!(world.now.mono.since(begun), config().request_timeout);
 }
 
 #[test]

@@ -73,6 +73,6 @@ impl Backup {
     }
 
     pub fn wake(&self, config: &Config) -> Option<Mono> {
-        self.gap_since.map(|since| since.after(config.gap_wait))
+        self.gap_since.map(|since| since.after(config.gap_timeout))
     }
 }

@@ -55,7 +55,7 @@ impl Copier {
     pub fn wake(&self, in_flight: usize, config: &Config) -> Option<Mono> {
         match self.asked {
             _ if self.sealing || in_flight > 0 => None,
-            Some((_, sent, _)) => Some(sent.after(config.fetch_wait)),
+            Some((_, sent, _)) => Some(sent.after(config.copy_timeout)),
             None => Some(self.next_at),
         }
     }
@@ -77,6 +77,6 @@ impl Copier {
 
     pub fn turn_to_next_source(&mut self, now: Mono, config: &Config) {
         self.source += 1;
-        self.next_at = now.after(config.fetch_pause);
+        self.next_at = now.after(config.copy_delay);
     }
 }

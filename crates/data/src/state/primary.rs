@@ -127,11 +127,11 @@ impl Primary {
     pub fn wake(&self, committed: u64, config: &Config) -> Option<Mono> {
         let frames = self.peers.iter().enumerate().filter_map(|(at, peer)| {
             let unheard = self.unheard(peer, config).filter_map(|frame| frame.copies.get(at));
-            let again = unheard.map(|copy| copy.sent.after(config.resend)).min()?;
-            Some(again.min(peer.heard.after(config.append_wait)))
+            let again = unheard.map(|copy| copy.sent.after(config.resend_interval)).min()?;
+            Some(again.min(peer.heard.after(config.append_timeout)))
         });
         let round = self.round.as_ref().and_then(|round| round.wake(config));
-        let announce = self.announces(committed).then(|| self.idle_since.after(config.announce_wait));
+        let announce = self.announces(committed).then(|| self.idle_since.after(config.announce_delay));
         frames.chain(round).chain(announce).chain(self.retry).min()
     }
 
@@ -177,12 +177,12 @@ impl Round {
     }
 
     pub fn wake(&self, config: &Config) -> Option<Mono> {
-        let again = self.peers.iter().map(|(_, copy)| copy.sent.after(config.resend)).min()?;
-        Some(again.min(self.started.after(config.sync_wait)))
+        let again = self.peers.iter().map(|(_, copy)| copy.sent.after(config.resend_interval)).min()?;
+        Some(again.min(self.started.after(config.sync_timeout)))
     }
 
     pub fn silent_peer(&self, now: Mono, config: &Config) -> Option<ServerId> {
-        let late = self.started.after(config.sync_wait) <= now;
+        let late = self.started.after(config.sync_timeout) <= now;
         self.peers.first().filter(|_| late).map(|(server, _)| *server)
     }
 }

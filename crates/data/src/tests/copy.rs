@@ -146,7 +146,7 @@ fn a_silent_source_is_passed_over() {
     let mut bench = Bench::new();
     let said = bench.ask(META, 1, copy(log.len()), &[]);
     assert_eq!(asks(&said)[0].0, OTHER);
-    let said = bench.advance(Config::standard().fetch_wait);
+    let said = bench.advance(Config::standard().copy_timeout);
     assert_eq!(asks(&said)[0].0, THIRD);
     serve(&mut bench, said, |_| log.clone());
     assert_eq!(bench.result(META, copy(log.len()), &[]), Ok(DataBody::Done));

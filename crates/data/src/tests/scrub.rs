@@ -63,9 +63,9 @@ fn a_round_reads_no_faster_than_it_may_and_the_next_one_comes_later() {
     pass(&mut bench, Duration::from_secs(60));
     let read = bench.machine.counters().scrubbed_bytes;
     assert!(read > 300_000, "{read}");
-    pass(&mut bench, Config::standard().scrub_every / 2);
+    pass(&mut bench, Config::standard().scrub_interval / 2);
     assert_eq!(bench.machine.counters().scrubbed_bytes, read);
-    pass(&mut bench, Config::standard().scrub_every);
+    pass(&mut bench, Config::standard().scrub_interval);
     assert!(bench.machine.counters().scrubbed_bytes > read);
 }
 

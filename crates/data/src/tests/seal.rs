@@ -499,9 +499,9 @@ fn graves_are_forgotten_after_their_time() {
     bench.ask(META, 1, DataCall::Remove { epoch: Epoch(9) }, &[]);
     let mut bench = bench.restarted();
     bench.advance(Duration::ZERO);
-    bench.advance(Config::standard().grave_kept / 2);
+    bench.advance(Config::standard().grave_ttl / 2);
     assert_eq!(bench.log.chunks().unwrap().len(), 1);
-    bench.advance(Config::standard().grave_kept);
+    bench.advance(Config::standard().grave_ttl);
     bench.run();
     assert_eq!(bench.log.chunks().unwrap().len(), 0);
     assert_eq!(bench.machine.next_wake(), None);
@@ -513,7 +513,7 @@ fn a_removal_ends_what_waits() {
     bench.ask(CLIENT, 1, append(&[ME, OTHER], &bytes), &bytes);
     let said = bench.ask(META, 2, DataCall::Remove { epoch: Epoch(9) }, &[]);
     assert_eq!(answers(&said), [(1, Err(DataError::NoChunk)), (2, DONE)]);
-    let forgotten = bench.now.mono.after(Config::standard().grave_kept);
+    let forgotten = bench.now.mono.after(Config::standard().grave_ttl);
     assert_eq!(bench.machine.next_wake(), Some(forgotten));
 }
 

@@ -124,8 +124,8 @@ impl Health {
                 *room_short |= state.free < state.used / SHORT_PART;
             }
             let silent = now.since(state.heard);
-            if silent >= config.lost_after
-                || state.failing.is_some_and(|since| now.since(since) >= config.lost_after)
+            if silent >= config.lost_timeout
+                || state.failing.is_some_and(|since| now.since(since) >= config.lost_timeout)
             {
                 lost.insert(*server);
             }

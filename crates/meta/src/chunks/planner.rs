@@ -138,7 +138,7 @@ impl Planner<'_> {
             return (holders.is_empty() || holders.iter().any(reachable)).then_some(Need::Remove);
         }
         let Some(_) = record.sealed else {
-            let over = self.now >= record.opened.after(self.config.chunk_life);
+            let over = self.now >= record.opened.after(self.config.chunk_ttl);
             let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
             let mut answering = record.servers.iter().map(|server| self.health.answers(*server));
             // One that is away for a moment may have more than the others. For a finished chunk there is no hurry.
@@ -176,9 +176,9 @@ impl Planner<'_> {
     /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain while its files are about to let go of
     /// the rest as well. Where room is short, the rest is not waited for.
     pub fn is_settled(&self, record: &ChunkRecord) -> bool {
-        let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.look_after);
+        let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.scan_delay);
         let finished = |finished: Finished| self.health.is_room_short() || since(finished.at, Duration::ZERO);
-        record.finished.is_some_and(finished) || since(record.opened, self.config.chunk_life)
+        record.finished.is_some_and(finished) || since(record.opened, self.config.chunk_ttl)
     }
 
     /// Whether a chunk that is not sealed can be, for what its writer has said.
@@ -193,8 +193,8 @@ impl Planner<'_> {
             true => is_nearly(record.dead_bytes, scan.live_bytes),
             false => record.dead_bytes.saturating_mul(4) >= scan.live_bytes,
         };
-        let every = if is_past_saving(record) { SAVE_AGAIN } else { self.config.look_every };
-        (dead && record.dead_bytes > 0) || self.now >= scan.at.after(every.min(self.config.look_every))
+        let every = if is_past_saving(record) { SAVE_AGAIN } else { self.config.scan_interval };
+        (dead && record.dead_bytes > 0) || self.now >= scan.at.after(every.min(self.config.scan_interval))
     }
 }
 

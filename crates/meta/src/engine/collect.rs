@@ -19,7 +19,7 @@ impl MetaServer {
             return;
         }
         // So that a step that comes to nothing is not tried again at once.
-        tablet.collector.due = now.mono.after(self.config.collect_every);
+        tablet.collector.due = now.mono.after(self.config.collect_interval);
         let running = |work: &JobWork| matches!(work, JobWork::Collect { .. });
         if !self.jobs.values().any(|job| job.tablet == start && running(&job.work)) {
             self.new_job(start, JobWork::Collect { from, ripe }, now);
@@ -48,7 +48,7 @@ impl MetaServer {
             }
             None => {
                 tablet.collector.from = Key::FIRST_MARK;
-                tablet.collector.due = now.mono.after(self.config.collect_every);
+                tablet.collector.due = now.mono.after(self.config.collect_interval);
             }
         }
     }

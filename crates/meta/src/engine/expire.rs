@@ -8,7 +8,7 @@ use crate::mutant::Mutant;
 use crate::words::JobId;
 use bearing_types::Now;
 
-/// Whether a job is given up after `job_life`. The others are one at a time, or a limited number: they go on
+/// Whether a job is given up after `job_timeout`. The others are one at a time, or a limited number: they go on
 /// until they are through.
 pub(crate) fn expires(work: &JobWork) -> bool {
     match work {
@@ -36,7 +36,7 @@ impl MetaServer {
         if self.config.planted(Mutant::EveryCopyAJob) {
             return;
         }
-        let life = self.config.job_life;
+        let life = self.config.job_timeout;
         let old = |job: &&Job| now.mono.since(job.context.started.mono) >= life && expires(&job.work);
         let expired: Vec<JobId> = self.jobs.values().filter(old).map(|job| job.id).collect();
         for id in expired {

@@ -123,7 +123,7 @@ impl MetaServer {
 
     /// Repeats what was lost, and takes the tablet back from a target that does not answer.
     pub(crate) fn watch_leaving(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
-        let resend = self.config.resend;
+        let resend = self.config.resend_interval;
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Phase::Leaving(leaving) = &tablet.phase else { return };
         let patient = now.mono.since(leaving.since) < PATIENCE;

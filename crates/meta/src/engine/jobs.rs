@@ -2,7 +2,7 @@
 //!
 //! Invariants: nobody has more than one and a share of what is free, so whoever needs a server that is down,
 //! or simply asks for very much, holds up nobody else; a request of a client is under way at most once; jobs
-//! that others can ask for end after `job_life` at the latest, whether they are run or not.
+//! that others can ask for end after `job_timeout` at the latest, whether they are run or not.
 
 use crate::decide::JobWork;
 use crate::engine::job::Job;

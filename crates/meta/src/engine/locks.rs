@@ -62,7 +62,7 @@ impl MetaServer {
         let nodes = tablet.locks.expire(now.mono, &self.config);
         let mut silent = Vec::new();
         for session in tablet.locks.waited_for() {
-            if tablet.sessions.is_silent(session, now.mono, self.config.lock_silence) {
+            if tablet.sessions.is_silent(session, now.mono, self.config.lock_silence_timeout) {
                 silent.push(session);
             }
         }

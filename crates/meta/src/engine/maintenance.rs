@@ -36,7 +36,7 @@ impl MetaServer {
                 _ => {}
             }
         }
-        let (jobs_max, every) = (self.config.tends_max, self.config.sweep_every);
+        let (jobs_max, every) = (self.config.tends_max, self.config.sweep_interval);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.maintenance;
         let due = state.listed.iter_mut().filter(|(chunk, at)| **at <= now.mono && !busy.contains(chunk));

@@ -94,7 +94,7 @@ impl Startup {
     /// The planted bug.
     pub fn forget_late(&mut self, now: Now, config: &Config) {
         let late = |open: &Open| {
-            open.asked.is_some_and(|asked| now.mono.since(asked.first) >= config.coordinator_resend)
+            open.asked.is_some_and(|asked| now.mono.since(asked.first) >= config.coordinator_resend_interval)
         };
         for open in self.asks.values().filter(|open| late(open)) {
             self.wanted = true;
@@ -107,7 +107,7 @@ impl Startup {
 
     /// Sends again what is not answered.
     pub fn ask_again(&mut self, now: Now, config: &Config, out: &mut Vec<Command>) {
-        let (pause, pause_max) = (config.coordinator_resend, config.coordinator_resend_max);
+        let (pause, pause_max) = (config.coordinator_resend_interval, config.coordinator_resend_interval_max);
         for (id, open) in &mut self.asks {
             if open.asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max)) {
                 Asking::again(&mut open.asked, now.mono);

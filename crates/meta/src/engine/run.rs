@@ -83,7 +83,7 @@ impl MetaServer {
             return self.drop_job(job);
         }
         if matches!(job.work, JobWork::Request(..))
-            && now.mono.since(job.context.started.mono) >= self.config.job_life
+            && now.mono.since(job.context.started.mono) >= self.config.job_timeout
         {
             return self.postpone(job, out);
         }

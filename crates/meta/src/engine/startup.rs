@@ -52,7 +52,7 @@ impl MetaServer {
 
     /// Asks for the registers if it is time, and again what was not answered.
     pub(crate) fn poll_map(&mut self, now: Now, out: &mut Vec<Command>) {
-        let (resend, poll) = (self.config.resend, self.config.map_poll);
+        let (resend, poll) = (self.config.resend_interval, self.config.map_interval);
         let startup = &mut self.startup;
         if self.config.planted(Mutant::LateAnswerForgotten) {
             startup.forget_late(now, &self.config);
@@ -290,7 +290,7 @@ impl MetaServer {
         }
         link_waiters(&mut tablet);
         let sessions: Vec<_> = tablet.horizon.sessions().collect();
-        let until = now.mono.after(self.config.lease_max);
+        let until = now.mono.after(self.config.lease_ttl_max);
         sessions.iter().for_each(|(session, _)| tablet.opens.inherit(*session, until));
         let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
@@ -409,7 +409,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         (Key::Reply(session, sequence), Record::Reply(reply)) => {
             // Perhaps this reply is on its way yet, and the file is opened once it arrives.
             if let Body::Entry(view, Some(_)) = &reply.body {
-                let lease_end = now.mono.after(config.lease_max);
+                let lease_end = now.mono.after(config.lease_ttl_max);
                 tablet.opens.give(session, view.node.node, sequence, lease_end, config);
             }
             let answered =
@@ -459,5 +459,5 @@ fn link_waiters(tablet: &mut Tablet) {
 
 /// How often upkeep looks.
 pub(crate) fn upkeep_interval(config: &Config) -> std::time::Duration {
-    config.resend / 4
+    config.resend_interval / 4
 }

@@ -38,7 +38,7 @@ impl MetaServer {
             self.watch_leaving(now, *start, out);
         }
         if now.mono >= self.next_resend {
-            self.next_resend = now.mono.after(self.config.resend);
+            self.next_resend = now.mono.after(self.config.resend_interval);
             self.ping_data_servers(now, out);
             self.expire_jobs(now, out);
             self.resend_jobs(now, out);
@@ -61,7 +61,7 @@ impl MetaServer {
     // --- repeats ---
 
     fn resend_jobs(&mut self, now: Now, out: &mut Vec<Command>) {
-        let (pause, pause_max) = (self.config.resend, self.config.resend_max);
+        let (pause, pause_max) = (self.config.resend_interval, self.config.resend_interval_max);
         let due = |asked: Option<Asking>| asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max));
         for id in self.jobs.ids() {
             let Some(mut job) = self.jobs.remove(id) else { continue };
@@ -83,8 +83,11 @@ impl MetaServer {
     }
 
     fn resend_tablet(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
-        let resend_max = self.config.resend_max;
-        let (resend, inquire) = ((self.config.resend, resend_max), (self.config.inquire_after, resend_max));
+        let resend_interval_max = self.config.resend_interval_max;
+        let (resend, inquire) = (
+            (self.config.resend_interval, resend_interval_max),
+            (self.config.inquire_interval, resend_interval_max),
+        );
         let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
@@ -133,7 +136,7 @@ impl MetaServer {
     // --- sessions ---
 
     fn watch_sessions(&mut self, now: Now, start: Position) {
-        let life = self.config.session_life;
+        let life = self.config.session_ttl;
         let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let lost = tablet.sessions.unrenewed(now.mono, life, room);
@@ -200,7 +203,7 @@ impl MetaServer {
     /// their time anew, as after a restart.
     pub(crate) fn notice_stop(&mut self, now: Now) {
         let awake = std::mem::replace(&mut self.awake, now.mono);
-        if awake == Mono::ZERO || now.mono.since(awake) < self.config.stopped_after {
+        if awake == Mono::ZERO || now.mono.since(awake) < self.config.stop_timeout {
             return;
         }
         self.health.stopped(now.mono);
@@ -252,7 +255,7 @@ impl MetaServer {
     }
 
     fn expire_data_requests(&mut self, now: Now) {
-        let wait = self.config.fence_wait;
+        let wait = self.config.fence_timeout;
         let lost: Vec<u64> = self
             .data_requests
             .iter()

@@ -49,7 +49,7 @@ pub(crate) enum Cover {
 impl Horizon {
     /// Of nobody.
     pub fn new(now: Mono, config: &Config) -> Horizon {
-        Horizon { parts: BTreeMap::new(), turn: now.after(config.lease_max) }
+        Horizon { parts: BTreeMap::new(), turn: now.after(config.lease_ttl_max) }
     }
 
     /// After a take-over: what the log says of a session. It counts as leased until the longest of these
@@ -119,7 +119,7 @@ impl Horizon {
         if now < self.turn {
             return Vec::new();
         }
-        self.turn = now.after(config.lease_max);
+        self.turn = now.after(config.lease_ttl_max);
         let mut shrunk = Vec::new();
         for (session, part) in &mut self.parts {
             part.before = std::mem::replace(&mut part.recent, Reach::NONE);

@@ -126,7 +126,7 @@ impl LeaseTable {
         config: &Config,
     ) -> Vec<RecallWish> {
         let mut wishes = Vec::new();
-        let expires = now.after(config.lease_max);
+        let expires = now.after(config.lease_ttl_max);
         for (session, reach) in sessions {
             if reach != Reach::NONE {
                 self.inherited.insert(session, (reach, now.after(reach.longest())));
@@ -149,7 +149,7 @@ impl LeaseTable {
             return Offer::Nothing;
         }
         if entry.holders.len() >= config.lease_holders_max && entry.place(session).is_err() {
-            return Offer::Untracked(LeaseMs(config.lease_untracked.as_millis() as u32));
+            return Offer::Untracked(LeaseMs(config.untracked_lease_ttl.as_millis() as u32));
         }
         Offer::Tracked(length(entry.uses.saturating_add(1), config))
     }
@@ -190,7 +190,7 @@ impl LeaseTable {
 
     /// A directory is delegated to a session, or goes on to be: for a full life from now.
     pub fn delegate(&mut self, directory: NodeId, session: SessionId, now: Mono, config: &Config) -> Mono {
-        let life = LeaseMs(config.delegation_life.as_millis() as u32);
+        let life = LeaseMs(config.delegation_ttl.as_millis() as u32);
         self.give(LeaseKey::Delegation(directory), session, Offer::Tracked(life), now)
     }
 
@@ -201,7 +201,9 @@ impl LeaseTable {
 
     /// Whether a delegated directory was called back so long ago that it is renewed no more: others wait for it, whatever its holder does with it.
     pub fn is_overdue(&self, directory: NodeId, now: Mono, config: &Config) -> bool {
-        self.called_back.get(&directory).is_some_and(|since| now.since(*since) > config.delegation_return)
+        self.called_back
+            .get(&directory)
+            .is_some_and(|since| now.since(*since) > config.delegation_return_timeout)
     }
 
     /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back for gets through.
@@ -209,7 +211,7 @@ impl LeaseTable {
         self.called_back.remove(&directory);
         let key = LeaseKey::Delegation(directory);
         self.entries.remove(&key);
-        let quiet = now.after(config.delegation_quiet);
+        let quiet = now.after(config.delegation_delay);
         self.entry(key, quiet).quiet_until = Some(quiet);
     }
 
@@ -263,7 +265,7 @@ impl LeaseTable {
         for key in keys {
             let Some(entry) = self.entries.get_mut(key) else { continue };
             let Some(until) = entry.untracked_until.filter(|until| *until > now) else { continue };
-            entry.quiet_until = entry.quiet_until.max(Some(until.after(config.recall_quiet)));
+            entry.quiet_until = entry.quiet_until.max(Some(until.after(config.recall_lease_delay)));
             found = true;
         }
         found
@@ -282,7 +284,7 @@ impl LeaseTable {
         config: &Config,
     ) -> Vec<RecallWish> {
         let mut wishes = Vec::new();
-        let expires = now.after(config.lease_max);
+        let expires = now.after(config.lease_ttl_max);
         for (session, mut keys) in holders {
             for key in &keys {
                 self.entry(*key, expires).quiet_until = Some(expires);
@@ -337,7 +339,7 @@ impl LeaseTable {
             }
             if entry.holders.is_empty() {
                 let delegation = matches!(key, LeaseKey::Delegation(_));
-                let quiet = if delegation { config.delegation_quiet } else { config.recall_quiet };
+                let quiet = if delegation { config.delegation_delay } else { config.recall_lease_delay };
                 entry.quiet_until = Some(now.after(quiet));
             }
         }
@@ -355,7 +357,7 @@ impl LeaseTable {
     /// A session is over: it uses nothing any more. Its leases stay where they are until their time is over,
     /// and count no more: there may be very many.
     pub fn forget_session(&mut self, session: SessionId, now: Mono, config: &Config) {
-        let last = now.after(config.lease_max.max(config.delegation_life));
+        let last = now.after(config.lease_ttl_max.max(config.delegation_ttl));
         self.over.insert(session, last);
         self.inherited.remove(&session);
         let recalls = self.recalls.iter().filter(|(_, recall)| recall.session == session);
@@ -368,7 +370,7 @@ impl LeaseTable {
     /// Sessions that have not answered a recall for a while and were not given here for it before.
     pub fn newly_silent(&mut self, now: Mono, config: &Config) -> BTreeSet<SessionId> {
         // All recalls last as long.
-        let began_before = now.after(config.lease_max.saturating_sub(SILENT));
+        let began_before = now.after(config.lease_ttl_max.saturating_sub(SILENT));
         let recalls = self.recalls.values_mut();
         let silent = recalls.filter(|recall| !recall.silent && recall.expires <= began_before);
         silent
@@ -446,7 +448,7 @@ pub(crate) fn tick_after(moment: Mono) -> Mono {
 }
 
 fn length(uses: u32, config: &Config) -> LeaseMs {
-    let (low, high) = (config.lease_min.as_millis() as u32, config.lease_max.as_millis() as u32);
+    let (low, high) = (config.lease_ttl_min.as_millis() as u32, config.lease_ttl_max.as_millis() as u32);
     LeaseMs((low.saturating_mul(uses)).clamp(low, high))
 }
 
@@ -474,7 +476,7 @@ mod tests {
         assert!(table.recalled(A, wishes[0].number, Mono(3), &config).is_some());
         assert!(table.holders(&[KEY], Some(B), Mono(3)).is_empty());
         assert_eq!(table.offer(KEY, B, Mono(4), &config), Offer::Nothing);
-        assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_quiet), &config), Offer::Nothing);
+        assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_lease_delay), &config), Offer::Nothing);
     }
 
     #[test]
@@ -605,7 +607,7 @@ mod tests {
         let now = Mono(1_000_000_000);
         assert!(table.await_untracked(&[KEY], now, &config));
         assert_eq!(table.offer(KEY, B, now, &config), Offer::Nothing, "or it would never be over");
-        let over = now.after(config.lease_untracked);
+        let over = now.after(config.untracked_lease_ttl);
         assert!(!table.await_untracked(&[KEY], over, &config));
         assert_eq!(table.offer(KEY, B, over, &config), Offer::Nothing, "the change comes again first");
         table.changed(&[KEY], None);
@@ -628,7 +630,7 @@ mod tests {
         table.expire(Mono(1_000_000_000));
         assert_eq!(table.entries.len(), 1);
         assert_eq!(table.holders(&[KEY], None, Mono(1_000_000_000)).len(), 1);
-        table.expire(later.after(config.lease_max));
+        table.expire(later.after(config.lease_ttl_max));
         assert!(table.entries.is_empty() && table.due.is_empty());
     }
 
@@ -645,7 +647,7 @@ mod tests {
         table.forget_session(A, Mono(2), &config);
         assert_eq!(table.holders(&[KEY, delegation], None, Mono(3)), BTreeMap::from([(B, Vec::new())]));
         assert!(table.unanswered().iter().all(|wish| wish.session == B));
-        table.expire(Mono(3).after(config.delegation_life));
+        table.expire(Mono(3).after(config.delegation_ttl));
         assert!(table.over.is_empty() && table.entries.is_empty());
     }
 
@@ -668,7 +670,7 @@ mod tests {
         let holders = table.holders(&[KEY], Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
         assert_eq!(table.unanswered(), wishes);
-        table.expire(Mono(1).after(config.lease_max));
+        table.expire(Mono(1).after(config.lease_ttl_max));
         assert!(table.unanswered().is_empty());
         assert_eq!(table.recalled(A, wishes[0].number, Mono(5_000_000_000), &config), None);
         assert_ne!(table.offer(KEY, A, Mono(5_000_000_000), &config), Offer::Nothing);

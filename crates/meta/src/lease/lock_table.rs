@@ -59,7 +59,7 @@ impl LockTable {
     ) -> Vec<&'a Waiter> {
         let mut due: Vec<&Waiter> = Vec::new();
         for waiter in self.queues.get(&node).into_iter().flatten() {
-            let late = waiter.told.is_some_and(|told| now.since(told) >= config.lock_kept);
+            let late = waiter.told.is_some_and(|told| now.since(told) >= config.free_lock_ttl);
             let blocked = locks.conflicts(&waiter.wish).next().is_some()
                 || due.iter().any(|before| before.wish.conflicts(&waiter.wish));
             if !late && !blocked {
@@ -141,7 +141,7 @@ impl LockTable {
     pub fn expire(&mut self, now: Mono, config: &Config) -> Vec<NodeId> {
         let nodes: Vec<NodeId> = self.queues.keys().copied().collect();
         for node in &nodes {
-            self.retain(*node, |waiter| now.since(waiter.asked) < config.lock_wait_life);
+            self.retain(*node, |waiter| now.since(waiter.asked) < config.lock_wait_ttl);
         }
         nodes
     }

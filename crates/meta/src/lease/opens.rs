@@ -139,7 +139,7 @@ impl OpenTable {
 
     /// The reply to a request gives a file to a session. No lease lets it be opened without asking after `lease_end`.
     pub fn give(&mut self, session: SessionId, node: NodeId, by: Sequence, lease_end: Mono, config: &Config) {
-        let ask_at = tick_after(lease_end.after(config.survey_after));
+        let ask_at = tick_after(lease_end.after(config.open_query_delay));
         let max = config.opens_per_session_max;
         let given = self.change(session, |opener, files| opener.give(files, node, by, ask_at, max));
         if !given {
@@ -264,8 +264,9 @@ impl OpenTable {
     /// soon: it has not said "open", and is not silent, and does not itself wait for an answer, perhaps of whoever would wait for it here.
     pub fn ask_now(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) -> bool {
         let Some(opener) = self.sessions.get(&session) else { return false };
-        let asked_for =
-            |open_state_query: &SurveyState| now.after(config.survey_again).since(open_state_query.again);
+        let asked_for = |open_state_query: &SurveyState| {
+            now.after(config.open_query_interval).since(open_state_query.again)
+        };
         let silent = opener
             .open_state_query
             .as_ref()
@@ -337,9 +338,9 @@ impl OpenTable {
             self.hear_open(word, *node, now, config);
         }
         self.change(word.session, |opener, _| match &mut opener.anything {
-            Some(anything) if many => anything.ask_at = now.after(config.survey_opened),
+            Some(anything) if many => anything.ask_at = now.after(config.opened_query_interval),
             Some(anything) if anything.by >= word.finished_below => {
-                anything.ask_at = now.after(config.survey_again);
+                anything.ask_at = now.after(config.open_query_interval);
             }
             Some(_) | None => opener.anything = None,
         });
@@ -364,7 +365,7 @@ impl OpenTable {
                 _ if late => Said::Unclear,
                 _ => Said::Closed,
             };
-            let again = tick_after(now.after(config.survey_again));
+            let again = tick_after(now.after(config.open_query_interval));
             self.change(word.session, |opener, files| opener.ask_again(files, *node, again, said));
             if !late {
                 let_go.push(*node);
@@ -374,7 +375,7 @@ impl OpenTable {
     }
 
     fn hear_open(&mut self, word: Word, node: NodeId, now: Mono, config: &Config) {
-        let again = tick_after(now.after(config.survey_opened));
+        let again = tick_after(now.after(config.opened_query_interval));
         self.change(word.session, |opener, files| {
             let given = opener.give_at_least(files, node, again);
             given.by = given.by.max(Sequence(word.finished_below.0.saturating_sub(1)));
@@ -560,7 +561,7 @@ impl Opener {
             *number += 1;
         }
         let open_state_query = self.open_state_query.as_mut()?;
-        open_state_query.again = now.after(config.survey_again);
+        open_state_query.again = now.after(config.open_query_interval);
         let nodes = match &open_state_query.about {
             About::Everything => Vec::new(),
             About::Files(nodes) => nodes.clone(),
@@ -573,9 +574,9 @@ impl Opener {
         if self.anything.is_some_and(|anything| anything.ask_at <= now) {
             return Some(About::Everything);
         }
-        let soon = now.after(config.survey_after);
+        let soon = now.after(config.open_query_delay);
         let mut nodes = Vec::new();
-        while nodes.len() < config.survey_nodes_max {
+        while nodes.len() < config.open_query_nodes_max {
             let Some((filed, node)) = self.calendar.read_until(soon) else { break };
             let given = files.given_mut(self.session, node);
             let Some(given) = given.filter(|given| given.filed == filed && given.open_state_query.is_none())

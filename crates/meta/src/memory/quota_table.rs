@@ -65,7 +65,7 @@ impl Quotas {
         for local in self.by_directory.values_mut() {
             let lent = local.allowed.filter(|(_, until)| now < *until).is_some();
             let news = local.allowed.is_some() || local.told.is_none_or(|(told, _)| told != local.used.used);
-            let rested = local.told.is_none_or(|(_, at)| now.since(at) >= config.quota_report);
+            let rested = local.told.is_none_or(|(_, at)| now.since(at) >= config.quota_report_interval);
             if !lent && news && rested {
                 local.allowed = None;
                 local.told = Some((local.used.used, now));

@@ -20,13 +20,13 @@ impl Reach {
 
     /// Leases on anything.
     pub fn of_anything(config: &Config) -> Reach {
-        Reach { places: u64::MAX, longest_ms: config.lease_max.as_millis() as u32 }
+        Reach { places: u64::MAX, longest_ms: config.lease_ttl_max.as_millis() as u32 }
     }
 
     /// One lease. Lengths are rounded up, so that a lease that gets a little longer each time does not have
     /// the record written each time.
     pub(crate) fn of(key: &LeaseKey, length: LeaseMs, config: &Config) -> Reach {
-        let (step, max) = (config.lease_min.as_millis() as u32, config.lease_max.as_millis() as u32);
+        let (step, max) = (config.lease_ttl_min.as_millis() as u32, config.lease_ttl_max.as_millis() as u32);
         let steps = length.0.div_ceil(step.max(1)).next_power_of_two();
         Reach { places: place_of(key), longest_ms: (steps * step).min(max).max(length.0) }
     }

@@ -36,9 +36,9 @@ impl Collector {
             reigned.then(|| Wall(self.ahead_min.saturating_add_unsigned(latest)))
         };
         Ripe {
-            dead: before(config.dead_kept),
-            ended: before(config.ended_kept),
-            closed: before(config.closed_kept),
+            dead: before(config.dead_mark_ttl),
+            ended: before(config.ended_mark_ttl),
+            closed: before(config.closed_mark_ttl),
         }
     }
 }
@@ -54,7 +54,7 @@ mod tests {
     const KEPT: Duration = Duration::from_secs(100);
 
     fn config() -> Config {
-        Config { dead_kept: KEPT, ended_kept: KEPT * 2, ..Config::standard() }
+        Config { dead_mark_ttl: KEPT, ended_mark_ttl: KEPT * 2, ..Config::standard() }
     }
 
     fn at(mono_s: u64, wall_s: i64) -> Now {

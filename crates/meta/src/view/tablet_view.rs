@@ -545,12 +545,12 @@ impl<'a> View<'a> {
     }
 
     /// A lease on what nobody has asked for yet: long enough to be used, and only if it can be asked back.
-    pub fn lease_ahead(&mut self, key: LeaseKey) -> LeaseMs {
+    pub fn prefetch_lease_ttl(&mut self, key: LeaseKey) -> LeaseMs {
         let Some(session) = self.leases_to() else { return LeaseMs(0) };
         if !matches!(self.leases.offer(key, session, self.now.mono, self.config), Offer::Tracked(_)) {
             return LeaseMs(0);
         }
-        let lease = LeaseMs(self.config.lease_ahead.min(self.config.lease_max).as_millis() as u32);
+        let lease = LeaseMs(self.config.prefetch_lease_ttl.min(self.config.lease_ttl_max).as_millis() as u32);
         if !self.can_be_logged(key, lease) {
             return LeaseMs(0);
         }

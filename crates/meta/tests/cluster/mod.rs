@@ -6,7 +6,7 @@ use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer,
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, ChunkView, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode,
-    Recall, RenameMode, Reply, Request, ServerEntry, ServerKind, OpenStateQuery,
+    OpenStateQuery, Recall, RenameMode, Reply, Request, ServerEntry, ServerKind,
 };
 use bearing_proto::coordinator::{
     AskCall, FILESYSTEM_KEY, answer, decode_register, encode_register, server_key, tablet_key,

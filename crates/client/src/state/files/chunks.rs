@@ -282,7 +282,7 @@ impl Chunks {
     /// say. To wait for a seal could take as long as the servers' disks stay full: a server that could never
     /// make the chunk cannot note its fence either.
     pub fn on_failure(&mut self, chunk: ChunkId, avoid: &[ServerId], io: &mut Io) -> bool {
-        let until = io.now.mono.after(io.config.avoid_time);
+        let until = io.now.mono.after(io.config.avoid_ttl);
         self.avoided.extend(avoid.iter().map(|server| (*server, until)));
         if self.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
             self.current = None;

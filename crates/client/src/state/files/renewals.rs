@@ -57,7 +57,7 @@ impl Renewals {
         let in_vain = before.filter(|_| until.is_none()).map_or(0, |renewal| renewal.in_vain);
         let pause = match until {
             Some(until) => io.random.jittered(until.since(io.now.mono) / 2),
-            None => io.random.backed_off(io.config.renew_pause, io.config.renew_pause_max, in_vain),
+            None => io.random.backed_off(io.config.renew_delay, io.config.renew_delay_max, in_vain),
         };
         let due = io.now.mono.after(pause);
         self.by_node.insert(node, Renewal { stage: Stage::Planned(due, until), in_vain });

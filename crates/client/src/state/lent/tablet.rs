@@ -254,7 +254,7 @@ impl Lent {
     }
 
     /// When the lease is to be renewed.
-    pub fn renew_pause(&self, now: Mono) -> Duration {
+    pub fn renew_delay(&self, now: Mono) -> Duration {
         (self.until.since(now) / 3).max(RENEW_PAUSE_MIN)
     }
 

@@ -10,7 +10,7 @@
 //! - Before it is scanned, the chunk is *closed*: no further tablet joins it (see `join`). Those that have joined are asked.
 //! - A commit that was on its way while the question was answered: with its answer the tablet logs that the chunk is closed there too, and from then on
 //!   it takes no extent in it. The answer leaves only when the mark is stable. A writer that hears "closed" appends its bytes elsewhere
-//!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_kept`, longer
+//!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_mark_ttl`, longer
 //!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
 //! - A commit before the answer shows in the answer.
 //! - A frame whose header is damaged in all replicas names nobody, and somebody may refer to it: such a chunk is not being deleted.
@@ -291,7 +291,7 @@ pub(crate) fn answer(view: &mut View, chunk: ChunkId, nodes: &[Handle], from: u6
     for node in nodes {
         view.require(node.home)?;
     }
-    let young = view.config.closed_kept / 2;
+    let young = view.config.closed_mark_ttl / 2;
     view.prefetch(&[Key::Closed(chunk), Key::Joined(chunk)])?;
     let time = view.time();
     match view.get(Key::Closed(chunk))? {

@@ -67,7 +67,7 @@ fn append_right(view: &View, chunk: ChunkRef, record: &ChunkRecord) -> Decide<Ca
         session: rights::asker(view)?,
         chunk: chunk.chunk,
         right: DataRight::append(record.epoch, &record.servers),
-        expires: view.now.wall.after(view.config.capability_life),
+        expires: view.now.wall.after(view.config.capability_ttl),
     };
     Ok(Capability::sign(body, view.keys.grants()))
 }

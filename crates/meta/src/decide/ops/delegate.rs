@@ -211,7 +211,7 @@ fn lent_node(view: &mut View, session: SessionId, node: Handle) -> Option<LentNo
 
 /// How long delegations may be used from now.
 pub(super) fn life(view: &View) -> LeaseMs {
-    LeaseMs(view.config.delegation_life.as_millis() as u32)
+    LeaseMs(view.config.delegation_ttl.as_millis() as u32)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) fn decide(
 
 fn read_rights(view: &View, extents: &[Extent]) -> Decide<ReadRights> {
     let (session, key) = (rights::asker(view)?, view.keys.grants());
-    let expires = view.now.wall.after(view.config.capability_life);
+    let expires = view.now.wall.after(view.config.capability_ttl);
     let macs = extents.iter().map(|extent| Capability::sign(extent.read_right(session, expires), key).mac);
     Ok(ReadRights { expires, macs: macs.collect() })
 }

@@ -21,7 +21,7 @@ pub(crate) fn decide(
     if view.delegations.holder(seat.node).is_some() {
         return Err(Stop::Refuse(Code::Unsupported));
     }
-    let lease = view.lease_ahead(LeaseKey::Names(seat.node));
+    let lease = view.prefetch_lease_ttl(LeaseKey::Names(seat.node));
     if lease == LeaseMs(0) {
         return Ok(Body::Prefetched { entries: Vec::new(), next: None });
     }
@@ -41,7 +41,7 @@ fn shown(view: &mut View, entry: NameEntry, lease: LeaseMs) -> (Name, EntryView)
 }
 
 fn node_view(view: &mut View, node: NodeId, record: &NodeRecord) -> NodeView {
-    let lease = view.lease_ahead(LeaseKey::File(node));
+    let lease = view.prefetch_lease_ttl(LeaseKey::File(node));
     let (attributes, extended) = (record.attributes, record.is_extended());
     NodeView { node: record.handle(node), attributes, lease, may_open: false, extended }
 }

@@ -69,5 +69,5 @@ fn asker(view: &mut View) -> Decide<SessionId> {
 }
 
 fn lives(view: &View) -> Body {
-    Body::Session { renew_within_ms: view.config.session_life.as_millis() as u32 }
+    Body::Session { renew_within_ms: view.config.session_ttl.as_millis() as u32 }
 }

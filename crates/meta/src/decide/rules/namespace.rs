@@ -364,7 +364,7 @@ pub(crate) fn grant_body(view: &View, record: &NodeRecord) -> Decide<GrantBody> 
         access_version: directory.access_version,
         acl: record.acls.hash(),
         quota: record.quota,
-        expires: view.now.wall.after(view.config.grant_life),
+        expires: view.now.wall.after(view.config.grant_ttl),
     })
 }
 

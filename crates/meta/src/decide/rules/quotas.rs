@@ -35,7 +35,7 @@ pub(crate) fn admit(view: &mut View, quota: Option<Handle>, growth: Amount) -> D
     let allowed = share(view, quota, used, wanted)?;
     // At its home a share counts with the record that goes with this decision, if it is made.
     if !view.tablet.contains(quota.home) {
-        let until = now.after(view.config.quota_share_life);
+        let until = now.after(view.config.quota_share_ttl);
         view.quotas.allow(quota, allowed, until);
     }
     if fits(allowed, used, wanted) { Ok(()) } else { Err(Stop::Refuse(Code::QuotaExceeded)) }
