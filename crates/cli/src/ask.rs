@@ -1,4 +1,5 @@
-//! Asks servers of a cluster on this machine what `status` needs: the coordinator for its registers, metadata servers for their sessions.
+//! Asks servers of a cluster on this machine what `status` needs: the coordinator for its registers, metadata
+//! servers for their sessions.
 
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_env::{Clock, Destination, Endpoint, Secret, Transport, random_u64};

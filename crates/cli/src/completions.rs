@@ -1,4 +1,5 @@
-//! `completions` and `man`: what shells and man(1) want to know of the command line, made from its one description.
+//! `completions` and `man`: what shells and man(1) want to know of the command line, made from its one
+//! description.
 
 use crate::args::Arguments;
 use anyhow::{Context, Result};

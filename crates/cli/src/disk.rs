@@ -102,8 +102,8 @@ fn find(cluster: &Cluster, wanted: &str) -> Result<DaemonName> {
     })
 }
 
-/// The coordinator's registers: through the coordinator where it runs, else in its file. (A cluster of which a server refuses its disk may not
-/// come up, and then its coordinator does not run.)
+/// The coordinator's registers: through the coordinator where it runs, else in its file. (A cluster of which
+/// a server refuses its disk may not come up, and then its coordinator does not run.)
 enum Registers<'a> {
     Running(&'a Layout, &'a Cluster),
     File(std::cell::RefCell<RedbCoordinator>),

@@ -45,7 +45,8 @@ pub fn down(flags: &Down) -> Result<()> {
     let mut killed = 0;
     let mounts = mount_processes(&layout);
     let guards: Vec<_> = guard::all().into_iter().map(|(_, served)| served).collect();
-    // First the mounts that the supervisor knows nothing of: what was written gets through only while servers run.
+    // First the mounts that the supervisor knows nothing of: what was written gets through only while servers
+    // run.
     let further: Vec<Process> = further_mounts(&layout);
     stopped += further.len();
     killed += stop_all(&further, PATIENCE);

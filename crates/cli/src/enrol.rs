@@ -1,7 +1,7 @@
 //! `enrol`: makes, lists and revokes named enrolments, by which clients get sessions.
 //!
-//! The secret follows from the cluster key, the name and the rule, so it is nowhere stored but in the file that is given away. The coordinator
-//! remembers the names, and which were revoked; servers ask it.
+//! The secret follows from the cluster key, the name and the rule, so it is nowhere stored but in the file
+//! that is given away. The coordinator remembers the names, and which were revoked; servers ask it.
 
 use crate::ask;
 use crate::failure::{Unreachable, Usage};

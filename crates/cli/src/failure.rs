@@ -13,7 +13,8 @@ pub struct Usage(pub String);
 #[derive(Debug)]
 pub struct Unreachable(pub String);
 
-/// A daemon cannot run, and starting it again would not help: the supervisor leaves it (exit code 4, seen by the supervisor only).
+/// A daemon cannot run, and starting it again would not help: the supervisor leaves it (exit code 4, seen by
+/// the supervisor only).
 #[derive(Debug)]
 pub struct Hopeless(pub String);
 

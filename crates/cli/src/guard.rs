@@ -1,7 +1,9 @@
 //! A process beside each mount, for the case that the mount's own is killed.
 //!
-//! A killed process ends when all its threads have left the kernel. A mount's may wait there: to have the kernel forget a name it needs the lock of a directory, which
-//! a program holds that waits for the mount. Then neither ends, and the kernel does not notice that nobody serves the mount any more. Somebody else has to say so.
+//! A killed process ends when all its threads have left the kernel. A mount's may wait there: to have the
+//! kernel forget a name it needs the lock of a directory, which a program holds that waits for the mount.
+//! Then neither ends, and the kernel does not notice that nobody serves the mount any more. Somebody else has
+//! to say so.
 
 use crate::mounts;
 use crate::process::{Process, in_own_session, own_program, without_files};
@@ -118,7 +120,8 @@ fn is_killed(process: Process) -> bool {
     status.is_ok_and(|status| awaits_kill(&status)) && process.is_alive()
 }
 
-/// The same of what the kernel says of it: masks of signals that wait for the thread, and for any of the process.
+/// The same of what the kernel says of it: masks of signals that wait for the thread, and for any of the
+/// process.
 fn awaits_kill(status: &str) -> bool {
     let masks =
         status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));

@@ -1,7 +1,7 @@
 //! `bearing`, the one binary: clusters, daemons, mounts and files.
 //!
-//! Commands parse, call, print. What they say goes to standard output, complaints to standard error, and the exit code says what a
-//! script can do about it (see `failure`).
+//! Commands parse, call, print. What they say goes to standard output, complaints to standard error, and the
+//! exit code says what a script can do about it (see `failure`).
 
 mod args;
 mod ask;

@@ -40,7 +40,8 @@ pub struct Mount {
     /// The enrolment secret, when CLUSTER is not a directory
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
-    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared, locks=local, locks=refused, nodelegate, noatime, trash=DAYS, threads=N, fsname=NAME
+    /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared,
+    /// locks=local, locks=refused, nodelegate, noatime, trash=DAYS, threads=N, fsname=NAME
     #[arg(short, long, value_name = "OPTIONS", default_value = "")]
     pub options: String,
     /// Stay in the foreground; ctrl-c unmounts
@@ -139,8 +140,8 @@ fn unmount_on_signals(mount: Arc<bearing_mount::Mount>, point: PathBuf) {
     }
 }
 
-/// Unmounting ends the service of requests, and so this process. Users who will not leave do not hold it up: what they wrote is made
-/// stable, and they are left with a view of nothing.
+/// Unmounting ends the service of requests, and so this process. Users who will not leave do not hold it up:
+/// what they wrote is made stable, and they are left with a view of nothing.
 fn unmount(mount: &bearing_mount::Mount, point: &Path) {
     if mounts::detach(point, Detach::WhenIdle).is_ok() {
         return;
@@ -193,7 +194,8 @@ pub fn in_background(flags: &Mount, point: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Sees that nothing is mounted at a directory; the mount itself checks again. What a crash left is taken away. Says so, if it did.
+/// Sees that nothing is mounted at a directory; the mount itself checks again. What a crash left is taken
+/// away. Says so, if it did.
 pub fn make_free(point: &Path) -> Result<Option<String>> {
     let mut told = None;
     match mounts::state(point)? {
@@ -231,7 +233,8 @@ pub fn umount(flags: &Umount) -> Result<()> {
             bail!("what is mounted at {} is of type {kind} and not Bearing's; use umount", point.display())
         }
     }
-    // What was written is made stable, and the session is ended, only now: a cluster that is stopped meanwhile would lose it.
+    // What was written is made stable, and the session is ended, only now: a cluster that is stopped
+    // meanwhile would lose it.
     match served {
         Some(served) if !served.wait_gone(Instant::now() + END_PATIENCE) => bail!(
             "{} is unmounted, but its process {} has not ended in {} s: it waits for servers, to store what was written; see `bearing status`",

@@ -1,7 +1,8 @@
 //! Where a mount in the background reports its state, and where its log is.
 //!
-//! Both lie in the cluster's directory if it is mounted from there and this user may write to it; else in a directory of this user's own, never where others
-//! may make files: what they put there under a name that they guessed would be written to.
+//! Both lie in the cluster's directory if it is mounted from there and this user may write to it; else in a
+//! directory of this user's own, never where others may make files: what they put there under a name that
+//! they guessed would be written to.
 
 use anyhow::{Context, Result, bail};
 use bearing_server::cluster::Layout;
@@ -24,7 +25,8 @@ pub struct MountFiles {
 }
 
 impl MountFiles {
-    /// The files of a mount at a point, of a cluster whose directory is known or not. The directory for them is there afterwards.
+    /// The files of a mount at a point, of a cluster whose directory is known or not. The directory for them
+    /// is there afterwards.
     pub fn of(cluster: Option<&Layout>, point: &Path) -> Result<MountFiles> {
         let beside = cluster.map(directory).filter(|directory| make(directory).is_ok());
         let directory = match beside {

@@ -1,4 +1,5 @@
-//! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it is taken away.
+//! The kernel's table of mounts, as far as Bearing is concerned: what is mounted at a directory, and how it
+//! is taken away.
 
 use crate::process::{own_program, wait_until};
 use anyhow::{Context, Result, bail};
@@ -35,8 +36,8 @@ pub enum Detach {
     Now,
 }
 
-/// The absolute path of a mount point. The point itself is not looked at: asking a dead mount fails, asking one whose servers are gone
-/// may take long.
+/// The absolute path of a mount point. The point itself is not looked at: asking a dead mount fails, asking
+/// one whose servers are gone may take long.
 pub fn absolute(point: &Path) -> Result<PathBuf> {
     let named = std::path::absolute(point).with_context(|| format!("find {}", point.display()))?;
     match (named.parent(), named.file_name()) {
@@ -60,8 +61,8 @@ pub fn state(point: &Path) -> Result<MountState> {
     })
 }
 
-/// Whether a process serves the mount. One that waits for its servers does not answer, and so is not dead. Another process asks: who
-/// asked cannot end before the answer is there.
+/// Whether a process serves the mount. One that waits for its servers does not answer, and so is not dead.
+/// Another process asks: who asked cannot end before the answer is there.
 fn is_connected(point: &Path) -> Result<bool> {
     let mut probe = Command::new(own_program()?);
     probe
@@ -83,8 +84,8 @@ fn is_connected(point: &Path) -> Result<bool> {
     Ok(ended.is_none_or(|status| status.success()))
 }
 
-/// The probe: fails when nobody serves the mount, which the kernel says at once. Opening a directory reaches the process even when its
-/// attributes are cached.
+/// The probe: fails when nobody serves the mount, which the kernel says at once. Opening a directory reaches
+/// the process even when its attributes are cached.
 pub fn probe(point: &Path) -> Result<()> {
     match fs::File::open(point) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
@@ -99,8 +100,8 @@ pub fn is_ours(point: &Path) -> Result<bool> {
     Ok(mounted_at(&table()?, point).is_some_and(|mounted| mounted.is_bearing))
 }
 
-/// The device of the filesystem that is topmost at a point, as `major:minor`. The kernel gives no other filesystem the same one as long as anybody is left in it; numbers
-/// of mounts it gives anew at once.
+/// The device of the filesystem that is topmost at a point, as `major:minor`. The kernel gives no other
+/// filesystem the same one as long as anybody is left in it; numbers of mounts it gives anew at once.
 pub fn device(point: &Path) -> Result<Option<String>> {
     Ok(mounted_at(&table()?, point).map(|mounted| mounted.device))
 }

@@ -63,8 +63,9 @@ pub fn time_text(time: Wall) -> String {
     )
 }
 
-/// Year, month and date of a day counted from 1970-01-01, in the Gregorian calendar (H. Hinnant, "chrono-compatible low-level date
-/// algorithms": years begin in March, eras have 400 years and 146,097 days).
+/// Year, month and date of a day counted from 1970-01-01, in the Gregorian calendar (H. Hinnant,
+/// "chrono-compatible low-level date algorithms": years begin in March, eras have 400 years and 146,097
+/// days).
 fn civil(day: i64) -> (i64, i64, i64) {
     let shifted = day + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -87,7 +88,8 @@ pub fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// How listings write names: for a person quoted, so that no name can do anything to the terminal; for programs byte by byte, as ls(1) does.
+/// How listings write names: for a person quoted, so that no name can do anything to the terminal; for
+/// programs byte by byte, as ls(1) does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// To a terminal.

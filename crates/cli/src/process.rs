@@ -117,8 +117,9 @@ pub fn in_own_session(command: &mut Command) {
     unsafe { command.pre_exec(make_session) };
 }
 
-/// Leaves a command's process no open files but the standard ones. Whoever waits for the end of a pipe that our caller has open would wait for as long as
-/// a daemon runs; and the kernel gives a mount up when nobody has its channel any more.
+/// Leaves a command's process no open files but the standard ones. Whoever waits for the end of a pipe that
+/// our caller has open would wait for as long as a daemon runs; and the kernel gives a mount up when nobody
+/// has its channel any more.
 pub fn without_files(command: &mut Command) {
     let close = || {
         // SAFETY: close_range takes plain numbers.
@@ -139,7 +140,8 @@ pub fn without_files(command: &mut Command) {
     unsafe { command.pre_exec(close) };
 }
 
-/// Makes a command's process receive SIGTERM when this thread's process ends, however it ends; and keeps ctrl-c of the terminal from it.
+/// Makes a command's process receive SIGTERM when this thread's process ends, however it ends; and keeps
+/// ctrl-c of the terminal from it.
 pub fn bound_to_parent(command: &mut Command) {
     let parent = std::process::id();
     let bind = move || {

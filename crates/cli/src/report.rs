@@ -1,4 +1,5 @@
-//! The supervisor's and the mount's own reports in the cluster's directory: who runs, and how far it has come.
+//! The supervisor's and the mount's own reports in the cluster's directory: who runs, and how far it has
+//! come.
 
 use crate::process::Process;
 use anyhow::Result;

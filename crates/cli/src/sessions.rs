@@ -16,7 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A session as `status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionView {
-    /// The client's host; `None` while it has not said anything of itself, for instance just after its server was started.
+    /// The client's host; `None` while it has not said anything of itself, for instance just after its server
+    /// was started.
     pub host: Option<String>,
     /// Where it is mounted.
     pub path: Option<String>,

@@ -1,7 +1,9 @@
-//! The supervisor: starts the daemons of a cluster and its mount as child processes, waits until all serve, starts again what dies.
+//! The supervisor: starts the daemons of a cluster and its mount as child processes, waits until all serve,
+//! starts again what dies.
 //!
-//! It decides nothing about the cluster. A child that says that starting it again would not help is left dead, and says so in its
-//! log and state file. When the supervisor itself is killed, the kernel tells its children to stop.
+//! It decides nothing about the cluster. A child that says that starting it again would not help is left
+//! dead, and says so in its log and state file. When the supervisor itself is killed, the kernel tells its
+//! children to stop.
 
 use crate::failure::HOPELESS;
 use crate::mount_files::open_log;
@@ -37,8 +39,8 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long children may take to stop in order.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
-/// How long the mount may take when a server is dead and will not be started again: what that server should have stored has nowhere to go, and what
-/// the others should is there in less.
+/// How long the mount may take when a server is dead and will not be started again: what that server should
+/// have stored has nowhere to go, and what the others should is there in less.
 const STOP_PATIENCE_IN_VAIN: Duration = Duration::from_secs(5);
 
 /// What to supervise.
@@ -316,7 +318,8 @@ impl Supervisor<'_> {
         )
     }
 
-    /// Stops the mount first, so that what was written gets through, then the servers, and last the coordinator.
+    /// Stops the mount first, so that what was written gets through, then the servers, and last the
+    /// coordinator.
     fn stop(&mut self) {
         let order = |role: &Role| match role {
             Role::Mount(_) => 0,
@@ -342,7 +345,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Stops children; says how many had to be killed. A person who presses ctrl-c again has no patience any more.
+/// Stops children; says how many had to be killed. A person who presses ctrl-c again has no patience any
+/// more.
 fn stop_wards(wards: Vec<&mut Ward>, patience: Duration, signals: &Receiver<i32>) -> usize {
     let mut children: Vec<Child> = wards.into_iter().filter_map(|ward| ward.child.take()).collect();
     for child in &children {

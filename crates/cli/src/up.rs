@@ -184,8 +184,8 @@ fn check_flags(flags: &Up, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a cluster that runs either serves or is seen to be dying (a process that was just killed is there for a moment). Says
-/// whether it runs.
+/// Waits until a cluster that runs either serves or is seen to be dying (a process that was just killed is
+/// there for a moment). Says whether it runs.
 fn settle(layout: &Layout, cluster: &Cluster, report: &Report) -> bool {
     let serves = || {
         let states =

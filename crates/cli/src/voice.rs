@@ -1,7 +1,8 @@
 //! What is said to people: on standard output and standard error, where perhaps nobody reads any more.
 //!
-//! Most commands end by SIGPIPE when their reader goes, as other programs do. Those that have something to put in order first (`up`, `mount`, the daemons)
-//! ignore that signal, so for them a lost reader is an error like others: never a panic, and never one that is complained about.
+//! Most commands end by SIGPIPE when their reader goes, as other programs do. Those that have something to
+//! put in order first (`up`, `mount`, the daemons) ignore that signal, so for them a lost reader is an error
+//! like others: never a panic, and never one that is complained about.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -51,7 +52,8 @@ pub fn end_by_broken_pipe() -> ! {
     std::process::exit(128 + libc::SIGPIPE)
 }
 
-/// Reports go to standard error, which the supervisor leads into the daemon's log. `BEARING_LOG` chooses the level.
+/// Reports go to standard error, which the supervisor leads into the daemon's log. `BEARING_LOG` chooses the
+/// level.
 pub fn log_to_stderr() {
     let asked = std::env::var("BEARING_LOG").ok();
     let level = asked.as_deref().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);

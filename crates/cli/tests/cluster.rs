@@ -1,4 +1,5 @@
-//! Clusters of the real program, without a mount: starting, stopping, dying, and what is said when something is wrong.
+//! Clusters of the real program, without a mount: starting, stopping, dying, and what is said when something
+//! is wrong.
 
 mod common;
 
@@ -430,7 +431,8 @@ fn a_newer_register_of_the_coordinator_is_refused_by_its_version() {
 #[test]
 fn a_damaged_tablet_log_is_refused() {
     let cluster = TestCluster::started("damaged");
-    // What was damaged must have been synced before something else was: else it might be the tail that a crash tore.
+    // What was damaged must have been synced before something else was: else it might be the tail that a
+    // crash tore.
     for name in ["/a", "/b", "/c"] {
         cluster.run(&["fs", "mkdir", name]).ok();
     }

@@ -1,5 +1,5 @@
-//! With the real program: the space of what no file refers to comes back: of whole chunks at once, of parts of them when what is in use of a chunk that is
-//! mostly dead has been written anew.
+//! With the real program: the space of what no file refers to comes back: of whole chunks at once, of parts
+//! of them when what is in use of a chunk that is mostly dead has been written anew.
 
 mod common;
 

@@ -27,8 +27,8 @@ impl Delegated {
         Delegated { cluster }
     }
 
-    /// Runs a shell's script, which finds both mounts in `$first` and `$second`, and an empty place that is neither in `$root`. What takes longer than this
-    /// stands still.
+    /// Runs a shell's script, which finds both mounts in `$first` and `$second`, and an empty place that is
+    /// neither in `$root`. What takes longer than this stands still.
     fn run(&self, script: &str) -> Ran {
         let root = shown(self.cluster.root());
         let ran = shell(&format!("root={root} first={root}/first second={root}/second; {script}"));
@@ -51,7 +51,8 @@ impl Drop for Delegated {
     }
 }
 
-/// The kernel keeps the pages of a read locked until it is answered: nothing that the answer waits for may ask it to drop them.
+/// The kernel keeps the pages of a read locked until it is answered: nothing that the answer waits for may
+/// ask it to drop them.
 #[test]
 fn a_file_that_was_made_here_is_read_while_its_home_hears_of_it() {
     if !can_mount() {

@@ -1,6 +1,8 @@
-//! Servers whose disks are full: what they refuse, what goes on, and that they go on by themselves when there is space again.
+//! Servers whose disks are full: what they refuse, what goes on, and that they go on by themselves when there
+//! is space again.
 //!
-//! A server's directory lies on a small tmpfs, which another file fills. These tests need root and /dev/fuse; without them they say so and pass.
+//! A server's directory lies on a small tmpfs, which another file fills. These tests need root and /dev/fuse;
+//! without them they say so and pass.
 
 mod common;
 
@@ -13,7 +15,8 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster of one metadata server and two data servers, of which one server's directory is a disk of its own. `None` if that cannot be.
+/// A cluster of one metadata server and two data servers, of which one server's directory is a disk of its
+/// own. `None` if that cannot be.
 fn cluster_with_small_disk(name: &str, server: &str, size: &str) -> Option<TestCluster> {
     if !can_mount() {
         return None;
@@ -139,7 +142,8 @@ fn a_full_data_disk_refuses_bytes_serves_what_is_there_and_goes_on_when_there_is
     let daemon = pid(&cluster, "data");
 
     let ballast = fill(&cluster.file("data-1"));
-    // The other server takes what it can, with a copy less, or nobody does: both are allowed. But nothing is lost, and nobody hangs.
+    // The other server takes what it can, with a copy less, or nobody does: both are allowed. But nothing is
+    // lost, and nobody hangs.
     let mut refused = 0;
     for number in 0..8 {
         match write(&mnt.join(format!("during-{number}")), &vec![number; 1 << 20]) {

@@ -1,4 +1,5 @@
-//! Clusters mounted through the kernel: what people and their programs do with files, also across restarts and deaths.
+//! Clusters mounted through the kernel: what people and their programs do with files, also across restarts
+//! and deaths.
 //!
 //! These tests need root and /dev/fuse; without them they say so and pass.
 

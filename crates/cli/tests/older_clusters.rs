@@ -1,4 +1,5 @@
-//! Directories that earlier releases left open with this one and hold what they held; those of later ones are refused.
+//! Directories that earlier releases left open with this one and hold what they held; those of later ones are
+//! refused.
 //!
 //! The tests that mount need root and /dev/fuse; without them they say so and pass.
 

@@ -1,4 +1,5 @@
-//! Programs that people use, on a mount: short runs of what `cargo xtask soak` does for long. A program that is not installed is left out, and said.
+//! Programs that people use, on a mount: short runs of what `cargo xtask soak` does for long. A program that
+//! is not installed is left out, and said.
 //!
 //! These tests need root and /dev/fuse; without them they say so and pass.
 
@@ -96,7 +97,8 @@ for mode in ['delete', 'wal']:
 ";
     let script = cluster.root().join("bank.py");
     fs::write(&script, program).unwrap();
-    // One bank that two mounts work on at the same time. A write-ahead log shares memory, which machines do not.
+    // One bank that two mounts work on at the same time. A write-ahead log shares memory, which machines do
+    // not.
     let program = "
 import sqlite3, sys
 bank = sqlite3.connect(f'{sys.argv[1]}/delete.db', isolation_level=None, timeout=120)

@@ -146,7 +146,8 @@ fn add(file: &File) {
 #[test]
 fn what_is_written_under_a_lock_is_read_under_the_next_one() {
     let Some(mounts) = Mounts::new("counter") else { return };
-    // Two through each mount with flock, then one through each with fcntl, which knows only one owner in a process.
+    // Two through each mount with flock, then one through each with fcntl, which knows only one owner in a
+    // process.
     let files = [mounts.both("f"), mounts.both("f")].concat_files();
     std::thread::scope(|scope| {
         for file in &files {
@@ -191,7 +192,8 @@ extern "C" fn nothing(_signal: i32) {}
 /// In a child: waits for a lock with an alarm set, and ends with the error number that the wait came to.
 fn wait_with_alarm(file: &File, command: Option<i32>) -> i32 {
     let (descriptor, lock) = (file.as_raw_fd(), wish(libc::F_WRLCK, 0, 0));
-    // SAFETY: between fork and _exit the child calls only what may be called there; all structures live on its stack.
+    // SAFETY: between fork and _exit the child calls only what may be called there; all structures live on
+    // its stack.
     unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -1,4 +1,5 @@
-//! Two mounts of one cluster: what one does never takes away what is right on the other, and what one held is free when it is gone.
+//! Two mounts of one cluster: what one does never takes away what is right on the other, and what one held is
+//! free when it is gone.
 //!
 //! These tests need root and /dev/fuse; without them they say so and pass.
 
@@ -31,8 +32,8 @@ impl Twice {
         bearing(&["mount", "-o", options, &self.cluster.dir(), shown(&point)]).ok();
     }
 
-    /// Runs a shell's script, which finds both mounts in `$first` and `$second`, the cluster in `$cluster`, the program in `$bearing` and a place that is
-    /// neither in `$root`.
+    /// Runs a shell's script, which finds both mounts in `$first` and `$second`, the cluster in `$cluster`,
+    /// the program in `$bearing` and a place that is neither in `$root`.
     fn run(&self, script: &str) -> Ran {
         let (root, cluster) = (shown(self.cluster.root()), self.cluster.dir());
         let bearing = env!("CARGO_BIN_EXE_bearing");
@@ -51,7 +52,8 @@ impl Drop for Twice {
     }
 }
 
-/// Works in a directory of the second mount while the first makes names around it, and moves it away and back.
+/// Works in a directory of the second mount while the first makes names around it, and moves it away and
+/// back.
 const AT_WORK: &str = "
 import os, sys
 first, second = sys.argv[1] + '/top', sys.argv[2] + '/top'

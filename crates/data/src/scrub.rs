@@ -3,8 +3,8 @@
 //! anew from another one.
 //!
 //! The first round over all chunks begins `scrub_delay` after there is a sealed chunk, each other one
-//! `scrub_interval` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that a
-//! metadata server wants to have checked at once come first.
+//! `scrub_interval` after the one before began. It reads no faster than `scrub_bytes_per_second`. Chunks that
+//! a metadata server wants to have checked at once come first.
 
 use crate::event::LogCommand;
 use crate::scan::{Found, Scan};

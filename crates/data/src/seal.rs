@@ -1,10 +1,10 @@
 //! Fences, seals and removals, from metadata servers.
 //!
-//! A *fence* stops appends at once; when the log is at rest, it is scanned in depth if a restart or a failed sync may
-//! have torn it, cut behind the furthest whole frame and kept stable under the new epoch; then it is told
-//! where that frame ends, and what before it is damaged. A *seal* does the same and says that the chunk ends
-//! at the length given. Both are taken one at a time for a chunk, and judged again after each piece of work,
-//! so that a repeat finds the work done.
+//! A *fence* stops appends at once; when the log is at rest, it is scanned in depth if a restart or a failed
+//! sync may have torn it, cut behind the furthest whole frame and kept stable under the new epoch; then it is
+//! told where that frame ends, and what before it is damaged. A *seal* does the same and says that the chunk
+//! ends at the length given. Both are taken one at a time for a chunk, and judged again after each piece of
+//! work, so that a repeat finds the work done.
 //!
 //! A fence of a sealed chunk stops nothing: it is read from end to end and told what of it is whole, for the
 //! metadata server that looks for what can be saved of a chunk that nobody has whole.

@@ -24,7 +24,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// A lookup of this kind in a cluster of this size; sizes matter to filters only. Refused with the bound: sizes that filters cannot be made for.
+    /// A lookup of this kind in a cluster of this size; sizes matter to filters only. Refused with the bound:
+    /// sizes that filters cannot be made for.
     pub fn new(kind: LookupKind, sizes: Sizes) -> Result<Lookup, ParameterError> {
         let filters = match kind {
             LookupKind::BloomLevels
@@ -66,7 +67,8 @@ impl Lookup {
         }
     }
 
-    /// These servers, as they are when all have long been there, and whoever is beside them. Each numbers itself among all.
+    /// These servers, as they are when all have long been there, and whoever is beside them. Each numbers
+    /// itself among all.
     pub fn servers(&self, members: &[ServerId]) -> Vec<(ServerId, Box<dyn Machine>)> {
         let founding = self.filters.map(|filters| {
             let founding = Founding::of(members.iter().copied(), filters.group_most);

@@ -27,7 +27,8 @@ impl ClientMap {
         self.tablets.at(position).copied()
     }
 
-    /// Takes a whole assignment, unless a newer one was taken before. What single answers taught under a higher epoch stays.
+    /// Takes a whole assignment, unless a newer one was taken before. What single answers taught under a
+    /// higher epoch stays.
     pub fn replace(&mut self, version: MapVersion, assignment: &Assignment) {
         if self.version.is_some_and(|known| known > version) {
             return;
@@ -41,8 +42,8 @@ impl ClientMap {
         }
     }
 
-    /// Takes what an answer or a referral says of one tablet. Epochs only grow, so an older word about the same positions is ignored.
-    /// Returns whether anything changed.
+    /// Takes what an answer or a referral says of one tablet. Epochs only grow, so an older word about the
+    /// same positions is ignored. Returns whether anything changed.
     pub fn learn(&mut self, located: Located) -> bool {
         let overlapping = self.tablets.overlapping(located.block);
         if overlapping.iter().any(|known| known.epoch >= located.epoch) {

@@ -1,6 +1,8 @@
-//! What every lookup promises, whatever its scheme: the suite that the author of a new one starts from (`docs/add-a-scheme.md`).
+//! What every lookup promises, whatever its scheme: the suite that the author of a new one starts from
+//! (`docs/add-a-scheme.md`).
 //!
-//! Invariants: uses only the trait [`Machine`] and what a [`Kit`] says; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
+//! Invariants: uses only the trait [`Machine`] and what a [`Kit`] says; panics with a readable claim and the
+//! seed when a promise is broken; one seed gives one run.
 
 use crate::machine::{Event, Machine};
 use crate::query::{FileKey, QueryId, Target};
@@ -140,7 +142,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks for everything once, and checks that each query ends within its bound. Gives what was asked for and how it ended.
+    /// Asks for everything once, and checks that each query ends within its bound. Gives what was asked for
+    /// and how it ended.
     fn ask_all(&mut self, when: &str) -> Vec<(Target, Ending)> {
         let seed = self.seed;
         let mut asked = Vec::new();

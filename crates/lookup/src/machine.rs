@@ -1,7 +1,8 @@
 //! What all lookups share: the query that travels, and the machines that pass it on.
 //!
-//! A lookup is a pair of machines, one at each client and one at each server. A query is a request on its way to whoever decides it. Wherever it is, the
-//! machine there does exactly one of these with it, at once or after it asked others:
+//! A lookup is a pair of machines, one at each client and one at each server. A query is a request on its way
+//! to whoever decides it. Wherever it is, the machine there does exactly one of these with it, at once or
+//! after it asked others:
 //!
 //! ```text
 //! Pass    it goes on to a server                  (one hop)
@@ -11,8 +12,9 @@
 //! Fail    it ends with an error
 //! ```
 //!
-//! Invariants: a query that was passed on more often than its lookup's bound fails; so none goes round for ever, whatever vanished meanwhile. No machine
-//! reads a clock or waits; a lookup only says whom to ask first, so a wrong one costs hops, never a wrong answer.
+//! Invariants: a query that was passed on more often than its lookup's bound fails; so none goes round for
+//! ever, whatever vanished meanwhile. No machine reads a clock or waits; a lookup only says whom to ask
+//! first, so a wrong one costs hops, never a wrong answer.
 
 use crate::message::Message;
 use crate::query::{FileKey, LookupError, Query};
@@ -39,7 +41,8 @@ pub enum Event {
     Map(MapVersion, Arc<Assignment>),
     /// At a server with filters: a file is stored here from now on.
     Stored(FileKey),
-    /// At a server with filters: a file that was stored here is gone. Once for each [`Event::Stored`]: one more may hide another file for ever.
+    /// At a server with filters: a file that was stored here is gone. Once for each [`Event::Stored`]: one
+    /// more may hide another file for ever.
     Removed(FileKey),
     /// At a server with filters: what the store says of a query that was to be checked.
     Checked(Query, bool),

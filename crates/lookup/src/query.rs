@@ -12,7 +12,8 @@ pub struct QueryId(pub u64);
 pub struct FileKey(pub u64);
 
 impl FileKey {
-    /// The key of a name in a directory. The directory is in it: equal names in two directories are two files (MetaFlow's text forgets that).
+    /// The key of a name in a directory. The directory is in it: equal names in two directories are two files
+    /// (MetaFlow's text forgets that).
     pub fn of(directory: NodeId, name: NameHash) -> FileKey {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&directory.0.to_le_bytes());
@@ -43,7 +44,8 @@ pub struct Query {
     pub trail: Trail,
 }
 
-/// Notes of a lookup's machines on a query, for the next machine of the same lookup. Only lookups that decide in levels write any.
+/// Notes of a lookup's machines on a query, for the next machine of the same lookup. Only lookups that decide
+/// in levels write any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trail {
     /// How far the lookup has come: 0 at first. What else means what is the lookup's own.

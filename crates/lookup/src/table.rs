@@ -1,8 +1,9 @@
-//! Lookups by a table: the client's map of tablets or subtrees, corrected by referrals (`client-map`, `subtree-table`); the client's own computation from the
-//! list of servers (`computed`); a coordinator that is asked first (`coordinator`); any server, because all know all (`all-know-all`).
+//! Lookups by a table: the client's map of tablets or subtrees, corrected by referrals (`client-map`,
+//! `subtree-table`); the client's own computation from the list of servers (`computed`); a coordinator that
+//! is asked first (`coordinator`); any server, because all know all (`all-know-all`).
 //!
-//! Invariants: a server serves what the newest assignment that it heard of gives it, and refers all else. Referrals are learnt under their
-//! epochs, so an old one never undoes a newer.
+//! Invariants: a server serves what the newest assignment that it heard of gives it, and refers all else.
+//! Referrals are learnt under their epochs, so an old one never undoes a newer.
 
 use crate::client_map::ClientMap;
 use crate::machine::{Command, Event, Machine, pass};
@@ -37,7 +38,8 @@ pub struct TableClient {
 const GONE_MAX: usize = 16;
 
 impl TableClient {
-    /// Passes: to who is asked first, on from there, and twice more when that one referred or could not be reached.
+    /// Passes: to who is asked first, on from there, and twice more when that one referred or could not be
+    /// reached.
     pub const HOPS_MAX: u8 = 6;
 
     /// A client that knows nothing yet.
@@ -50,7 +52,8 @@ impl TableClient {
         self.map.locate(query.target.position).map(|located| located.owner)
     }
 
-    /// Whom to try: the owner as believed; if that one is gone, the replicas, which know or have become the owner. Not who has just referred the query.
+    /// Whom to try: the owner as believed; if that one is gone, the replicas, which know or have become the
+    /// owner. Not who has just referred the query.
     fn candidate(&self, query: &Query, refused: Option<ServerId>) -> Option<ServerId> {
         let there = |server: &ServerId| !self.gone.contains(server) && Some(*server) != refused;
         let owner = self.locate(query).filter(there);

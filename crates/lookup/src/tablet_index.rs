@@ -1,10 +1,12 @@
-//! Tablets by position, for a look in a few memory accesses however many there are and however their sizes differ.
+//! Tablets by position, for a look in a few memory accesses however many there are and however their sizes
+//! differ.
 //!
-//! Shape: a table of 2^`root_bits` slots for the first bits of a position; a slot holds nothing, a tablet, or a node of sixteen slots for the next four
-//! bits. A tablet stands in every slot that its block covers (as in DIR-24-8, Gupta, Lin and McKeown, INFOCOM 1998), so a look compares nothing.
+//! Shape: a table of 2^`root_bits` slots for the first bits of a position; a slot holds nothing, a tablet, or
+//! a node of sixteen slots for the next four bits. A tablet stands in every slot that its block covers (as in
+//! DIR-24-8, Gupta, Lin and McKeown, INFOCOM 1998), so a look compares nothing.
 //!
-//! Invariants: tablets never overlap; every node leads to a tablet, so nodes are bounded by tablets and the length of their prefixes; `root_bits` is a
-//! multiple of four and grows with the number of tablets.
+//! Invariants: tablets never overlap; every node leads to a tablet, so nodes are bounded by tablets and the
+//! length of their prefixes; `root_bits` is a multiple of four and grows with the number of tablets.
 
 use bearing_types::{Block, Epoch, Position, ServerId};
 use std::ops::Range;

@@ -1,7 +1,9 @@
-//! A cluster of lookup machines in one thread and virtual time: what the conformance suite, the tests and later the lab drive them with.
+//! A cluster of lookup machines in one thread and virtual time: what the conformance suite, the tests and
+//! later the lab drive them with.
 //!
-//! Invariants: one seed and one order of calls give one run; a server that vanished answers nothing, and whoever sends to it learns that it cannot be
-//! reached; only the truth decides whether a server that wants to serve a query may.
+//! Invariants: one seed and one order of calls give one run; a server that vanished answers nothing, and
+//! whoever sends to it learns that it cannot be reached; only the truth decides whether a server that wants
+//! to serve a query may.
 
 use crate::machine::{Command, Event, Machine};
 use crate::query::{FileKey, LookupError, Query, QueryId, Target};
@@ -86,7 +88,8 @@ impl<S: Machine> World<S> {
         self.network = network;
     }
 
-    /// From now on so many of 1,000 messages between servers are lost, drawn from a seed. Queries are not: whoever sends them sends them again.
+    /// From now on so many of 1,000 messages between servers are lost, drawn from a seed. Queries are not:
+    /// whoever sends them sends them again.
     pub fn lose(&mut self, per_mille: u64, seed: u64) {
         (self.loss_per_mille, self.draws) = (per_mille, seed);
     }
@@ -248,7 +251,8 @@ impl<S: Machine> World<S> {
         out.into_iter().for_each(|command| self.run(party, command));
     }
 
-    /// It vanished while something was on its way: the client that waits for a query hears that it cannot be reached.
+    /// It vanished while something was on its way: the client that waits for a query hears that it cannot be
+    /// reached.
     fn answer_for_who_is_gone(&mut self, event: Event) {
         if let Event::Query(query) | Event::Unreachable(_, Some(query)) | Event::Checked(query, _) = event {
             self.send_to_client(query, |query| Event::Referred(query, ServerId(u32::MAX), None));

@@ -8,16 +8,19 @@ use std::time::Duration;
 pub struct Config {
     /// Clean entries cached per tablet.
     pub cache_entries_max: usize,
-    /// So many keys of committed changes are gathered before they go to the store. They go at the next upkeep anyway.
+    /// So many keys of committed changes are gathered before they go to the store. They go at the next upkeep
+    /// anyway.
     pub apply_gathered_max: usize,
     /// The longest lease: files and directories that are read often.
     pub lease_ttl_max: Duration,
     /// The shortest lease worth giving.
     pub lease_ttl_min: Duration,
-    /// The lease on names that are looked up ahead, and on what they lead to: long enough to be used by who goes through a large directory.
+    /// The lease on names that are looked up ahead, and on what they lead to: long enough to be used by who
+    /// goes through a large directory.
     pub prefetch_lease_ttl: Duration,
-    /// How long a grant is good. For changes, fragments refuse one that is older than the last chmod; for lookups and listings, recalls take it away in time.
-    /// This only bounds what a client that cheats can see, and it is long so that servers whose clocks are far apart still take each other's grants.
+    /// How long a grant is good. For changes, fragments refuse one that is older than the last chmod; for
+    /// lookups and listings, recalls take it away in time. This only bounds what a client that cheats can
+    /// see, and it is long so that servers whose clocks are far apart still take each other's grants.
     pub grant_ttl: Duration,
     /// How long a data capability is good.
     pub capability_ttl: Duration,
@@ -29,7 +32,8 @@ pub struct Config {
     pub delegation_delay: Duration,
     /// How long delegations may be used without being renewed.
     pub delegation_ttl: Duration,
-    /// How long a delegation that was called back may go on to be renewed, while what was decided in it is sent.
+    /// How long a delegation that was called back may go on to be renewed, while what was decided in it is
+    /// sent.
     pub delegation_return_timeout: Duration,
     /// Larger directories are not delegated.
     pub delegated_entries_max: usize,
@@ -41,18 +45,21 @@ pub struct Config {
     pub lease_holders_max: usize,
     /// Whoever comes above that gets a lease of this length, which is waited for instead of recalled.
     pub untracked_lease_ttl: Duration,
-    /// A session is asked so long after the end of its lease whether it has the file open: long enough to ask about many at once.
+    /// A session is asked so long after the end of its lease whether it has the file open: long enough to ask
+    /// about many at once.
     pub open_query_delay: Duration,
     /// An open-state query that is not answered is sent again after so long.
     pub open_query_interval: Duration,
-    /// Who said that it has a file open is asked again after so long, in case the word that it is closed was lost.
+    /// Who said that it has a file open is asked again after so long, in case the word that it is closed was
+    /// lost.
     pub opened_query_interval: Duration,
     /// Files in one open-state query: what fits a datagram.
     pub open_query_nodes_max: usize,
-    /// Files of a tablet that one session may have open, remembered one by one. Above, it may have any file open until it has said which.
+    /// Files of a tablet that one session may have open, remembered one by one. Above, it may have any file
+    /// open until it has said which.
     pub opens_per_session_max: usize,
-    /// After a recall no new lease is given for so long, so that the retried change finds it free also when it has to recall at several tablets
-    /// in turn. The change itself ends it.
+    /// After a recall no new lease is given for so long, so that the retried change finds it free also when
+    /// it has to recall at several tablets in turn. The change itself ends it.
     pub recall_lease_delay: Duration,
     /// How long a message to another server is waited for before it is sent again.
     pub resend_interval: Duration,
@@ -78,7 +85,8 @@ pub struct Config {
     /// Replies to one session that are kept by one tablet because their client has not said that it has them.
     /// With more, its changes are told to retry.
     pub replies_kept_max: usize,
-    /// What the replies take that a tablet keeps: one session has a 16th of it at most, and a 256th when it is used up.
+    /// What the replies take that a tablet keeps: one session has a 16th of it at most, and a 256th when it
+    /// is used up.
     pub replies_bytes_max: usize,
     /// Queued items of one tablet that are sent again at a time.
     pub items_resent_max: usize,
@@ -93,7 +101,8 @@ pub struct Config {
     /// What could not be decided for so long is given up and whoever asked is told to ask again, so that no
     /// decision rests on older answers.
     pub job_timeout: Duration,
-    /// The mark of a removed directory is kept for so long: longer than `job_timeout`, and than a grant lives.
+    /// The mark of a removed directory is kept for so long: longer than `job_timeout`, and than a grant
+    /// lives.
     pub dead_mark_ttl: Duration,
     /// The mark of an ended session is kept for so long: longer than a network can keep a packet.
     pub ended_mark_ttl: Duration,
@@ -105,15 +114,18 @@ pub struct Config {
     pub lock_wait_ttl: Duration,
     /// The holder of a lock that others wait for is looked after when it was silent for so long.
     pub lock_silence_timeout: Duration,
-    /// A chunk is sealed by its tablet so long after it was opened: longer than the right to append to it lives.
+    /// A chunk is sealed by its tablet so long after it was opened: longer than the right to append to it
+    /// lives.
     pub chunk_ttl: Duration,
-    /// It is looked at, whether anybody refers to it, so long after that, or after its writer said that it is done with it.
+    /// It is looked at, whether anybody refers to it, so long after that, or after its writer said that it is
+    /// done with it.
     pub scan_delay: Duration,
     /// And again so long after the last look, although nothing was let go of.
     pub scan_interval: Duration,
     /// A sealed chunk of at least so many bytes is compacted when less than half of it is in use.
     pub compact_bytes_min: u64,
-    /// The mark that a chunk takes no new extents is kept for so long: longer than any writer waits between an append and its commit.
+    /// The mark that a chunk takes no new extents is kept for so long: longer than any writer waits between
+    /// an append and its commit.
     pub closed_mark_ttl: Duration,
     /// A data server that was silent for so long is lost: what it holds is copied again.
     pub lost_timeout: Duration,
@@ -127,7 +139,8 @@ pub struct Config {
     pub quota_share_ttl: Duration,
     /// How often a quota's home is told what is used.
     pub quota_report_interval: Duration,
-    /// So much of the disk of log and store is kept free for removals and the server's own work, in bytes; less of a small disk.
+    /// So much of the disk of log and store is kept free for removals and the server's own work, in bytes;
+    /// less of a small disk.
     pub reserve_bytes: u64,
     /// A planted bug to run with. Without the feature `mutants` it does nothing.
     pub mutant: Option<Mutant>,

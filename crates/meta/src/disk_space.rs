@@ -5,7 +5,8 @@ use bearing_types::Mono;
 /// Of the reserve so much has to be free that removals go on.
 pub(crate) const KEPT_FOR_SERVING: u64 = 8;
 
-/// Space has returned when there is so much more than the reserve, in parts of it: else a disk at its limit would be full and not full in turn.
+/// Space has returned when there is so much more than the reserve, in parts of it: else a disk at its limit
+/// would be full and not full in turn.
 pub(crate) const RETURNED: u64 = 16;
 
 /// What a disk has, in bytes. A total of 0 says that nobody knows.
@@ -42,7 +43,8 @@ pub(crate) struct Space {
     pub ask_back: Option<Mono>,
 }
 
-/// What is kept free of a disk for removals and for the server's own work: as much as was asked for, but not more than an eighth of a small disk.
+/// What is kept free of a disk for removals and for the server's own work: as much as was asked for, but not
+/// more than an eighth of a small disk.
 pub fn reserve_bytes(asked: u64, disk: DiskSpace) -> u64 {
     asked.min(disk.total / 8)
 }

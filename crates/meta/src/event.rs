@@ -51,7 +51,8 @@ impl LoadResult {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The server starts, with what [`crate::record::recover()`] found: it asks the coordinator for its tablets.
+    /// The server starts, with what [`crate::record::recover()`] found: it asks the coordinator for its
+    /// tablets.
     Start(Recovered),
     /// From a client, with what its enrolment makes of the user ids in it.
     Request(SessionId, Squash, Request),
@@ -138,10 +139,11 @@ pub enum Note {
     Left(Block),
     /// The log or the store failed: nothing is accepted any more.
     Failed(String),
-    /// The coordinator holds what this program cannot read: nothing is accepted any more, and starting again would not help.
+    /// The coordinator holds what this program cannot read: nothing is accepted any more, and starting again
+    /// would not help.
     Unreadable(String),
-    /// The disk is not the one that this server was registered with, or an older state of it: nothing is served, and starting again would not
-    /// help.
+    /// The disk is not the one that this server was registered with, or an older state of it: nothing is
+    /// served, and starting again would not help.
     WrongDisk(String),
     /// Stored records make no sense.
     Damaged(String),

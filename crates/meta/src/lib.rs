@@ -1,8 +1,9 @@
-//! The metadata server: one operation, one file, told top to bottom; around it a machine that loads what operations need, logs what they decide, and
-//! answers when that is stable.
+//! The metadata server: one operation, one file, told top to bottom; around it a machine that loads what
+//! operations need, logs what they decide, and answers when that is stable.
 //!
-//! Invariants: no I/O, no clock, no randomness; a reply leaves only after every record it depends on is committed; nothing is served under a stale
-//! epoch; a request may wait for servers, never for a client. This crate must not know sockets, disks or engines.
+//! Invariants: no I/O, no clock, no randomness; a reply leaves only after every record it depends on is
+//! committed; nothing is served under a stale epoch; a request may wait for servers, never for a client. This
+//! crate must not know sockets, disks or engines.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!("planted bugs must not get into a release build: build without the feature `mutants`");

@@ -1,5 +1,5 @@
-//! Planted bugs of the kinds people make, chosen at run time, to show that the simulator finds them through invariants that do not mention them. Never part of a
-//! release build.
+//! Planted bugs of the kinds people make, chosen at run time, to show that the simulator finds them through
+//! invariants that do not mention them. Never part of a release build.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,11 +16,13 @@ pub enum Mutant {
     GrantAfterChmod,
     /// A reply leaves before its record is committed.
     ReplyBeforeCommit,
-    /// A change keeps its keys locked while it waits for a recall, instead of dropping everything and answering "retry". With a client whose kernel
-    /// cannot drop a name of a directory while an operation of its own in that directory is under way (as real kernels do: both need the
-    /// directory's inode lock), two clients wait for each other for ever.
+    /// A change keeps its keys locked while it waits for a recall, instead of dropping everything and
+    /// answering "retry". With a client whose kernel cannot drop a name of a directory while an operation of
+    /// its own in that directory is under way (as real kernels do: both need the directory's inode lock), two
+    /// clients wait for each other for ever.
     RecallWhileHolding,
-    /// A lease that ended unrenewed is taken for a file that was closed: the last unlink frees it under a client that was cut off for a while.
+    /// A lease that ended unrenewed is taken for a file that was closed: the last unlink frees it under a
+    /// client that was cut off for a while.
     ForgottenOpener,
     /// A lock is given although somebody else holds one that conflicts.
     LockTwice,

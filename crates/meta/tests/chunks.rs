@@ -31,8 +31,8 @@ fn chunk(answer: Result<Body, Code>) -> ChunkView {
     }
 }
 
-/// Data servers that hold so many bytes each, of any chunk. Calls other than pings are kept; what is not to be answered is told by its number among
-/// the calls to a server.
+/// Data servers that hold so many bytes each, of any chunk. Calls other than pings are kept; what is not to
+/// be answered is told by its number among the calls to a server.
 fn data_servers(
     cluster: &mut Cluster,
     held: [u64; 2],

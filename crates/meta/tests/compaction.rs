@@ -1,4 +1,5 @@
-//! A chunk that is mostly dead: what is in use of it goes into another one, whatever happens meanwhile, and the old one goes.
+//! A chunk that is mostly dead: what is in use of it goes into another one, whatever happens meanwhile, and
+//! the old one goes.
 
 #[allow(dead_code)]
 mod cluster;

@@ -1,4 +1,5 @@
-//! Delegated directories at the server: steps are done whole and once, and nobody else looks in before the directory is given back.
+//! Delegated directories at the server: steps are done whole and once, and nobody else looks in before the
+//! directory is given back.
 
 #[allow(dead_code)]
 mod cluster;

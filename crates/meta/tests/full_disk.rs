@@ -1,4 +1,5 @@
-//! A metadata server whose disk has little space: what grows is refused, what is there is read, and nothing that was decided is lost.
+//! A metadata server whose disk has little space: what grows is refused, what is there is read, and nothing
+//! that was decided is lost.
 
 #[allow(dead_code)]
 mod cluster;

@@ -1,4 +1,5 @@
-//! Locks: never two holders that conflict, whoever restarts; those who wait get them in turn; what a session holds goes with it.
+//! Locks: never two holders that conflict, whoever restarts; those who wait get them in turn; what a session
+//! holds goes with it.
 
 #[allow(dead_code)]
 mod cluster;

@@ -1,4 +1,5 @@
-//! What becomes of chunks: sealed in time, scanned, removed when nobody refers to them, made whole when a replica is damaged.
+//! What becomes of chunks: sealed in time, scanned, removed when nobody refers to them, made whole when a
+//! replica is damaged.
 
 #[allow(dead_code)]
 mod cluster;
@@ -375,7 +376,8 @@ struct Torn {
     chunk: ChunkView,
 }
 
-/// Two files lie in one chunk, each in a half. What one of them has there is damaged at one server; the other is gone.
+/// Two files lie in one chunk, each in a half. What one of them has there is damaged at one server; the other
+/// is gone.
 fn torn(wrong: Wrong) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
     let config = Config { scan_interval: Duration::from_secs(600), ..Config::standard() };
     let (mut cluster, disks) = cluster_of(&[100, 101, 102, 103].map(ServerId), config);

@@ -164,7 +164,8 @@ fn two_names_change_places_whatever_they_lead_to() {
         assert_eq!(cluster.lookup(ALICE, &root, "b"), Ok(inner));
         assert_eq!(cluster.directory(ALICE, b).unwrap().parent, a);
         assert_eq!(cluster.directory(ALICE, inner).unwrap().parent.node, root.body.seat.node);
-        // Nothing is made where nothing was, and no directory gets below itself, from whichever side it is asked.
+        // Nothing is made where nothing was, and no directory gets below itself, from whichever side it is
+        // asked.
         let exchange = |cluster: &mut Cluster, from, to| cluster.exchange(ALICE, from, to);
         assert_eq!(exchange(&mut cluster, (&root, "a"), (&root, "none")), Err(Code::NotFound));
         assert_eq!(exchange(&mut cluster, (&root, "none"), (&root, "a")), Err(Code::NotFound));
@@ -290,7 +291,8 @@ fn a_late_part_of_a_hand_over_that_is_over_is_not_taken() {
         cluster.send(from, Event::HandOver(block, to));
         cluster.pass(Duration::from_secs(1));
     }
-    // The network kept the first part of the first hand-over until now. Taking it would make void whatever the server holds of the tablet.
+    // The network kept the first part of the first hand-over until now. Taking it would make void whatever
+    // the server holds of the tablet.
     let logged =
         |cluster: &mut Cluster| cluster.hosts.get_mut(&to).unwrap().log.read(None, 1 << 20).unwrap().len();
     let before = logged(&mut cluster);

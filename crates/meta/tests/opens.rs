@@ -1,4 +1,5 @@
-//! Open files outlive their last name: however long their clients are silent, whoever owns the tablet, however many have them open.
+//! Open files outlive their last name: however long their clients are silent, whoever owns the tablet,
+//! however many have them open.
 
 #[allow(dead_code)]
 mod cluster;

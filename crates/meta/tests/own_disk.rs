@@ -1,4 +1,5 @@
-//! A metadata server serves from its own disk only, as that is now: not from an empty one, another one, or an older state of it.
+//! A metadata server serves from its own disk only, as that is now: not from an empty one, another one, or an
+//! older state of it.
 
 #[allow(dead_code)]
 mod cluster;

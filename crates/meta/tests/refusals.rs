@@ -54,7 +54,8 @@ fn no_change_is_made_under_a_grant_from_before_a_chmod_however_late_it_comes() {
         cluster.open_session(BOB);
         let root = cluster.root(ALICE).grant;
         let (directory, old) = cluster.make(ALICE, &root, "d");
-        // With `hash` these names, and those below, lie in many tablets: some have a fragment by now, some have not.
+        // With `hash` these names, and those below, lie in many tablets: some have a fragment by now, some
+        // have not.
         for number in 0..5 {
             cluster.create(ALICE, &old, &format!("before-{number}")).unwrap();
         }

@@ -1,4 +1,5 @@
-//! What a client with a valid secret can and cannot do: a session that says whatever it likes, to servers that believe only what they signed.
+//! What a client with a valid secret can and cannot do: a session that says whatever it likes, to servers
+//! that believe only what they signed.
 
 #[allow(dead_code)]
 mod cluster;
@@ -427,7 +428,8 @@ fn a_lent_directory_is_no_way_into_files_that_are_not_its_sessions() {
 #[test]
 fn a_session_ends_locks_and_speaks_for_itself_only() {
     let mut cluster = cluster();
-    // The sender is whom the packet's key is of: no call names a session, so each of these is about Bob's own.
+    // The sender is whom the packet's key is of: no call names a session, so each of these is about Bob's
+    // own.
     cluster.call(BOB, position_of_session(BOB), Call::CloseSession).unwrap();
     let asked = cluster.call(ALICE, position_of_session(ALICE), Call::RenewSession);
     assert!(matches!(asked, Ok(Body::Session { .. })));
@@ -511,7 +513,8 @@ proptest! {
         prop_assert_eq!(of_file(4), oracle.allows(&who, Permission::READ, FileType::Regular));
 
         let shown = extents(&mut cluster, BOB, file, Admission::User(who.clone()));
-        // A program may be executed without being readable: its bytes are given to whom they are given to run them.
+        // A program may be executed without being readable: its bytes are given to whom they are given to run
+        // them.
         let readable = of_file(4) || of_file(1);
         prop_assert_eq!(shown.map(|_| ()), if readable { Ok(()) } else { Err(Code::Access) });
         for (read, write) in [(true, false), (false, true), (true, true)] {

@@ -1,12 +1,14 @@
-//! Angles by sibling rank: AngleCut as published (section 4.2), for the lab. Adding a sibling changes the angles of others, so nothing live is placed so.
+//! Angles by sibling rank: AngleCut as published (section 4.2), for the lab. Adding a sibling changes the
+//! angles of others, so nothing live is placed so.
 //!
 //! ```text
 //! layer 1     angle = rank * theta                     theta = circle / children of the root
 //! layer j>=2  angle = parent + rank * (theta / 2^(j-1)) / (siblings - 1)
 //! ```
 //!
-//! The divisor does not apply to layer 1 and an only child adds nothing: the paper's formula, read literally, divides by zero there. A circle is the ring of
-//! 2^64 positions. Any descendant of a node on layer k lies within theta/2^(k-1) after it.
+//! The divisor does not apply to layer 1 and an only child adds nothing: the paper's formula, read literally,
+//! divides by zero there. A circle is the ring of 2^64 positions. Any descendant of a node on layer k lies
+//! within theta/2^(k-1) after it.
 
 use bearing_types::Position;
 use std::collections::BTreeMap;
@@ -35,7 +37,8 @@ impl AngleSeat {
         AngleSeat { angle: Position(0), layer: 0, theta: None }
     }
 
-    /// A root whose children are this far apart, whatever their number. The paper's figure has 80 degrees, which is no 360/n.
+    /// A root whose children are this far apart, whatever their number. The paper's figure has 80 degrees,
+    /// which is no 360/n.
     pub fn root_with_theta(theta: u64) -> AngleSeat {
         AngleSeat { theta: Some(theta), ..AngleSeat::root() }
     }
@@ -66,7 +69,8 @@ impl AngleSeat {
         AngleSeat { angle, layer: self.layer + 1, theta: Some(theta) }
     }
 
-    /// How far after its own angle descendants may lie: theta/2^(k-1) on layer k, the whole circle for the root.
+    /// How far after its own angle descendants may lie: theta/2^(k-1) on layer k, the whole circle for the
+    /// root.
     pub fn reach(&self) -> u64 {
         match (self.layer, self.theta) {
             (0, _) | (_, None) => u64::MAX,
@@ -80,13 +84,15 @@ fn even_share(siblings: u32) -> u64 {
     ((1u128 << 64) / u128::from(siblings)).min(u128::from(u64::MAX)) as u64
 }
 
-/// The distance of two nodes by their coordinates, the ranks on each layer from the first on: the sum of |x - y| / 2^k (section 6.1, definition 5).
+/// The distance of two nodes by their coordinates, the ranks on each layer from the first on: the sum of |x -
+/// y| / 2^k (section 6.1, definition 5).
 pub fn coordinate_distance(a: &[u32], b: &[u32]) -> f64 {
     let layers = a.iter().zip(b).zip(1..);
     layers.map(|((x, y), layer)| f64::from(x.abs_diff(*y)) / 2f64.powi(layer)).sum()
 }
 
-/// What tells nodes of one angle apart: one byte, a bit that says whether the node is there and the number of its ring (section 4.3).
+/// What tells nodes of one angle apart: one byte, a bit that says whether the node is there and the number of
+/// its ring (section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(u8);
 
@@ -119,7 +125,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Takes a place at an angle: on the first ring that is free there, a new one if none is. `None` if all 128 are taken.
+    /// Takes a place at an angle: on the first ring that is free there, a new one if none is. `None` if all
+    /// 128 are taken.
     pub fn insert(&mut self, angle: Position) -> Option<Tag> {
         let taken = self.taken.entry(angle).or_default();
         let ring = (!*taken).trailing_zeros();
@@ -146,7 +153,8 @@ impl Rings {
     }
 }
 
-/// Bytes that a node's key takes on average: a tag, its angle, and its angle again at its parent (section 6.2).
+/// Bytes that a node's key takes on average: a tag, its angle, and its angle again at its parent (section
+/// 6.2).
 pub const KEY_BYTES: usize = 17;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Who owns which arc of the ring: an immutable value, whatever scheme made it.
 //!
-//! Invariants: every position has exactly one owner; neighbouring arcs have different owners, except where the ring begins and ends.
+//! Invariants: every position has exactly one owner; neighbouring arcs have different owners, except where
+//! the ring begins and ends.
 
 use bearing_types::{Arc, Block, Position, ServerId};
 use std::collections::BTreeSet;
@@ -46,8 +47,8 @@ impl fmt::Display for NoArcs {
 impl std::error::Error for NoArcs {}
 
 impl Arcs {
-    /// Arcs that begin at these positions, each as far as the next; the one that begins last goes on over the end of the ring. Of several that begin at the
-    /// same position the last counts.
+    /// Arcs that begin at these positions, each as far as the next; the one that begins last goes on over the
+    /// end of the ring. Of several that begin at the same position the last counts.
     pub fn new(starts: impl IntoIterator<Item = (Position, ServerId)>) -> Result<Arcs, NoArcs> {
         let mut given: Vec<(Position, ServerId)> = starts.into_iter().collect();
         given.sort_by_key(|(start, _)| *start);
@@ -65,7 +66,8 @@ impl Arcs {
         Arcs::new(servers.iter().enumerate().map(|(index, server)| (start(index), *server)))
     }
 
-    /// The union of blocks that are disjoint and cover the ring: what is not covered goes to whoever owns what lies before.
+    /// The union of blocks that are disjoint and cover the ring: what is not covered goes to whoever owns
+    /// what lies before.
     pub fn of_blocks(blocks: impl IntoIterator<Item = (Block, ServerId)>) -> Result<Arcs, NoArcs> {
         Arcs::new(blocks.into_iter().map(|(block, owner)| (block.start(), owner)))
     }
@@ -90,7 +92,8 @@ impl Arcs {
         self.owners[self.index(position)]
     }
 
-    /// The arc around a position, without what may go on beyond the end of the ring: its first and last position.
+    /// The arc around a position, without what may go on beyond the end of the ring: its first and last
+    /// position.
     pub fn around(&self, position: Position) -> (Position, Position) {
         let index = self.index(position);
         (self.starts[index], self.last_of(index))
@@ -144,8 +147,8 @@ impl Arcs {
         blocks
     }
 
-    /// The same arcs with each boundary moved to the shortest prefix within `tolerance` (a share, 0 to 0.5) of the shorter arc beside it, so that few blocks
-    /// make them up. An arc never vanishes.
+    /// The same arcs with each boundary moved to the shortest prefix within `tolerance` (a share, 0 to 0.5)
+    /// of the shorter arc beside it, so that few blocks make them up. An arc never vanishes.
     pub fn rounded(&self, tolerance: f64) -> Arcs {
         let mut starts = vec![Position(0)];
         for index in 1..self.starts.len() {
@@ -185,7 +188,8 @@ impl Arcs {
         moved as f64 / (1u128 << 64) as f64
     }
 
-    /// The owner of a position and the next `copies - 1` other servers clockwise: where its copies lie under RDHT's rule.
+    /// The owner of a position and the next `copies - 1` other servers clockwise: where its copies lie under
+    /// RDHT's rule.
     pub fn successors(&self, position: Position, copies: usize) -> Vec<ServerId> {
         let mut found: Vec<ServerId> = Vec::with_capacity(copies);
         let start = self.index(position);
@@ -229,7 +233,8 @@ pub(crate) fn roundest(low: u64, high: u64) -> Position {
     if low == 0 {
         return Position(0);
     }
-    // The bits above the highest one in which low - 1 and high differ are common; the first number after low - 1 with that bit set has no bit below.
+    // The bits above the highest one in which low - 1 and high differ are common; the first number after
+    // low - 1 with that bit set has no bit below.
     let differing = 63 - ((low - 1) ^ high).leading_zeros();
     Position(high >> differing << differing)
 }

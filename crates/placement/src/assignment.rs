@@ -107,8 +107,9 @@ impl Assignment {
         Ok(assignment)
     }
 
-    /// The first assignment of a cluster: 2^`cut_bits` equal tablets under epoch 1, dealt out in contiguous runs, so that neighbours on
-    /// the ring (and so parents and children) tend to share a server. Each has one copy.
+    /// The first assignment of a cluster: 2^`cut_bits` equal tablets under epoch 1, dealt out in contiguous
+    /// runs, so that neighbours on the ring (and so parents and children) tend to share a server. Each has
+    /// one copy.
     pub fn even(servers: &[ServerId], cut_bits: u8) -> Result<Assignment, AssignmentError> {
         if servers.is_empty() {
             return Err(AssignmentError::NoServers);
@@ -128,8 +129,8 @@ impl Assignment {
         }))
     }
 
-    /// The first assignment under a scheme's arcs: the fewest tablets that make them up, under epoch 1, each on `copies` servers, the owner and its
-    /// successors on the ring.
+    /// The first assignment under a scheme's arcs: the fewest tablets that make them up, under epoch 1, each
+    /// on `copies` servers, the owner and its successors on the ring.
     pub fn of(arcs: &Arcs, copies: usize) -> Result<Assignment, AssignmentError> {
         Assignment::new(arcs.blocks().into_iter().map(|(block, owner)| Tablet {
             block,
@@ -139,8 +140,8 @@ impl Assignment {
         }))
     }
 
-    /// The assignment that follows when servers own these arcs: tablets that a boundary goes through are split, and whatever is split or gets other servers
-    /// gets a new epoch. All else stays as it is.
+    /// The assignment that follows when servers own these arcs: tablets that a boundary goes through are
+    /// split, and whatever is split or gets other servers gets a new epoch. All else stays as it is.
     pub fn toward(&self, arcs: &Arcs, copies: usize) -> Result<Assignment, AssignmentError> {
         let mut tablets = Vec::with_capacity(self.tablets.len());
         let mut open: Vec<(Block, &Tablet)> =

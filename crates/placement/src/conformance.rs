@@ -1,6 +1,7 @@
 //! What every partition promises, whatever its scheme: the suite that the author of a new one starts from.
 //!
-//! Invariants: uses only the trait; panics with a readable claim and the seed when a promise is broken; one seed gives one run.
+//! Invariants: uses only the trait; panics with a readable claim and the seed when a promise is broken; one
+//! seed gives one run.
 
 use crate::draws::Draws;
 use crate::load::Load;
@@ -30,7 +31,8 @@ pub fn partition(seed: u64, make: impl Fn(&[ServerId]) -> Box<dyn Partition>) {
     a_steady_load_leaves_it_at_rest(seed, &make);
 }
 
-/// That each position has one owner is held by [`crate::Arcs`] itself; that it is one of the members is the partition's to keep.
+/// That each position has one owner is held by [`crate::Arcs`] itself; that it is one of the members is the
+/// partition's to keep.
 fn check(partition: &dyn Partition, expected: &BTreeSet<ServerId>, seed: u64, what: &str) {
     let arcs = partition.arcs();
     assert_eq!(&partition.members(), expected, "seed {seed}: members after {what}");

@@ -1,4 +1,5 @@
-//! Draws from a seed, for walks and suites: the same everywhere, and nothing that anybody should trust with secrets.
+//! Draws from a seed, for walks and suites: the same everywhere, and nothing that anybody should trust with
+//! secrets.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]

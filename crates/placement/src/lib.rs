@@ -1,7 +1,8 @@
-//! Where things are: seats of directories, positions of names, tablets and who owns them, and how every scheme divides the ring.
+//! Where things are: seats of directories, positions of names, tablets and who owns them, and how every
+//! scheme divides the ring.
 //!
-//! Invariants: pure functions and immutable values. A child's position is a function of its directory's seat. This crate must not
-//! know messages, machines or engines.
+//! Invariants: pure functions and immutable values. A child's position is a function of its directory's seat.
+//! This crate must not know messages, machines or engines.
 
 mod angle;
 mod arcs;

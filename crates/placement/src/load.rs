@@ -4,7 +4,8 @@ use crate::arcs::Arcs;
 use bearing_types::{Position, ServerId};
 use std::collections::BTreeMap;
 
-/// Accesses by position, as far as they were sampled. Weights are counts in no particular unit; only their shares matter.
+/// Accesses by position, as far as they were sampled. Weights are counts in no particular unit; only their
+/// shares matter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// In the order of positions, each once, weights above zero.
@@ -79,7 +80,8 @@ impl Load {
         last.map_or(Position(u64::MAX), |(position, _)| *position)
     }
 
-    /// A position such that, of all samples between two positions, the first on the way changes sides; the other position, if there is none.
+    /// A position such that, of all samples between two positions, the first on the way changes sides; the
+    /// other position, if there is none.
     pub fn one_sample_towards(&self, from: Position, to: Position) -> Position {
         let rank = self.rank(from);
         if to > from {
@@ -101,7 +103,8 @@ impl Load {
         loads
     }
 
-    /// The highest load of a server over the mean of all that own something: 1 is perfect balance. Members that stand idle do not count.
+    /// The highest load of a server over the mean of all that own something: 1 is perfect balance. Members
+    /// that stand idle do not count.
     pub fn imbalance(&self, arcs: &Arcs) -> f64 {
         let loads = self.by_server(arcs);
         let highest = loads.values().copied().fold(0.0, f64::max);

@@ -7,15 +7,18 @@ use std::fmt;
 pub struct Parameters {
     /// Points of each server on the ring (consistent hashing; AngleCut's virtual nodes). 1 to 4,096.
     pub virtual_nodes: u32,
-    /// AngleCut section 4.4: the weight of old boundaries grows from `alpha_start` to `alpha_max`, each 0 to 1.
+    /// AngleCut section 4.4: the weight of old boundaries grows from `alpha_start` to `alpha_max`, each 0
+    /// to 1.
     pub alpha_start: f64,
     /// See `alpha_start`. The paper tried 0.2 to 1.
     pub alpha_max: f64,
     /// How much the weight grows with every rebalance. 0 to 1.
     pub alpha_step: f64,
-    /// Beyond the paper: boundaries stay while no server has more than this share above the mean. At least 0; 0 is the published form.
+    /// Beyond the paper: boundaries stay while no server has more than this share above the mean. At least 0;
+    /// 0 is the published form.
     pub hysteresis: f64,
-    /// Beyond the paper: the share of the ring's load that one rebalance may move. Above 0, at most 1; 1 is the published form.
+    /// Beyond the paper: the share of the ring's load that one rebalance may move. Above 0, at most 1; 1 is
+    /// the published form.
     pub migration_budget: f64,
     /// How far a boundary may be moved for a shorter prefix, as a share of the arc beside it. 0 to 0.5.
     pub tolerance: f64,
@@ -23,7 +26,8 @@ pub struct Parameters {
     pub buckets: u32,
     /// DROP and subtrees: a server above the mean by this share is heavy. Above 0.
     pub threshold: f64,
-    /// MetaFlow section 6: a split ends when the left part holds more than `split_low` of the load and less than `split_high`. 0 < low < high < 1.
+    /// MetaFlow section 6: a split ends when the left part holds more than `split_low` of the load and less
+    /// than `split_high`. 0 < low < high < 1.
     pub split_low: f64,
     /// See `split_low`.
     pub split_high: f64,

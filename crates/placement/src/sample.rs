@@ -1,7 +1,9 @@
-//! AngleCut's sampling of access frequencies by a random walk over the namespace tree (section 4.4): no need to look at every node.
+//! AngleCut's sampling of access frequencies by a random walk over the namespace tree (section 4.4): no need
+//! to look at every node.
 //!
-//! A plain walk visits a node as often as it has neighbours. So a step to a neighbour is taken with probability min(1, own degree / its degree)
-//! (Metropolis and Hastings): every node is visited alike in the long run, and a visit counts with the node's frequency.
+//! A plain walk visits a node as often as it has neighbours. So a step to a neighbour is taken with
+//! probability min(1, own degree / its degree) (Metropolis and Hastings): every node is visited alike in the
+//! long run, and a visit counts with the node's frequency.
 
 use crate::draws::Draws;
 use crate::load::Load;

@@ -1,7 +1,9 @@
-//! The one list of schemes: how children are seated, how the ring is divided among servers, and whom to ask first.
+//! The one list of schemes: how children are seated, how the ring is divided among servers, and whom to ask
+//! first.
 //!
-//! A scheme is a pair of a placement (seating and partition) and a lookup. The three are independent, so others combine:
-//! `anglecut-hashed+in-network` places as the first and asks as the second. The machines of the lookups are in the room `lookup`; here are their names only.
+//! A scheme is a pair of a placement (seating and partition) and a lookup. The three are independent, so
+//! others combine: `anglecut-hashed+in-network` places as the first and asks as the second. The machines of
+//! the lookups are in the room `lookup`; here are their names only.
 
 use crate::parameters::Parameters;
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,8 @@ use std::str::FromStr;
 /// A named scheme. Stored with filesystems, so the order of variants is part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Scheme {
-    /// Bearing's own: AngleCut's locality (section 4.2) with hashed sub-arcs instead of sibling ranks, so that adding a sibling moves nobody.
+    /// Bearing's own: AngleCut's locality (section 4.2) with hashed sub-arcs instead of sibling ranks, so
+    /// that adding a sibling moves nobody.
     AnglecutHashed,
     /// Hash-based mapping, as MetaFlow and AngleCut measure against.
     Hash,
@@ -45,18 +48,21 @@ pub enum Scheme {
     Bfa16,
 }
 
-/// How the children of a directory get their positions. Stored in seats, so the order of variants is part of the format.
+/// How the children of a directory get their positions. Stored in seats, so the order of variants is part of
+/// the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Seating {
     /// A child directory's span lies in its parent's; names lie together at the start of the span.
     AnglecutHashed,
     /// Names anywhere on the ring by hash; a directory's home by the hash of its node.
     Hash,
-    /// A directory lies in a block that is chosen when it is made, or in its parent's; names by hash inside it.
+    /// A directory lies in a block that is chosen when it is made, or in its parent's; names by hash inside
+    /// it.
     Chosen,
     /// By rank among siblings, as AngleCut was published. Adding a sibling moves others: for the lab only.
     SiblingRank,
-    /// By the hashes of the path's components, one after the other, as DROP does. Renaming moves: for the lab only.
+    /// By the hashes of the path's components, one after the other, as DROP does. Renaming moves: for the lab
+    /// only.
     PathKey,
 }
 
@@ -203,7 +209,8 @@ impl Scheme {
         if self == Scheme::RdhtMdsc { 2 } else { 1 }
     }
 
-    /// Its parameters as published. Where virtual nodes belong to a scheme, their number is not printed: 16 each.
+    /// Its parameters as published. Where virtual nodes belong to a scheme, their number is not printed: 16
+    /// each.
     pub fn parameters(self) -> Parameters {
         let virtual_nodes = match self {
             Scheme::OneHop | Scheme::Anglecut => 16,

@@ -6,13 +6,16 @@ use serde::{Deserialize, Serialize};
 
 /// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.
 pub const NAME_BLOCK_BITS: u8 = 24;
-/// Length in bits of the spans below the root: the first cut takes 8 bits, so that the root's children spread over all tablets.
+/// Length in bits of the spans below the root: the first cut takes 8 bits, so that the root's children spread
+/// over all tablets.
 const TOP_SPAN_BITS: u8 = 56;
 /// Every further level takes 4 bits: eight levels lie between 2^56 and the narrowest span.
 const CUT_BITS: u8 = 4;
-/// What a level takes of a path's key under [`Seating::PathKey`]: five levels within 64 bits, above the narrowest span.
+/// What a level takes of a path's key under [`Seating::PathKey`]: five levels within 64 bits, above the
+/// narrowest span.
 const SLOT_BITS: u8 = 8;
-/// Length in bits of the fresh span that a directory gets by hash when its parent's span cannot be cut any more.
+/// Length in bits of the fresh span that a directory gets by hash when its parent's span cannot be cut any
+/// more.
 const FRESH_SPAN_BITS: u8 = 48;
 
 /// Where a directory's children go.
@@ -39,7 +42,8 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The seat of a filesystem's root. Its home is the start of the ring in every scheme, so that a client which knows nothing yet knows whom to ask.
+    /// The seat of a filesystem's root. Its home is the start of the ring in every scheme, so that a client
+    /// which knows nothing yet knows whom to ask.
     pub fn root(node: NodeId, seating: Seating) -> Seat {
         Seat { home: Block::RING.start(), ..Seat::over(node, seating, Block::RING) }
     }
@@ -47,15 +51,16 @@ impl Seat {
     fn over(node: NodeId, seating: Seating, span: Block) -> Seat {
         let (name_block, home) = match seating {
             Seating::AnglecutHashed => (Block::of_length_bits(span.start(), NAME_BLOCK_BITS), span.start()),
-            // By rank only [`crate::AngleSeat`] can place: a stored seat does not know its siblings. It spreads names, so that nothing is lost.
+            // By rank only [`crate::AngleSeat`] can place: a stored seat does not know its siblings. It
+            // spreads names, so that nothing is lost.
             Seating::Hash | Seating::SiblingRank => (Block::RING, position_of_node(node)),
             Seating::Chosen | Seating::PathKey => (span, span.start()),
         };
         Seat { node, generation: Generation::FIRST, seating, span, name_block, home }
     }
 
-    /// The position of a name in this directory; monotone in the hash, so that a listing in hash order walks the name block from its
-    /// start to its end.
+    /// The position of a name in this directory; monotone in the hash, so that a listing in hash order walks
+    /// the name block from its start to its end.
     pub fn position_of(&self, hash: NameHash) -> Position {
         let length_bits = u32::from(self.name_block.length_bits());
         let offset = if length_bits >= NameHash::BITS {
@@ -66,7 +71,8 @@ impl Seat {
         Position(self.name_block.start().0 + offset)
     }
 
-    /// The smallest hash whose position lies at or after `position`, or `None` if no name of this directory lies there.
+    /// The smallest hash whose position lies at or after `position`, or `None` if no name of this directory
+    /// lies there.
     pub fn first_hash_at(&self, position: Position) -> Option<NameHash> {
         if position <= self.name_block.start() {
             return Some(NameHash::FIRST);
@@ -95,13 +101,15 @@ impl Seat {
         Seat::over(node, self.seating, span)
     }
 
-    /// The seat of a child directory for which a block was chosen: the anchor of a subtree, or the home of a directory under a Bloom scheme. Its own
-    /// child directories follow it unless another block is chosen for them.
+    /// The seat of a child directory for which a block was chosen: the anchor of a subtree, or the home of a
+    /// directory under a Bloom scheme. Its own child directories follow it unless another block is chosen for
+    /// them.
     pub fn child_in(&self, node: NodeId, block: Block) -> Seat {
         Seat::over(node, Seating::Chosen, block)
     }
 
-    /// DROP's key: one slot a level, so that positions sort as paths do. Below the narrowest span all share it.
+    /// DROP's key: one slot a level, so that positions sort as paths do. Below the narrowest span all share
+    /// it.
     fn slot(&self, hash: NameHash) -> Block {
         if self.span.length_bits() < NAME_BLOCK_BITS + SLOT_BITS {
             return self.span;
@@ -125,7 +133,8 @@ fn position_of_node(node: NodeId) -> Position {
     Position(xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x6e6f_6465))
 }
 
-/// Where a session's record lies: the tablet of this position is asked before anything of the session is ended.
+/// Where a session's record lies: the tablet of this position is asked before anything of the session is
+/// ended.
 pub fn position_of_session(session: SessionId) -> Position {
     Position(xxhash_rust::xxh3::xxh3_64_with_seed(&session.0.to_le_bytes(), 0x7365_7373))
 }

@@ -1,8 +1,11 @@
-//! The tree of switches as a value: what hangs under what, which physical switches one node of the tree stands for, and which port leads where.
+//! The tree of switches as a value: what hangs under what, which physical switches one node of the tree
+//! stands for, and which port leads where.
 //!
-//! MetaFlow section 5.A and 5.C: a tier tree maps to a tree node by node; in a fat tree all core switches are one root and the aggregation switches of a pod
-//! are one inner node. Invariants: every switch of one node has the same ports towards the same children, so one flow table serves them all; places, nodes
-//! and switches are numbered in the order of the tree, so what lies under a node is a range. This module must not know servers' shares or tables.
+//! MetaFlow section 5.A and 5.C: a tier tree maps to a tree node by node; in a fat tree all core switches are
+//! one root and the aggregation switches of a pod are one inner node. Invariants: every switch of one node
+//! has the same ports towards the same children, so one flow table serves them all; places, nodes and
+//! switches are numbered in the order of the tree, so what lies under a node is a range. This module must not
+//! know servers' shares or tables.
 
 use crate::parameters::{ParameterError, within};
 use std::fmt;
@@ -20,7 +23,8 @@ pub struct TreeNode(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SwitchId(pub u32);
 
-/// A port of a switch, from 1 on as OpenFlow counts. Ports to children come first, in their order, then those to parents.
+/// A port of a switch, from 1 on as OpenFlow counts. Ports to children come first, in their order, then those
+/// to parents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
@@ -47,7 +51,8 @@ pub enum Tier {
 /// The most places that a topology may have.
 pub const PLACES_MAX: u64 = 1 << 20;
 
-/// See the module. Its methods are about its own nodes, switches and places: for numbers beyond, nothing is promised.
+/// See the module. Its methods are about its own nodes, switches and places: for numbers beyond, nothing is
+/// promised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Children of each node by tier, from the root; the last counts hosts. Two or three.
@@ -59,39 +64,42 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// A core switch, edge switches, and hosts under each edge switch. Fan-outs are 1 to 4,096, at most [`PLACES_MAX`] places.
+    /// A core switch, edge switches, and hosts under each edge switch. Fan-outs are 1 to 4,096, at most
+    /// [`PLACES_MAX`] places.
     pub fn two_tiers(edges: u32, hosts: u32) -> Result<Topology, ParameterError> {
         Topology::checked(vec![edges, hosts], 1, 1)
     }
 
-    /// A core switch, aggregation switches, edge switches under each, hosts under each of those. Bounds as with two tiers.
+    /// A core switch, aggregation switches, edge switches under each, hosts under each of those. Bounds as
+    /// with two tiers.
     pub fn three_tiers(aggregations: u32, edges: u32, hosts: u32) -> Result<Topology, ParameterError> {
         Topology::checked(vec![aggregations, edges, hosts], 1, 1)
     }
 
-    /// The textbook fat tree of switches with `ports` ports each (even, 2 to 128): `ports` pods of `ports`/2 edge and `ports`/2 aggregation switches,
-    /// (`ports`/2)^2 cores, `ports`^3/4 places.
+    /// The textbook fat tree of switches with `ports` ports each (even, 2 to 128): `ports` pods of `ports`/2
+    /// edge and `ports`/2 aggregation switches, (`ports`/2)^2 cores, `ports`^3/4 places.
     pub fn fat_tree(ports: u32) -> Result<Topology, ParameterError> {
         let even = ports.is_multiple_of(2) && (2..=128).contains(&ports);
         within("ports of a fat tree's switches", ports, even, "an even number, 2 to 128")?;
         Topology::checked(vec![ports, ports / 2, ports / 2], ports / 2, ports / 2)
     }
 
-    /// A fat tree cut to fewer pods and cores: `pods` pods of `half` edge and `half` aggregation switches with `half` hosts under each edge, and `cores_each`
-    /// cores above each aggregation switch (1 to `half`).
+    /// A fat tree cut to fewer pods and cores: `pods` pods of `half` edge and `half` aggregation switches
+    /// with `half` hosts under each edge, and `cores_each` cores above each aggregation switch (1 to `half`).
     pub fn pods(pods: u32, half: u32, cores_each: u32) -> Result<Topology, ParameterError> {
         within("cores_each", cores_each, (1..=half).contains(&cores_each), "1 to half of the ports")?;
         Topology::checked(vec![pods, half, half], half, cores_each)
     }
 
-    /// MetaFlow's simulation (section 7.A): switches with 32 ports, pods of 16 edge and 16 aggregation switches and 256 servers, 32 cores. 8 pods hold its
-    /// 2,000 servers. A textbook fat tree of 32 ports has 32 pods and 256 cores: with 32 cores each aggregation switch reaches two, not 16.
+    /// MetaFlow's simulation (section 7.A): switches with 32 ports, pods of 16 edge and 16 aggregation
+    /// switches and 256 servers, 32 cores. 8 pods hold its 2,000 servers. A textbook fat tree of 32 ports has
+    /// 32 pods and 256 cores: with 32 cores each aggregation switch reaches two, not 16.
     pub fn metaflow_simulation() -> Topology {
         Topology { fan_outs: vec![8, 16, 16], aggregations: 16, cores_each: 2 }
     }
 
-    /// MetaFlow's testbed (figure 12): one core, two aggregation switches, 20 containers under each edge switch. The text's 5 machines would hold 100; ten
-    /// edge switches hold the 200 that it measured.
+    /// MetaFlow's testbed (figure 12): one core, two aggregation switches, 20 containers under each edge
+    /// switch. The text's 5 machines would hold 100; ten edge switches hold the 200 that it measured.
     pub fn metaflow_testbed() -> Topology {
         Topology { fan_outs: vec![2, 5, 20], aggregations: 1, cores_each: 1 }
     }
@@ -183,7 +191,8 @@ impl Topology {
         Place(number * each)..Place((number + 1) * each)
     }
 
-    /// The port of a node's switches that leads down to a place, or `None` if the place is not under the node.
+    /// The port of a node's switches that leads down to a place, or `None` if the place is not under the
+    /// node.
     pub fn port_down(&self, node: TreeNode, place: Place) -> Option<Port> {
         let under = self.places_under(node);
         let each: u32 = self.fan_outs[self.rank(node).0 + 1..].iter().product();
@@ -248,7 +257,8 @@ impl Topology {
         }
         let parent = self.parent(node)?;
         let entered = Port((number % self.fan_outs[depth - 1] + 1) as u16);
-        // The n-th switch of a pod is linked to the n-th group of cores; an edge switch to every switch of its pod.
+        // The n-th switch of a pod is linked to the n-th group of cores; an edge switch to every switch of
+        // its pod.
         let above = if self.tier(node) == Tier::Aggregation { index * self.cores_each + up } else { up };
         Some(Peer::Switch(SwitchId(self.switches_of(parent).start + above), entered))
     }

@@ -1,5 +1,5 @@
-//! What servers say to clients unasked, and the clients' answers: recalls of leases, open-state queries of open files,
-//! locks that are free.
+//! What servers say to clients unasked, and the clients' answers: recalls of leases, open-state queries of
+//! open files, locks that are free.
 
 use bearing_types::{Block, Epoch, NameHash, NodeId, Sequence};
 use serde::{Deserialize, Serialize};

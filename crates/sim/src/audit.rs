@@ -54,7 +54,8 @@ impl Audit {
     /// Nothing is wrong any more: of a session that ends no server holds anything a moment later.
     fn end_a_session(&self, sim: &mut Sim) {
         let last = sim.clients.len() - 1;
-        // One that was cut off from servers as it ended its session is not back yet, and they may not know of the end.
+        // One that was cut off from servers as it ended its session is not back yet, and they may not know of
+        // the end.
         let end = sim.world.now().0 + OPERATION_MAX;
         sim.run_until(end, |sim| sim.clients[last].is_running());
         let session = sim.clients[last].session();
@@ -109,7 +110,8 @@ impl Audit {
         }
     }
 
-    /// Makes the shared directory and each client's own, and lets the workers draw from them. `false`: the cluster does not work.
+    /// Makes the shared directory and each client's own, and lets the workers draw from them. `false`: the
+    /// cluster does not work.
     pub fn prepare(&mut self, sim: &mut Sim) -> bool {
         let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return false };
         self.root = Some(root);
@@ -135,7 +137,8 @@ impl Audit {
             own.push(private);
         }
         for (number, client) in sim.clients.iter_mut().enumerate() {
-            // A directory that all work in is delegated to nobody; with delegations every other client looks in at its neighbour's instead.
+            // A directory that all work in is delegated to nobody; with delegations every other client looks
+            // in at its neighbour's instead.
             let neighbour = own[(number + 1) % own.len()];
             let common = if client.asks_for_delegations() && number % 2 == 1 { neighbour } else { shared };
             client.employ(own[number], common, logs.clone());

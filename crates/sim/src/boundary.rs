@@ -1,6 +1,8 @@
-//! Sync boundaries: the moments at which what a disk holds for certain changes. Each may be the last thing that happens before a cut.
+//! Sync boundaries: the moments at which what a disk holds for certain changes. Each may be the last thing
+//! that happens before a cut.
 //!
-//! A server that syncs meets two: its bytes are given to the disk and none is stable yet; all are stable and nobody was told.
+//! A server that syncs meets two: its bytes are given to the disk and none is stable yet; all are stable and
+//! nobody was told.
 
 use crate::network::HostId;
 use std::fmt;

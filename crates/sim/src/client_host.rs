@@ -163,7 +163,8 @@ impl ClientHost {
         config.prefetch_pause = Duration::from_millis(200);
         config.prefetch_pause_max = Duration::from_secs(1);
         config.mutant = self.planted.client;
-        // What the first client makes before the work begins, all are told of without having looked it up: it must not be its own.
+        // What the first client makes before the work begins, all are told of without having looked it up: it
+        // must not be its own.
         let prepares =
             !std::mem::replace(&mut self.has_begun, true) && self.hosts.role(self.host) == Role::Client(0);
         config.access_times = true;
@@ -262,8 +263,9 @@ impl ClientHost {
             .collect()
     }
 
-    /// Somebody else has changed a name. The kernel here must not go by what it led to; but while an operation of its own on that name is under way, nobody
-    /// can say what it should go by. Gives what it goes by then.
+    /// Somebody else has changed a name. The kernel here must not go by what it led to; but while an
+    /// operation of its own on that name is under way, nobody can say what it should go by. Gives what it
+    /// goes by then.
     pub fn goes_by(&self, world: &World, news: &NameNews) -> Option<NodeId> {
         let NameNews { directory, name, .. } = news;
         let touched = |asked: &Asked| match &asked.what {
@@ -440,9 +442,8 @@ impl ClientHost {
     /// The worker goes on after a while.
     pub fn think(&mut self, world: &mut World, worker: usize) {
         let delay = match self.rng.below(20) {
-            // A file is left open so long that others remove it, and that a client that is cut off loses its leases.
-            // Others wait for what is locked.
-            // What was decided here is synced before it was sent.
+            // A file is left open so long that others remove it, and that a client that is cut off loses its
+            // leases. Others wait for what is locked. What was decided here is synced before it was sent.
             0..10 if self.decided => 0,
             0..10 if self.has_locked(worker) => self.rng.between(1, 100),
             0..3 if self.has_open(worker) => self.rng.between(1_000, 12_000),
@@ -636,7 +637,8 @@ impl ClientHost {
         }
     }
 
-    /// The handshake, which is no part of the simulation: a session, or another one if servers ended the last.
+    /// The handshake, which is no part of the simulation: a session, or another one if servers ended the
+    /// last.
     fn enrol(&mut self, world: &mut World) {
         if std::mem::take(&mut self.session_lost) {
             world.counts.add("client: went on with another session");
@@ -646,7 +648,8 @@ impl ClientHost {
         }
     }
 
-    /// Servers have ended the session. For the history it is as if the client had died: what was under way is answered by nothing but EIO. Its kernel lives on.
+    /// Servers have ended the session. For the history it is as if the client had died: what was under way is
+    /// answered by nothing but EIO. Its kernel lives on.
     fn lose_session(&mut self, world: &mut World, recorder: &mut Recorder) {
         world.counts.add("client: session lost");
         self.session_lost = true;

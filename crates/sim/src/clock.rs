@@ -1,4 +1,5 @@
-//! The clocks of hosts: each runs a little fast or slow, and its wall clock is off by some amount that a fault may change.
+//! The clocks of hosts: each runs a little fast or slow, and its wall clock is off by some amount that a
+//! fault may change.
 
 use bearing_types::{Mono, Now, Wall};
 

@@ -1,7 +1,7 @@
 //! What is said when a promise is broken, and which promise it is.
 //!
-//! Promises are named by what holds, never by what could break them: that a planted bug is found through a rule that does not mention it is the
-//! proof that the rule is worth something.
+//! Promises are named by what holds, never by what could break them: that a planted bug is found through a
+//! rule that does not mention it is the proof that the rule is worth something.
 
 use std::fmt;
 

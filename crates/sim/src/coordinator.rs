@@ -1,4 +1,5 @@
-//! The coordinator's host: registers in memory behind messages. A crash only makes it unreachable for a while.
+//! The coordinator's host: registers in memory behind messages. A crash only makes it unreachable for a
+//! while.
 
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts};
 use crate::network::{HostId, Way};

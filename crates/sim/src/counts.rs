@@ -1,4 +1,5 @@
-//! What happened how often: faults, crash points, protocol steps. A kind that never happens in a whole run fails the run.
+//! What happened how often: faults, crash points, protocol steps. A kind that never happens in a whole run
+//! fails the run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -190,7 +191,8 @@ impl Counts {
         self.0.iter().map(|(name, count)| (name.as_str(), *count))
     }
 
-    /// Kinds of faults, steps and crash points that never happened: a run that did not meet them proved nothing about them.
+    /// Kinds of faults, steps and crash points that never happened: a run that did not meet them proved
+    /// nothing about them.
     pub fn missing(&self) -> Vec<String> {
         let steps = self.0.keys().filter_map(|name| name.strip_prefix(MORTAL));
         let crashes = steps.map(|step| format!("crash at: {step}"));

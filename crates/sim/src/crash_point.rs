@@ -1,4 +1,5 @@
-//! Crash points: the named steps that machines tell, each of which may be the last thing that its process does.
+//! Crash points: the named steps that machines tell, each of which may be the last thing that its process
+//! does.
 
 use crate::counts::{Counts, MORTAL};
 use bearing_workload::Seeded;
@@ -22,7 +23,8 @@ const RARE: [&str; 14] = [
     "compaction called off",
 ];
 
-/// Draws at which step a process dies. Steps that are rare in a run are met by a crash more often, so that all are met in a few hundred runs.
+/// Draws at which step a process dies. Steps that are rare in a run are met by a crash more often, so that
+/// all are met in a few hundred runs.
 #[derive(Debug, Default)]
 pub struct CrashPoints {
     /// How often of a million, roughly, a step is the last.

@@ -1,5 +1,5 @@
-//! A data server's host: its machine and its chunk logs. Commands of one chunk are carried out one after the other, each taking its time;
-//! reads and chunks go beside each other. A crash loses what was not synced.
+//! A data server's host: its machine and its chunk logs. Commands of one chunk are carried out one after the
+//! other, each taking its time; reads and chunks go beside each other. A crash loses what was not synced.
 
 use crate::clock::MILLISECOND;
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
@@ -192,7 +192,8 @@ impl DataHost {
         entries.iter().any(|entry| entry.chunk == chunk && (entry.fenced || entry.sealed.is_some()))
     }
 
-    /// All chunks that are here, and whether they are sealed; without graves, of which nothing is left but the name.
+    /// All chunks that are here, and whether they are sealed; without graves, of which nothing is left but
+    /// the name.
     pub fn chunks(&mut self) -> Vec<(ChunkId, bool)> {
         let entries = self.own_log().chunks().unwrap_or_default();
         entries
@@ -202,7 +203,8 @@ impl DataHost {
             .collect()
     }
 
-    /// The first bytes of a chunk, if it is sealed and has so many. What is kept between frames means nothing: a crash may leave anything there.
+    /// The first bytes of a chunk, if it is sealed and has so many. What is kept between frames means
+    /// nothing: a crash may leave anything there.
     pub fn sealed_bytes(&mut self, chunk: ChunkId, length: u64) -> Option<Vec<u8>> {
         self.held(chunk).filter(|(held, sealed)| *sealed && *held >= length)?;
         let mut bytes = self.own_log().read(chunk, 0, length as u32).ok()?;
@@ -282,7 +284,8 @@ impl DataHost {
         }
     }
 
-    /// The host, which is down, is started on an empty disk next time. Whether it had one of its own to be emptied.
+    /// The host, which is down, is started on an empty disk next time. Whether it had one of its own to be
+    /// emptied.
     pub fn empty_disk(&mut self, world: &mut World) -> bool {
         let registered = self.log.disk().is_ok_and(|disk| disk.is_some());
         if self.right.is_some() || !registered {
@@ -370,7 +373,8 @@ impl DataHost {
             Command::Note(note) => {
                 if let Note::DiskFailed { .. } = note {
                     self.disk_failed.get_or_insert(world.now().0);
-                    // Somebody notices after a while, and restarts it. Now and then so late that it is given up.
+                    // Somebody notices after a while, and restarts it. Now and then so late that it is given
+                    // up.
                     let noticed = match self.rng.chance(1, 4) {
                         true => self.rng.between(40_000, 80_000),
                         false => self.rng.between(1_000, 6_000),

@@ -1,5 +1,6 @@
-//! Other disks for a metadata server than the right one: empty, another server's, half of the right one, or an older state of it. A server must never
-//! serve from one of these; afterwards the right one is put back, and nothing is lost.
+//! Other disks for a metadata server than the right one: empty, another server's, half of the right one, or
+//! an older state of it. A server must never serve from one of these; afterwards the right one is put back,
+//! and nothing is lost.
 
 use crate::counts::Counts;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
@@ -48,7 +49,8 @@ impl WrongDisk {
 
 type Disk = (MemStore, MemTabletLog);
 
-/// Whether all tablets of the server were taken anew since the copy was made: a copy from within the same epochs looks like the right disk.
+/// Whether all tablets of the server were taken anew since the copy was made: a copy from within the same
+/// epochs looks like the right disk.
 fn is_seen_to_be_old((store, log): &Disk, registered_tablets: &[(Block, Epoch)]) -> bool {
     let recovered = bearing_meta::recover(&mut store.clone(), &mut log.clone(), DiskId(0));
     let tablets = recovered.map(|recovered| recovered.tablets).unwrap_or_default();

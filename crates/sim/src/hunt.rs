@@ -1,6 +1,8 @@
-//! The hunt for a planted bug: from several starts that share no seed, how many seeds until a promise is broken, and which promise.
+//! The hunt for a planted bug: from several starts that share no seed, how many seeds until a promise is
+//! broken, and which promise.
 //!
-//! The median over the starts is what the checkers are worth against this kind of bug; one start could be luck.
+//! The median over the starts is what the checkers are worth against this kind of bug; one start could be
+//! luck.
 
 use crate::complaint::Promise;
 use crate::options::Options;

@@ -1,8 +1,9 @@
-//! What the kernel on a client's host holds: names that it was told and may go by for a while, the inode locks of calls under way, and invalidations that
-//! wait for them.
+//! What the kernel on a client's host holds: names that it was told and may go by for a while, the inode
+//! locks of calls under way, and invalidations that wait for them.
 //!
-//! Linux holds a directory's lock while a create, unlink, rename or lookup in it is in flight, and needs it to forget an entry. So a
-//! recall that waited for such a call would wait for ever if the call waited for the recall.
+//! Linux holds a directory's lock while a create, unlink, rename or lookup in it is in flight, and needs it
+//! to forget an entry. So a recall that waited for such a call would wait for ever if the call waited for the
+//! recall.
 
 use bearing_client::{Found, Invalidation, Operation};
 use bearing_proto::client::RenameMode;
@@ -31,7 +32,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Takes all locks, or none and gives `false`. Who comes after a waiting invalidation waits too, as the kernel's locks are fair.
+    /// Takes all locks, or none and gives `false`. Who comes after a waiting invalidation waits too, as the
+    /// kernel's locks are fair.
     pub fn lock(&mut self, locks: &Locks) -> bool {
         let free = |(node, hold): &(NodeId, Hold)| {
             let beside = match self.held.get(node) {
@@ -122,7 +124,8 @@ impl Kernel {
     }
 }
 
-/// The directories whose locks an invalidation needs. The kernel forgets attributes and pages without the inode's lock.
+/// The directories whose locks an invalidation needs. The kernel forgets attributes and pages without the
+/// inode's lock.
 fn wants(what: &[Invalidation]) -> impl Iterator<Item = NodeId> + '_ {
     what.iter().filter_map(|what| match what {
         Invalidation::Entry { directory, .. } => Some(*directory),

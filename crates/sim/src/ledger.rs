@@ -1,7 +1,8 @@
-//! What has become stable, record by record, in one order over all tablets: the witness of the checker, and the model on which the
-//! invariants are checked after every record.
+//! What has become stable, record by record, in one order over all tablets: the witness of the checker, and
+//! the model on which the invariants are checked after every record.
 //!
-//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness: which request was committed when.
+//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness:
+//! which request was committed when.
 
 use crate::complaint::{Complaint, Promise};
 use crate::model::Model;
@@ -37,7 +38,8 @@ pub struct Ledger {
     pub complaints: Vec<Complaint>,
     /// When sessions were over.
     pub ended: BTreeMap<SessionId, Mono>,
-    /// Chunks that are sealed, at which length, and heirs of which frames of which chunk they are made, since this was last taken.
+    /// Chunks that are sealed, at which length, and heirs of which frames of which chunk they are made, since
+    /// this was last taken.
     pub chunk_news: Vec<ChunkNews>,
     /// Names that changed, since this was last taken.
     pub name_news: Vec<NameNews>,

@@ -1,7 +1,9 @@
-//! Whole clusters in one thread from one seed: the machines that production runs, in a simulated world with faults.
+//! Whole clusters in one thread from one seed: the machines that production runs, in a simulated world with
+//! faults.
 //!
-//! Invariants: the same seed and options give the same happenings, to the last byte, in every process (see [`Report::hash`]); nothing of the
-//! machines is replaced or reached into, the simulator only plays their shell. Checks mention no bug: they state promises.
+//! Invariants: the same seed and options give the same happenings, to the last byte, in every process (see
+//! [`Report::hash`]); nothing of the machines is replaced or reached into, the simulator only plays their
+//! shell. Checks mention no bug: they state promises.
 
 mod audit;
 mod boundary;

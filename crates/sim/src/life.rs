@@ -1,6 +1,7 @@
 //! The life of data: a data server that never comes back, bits that flip, and what has to be so in the end.
 //!
-//! A loss or a flip is drawn only when all of the data that counts is whole somewhere else: then no promise allows that anything is lost.
+//! A loss or a flip is drawn only when all of the data that counts is whole somewhere else: then no promise
+//! allows that anything is lost.
 
 use crate::clock::SECOND;
 use crate::cluster::{METADATA, Role};
@@ -53,8 +54,8 @@ impl Sim {
         self.lost != Some(host) && self.away != Some(host)
     }
 
-    /// Whether a server holds all of a chunk, undamaged, and will again. Its bytes are looked at: an older disk
-    /// brings damage back.
+    /// Whether a server holds all of a chunk, undamaged, and will again. Its bytes are looked at: an older
+    /// disk brings damage back.
     fn holds(&mut self, host: HostId, chunk: ChunkId, record: &ChunkRecord) -> bool {
         if !self.counts(host) || self.rotten.contains(&(host, chunk)) {
             return false;
@@ -128,7 +129,8 @@ impl Sim {
         self.data[usize::from(host.0 - 1 - METADATA)].flip(chunk, (number >> 16) % length);
     }
 
-    /// In the end the space of what nobody refers to is free, and everything else has all its copies, which are the same.
+    /// In the end the space of what nobody refers to is free, and everything else has all its copies, which
+    /// are the same.
     pub(crate) fn check_chunks(&mut self) {
         let end = self.world.now().0 + MENDED_WITHIN;
         let mut wrong = self.wrong_chunks();
@@ -183,8 +185,8 @@ impl Sim {
         wrong
     }
 
-    /// Whether nobody can say whose a frame is, because its header is damaged wherever it is: somebody may refer to it,
-    /// so the chunk is kept.
+    /// Whether nobody can say whose a frame is, because its header is damaged wherever it is: somebody may
+    /// refer to it, so the chunk is kept.
     fn lacks_a_header(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
         let data = |host: &HostId| usize::from(host.0 - 1 - METADATA);

@@ -25,7 +25,8 @@ struct Arguments {
     /// Plant this bug and expect that a checker catches it
     #[arg(long)]
     mutant: Option<String>,
-    /// Plant every bug in turn, from several starts, until a checker catches it; then run the same seeds without
+    /// Plant every bug in turn, from several starts, until a checker catches it; then run the same seeds
+    /// without
     #[arg(long, conflicts_with = "mutant")]
     mutants: bool,
     /// Run at least so many crash cases instead: short sequences, cut at every sync boundary

@@ -1,8 +1,9 @@
 //! A metadata server's host: its machine, its store and its tablet log.
 //!
-//! Commands are carried out in the order given. Store commands take effect at once and are reported a little later, in order. Appends are
-//! gathered while a sync is under way, then written and synced together; a crash in between leaves what a disk could have kept. A crash
-//! may also come in the middle of the commands of one step, at each named step of a protocol.
+//! Commands are carried out in the order given. Store commands take effect at once and are reported a little
+//! later, in order. Appends are gathered while a sync is under way, then written and synced together; a crash
+//! in between leaves what a disk could have kept. A crash may also come in the middle of the commands of one
+//! step, at each named step of a protocol.
 
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
@@ -169,12 +170,14 @@ impl MetaHost {
         config.copy_pairs_max = 24;
         config.id_range = self.limits.id_range;
         config.jobs_max = self.limits.jobs;
-        // Short, so that marks are collected, and requests given up, while clients work; but a request may wait for a silent data server twice (fence, then seal).
+        // Short, so that marks are collected, and requests given up, while clients work; but a request may
+        // wait for a silent data server twice (fence, then seal).
         config.job_timeout = config.fence_timeout * 2 + Duration::from_millis(500);
         config.dead_mark_ttl = config.job_timeout + Duration::from_millis(500);
         config.ended_mark_ttl = Duration::from_secs(12);
         config.collect_interval = Duration::from_millis(500);
-        // So that chunks are sealed, looked at, copied and removed while clients work, and while their late commits are on the way.
+        // So that chunks are sealed, looked at, copied and removed while clients work, and while their late
+        // commits are on the way.
         config.chunk_ttl = Duration::from_secs(15);
         config.scan_delay = Duration::from_millis(300);
         config.scan_interval = Duration::from_secs(10);
@@ -189,8 +192,8 @@ impl MetaHost {
         config
     }
 
-    /// The host dies: what was not synced is lost, torn or kept as the fault says. What survives of the records under way is stable from
-    /// now on.
+    /// The host dies: what was not synced is lost, torn or kept as the fault says. What survives of the
+    /// records under way is stable from now on.
     pub fn crash(&mut self, world: &mut World, ledger: &mut Ledger) {
         world.toggle(self.host);
         self.machine = None;
@@ -375,7 +378,8 @@ impl MetaHost {
     }
 
     fn finish_step(&mut self, world: &mut World, ledger: &mut Ledger) {
-        // A host that is down does nothing: least of all it flushes a store that lacks what only its log has, and cuts that log when it is up again.
+        // A host that is down does nothing: least of all it flushes a store that lacks what only its log has,
+        // and cuts that log when it is up again.
         if self.machine.is_none() {
             return;
         }
@@ -570,7 +574,8 @@ impl MetaHost {
         }
     }
 
-    /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is cut after the next append.
+    /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is
+    /// cut after the next append.
     fn flush_if_due(&mut self, world: &mut World, ledger: &mut Ledger) {
         let due = !self.flushed && self.log.bytes_used() >= LOG_BYTES_MAX;
         if due && !self.unapplied.is_empty() {

@@ -1,8 +1,10 @@
-//! The state of the whole namespace as the stable records tell it, and its invariants, checked after every record on what it touched.
+//! The state of the whole namespace as the stable records tell it, and its invariants, checked after every
+//! record on what it touched.
 //!
-//! A committed decision counts for all its parts at once, although participants write theirs later: so the invariants hold at every
-//! record, with no exception for transactions under way. Exceptions that the promises name: a link count may be too high while a
-//! queued drop is on its way, and the name of a queued mkdir may wait for its node.
+//! A committed decision counts for all its parts at once, although participants write theirs later: so the
+//! invariants hold at every record, with no exception for transactions under way. Exceptions that the
+//! promises name: a link count may be too high while a queued drop is on its way, and the name of a queued
+//! mkdir may wait for its node.
 
 use crate::complaint::Promise;
 use bearing_meta::{FragmentRecord, Key, LoggedChange, NameEntry, NodeContent, NodeRecord, Record};

@@ -1,4 +1,5 @@
-//! Faults: which, when, for how long. Drawn from a seed of its own, so that a change of what clients do does not shift them.
+//! Faults: which, when, for how long. Drawn from a seed of its own, so that a change of what clients do does
+//! not shift them.
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts};
@@ -23,11 +24,11 @@ pub enum Act {
     Start(HostId),
     /// These directions are cut, for so many nanoseconds.
     Cut(Vec<(HostId, HostId)>, u64),
-    /// A client, drawn by this number among those that have files open, reaches nobody for so many nanoseconds: longer than any lease, shorter than
-    /// the life of its session.
+    /// A client, drawn by this number among those that have files open, reaches nobody for so many
+    /// nanoseconds: longer than any lease, shorter than the life of its session.
     CutOff(u64, u64),
-    /// One drawn in the same way does not reach the server that has its session, for longer than that lives, and
-    /// all others all the time.
+    /// One drawn in the same way does not reach the server that has its session, for longer than that lives,
+    /// and all others all the time.
     CutFromHome(u64, u64),
     /// They are whole again.
     Mend(Vec<(HostId, HostId)>),

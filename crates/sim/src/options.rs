@@ -15,7 +15,8 @@ pub struct Options {
     pub calm: bool,
     /// Clients ask for delegations in three of four sessions.
     pub delegations: bool,
-    /// The digest covers all that machines command, also what is in no packet: for changes that move code only.
+    /// The digest covers all that machines command, also what is in no packet: for changes that move code
+    /// only.
     pub commands: bool,
     /// Tell on the terminal what happens.
     pub told: bool,

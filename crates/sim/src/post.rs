@@ -1,7 +1,9 @@
-//! How hosts' messages become packets and back: sealed and opened with real keys, packed as the daemons pack them. Without windows: what the network
-//! brings twice the machines take twice here, which is harsher than what the daemons let through.
+//! How hosts' messages become packets and back: sealed and opened with real keys, packed as the daemons pack
+//! them. Without windows: what the network brings twice the machines take twice here, which is harsher than
+//! what the daemons let through.
 //!
-//! An answer goes back the way its request came; an answer to a datagram that does not fit one becomes `TooLarge`.
+//! An answer goes back the way its request came; an answer to a datagram that does not fit one becomes
+//! `TooLarge`.
 
 use crate::network::{HostId, Way};
 use crate::world::World;

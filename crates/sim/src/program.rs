@@ -322,7 +322,8 @@ impl Listing {
 }
 
 impl FileRun {
-    /// The client has written out by itself what was written until `begun`, and it became part of the file before `answered`.
+    /// The client has written out by itself what was written until `begun`, and it became part of the file
+    /// before `answered`.
     pub fn written_out(&mut self, begun: Mono, answered: Mono) {
         if answered <= self.own.flushed {
             return;

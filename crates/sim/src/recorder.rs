@@ -1,7 +1,8 @@
-//! Keeps the history: what clients asked and were told, which request carried which change, and which bytes which frame held.
+//! Keeps the history: what clients asked and were told, which request carried which change, and which bytes
+//! which frame held.
 //!
-//! It reads along at the client's wire. A change is known by what it asks; a commit, which no operation asks for by itself, becomes an
-//! entry of its own.
+//! It reads along at the client's wire. A change is known by what it asks; a commit, which no operation asks
+//! for by itself, becomes an entry of its own.
 
 mod meaning;
 
@@ -87,7 +88,8 @@ pub struct Recorder {
     asked: BTreeMap<(SessionId, u64), DataAsked>,
     /// Copies under way: the holes that they make are asked for by no operation.
     copies: BTreeSet<(HostId, NodeId)>,
-    /// Frames that were acknowledged where there was another one before, in their order. A client may still hold any of them.
+    /// Frames that were acknowledged where there was another one before, in their order. A client may still
+    /// hold any of them.
     reborn: BTreeMap<(ChunkId, u64), Vec<Rc<Vec<u8>>>>,
 }
 
@@ -192,7 +194,8 @@ impl Recorder {
         self.copies.remove(&(host, node));
     }
 
-    /// What a client has put into a range of a file since a copy began: bytes, and zeros where it made holes or found some.
+    /// What a client has put into a range of a file since a copy began: bytes, and zeros where it made holes
+    /// or found some.
     pub fn copied(&self, host: HostId, node: NodeId, since: Mono, range: Range<u64>) -> Vec<u8> {
         let changes = self.history.entries.iter().rev().filter_map(|entry| match &entry.event {
             Event::Mutation { mutation, outcome, .. } => Some((entry, mutation, outcome)),
@@ -263,8 +266,8 @@ impl Recorder {
         self.beside.contains(&request)
     }
 
-    /// A flush or a sync of a file was told that all is well: what was written is part of the file. After a sync it is also stable, at data servers now, and at the
-    /// file's home as the witness will say.
+    /// A flush or a sync of a file was told that all is well: what was written is part of the file. After a
+    /// sync it is also stable, at data servers now, and at the file's home as the witness will say.
     pub fn flushed(&mut self, world: &World, host: HostId, run: &FileRun, stable: bool) {
         let mut left: BTreeMap<u64, u8> = BTreeMap::new();
         for piece in &run.unsettled {
@@ -318,7 +321,8 @@ impl Recorder {
         }
     }
 
-    /// Whether bytes of a commit may be no part of the file any more: cut off, or written over. Then its chunk may be gone, and nobody is owed that they are kept.
+    /// Whether bytes of a commit may be no part of the file any more: cut off, or written over. Then its
+    /// chunk may be gone, and nobody is owed that they are kept.
     fn may_be_replaced(&self, commit: usize, mode: CommitMode, piece: &Piece) -> bool {
         let committed = &self.history.entries[commit];
         let Event::Mutation { mutation: Mutation::Commit { node, size_min, .. }, outcome, .. } =
@@ -474,14 +478,17 @@ impl Recorder {
         }
     }
 
-    /// A sync of a client that began then is over: all that it had decided is stable, or it is told that something is lost.
+    /// A sync of a client that began then is over: all that it had decided is stable, or it is told that
+    /// something is lost.
     pub fn synced(&mut self, session: SessionId, invoked: Mono, well: bool) {
         self.synced.push((session, invoked, well));
     }
 
-    /// Puts what clients decided by themselves where it belongs in the order: at the time at which it was decided. Nobody else can have looked in between: if
-    /// somebody did, the checker finds that. What was decided and never done is lost, as a client's unsynced changes may be when it dies or is cut off:
-    /// it is as if it had never been told, and what the client itself saw of it does not count. Gives what may not have been lost.
+    /// Puts what clients decided by themselves where it belongs in the order: at the time at which it was
+    /// decided. Nobody else can have looked in between: if somebody did, the checker finds that. What was
+    /// decided and never done is lost, as a client's unsynced changes may be when it dies or is cut off: it
+    /// is as if it had never been told, and what the client itself saw of it does not count. Gives what may
+    /// not have been lost.
     pub fn settle(&mut self, witness: &mut [WitnessEvent]) -> Vec<String> {
         let mut broken = self.check_stable_commits(witness);
         let mut undone = self.decided.clone();
@@ -641,7 +648,8 @@ impl Recorder {
             (Some(DataAsked::Append(chunk, payload, bytes)), &Ok(DataBody::Appended { frame })) => {
                 let place = (*chunk, frame);
                 match self.frames.get(&place) {
-                    // The chunk was removed and brought back to life, of no use to anybody: no commit of this will be taken.
+                    // The chunk was removed and brought back to life, of no use to anybody: no commit of this
+                    // will be taken.
                     Some(kept) if kept.payload != *payload => {
                         self.reborn.entry(place).or_default().push(Rc::clone(payload));
                     }

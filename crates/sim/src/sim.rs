@@ -285,7 +285,8 @@ impl Sim {
             overdue.extend(late.into_iter().map(|what| format!("{:?} waits for ever: {what}", client.host)));
         }
         if self.faults_on && !overdue.is_empty() {
-            // While faults go on, nobody can promise an end. So they end, and whoever waits on then waits for ever.
+            // While faults go on, nobody can promise an end. So they end, and whoever waits on then waits for
+            // ever.
             self.world.counts.add("faults ended early, for an operation that took long");
             return self.end_faults();
         }
@@ -681,12 +682,14 @@ impl Sim {
 
     /// A client with open files, drawn by this number.
     fn one_to_cut_off(&mut self, number: u64, spell: u64) -> Option<HostId> {
-        // Who was cut off gets some time before it happens again, or its operations would be late for no other reason.
+        // Who was cut off gets some time before it happens again, or its operations would be late for no
+        // other reason.
         let now = self.world.now().0;
         let rested =
             |host: &HostId| self.cut_off_until.get(host).is_none_or(|until| now >= until + 20 * SECOND);
         let open = self.clients.iter().filter(|client| client.has_any_open()).map(|client| client.host);
-        // The first client asks whether all is well in the end: its session must not turn out to be over just then.
+        // The first client asks whether all is well in the end: its session must not turn out to be over just
+        // then.
         let outlived = spell > 30 * SECOND;
         let spared = |host: &HostId| outlived && self.hosts.role(*host) == Role::Client(0);
         let open: Vec<HostId> = open.filter(rested).filter(|host| !spared(host)).collect();
@@ -723,8 +726,9 @@ impl Sim {
 
     // --- the end ---
 
-    /// Compares what servers hold with what is stable: every stable record, and nothing else. What is committed goes to the store a little later, and
-    /// marks are collected also when nothing else happens: so this waits, not for long, for a moment at which they are the same.
+    /// Compares what servers hold with what is stable: every stable record, and nothing else. What is
+    /// committed goes to the store a little later, and marks are collected also when nothing else happens: so
+    /// this waits, not for long, for a moment at which they are the same.
     pub fn compare_stores(&mut self) {
         let mut different = self.differences();
         for _ in 0..100 {

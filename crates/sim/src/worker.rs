@@ -1,4 +1,5 @@
-//! What becomes of a worker's operations: into the history, into what the generator knows, and on with the program.
+//! What becomes of a worker's operations: into the history, into what the generator knows, and on with the
+//! program.
 
 use crate::client_host::{Asked, ClientHost};
 use crate::network::HostId;
@@ -35,8 +36,8 @@ pub fn draw(client: &mut ClientHost, recorder: &Recorder, worker: usize) -> bool
     false
 }
 
-/// Whether another worker of this client writes the file of this program, or reads it while this one would write it: what each would see
-/// of the other's unflushed writes is not for the checker to say.
+/// Whether another worker of this client writes the file of this program, or reads it while this one would
+/// write it: what each would see of the other's unflushed writes is not for the checker to say.
 fn collides(client: &ClientHost, program: &Program) -> bool {
     let Some(node) = program.node() else { return false };
     let others = client.workers.iter().map(|worker| &worker.program);
@@ -290,7 +291,8 @@ fn listed(
 }
 
 impl FileRun {
-    /// All that was written so far is in the file, and after a sync for good. After a failure nobody knows which the answer is about.
+    /// All that was written so far is in the file, and after a sync for good. After a failure nobody knows
+    /// which the answer is about.
     fn acknowledge(&mut self, world: &World, recorder: &mut Recorder, host: HostId, stable: bool) {
         if !self.doubtful {
             recorder.flushed(world, host, self, stable);
@@ -383,7 +385,8 @@ fn opened(
     }
 }
 
-/// Bytes of a file were copied within it. What was copied was read, as it were, and after that it is where it was to go.
+/// Bytes of a file were copied within it. What was copied was read, as it were, and after that it is where it
+/// was to go.
 fn copied(
     client: &ClientHost,
     world: &mut World,
@@ -395,7 +398,8 @@ fn copied(
     let (node, now) = (run.node.node, world.true_mono());
     let alone = run.writer.is_some_and(|writer| recorder.is_only_writer(writer, invoked));
     if !alone && !run.own.unflushed.is_empty() {
-        // What was buffered was written out first: among what others did it cannot be told from what was copied.
+        // What was buffered was written out first: among what others did it cannot be told from what was
+        // copied.
         run.doubtful = true;
     }
     if run.doubtful {
@@ -461,7 +465,8 @@ fn stepped(
 ) {
     let now = world.true_mono();
     match (step, &result) {
-        // Who is out of reach for longer than a request lasts has lost nothing; the end of the run asks again.
+        // Who is out of reach for longer than a request lasts has lost nothing; the end of the run asks
+        // again.
         (FileSteps::Read { .. }, Err(Code::Io)) => {
             // The simulator looks at it with the ledger: data that was never synced may be lost.
             world.counts.add("read: bytes lost");
@@ -478,7 +483,8 @@ fn stepped(
             let piece = Piece { offset, bytes };
             run.own.since_opened.push(piece.clone());
             run.unsettled.push(piece.clone());
-            // One that takes set-id bits away is answered when it is in the file: what others wrote since lies over it.
+            // One that takes set-id bits away is answered when it is in the file: what others wrote since
+            // lies over it.
             let clears = matches!(asked.what, Operation::Write { set_ids: SetIds::Clear(_), .. });
             if !(clears && recorder.has_committed(client.host, run.node.node, asked.invoked, &piece)) {
                 run.own.unflushed.push(piece);

@@ -259,7 +259,8 @@ impl World {
         self.session_keys.get(&session).cloned().unwrap_or_else(|| Key::new([0; 32]))
     }
 
-    /// A client's host and the servers have agreed on this session: by the handshake, which is no part of the simulation.
+    /// A client's host and the servers have agreed on this session: by the handshake, which is no part of the
+    /// simulation.
     pub fn learn_session(&mut self, session: SessionId, host: HostId) {
         let mut secret = [0; 32];
         secret.iter_mut().for_each(|byte| *byte = self.rng.next() as u8);

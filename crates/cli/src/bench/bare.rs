@@ -1,5 +1,5 @@
-//! The bare store: the tablet log and the entry store, fed with records of the sizes that a metadata server writes, in batches,
-//! with the same sync and the same cutting of the log, and nothing else.
+//! The bare store: the tablet log and the entry store, fed with records of the sizes that a metadata server
+//! writes, in batches, with the same sync and the same cutting of the log, and nothing else.
 
 use super::machine::{self, CLIENT_CORE, SERVER_CORE};
 use anyhow::{Context, Result, ensure};
@@ -118,8 +118,8 @@ impl Bare {
         Ok(Bare { store, log, index: LogIndex::ZERO, number: 0, flushed: false })
     }
 
-    /// Writes batches on the server's core for some time, and does something between any two of them, which is not
-    /// part of the time.
+    /// Writes batches on the server's core for some time, and does something between any two of them, which
+    /// is not part of the time.
     pub fn run(
         &mut self,
         templates: &Templates,

@@ -1,5 +1,6 @@
-//! The server's loop with its machine taken out: the same sockets, batches, opening and decoding, and a canned reply that is encoded,
-//! sealed and sent the same way. What it reaches is what a metadata server could reach at most.
+//! The server's loop with its machine taken out: the same sockets, batches, opening and decoding, and a
+//! canned reply that is encoded, sealed and sent the same way. What it reaches is what a metadata server
+//! could reach at most.
 
 use crate::server::DaemonFile;
 use crate::voice::log_to_stderr;

@@ -1,4 +1,5 @@
-//! A cluster of one metadata server for measuring: its coordinator on the client's core, the server alone on its own.
+//! A cluster of one metadata server for measuring: its coordinator on the client's core, the server alone on
+//! its own.
 
 use super::machine::{self, CLIENT_CORE, SERVER_CORE};
 use crate::mount_files::open_log;
@@ -83,7 +84,8 @@ impl Cluster {
     /// Stops the server in order; its coordinator goes on.
     pub fn stop(&mut self) -> Result<()> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
-        // SAFETY: kill takes plain numbers, and the process is a child that was not waited for, so its number is its own.
+        // SAFETY: kill takes plain numbers, and the process is a child that was not waited for, so its number
+        // is its own.
         unsafe { libc::kill(server.0.id() as libc::pid_t, libc::SIGTERM) };
         let mut ended = false;
         wait_until(Instant::now() + PATIENCE, || {

@@ -118,7 +118,8 @@ impl Link {
             .context("send to the server")
     }
 
-    /// Sends what is queued, waits for datagrams, and hands over the replies in them. Returns the number of datagrams with replies.
+    /// Sends what is queued, waits for datagrams, and hands over the replies in them. Returns the number of
+    /// datagrams with replies.
     pub fn receive(
         &mut self,
         timeout: Duration,

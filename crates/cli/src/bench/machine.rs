@@ -14,7 +14,8 @@ pub const CLIENT_CORE: usize = 1;
 
 /// Runs this thread, and the threads and processes that it makes from now on, on one core only.
 pub fn pin(core: usize) -> Result<()> {
-    // SAFETY: a set of processors is plain bits, for which zeros are valid, and the call reads the set that is passed with its size.
+    // SAFETY: a set of processors is plain bits, for which zeros are valid, and the call reads the set that
+    // is passed with its size.
     let result = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
         libc::CPU_SET(core, &mut set);

@@ -44,7 +44,8 @@ pub struct Metadata {
     /// Where draws begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Where to put the servers' stores, removed afterwards [default: a new directory in the system's temporary one]
+    /// Where to put the servers' stores, removed afterwards [default: a new directory in the system's
+    /// temporary one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Where to put the raw results [default: bench/runs/DATE-metadata.csv]

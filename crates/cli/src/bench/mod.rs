@@ -1,7 +1,8 @@
 //! `bearing bench`: measurements of this program on this machine, with raw results to keep.
 //!
-//! What is measured is production's code: the metadata server is this binary's own daemon in a process of its own. Figures are
-//! taken in pairs, the server and what it is compared with in turn, so that what else the machine does meets both.
+//! What is measured is production's code: the metadata server is this binary's own daemon in a process of its
+//! own. Figures are taken in pairs, the server and what it is compared with in turn, so that what else the
+//! machine does meets both.
 
 mod anywhere;
 mod bare;
@@ -27,9 +28,11 @@ use schemes::Schemes;
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// One metadata server on one core: stat beside the same loop without its machine, durable create beside the bare store
+    /// One metadata server on one core: stat beside the same loop without its machine, durable create beside
+    /// the bare store
     Metadata(Metadata),
-    /// Any directory of any mounted filesystem: mdtest's phases, open and close, untar, rm -r, git clone, a big file
+    /// Any directory of any mounted filesystem: mdtest's phases, open and close, untar, rm -r, git clone, a
+    /// big file
     Tree(Tree),
     /// Every scheme's placement and lookup as code alone: time to locate, tables, changes, bytes a server
     Schemes(Schemes),

@@ -173,7 +173,8 @@ impl Pair {
         self.server.rate / self.other.rate
     }
 
-    /// The other's processor time per operation over the server's: the ratio when the server's core is the limit of both.
+    /// The other's processor time per operation over the server's: the ratio when the server's core is the
+    /// limit of both.
     pub fn cpu_ratio(&self) -> f64 {
         self.other.server_us / self.server.server_us
     }

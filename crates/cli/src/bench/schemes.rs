@@ -1,4 +1,5 @@
-//! `bench schemes`: every scheme's placement and lookup as code alone, in one thread: how long locating takes, tables, changes, and what they keep.
+//! `bench schemes`: every scheme's placement and lookup as code alone, in one thread: how long locating
+//! takes, tables, changes, and what they keep.
 
 use super::machine::{self, Identity};
 use super::report::spread;
@@ -188,7 +189,8 @@ impl Bench {
         }
     }
 
-    /// Filters by themselves: one, and side by side as many as a member of a group holds with 100 servers (11) and a server of HBA with 100 and 1,000.
+    /// Filters by themselves: one, and side by side as many as a member of a group holds with 100 servers
+    /// (11) and a server of HBA with 100 and 1,000.
     fn filters(&mut self) -> Result<()> {
         let keys = FILES_EACH * 10;
         let mut filters = Vec::new();
@@ -223,7 +225,8 @@ impl Bench {
             ("metaflow, fewest prefixes", Growth::fewest_prefixes(busy), Form::Compressed),
         ] {
             let parameters = Parameters::default();
-            // Tables of the published form may exceed any switch's budget: what they would need is to be seen.
+            // Tables of the published form may exceed any switch's budget: what they would need is to be
+            // seen.
             let budget = Budget(usize::MAX);
             let mut tree = BTree::new(Arc::clone(&topology), &servers, growth, &load, &parameters)?;
             let mut tables = None;

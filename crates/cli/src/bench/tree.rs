@@ -1,6 +1,7 @@
 //! The tree that is measured on: one big directory with a fifth of the entries, and small ones of 800.
 //!
-//! Grants are renewed as a mount does it: when the lease on a directory's access attributes runs out, its home is asked again.
+//! Grants are renewed as a mount does it: when the lease on a directory's access attributes runs out, its
+//! home is asked again.
 
 use super::drive::{Load, Loop, Until, Work};
 use super::link::Link;

@@ -1,8 +1,9 @@
-//! The part of `check` that looks below files: where their bytes lie, whether the records know these chunks, and whether the servers that the records
-//! name hold them.
+//! The part of `check` that looks below files: where their bytes lie, whether the records know these chunks,
+//! and whether the servers that the records name hold them.
 //!
-//! Chunks are listed after files: what a file was found to refer to is there then, unless the file has let go of it since, which is looked up again before
-//! it is reported. This module must not know how a tree is walked.
+//! Chunks are listed after files: what a file was found to refer to is there then, unless the file has let go
+//! of it since, which is looked up again before it is reported. This module must not know how a tree is
+//! walked.
 
 use crate::names::shown;
 use anyhow::{Result, bail};
@@ -36,7 +37,8 @@ pub struct Counts {
     pub replicas_unasked: u64,
     /// Copies that chunks should have and have not yet.
     pub copies_lacking: u64,
-    /// Chunks, and their bytes, of which no name leads to any: what was removed while open, and what is removed by itself before long.
+    /// Chunks, and their bytes, of which no name leads to any: what was removed while open, and what is
+    /// removed by itself before long.
     pub unreferred: u64,
     pub unreferred_bytes: u64,
     /// Bytes of sealed chunks beyond those that files refer to.

@@ -1,8 +1,9 @@
 //! `check`: walks all names as fsck does, through an ordinary client session.
 //!
-//! What holds: every name leads to a node of the kind it says; a node has as many names as its link count says; a directory has one name,
-//! knows its parent, and counts its child directories; a file's stored bytes lie within its size, in chunks that the records know and that their servers
-//! hold (see `chunks`). Changes by others while it runs can look like problems; what is in doubt is looked at again before it is reported.
+//! What holds: every name leads to a node of the kind it says; a node has as many names as its link count
+//! says; a directory has one name, knows its parent, and counts its child directories; a file's stored bytes
+//! lie within its size, in chunks that the records know and that their servers hold (see `chunks`). Changes
+//! by others while it runs can look like problems; what is in doubt is looked at again before it is reported.
 
 mod chunks;
 
@@ -35,7 +36,8 @@ pub struct Check {
     /// Also read every file to its end, each byte from one of its replicas
     #[arg(long)]
     pub read: bool,
-    /// Also have every data server read all its replicas, as fast as it looks for damage by itself (`scrub_bytes_per_second`)
+    /// Also have every data server read all its replicas, as fast as it looks for damage by itself
+    /// (`scrub_bytes_per_second`)
     #[arg(long)]
     pub verify: bool,
 }

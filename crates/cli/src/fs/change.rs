@@ -159,8 +159,8 @@ pub fn change_owner(
     Ok(())
 }
 
-/// Changes what is named, and perhaps all below; says how many were changed. A directory comes after what is in it: once it is changed, its entries
-/// may be out of reach.
+/// Changes what is named, and perhaps all below; says how many were changed. A directory comes after what is
+/// in it: once it is changed, its entries may be out of reach.
 fn change_all(
     session: &Session,
     paths: &[OsString],
@@ -193,7 +193,8 @@ fn change_all(
     Ok(count.into_inner())
 }
 
-/// Does something for each, also after one that went wrong. The first error is the answer, the others are printed.
+/// Does something for each, also after one that went wrong. The first error is the answer, the others are
+/// printed.
 fn each(paths: &[OsString], mut run: impl FnMut(&OsStr) -> Result<()>) -> Result<()> {
     let mut first = Ok(());
     for path in paths {

@@ -1,4 +1,5 @@
-//! How far long work has come, on standard error, when a person looks on: nothing is drawn into files and pipes.
+//! How far long work has come, on standard error, when a person looks on: nothing is drawn into files and
+//! pipes.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;

@@ -22,7 +22,8 @@ Examples:
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum QuotaCommand {
-    /// Set limits (root only). A directory gets its first ones while it is empty; a limit that is not named stays as it is
+    /// Set limits (root only). A directory gets its first ones while it is empty; a limit that is not named
+    /// stays as it is
     Set {
         /// The directory
         directory: OsString,

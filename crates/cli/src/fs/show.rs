@@ -302,7 +302,8 @@ impl Kind {
 /// Whether a name fits a pattern: `*` is any bytes, `?` is one byte, everything else is itself.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut place) = (0, 0);
-    // Where the last star was, and up to where it reaches: it takes one byte more whenever what follows does not fit.
+    // Where the last star was, and up to where it reaches: it takes one byte more whenever what follows does
+    // not fit.
     let mut star = None;
     while place < name.len() {
         match pattern.get(at) {

@@ -1,6 +1,8 @@
-//! Walking a tree, or doing a list of things, many at the same time: whoever works on one waits for servers most of the time.
+//! Walking a tree, or doing a list of things, many at the same time: whoever works on one waits for servers
+//! most of the time.
 //!
-//! A directory comes before all that is in it, and once again after. The first error ends everything; what is being done then is finished.
+//! A directory comes before all that is in it, and once again after. The first error ends everything; what is
+//! being done then is finished.
 
 use super::walk::{Entry, Event, Order, listing, start_of};
 use anyhow::{Error, Result};
@@ -113,7 +115,8 @@ impl<V: Fn(Event) -> Result<()> + Sync> Crew<'_, V> {
         self.done(Some(branch))
     }
 
-    /// Leaves a task to whoever comes first. Gives it back if too many wait: it is no directory then, so this goes no deeper.
+    /// Leaves a task to whoever comes first. Gives it back if too many wait: it is no directory then, so this
+    /// goes no deeper.
     fn hand_on(&self, task: Task) -> Option<Task> {
         let mut waiting = self.lock();
         if waiting.tasks.len() >= WAITING_MAX && task.entry.file_type != FileType::Directory {

@@ -28,7 +28,8 @@ pub enum TrashCommand {
         #[arg(short, long)]
         all: bool,
     },
-    /// Put something back; a directory with all that was removed from it. Of several with one path, the one removed last
+    /// Put something back; a directory with all that was removed from it. Of several with one path, the one
+    /// removed last
     Restore {
         /// Where it was, as `list` shows it
         #[arg(required = true, value_name = "PATH")]

@@ -1,6 +1,8 @@
-//! Walking a tree without following symbolic links: depth first, a directory before what is in it and once again after.
+//! Walking a tree without following symbolic links: depth first, a directory before what is in it and once
+//! again after.
 //!
-//! Only one page of entries per level is held, unless names are wanted in order. Entries may be removed while their directory is being walked.
+//! Only one page of entries per level is held, unless names are wanted in order. Entries may be removed while
+//! their directory is being walked.
 
 use super::paths::joined;
 use anyhow::Result;

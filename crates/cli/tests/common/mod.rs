@@ -1,6 +1,7 @@
 //! A cluster of the real program for one test: in a directory of its own, cleared away whatever happens.
 //!
-//! A test that was killed leaves processes and mounts; the next run finds its directory by name, sees that the test is gone, and clears it.
+//! A test that was killed leaves processes and mounts; the next run finds its directory by name, sees that
+//! the test is gone, and clears it.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 

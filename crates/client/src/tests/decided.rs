@@ -91,8 +91,8 @@ fn what_is_made_here_sets_a_time_of_the_directory_that_somebody_put_into_the_fut
     assert_eq!((after.modified, after.changed), (steps[0].at, steps[0].at));
 }
 
-/// The time of access of a file of ours that was read, after its home was told; and the steps that told it. `between`
-/// happens after the read.
+/// The time of access of a file of ours that was read, after its home was told; and the steps that told it.
+/// `between` happens after the read.
 fn accessed_and_told(mut world: World, between: impl Fn(&mut World, Handle)) -> (Wall, Vec<Step>) {
     let node = make_file(&mut world, root(), "f");
     world.pass(Duration::from_millis(50));

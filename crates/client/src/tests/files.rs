@@ -159,8 +159,8 @@ fn a_silent_primary_is_replaced_after_its_timeout() {
     assert!(world.notes.contains(&Note::ChunkLost(D1)));
 }
 
-/// A file is being flushed: of its two runs, which are two frames, the first was appended. (The second finds a replica
-/// lost then, and sealing cuts off the first, or finds a hole there.)
+/// A file is being flushed: of its two runs, which are two frames, the first was appended. (The second finds
+/// a replica lost then, and sealing cuts off the first, or finds a hole there.)
 fn one_of_two_frames_appended() -> (World, Servers, OpenFile, Ticket) {
     let (mut world, mut servers) = stage_with(ClientConfig { appends_max: 1, ..config() });
     let (file, _) = create_open(&mut world, &mut servers, "a");

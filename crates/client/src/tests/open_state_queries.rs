@@ -116,7 +116,8 @@ fn what_is_being_let_go_of_is_opened_again_only_after_that() {
         world.sent.clear();
         world.start(Operation::Close { file });
         let release = world.take_request();
-        // Its lease would let it be opened for reading at once; and a request would be another than the one that is on its way.
+        // Its lease would let it be opened for reading at once; and a request would be another than the one
+        // that is on its way.
         let Operation::Open { node, who, .. } = open_to_read(handle(0)) else { unreachable!() };
         let again =
             world.start(Operation::Open { node, who, read: true, write, truncate: false, execute: false });

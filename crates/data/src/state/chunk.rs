@@ -75,8 +75,8 @@ pub(crate) struct Chunk {
     pub committed: u64,
     /// What was not synced may be gone.
     pub stained: bool,
-    /// Which frames are whole is known: nothing happened since they were written, or the log was scanned in depth
-    /// since.
+    /// Which frames are whole is known: nothing happened since they were written, or the log was scanned in
+    /// depth since.
     pub scanned: bool,
     /// When that was.
     pub deep_scanned: Option<Mono>,

@@ -20,7 +20,8 @@ pub enum Choice {
 pub struct BloomClient {
     choice: Choice,
     servers: BTreeSet<ServerId>,
-    /// Those that may be asked, in order: not the ones that could not be reached or took no query, unless no other was left.
+    /// Those that may be asked, in order: not the ones that could not be reached or took no query, unless no
+    /// other was left.
     there: Vec<ServerId>,
     turn: usize,
 }
@@ -56,7 +57,8 @@ impl BloomClient {
         };
         self.turn = self.turn.wrapping_add(1);
         let chosen = self.there.get(first % self.there.len().max(1)).copied();
-        // Its notes stay: what a filter led astray goes on with the next level, not with the same filter again.
+        // Its notes stay: what a filter led astray goes on with the next level, not with the same filter
+        // again.
         pass(query, chosen, HOPS_MAX, out);
     }
 }

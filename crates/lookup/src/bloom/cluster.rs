@@ -1,5 +1,5 @@
-//! A small cluster of the machines in one thread and virtual time, for tests: messages take a while, overtake each other, get lost and come twice; servers crash and start
-//! again. One seed replays a run.
+//! A small cluster of the machines in one thread and virtual time, for tests: messages take a while, overtake
+//! each other, get lost and come twice; servers crash and start again. One seed replays a run.
 
 use crate::bloom::client::{BloomClient, Choice};
 use crate::bloom::layout::Founding;
@@ -51,7 +51,8 @@ enum At {
     Server(ServerId, u32),
 }
 
-/// Clients: two, so that each half of a network that is cut in two has one. Queries of even numbers are of the first.
+/// Clients: two, so that each half of a network that is cut in two has one. Queries of even numbers are of
+/// the first.
 const CLIENTS: usize = 2;
 
 /// A query that did not end yet.
@@ -407,7 +408,8 @@ impl Cluster {
         self.run(self.options.beat * (6 * self.options.silent_beats + 20));
     }
 
-    /// What must hold when nothing was lost for a while: one layout, of exactly those that live; in each group each other server's filter at exactly one member.
+    /// What must hold when nothing was lost for a while: one layout, of exactly those that live; in each
+    /// group each other server's filter at exactly one member.
     pub fn check(&self) -> Result<(), String> {
         let live: BTreeSet<ServerId> = self.live().into_iter().collect();
         let Some((_, first)) = self.machines().next() else { return Ok(()) };

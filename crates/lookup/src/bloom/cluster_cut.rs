@@ -1,7 +1,9 @@
-//! A network that is cut in two and healed again, on small clusters of the machines: files come and go on both sides, servers join on both.
+//! A network that is cut in two and healed again, on small clusters of the machines: files come and go on
+//! both sides, servers join on both.
 //!
-//! Guaranteed: during the cut, a file whose home is in and on the side of the client that asks is found; from the first query after it, on either side. A query
-//! for a file of the other side, or for none, ends as absent. When nothing happens for a while after the cut, all servers are in one layout again.
+//! Guaranteed: during the cut, a file whose home is in and on the side of the client that asks is found; from
+//! the first query after it, on either side. A query for a file of the other side, or for none, ends as
+//! absent. When nothing happens for a while after the cut, all servers are in one layout again.
 
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
@@ -25,7 +27,8 @@ fn key(number: u64) -> FileKey {
     FileKey((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What is to be found; the home, its side and its being in are looked at after everything that happens, until the query ends.
+/// What is to be found; the home, its side and its being in are looked at after everything that happens,
+/// until the query ends.
 struct Expected {
     client: usize,
     file: FileKey,

@@ -59,7 +59,8 @@ fn files_are_found_by_filters_and_few_by_asking_all() {
         assert_eq!(cluster.find(key(1 << 20)), End::Failed(LookupError::Absent));
         let counts = cluster.counts();
         let all = f64::from(2400);
-        // Several filters answer for a tenth to a fifth of the files: 11 of f0 = 0.02 each; with 16 bits for hardly any.
+        // Several filters answer for a tenth to a fifth of the files: 11 of f0 = 0.02 each; with 16 bits for
+        // hardly any.
         let asked_all = counts.found_all as f64 / all;
         let most = if lookup == LookupKind::BloomArray16 { 0.02 } else { 0.3 };
         assert!(asked_all < most, "{lookup}: {counts:?}");
@@ -213,7 +214,8 @@ fn the_filters_of_a_failed_server_are_removed_and_service_goes_on() {
     }
 }
 
-/// Half of the servers at once, the one that decides who is in and all that would follow it among them: each of those used to be waited for in turn.
+/// Half of the servers at once, the one that decides who is in and all that would follow it among them: each
+/// of those used to be waited for in turn.
 #[test]
 fn the_first_half_of_the_servers_may_fail_at_once() {
     let mut cluster = founded(LookupKind::BloomGroups, 4, 40);
@@ -222,7 +224,8 @@ fn the_first_half_of_the_servers_may_fail_at_once() {
     assert_eq!(cluster.check(), Ok(()));
 }
 
-/// It answers heart-beats, but not as the one that is in: who was told so must not take it for that one again.
+/// It answers heart-beats, but not as the one that is in: who was told so must not take it for that one
+/// again.
 #[test]
 fn who_decides_may_start_again_while_the_next_in_turn_is_gone() {
     for (most, through) in [(1, 3), (1, 5), (4, 3), (4, 5)] {

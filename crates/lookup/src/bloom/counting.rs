@@ -1,7 +1,8 @@
 //! A counting Bloom filter: one that forgets what is taken out.
 //!
-//! Invariants: counters have 4 bits; one that reached 15 stays there for ever (it no longer knows how many count on it), and none goes below 0. What is in is
-//! never denied, as long as nothing is taken out more often than it was put in: of a key that was not put in, or is out, the filter may believe that it is in,
+//! Invariants: counters have 4 bits; one that reached 15 stays there for ever (it no longer knows how many
+//! count on it), and none goes below 0. What is in is never denied, as long as nothing is taken out more
+//! often than it was put in: of a key that was not put in, or is out, the filter may believe that it is in,
 //! and taking it out would take from others. What is certainly not in is refused.
 
 use crate::bloom::filter::{Bloom, Probe, Shape};
@@ -17,7 +18,8 @@ pub struct Counting {
     shape: Shape,
     /// Two counters a byte, the even one in the low half.
     pairs: Box<[u8]>,
-    /// The same as bits: what would be published. Kept, so that asking and comparing do not walk the counters.
+    /// The same as bits: what would be published. Kept, so that asking and comparing do not walk the
+    /// counters.
     bits: Bloom,
 }
 
@@ -37,7 +39,8 @@ impl Counting {
         }
     }
 
-    /// Takes a key out once; the caller knows that it is in. A key that was certainly not in is refused (`false`), and nothing changes.
+    /// Takes a key out once; the caller knows that it is in. A key that was certainly not in is refused
+    /// (`false`), and nothing changes.
     pub fn remove(&mut self, file: FileKey) -> bool {
         if !self.bits.may_hold(file) {
             return false;

@@ -1,7 +1,8 @@
 //! How all servers are divided into groups (G-HBA sections 3.1 and 3.2).
 //!
-//! Invariants: every server is in exactly one group; no group has more than M members; after a server went, no two groups remain that would fit into one.
-//! A value: the same changes in the same order give the same division everywhere.
+//! Invariants: every server is in exactly one group; no group has more than M members; after a server went,
+//! no two groups remain that would fit into one. A value: the same changes in the same order give the same
+//! division everywhere.
 
 use bearing_placement::{ParameterError, within};
 use bearing_types::ServerId;
@@ -59,8 +60,8 @@ impl Division {
         self.seats.iter().filter(|(_, other)| *other == group).map(|(server, _)| *server).collect()
     }
 
-    /// A server comes in: into the smallest group if that has room; else the oldest group splits, its last floor(M/2) members and the newcomer make a new
-    /// one. `false`: it is in.
+    /// A server comes in: into the smallest group if that has room; else the oldest group splits, its last
+    /// floor(M/2) members and the newcomer make a new one. `false`: it is in.
     pub fn join(&mut self, server: ServerId) -> bool {
         if self.group_of(server).is_some() {
             return false;
@@ -82,7 +83,8 @@ impl Division {
         true
     }
 
-    /// A server left or failed; groups that now fit into one merge, the two smallest first. `false`: it is not in.
+    /// A server left or failed; groups that now fit into one merge, the two smallest first. `false`: it is
+    /// not in.
     pub fn remove(&mut self, server: ServerId) -> bool {
         let count = self.seats.len();
         self.seats.retain(|(seated, _)| *seated != server);
@@ -161,8 +163,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: every server in one group, none too large, none that fit together after a removal; and in every group, settled again, each
-        /// other server's filter is held at exactly one member.
+        /// Whatever comes and goes: every server in one group, none too large, none that fit together after a
+        /// removal; and in every group, settled again, each other server's filter is held at exactly one
+        /// member.
         #[test]
         fn division_and_shares_stay_whole(most in 1u32..7, steps in proptest::collection::vec((any::<bool>(), 0u32..25), 1..60)) {
             let mut division = Division::new(most).unwrap();

@@ -1,6 +1,7 @@
 //! Bloom filters: bits that say "perhaps" or "no".
 //!
-//! Invariants: what was put in is never denied. Filters of one shape can be united and compared. The encoding is stable: its version is its first byte.
+//! Invariants: what was put in is never denied. Filters of one shape can be united and compared. The encoding
+//! is stable: its version is its first byte.
 //!
 //! ```text
 //! byte 0      version, 1
@@ -31,8 +32,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape that errs least for so many keys: `hashes` = bits per key * ln 2, rounded (G-HBA section 3.4). Refused with the bound if there are no keys, no
-    /// bits, or too many.
+    /// The shape that errs least for so many keys: `hashes` = bits per key * ln 2, rounded (G-HBA section
+    /// 3.4). Refused with the bound if there are no keys, no bits, or too many.
     pub fn for_keys(keys: u64, bits_per_key: f64, seed: u64) -> Result<Shape, ParameterError> {
         let bits = keys as f64 * bits_per_key;
         within("keys", keys, keys > 0, "1 or more")?;
@@ -334,6 +335,7 @@ mod tests {
         assert_eq!(filter.encode()[16..], PINNED);
     }
 
-    /// What key 7 sets, as another implementation of XXH3 says too: a change of the hashes would make every stored filter lie.
+    /// What key 7 sets, as another implementation of XXH3 says too: a change of the hashes would make every
+    /// stored filter lie.
     const PINNED: [u8; 3] = [0, 8, 2];
 }

@@ -1,7 +1,9 @@
-//! One group of servers, and which member holds the replica of which other server's filter (G-HBA sections 2.1, 3.1 and 3.2).
+//! One group of servers, and which member holds the replica of which other server's filter (G-HBA sections
+//! 2.1, 3.1 and 3.2).
 //!
-//! Invariants ([`Group::check`]): the replica of every server outside the group is held at exactly one member, of none inside; members hold equally many, give or
-//! take one. Joining, leaving, failing, splitting and merging are all one operation, [`Group::settle`]: keep what can stay, give what nobody holds to the
+//! Invariants ([`Group::check`]): the replica of every server outside the group is held at exactly one
+//! member, of none inside; members hold equally many, give or take one. Joining, leaving, failing, splitting
+//! and merging are all one operation, [`Group::settle`]: keep what can stay, give what nobody holds to the
 //! lightest, then level.
 
 use bearing_types::ServerId;
@@ -71,8 +73,9 @@ impl Group {
         self.holders.iter().filter(move |(_, holder)| **holder == member).map(|(of, _)| *of)
     }
 
-    /// The group with these members when there are these servers in all; says what must move. What a member holds stays with it as far as it can:
-    /// a newcomer gets (N - M')/(M' + 1), rounded down, the others give up their surplus; nothing else moves.
+    /// The group with these members when there are these servers in all; says what must move. What a member
+    /// holds stays with it as far as it can: a newcomer gets (N - M')/(M' + 1), rounded down, the others give
+    /// up their surplus; nothing else moves.
     pub fn settle(&mut self, members: Vec<ServerId>, all: &BTreeSet<ServerId>) -> Vec<Move> {
         let before = std::mem::take(&mut self.holders);
         self.members = members;
@@ -204,7 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever members and servers come and go: settled again, what could stay stayed, and moves lead from one share-out to the next.
+        /// Whatever members and servers come and go: settled again, what could stay stayed, and moves lead
+        /// from one share-out to the next.
         #[test]
         fn settling_keeps_the_invariant_and_what_can_stay(
             steps in proptest::collection::vec((proptest::collection::btree_set(0u32..6, 1..5), proptest::collection::btree_set(6u32..40, 0..20)), 1..10)
@@ -223,7 +227,8 @@ mod tests {
                     prop_assert_eq!(replayed.insert(moved.of, moved.to), moved.from);
                 }
                 prop_assert_eq!(&replayed, &group.holders);
-                // No more moves than are needed to level: each is of what nobody holds, or from one above the rounded-down share.
+                // No more moves than are needed to level: each is of what nobody holds, or from one above the
+                // rounded-down share.
                 let unheld = outside.len() - kept;
                 let floor = outside.len() / inside.len();
                 let above: usize = members.iter().map(|member| {

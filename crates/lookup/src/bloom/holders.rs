@@ -1,7 +1,9 @@
-//! IDBFA: which member of a group holds whose replica, as an array of counting filters over server ids (G-HBA section 2.4).
+//! IDBFA: which member of a group holds whose replica, as an array of counting filters over server ids (G-HBA
+//! section 2.4).
 //!
-//! Invariants: the member that holds a replica is never missing from the answer; others may be in it, which costs a message to one that has no use for it.
-//! At 8 counters an id it takes as many bytes as the exact list does, so it saves nothing here; it is the published way to find the member.
+//! Invariants: the member that holds a replica is never missing from the answer; others may be in it, which
+//! costs a message to one that has no use for it. At 8 counters an id it takes as many bytes as the exact
+//! list does, so it saves nothing here; it is the published way to find the member.
 
 use crate::bloom::counting::Counting;
 use crate::bloom::filter::Shape;
@@ -29,8 +31,8 @@ fn empty(made_for: u64) -> Option<Counting> {
 }
 
 impl Holders {
-    /// Goes from the share-out that it followed last to the next: filters of members that hold about as many as before lose what went and get what came;
-    /// others are made anew.
+    /// Goes from the share-out that it followed last to the next: filters of members that hold about as many
+    /// as before lose what went and get what came; others are made anew.
     pub fn follow(&mut self, before: &Group, after: &Group) {
         let mut known = std::mem::take(&mut self.filters);
         for member in after.members() {

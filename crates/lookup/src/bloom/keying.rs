@@ -1,23 +1,29 @@
 //! What filters hold: files, as published; or directories, at less than half the memory.
 //!
-//! In Bearing a home is chosen for a directory, and all of its files are there: a filter that holds the directory once says as much as one that holds each of
-//! its files. With F files in a directory, B bits a directory are B/F bits a file: 9 bits a directory are 3.9 bits a file at F = 2.3, less than half of the 8
+//! In Bearing a home is chosen for a directory, and all of its files are there: a filter that holds the
+//! directory once says as much as one that holds each of its files. With F files in a directory, B bits a
+//! directory are B/F bits a file: 9 bits a directory are 3.9 bits a file at F = 2.3, less than half of the 8
 //! published, and mislead less often (0.013 instead of 0.021 of the time).
 //!
 //! What it assumes:
 //!
-//! - All files of a directory have one home, and at least 2.25 files share a directory on average (with 9 bits; below that, it takes more than half).
-//! - A directory's key is stored at its home when the directory is made there, and removed when it goes: once, not once for each file.
-//! - The home of a directory decides about its files: `Serve` means "the directory is here", and only its home says whether the file exists; `Absent` means that
-//!   no server has the directory.
-//! - A directory that is spread over several homes is stored at each. Filters then name several, so its queries go to all servers and end at any of its
-//!   homes, which refers to the right one: right, but slow.
-//! - Errors come together: a filter that misleads about a directory does so for all of its files. Their mean is what the formula says, their spread wider.
+//! - All files of a directory have one home, and at least 2.25 files share a directory on average (with 9
+//!   bits; below that, it takes more than half).
+//! - A directory's key is stored at its home when the directory is made there, and removed when it goes:
+//!   once, not once for each file.
+//! - The home of a directory decides about its files: `Serve` means "the directory is here", and only its
+//!   home says whether the file exists; `Absent` means that no server has the directory.
+//! - A directory that is spread over several homes is stored at each. Filters then name several, so its
+//!   queries go to all servers and end at any of its homes, which refers to the right one: right, but slow.
+//! - Errors come together: a filter that misleads about a directory does so for all of its files. Their mean
+//!   is what the formula says, their spread wider.
 //!
-//! Rejected: static structures for the published snapshots. A ribbon or fuse filter takes 1.05 to 1.13 * log2(1/f0) bits instead of 1.44: 0.73 to 0.79 of the
-//! bytes, not half, and needs all keys to be made again with every edition and cannot be compared by XOR; one retrieval structure for all replicas of a member
-//! (Othello, Bloomier) needs log2(replicas) bits to name the home, which is what it saves in fingerprints: no fewer bits at the same rate, and it
-//! is made anew whenever one of the servers in it publishes. A Bloom filter with half of its bits set cannot be compressed.
+//! Rejected: static structures for the published snapshots. A ribbon or fuse filter takes 1.05 to 1.13 *
+//! log2(1/f0) bits instead of 1.44: 0.73 to 0.79 of the bytes, not half, and needs all keys to be made again
+//! with every edition and cannot be compared by XOR; one retrieval structure for all replicas of a member
+//! (Othello, Bloomier) needs log2(replicas) bits to name the home, which is what it saves in fingerprints: no
+//! fewer bits at the same rate, and it is made anew whenever one of the servers in it publishes. A Bloom
+//! filter with half of its bits set cannot be compressed.
 
 use crate::query::FileKey;
 use bearing_types::{NameHash, NodeId};
@@ -31,7 +37,8 @@ pub enum Keying {
     Directory,
 }
 
-/// Bits a key for [`Keying::Directory`]: one more than published, so that directories of 2.25 files take half and still mislead less often.
+/// Bits a key for [`Keying::Directory`]: one more than published, so that directories of 2.25 files take half
+/// and still mislead less often.
 pub const DIRECTORY_BITS: f64 = 9.0;
 
 impl Keying {
@@ -84,7 +91,8 @@ mod tests {
         filter
     }
 
-    /// Bytes a file of an array of replicas, and how often it misleads about files that are elsewhere (exactly one filter answers).
+    /// Bytes a file of an array of replicas, and how often it misleads about files that are elsewhere
+    /// (exactly one filter answers).
     fn measured(each: f64, keying: Keying, bits: f64) -> (f64, f64) {
         let homes: Vec<_> = (0..REPLICAS).map(|home| files(home, each)).collect();
         let filters: Vec<Bloom> = homes.iter().map(|files| filter(files, keying, bits)).collect();

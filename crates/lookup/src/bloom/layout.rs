@@ -1,9 +1,11 @@
 //! What all servers of a Bloom lookup agree on: who is in, and in which group.
 //!
-//! Invariants: a layout never changes, it is followed by one of a higher version. Only the steward makes them: the server that came first of those that are not
-//! silent. Two stewards for a while (each believes that the other is gone) make two layouts; the higher version wins everywhere, and who is not in it joins
-//! again. No lookup is wrong meanwhile: who is in either layout is asked. While the network is cut in two, each side finds its own files; once it is healed, an
-//! answer from the other side brings that side's layout (or, if it lost already, those it named), and whoever is in it is asked too.
+//! Invariants: a layout never changes, it is followed by one of a higher version. Only the steward makes
+//! them: the server that came first of those that are not silent. Two stewards for a while (each believes
+//! that the other is gone) make two layouts; the higher version wins everywhere, and who is not in it joins
+//! again. No lookup is wrong meanwhile: who is in either layout is asked. While the network is cut in two,
+//! each side finds its own files; once it is healed, an answer from the other side brings that side's layout
+//! (or, if it lost already, those it named), and whoever is in it is asked too.
 
 use crate::bloom::division::{Division, GroupId};
 use crate::bloom::group::{Group, Move};
@@ -87,7 +89,8 @@ impl Layout {
         self.division.servers().find(|server| !silent.contains(server))
     }
 
-    /// The layout after this one, made by `by`, in which a server is in. One that is in with another birth goes first.
+    /// The layout after this one, made by `by`, in which a server is in. One that is in with another birth
+    /// goes first.
     pub fn with(&self, by: ServerId, server: ServerId, birth: Birth) -> Layout {
         let mut next = self.followed(by);
         next.division.remove(server);
@@ -128,7 +131,8 @@ impl Layout {
     }
 }
 
-/// How a group shares out the replicas under one layout. Its elder (the member that came first) makes it, nobody else.
+/// How a group shares out the replicas under one layout. Its elder (the member that came first) makes it,
+/// nobody else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
     /// The layout.

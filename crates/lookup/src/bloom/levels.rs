@@ -8,9 +8,11 @@
 //! L4 own filter, then store, at all         found: pass it there; nowhere: absent
 //! ```
 //!
-//! A query that was passed to a server is looked up in its store, exactly. If it is not there, that server goes on itself with the next level (the paper leaves open
-//! who does; sending it back would cost a hop). The level is noted in the query, so nothing is kept at servers that it left. Missing answers: at L3 none is waited
-//! for longer than `answer_wait`; at L4, which is to be certain, silent servers are asked `asks_max` times.
+//! A query that was passed to a server is looked up in its store, exactly. If it is not there, that server
+//! goes on itself with the next level (the paper leaves open who does; sending it back would cost a hop). The
+//! level is noted in the query, so nothing is kept at servers that it left. Missing answers: at L3 none is
+//! waited for longer than `answer_wait`; at L4, which is to be certain, silent servers are asked `asks_max`
+//! times.
 
 use crate::bloom::filter::Probe;
 use crate::bloom::layout::{Layout, LayoutVersion};
@@ -99,7 +101,8 @@ impl BloomServer {
         );
     }
 
-    /// Beyond the paper: several filters answer, one of them rightly unless it is stale: asking those is cheaper than asking all.
+    /// Beyond the paper: several filters answer, one of them rightly unless it is stale: asking those is
+    /// cheaper than asking all.
     fn named_level(
         &mut self,
         now: Mono,
@@ -180,7 +183,8 @@ impl BloomServer {
     ) {
         let mut named: BTreeSet<ServerId> = strays.into_iter().collect();
         if let Some(layout) = layout {
-            // Also those of an older one: it may be of the other side of a network that was cut, and they came in there.
+            // Also those of an older one: it may be of the other side of a network that was cut, and they
+            // came in there.
             named.extend(layout.everybody());
             self.on_layout(now, from, layout, out);
         }
@@ -263,7 +267,8 @@ impl BloomServer {
         }
     }
 
-    /// What could not be reached does not answer; a query that could not be passed on goes to the next level here.
+    /// What could not be reached does not answer; a query that could not be passed on goes to the next level
+    /// here.
     pub(super) fn on_unreachable(
         &mut self,
         now: Mono,
@@ -272,7 +277,8 @@ impl BloomServer {
         out: &mut Vec<Command>,
     ) {
         self.away.insert(server);
-        // One query that came back may have been a connection that broke: only for a message that came back the server is gone to those that wait for it.
+        // One query that came back may have been a connection that broke: only for a message that came back
+        // the server is gone to those that wait for it.
         let Some(query) = query else {
             self.unaware.remove(&server);
             let waits = |round: &&Round| round.waiting.contains(&server);

@@ -1,9 +1,12 @@
-//! The first level: for every home a small filter of the files that were lately found there (G-HBA section 2.3, L1).
+//! The first level: for every home a small filter of the files that were lately found there (G-HBA section
+//! 2.3, L1).
 //!
-//! Invariants: bounded, whatever is learnt. Files age by generations: when the young one holds its share, it becomes the old one and the old one is gone; so
-//! the last `keys_max` files at least are remembered, and never more than twice that. A home with many more of them than its filter is made for ages alone, and
-//! sooner: a filter that is too full would name its home for every file, and take what it has not learnt for known. A file that moved is believed at both homes until it aged: no
-//! unique answer, so the next level decides.
+//! Invariants: bounded, whatever is learnt. Files age by generations: when the young one holds its share, it
+//! becomes the old one and the old one is gone; so the last `keys_max` files at least are remembered, and
+//! never more than twice that. A home with many more of them than its filter is made for ages alone, and
+//! sooner: a filter that is too full would name its home for every file, and take what it has not learnt for
+//! known. A file that moved is believed at both homes until it aged: no unique answer, so the next level
+//! decides.
 
 use crate::bloom::filter::{Bloom, Probe, Shape};
 use crate::query::FileKey;
@@ -45,8 +48,8 @@ pub struct Recent {
     keys: u32,
 }
 
-/// A filter with more than this share of its bits set has more keys than it was made for (those set half): a home's ages then. With 6 hashes it misleads about
-/// 1 file in 20.
+/// A filter with more than this share of its bits set has more keys than it was made for (those set half): a
+/// home's ages then. With 6 hashes it misleads about 1 file in 20.
 const CROWDED: f64 = 0.6;
 
 fn is_crowded(filter: &Bloom) -> bool {

@@ -1,13 +1,14 @@
 //! Who is in, and who of a group holds what (G-HBA sections 3.1 and 3.2).
 //!
 //! ```text
-//! join, leave, silent ->  steward  -- Layout -->  all            the steward is the server that came first
-//! Layout              ->  elder    -- Shares -->  its group      an elder is the member of a group that came first
+//! join, leave, silent ->  steward  -- Layout -->  all         the steward is the server that came first
+//! Layout              ->  elder    -- Shares -->  its group   an elder came first of a group
 //! Shares              ->  members  -- Handed -->  each other
 //! ```
 //!
-//! Members of a group watch each other by heart-beats; elders and the steward watch each other. Whatever is lost is said again: a heart-beat says which layout and
-//! which shares its sender knows of, and who knows newer ones sends them. So no message of this file is needed to arrive.
+//! Members of a group watch each other by heart-beats; elders and the steward watch each other. Whatever is
+//! lost is said again: a heart-beat says which layout and which shares its sender knows of, and who knows
+//! newer ones sends them. So no message of this file is needed to arrive.
 
 use crate::bloom::group::Group;
 use crate::bloom::holders::Holders;
@@ -36,7 +37,8 @@ impl BloomServer {
         }
     }
 
-    /// Whom to ask when that one did not let it in: it may be gone. One who never saw a layout knows no other.
+    /// Whom to ask when that one did not let it in: it may be gone. One who never saw a layout knows no
+    /// other.
     fn sponsor_after(&self, through: ServerId) -> ServerId {
         let known = self.layout.as_ref().map(|layout| layout.everybody()).unwrap_or_default();
         let mut others = known.iter().copied().filter(|server| *server != self.id);
@@ -64,8 +66,9 @@ impl BloomServer {
         self.layout.as_ref()?.steward(&self.silent)
     }
 
-    /// The steward and, if those that came before it are silent, as many of those that would follow it: they may be gone too, and waiting for one after the other
-    /// would leave half of a cut network without a steward for long.
+    /// The steward and, if those that came before it are silent, as many of those that would follow it: they
+    /// may be gone too, and waiting for one after the other would leave half of a cut network without a
+    /// steward for long.
     fn heirs<'a>(&'a self, layout: &'a Layout) -> impl Iterator<Item = ServerId> + 'a {
         let silent = |server: &ServerId| self.silent.contains(server);
         let gone = layout.division().servers().take_while(silent).count();
@@ -114,8 +117,8 @@ impl BloomServer {
         }
     }
 
-    /// Somebody misses a server. The steward believes it unless it hears that server itself; who is not the steward looks for itself, for perhaps it is that
-    /// one's turn to be the steward and it does not know.
+    /// Somebody misses a server. The steward believes it unless it hears that server itself; who is not the
+    /// steward looks for itself, for perhaps it is that one's turn to be the steward and it does not know.
     pub(super) fn on_silent(&mut self, now: Mono, server: ServerId, birth: Birth, out: &mut Vec<Command>) {
         if server == self.id || self.layout.as_ref().and_then(|layout| layout.birth(server)) != Some(birth) {
             return;
@@ -289,7 +292,8 @@ impl BloomServer {
                 self.counts.migrated += 1;
                 self.send(moved.to, BloomMessage::Handed(replica.clone()), out);
             }
-            // What no member gives up its server must send; what one does is asked for with the next heart-beat, should it not come.
+            // What no member gives up its server must send; what one does is asked for with the next
+            // heart-beat, should it not come.
             if moved.to == self.id && moved.from.is_none() {
                 self.send(moved.of, BloomMessage::Want(Edition(0)), out);
             }
@@ -297,7 +301,8 @@ impl BloomServer {
         self.replicas.retain(|of, _| shares.shared.holder(*of) == Some(self.id));
     }
 
-    /// Whom this server must hear: its group; the elders if it is the steward; the steward if it is an elder, or has somebody to report.
+    /// Whom this server must hear: its group; the elders if it is the steward; the steward if it is an elder,
+    /// or has somebody to report.
     fn watched(&self) -> BTreeSet<ServerId> {
         let Some(layout) = &self.layout else { return BTreeSet::new() };
         let groups = layout.division().groups();
@@ -391,7 +396,8 @@ impl BloomServer {
                 self.note_silence(now, out);
                 self.heard.keys().for_each(|server| self.send(*server, self.heart_beat(true), out));
                 if let Some(layout) = self.layout_as_steward() {
-                    // Perhaps one was not gone but cut off, and has a cluster of its own by now: the higher layout wins.
+                    // Perhaps one was not gone but cut off, and has a cluster of its own by now: the higher
+                    // layout wins.
                     layout.gone().iter().for_each(|gone| self.send(*gone, self.heart_beat(true), out));
                 }
                 self.strays.retain(|_, until| *until > now);

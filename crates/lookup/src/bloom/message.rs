@@ -6,7 +6,8 @@ use crate::query::{FileKey, Query, QueryId};
 use bearing_types::ServerId;
 use std::sync::Arc;
 
-/// The edition of a server's filter. Later ones are higher, also after a restart: it begins with the layout that let the server in.
+/// The edition of a server's filter. Later ones are higher, also after a restart: it begins with the layout
+/// that let the server in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edition(pub u64);
 
@@ -30,7 +31,8 @@ pub enum BloomMessage {
     Homes(QueryId, Vec<ServerId>),
     /// L4: do you have it? The sender knows of this layout.
     AskStore(Query, LayoutVersion),
-    /// The answer, exact; the layout, if the one who asked has another; and whom else to ask, whom that layout does not name.
+    /// The answer, exact; the layout, if the one who asked has another; and whom else to ask, whom that
+    /// layout does not name.
     Has(QueryId, bool, Option<Arc<Layout>>, Vec<ServerId>),
     /// To the server that a query came to first: the file is at the sender.
     Found(FileKey),

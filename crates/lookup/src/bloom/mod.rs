@@ -1,11 +1,14 @@
 //! Bloom filters that say on which server a file is (G-HBA, HBA, plain arrays).
 //!
-//! A file may be on any server, its home. Every server publishes a filter of its files, and servers are cut into groups of at most M which share out the replicas
-//! of the others' filters. All four published lookups are this one with different options ([`BloomOptions::of`]): with M = 1 every server is a group by itself
-//! and holds the filters of all others (HBA; without filters of recent files, the plain arrays BFA8 and BFA16).
+//! A file may be on any server, its home. Every server publishes a filter of its files, and servers are cut
+//! into groups of at most M which share out the replicas of the others' filters. All four published lookups
+//! are this one with different options ([`BloomOptions::of`]): with M = 1 every server is a group by itself
+//! and holds the filters of all others (HBA; without filters of recent files, the plain arrays BFA8 and
+//! BFA16).
 //!
-//! Invariants: a filter only says whom to ask first. A lookup of a file whose home is in ([`BloomServer::is_in`]) and can be reached finds it, unless the file moves
-//! between homes while it is looked for. This module must not know how requests travel.
+//! Invariants: a filter only says whom to ask first. A lookup of a file whose home is in
+//! ([`BloomServer::is_in`]) and can be reached finds it, unless the file moves between homes while it is
+//! looked for. This module must not know how requests travel.
 
 mod client;
 #[cfg(test)]

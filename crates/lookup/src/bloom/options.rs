@@ -7,7 +7,8 @@ use crate::bloom::lru::RecentShape;
 use bearing_placement::{LookupKind, ParameterError, within};
 use std::time::Duration;
 
-/// Passes before a query fails: six at most through the levels, the others to servers that could not be reached or would not take it.
+/// Passes before a query fails: six at most through the levels, the others to servers that could not be
+/// reached or would not take it.
 pub const HOPS_MAX: u8 = 64;
 
 /// So many queries a server follows at the same time; clients are sent on with more.
@@ -22,10 +23,12 @@ pub struct BloomOptions {
     pub filter: Shape,
     /// The filters of recently found files; none: there is no such level.
     pub recent: Option<RecentShape>,
-    /// A server publishes its filter again when more than so many bits differ from the published one. 0 or more; 0: with every change of a bit.
+    /// A server publishes its filter again when more than so many bits differ from the published one. 0 or
+    /// more; 0: with every change of a bit.
     pub publish_at: u32,
-    /// Beyond the paper: when several filters name a home, but at most so many, those are asked before all are. 0 is the published form. With T filters of rate f0
-    /// it is 1 + T * f0 homes that are named on average.
+    /// Beyond the paper: when several filters name a home, but at most so many, those are asked before all
+    /// are. 0 is the published form. With T filters of rate f0 it is 1 + T * f0 homes that are named on
+    /// average.
     pub named_max: u32,
     /// How long an answer is waited for before the next level, or the next try. Above 0.
     pub answer_wait: Duration,
@@ -42,20 +45,23 @@ pub struct BloomOptions {
 pub struct Sizes {
     /// Servers. 1 or more.
     pub servers: u32,
-    /// Keys (files, or directories: see [`crate::bloom::Keying`]) of each. 1 or more. More than that are found too, but filters mislead more often.
+    /// Keys (files, or directories: see [`crate::bloom::Keying`]) of each. 1 or more. More than that are
+    /// found too, but filters mislead more often.
     pub keys_each: u64,
 }
 
-/// Keys that a filter of recent files is made for, a home and a generation: with both generations 1,600 bytes a home, which is what G-HBA's table 5 shows (the
-/// part above 1 in its HBA column) for the 160 million files of its figures.
+/// Keys that a filter of recent files is made for, a home and a generation: with both generations 1,600 bytes
+/// a home, which is what G-HBA's table 5 shows (the part above 1 in its HBA column) for the 160 million files
+/// of its figures.
 const RECENT_KEYS: u64 = 784;
 
 /// All filters of a cluster hash from here.
 const SEED: u64 = 0x626c_6f6f_6d31;
 
 impl BloomOptions {
-    /// The published form of a lookup: HBA and G-HBA with 8 bits a file and filters of recent files, arrays with 8 or 16 bits and none. G-HBA's M is the best one
-    /// published: 5 with 20 servers to 9 with 100. Refused: a lookup without Bloom filters, sizes out of bounds.
+    /// The published form of a lookup: HBA and G-HBA with 8 bits a file and filters of recent files, arrays
+    /// with 8 or 16 bits and none. G-HBA's M is the best one published: 5 with 20 servers to 9 with 100.
+    /// Refused: a lookup without Bloom filters, sizes out of bounds.
     pub fn of(lookup: LookupKind, sizes: Sizes) -> Result<BloomOptions, ParameterError> {
         within("servers", sizes.servers, sizes.servers >= 1, "1 or more")?;
         let (group_most, bits, recent) = match lookup {
@@ -86,7 +92,8 @@ impl BloomOptions {
         Ok(options)
     }
 
-    /// The same with filters of directories instead of files: see [`crate::bloom::Keying`]. `keys_each` of the sizes counts directories.
+    /// The same with filters of directories instead of files: see [`crate::bloom::Keying`]. `keys_each` of
+    /// the sizes counts directories.
     pub fn of_directories(lookup: LookupKind, sizes: Sizes) -> Result<BloomOptions, ParameterError> {
         let filter = Shape::for_keys(sizes.keys_each, DIRECTORY_BITS, SEED)?;
         Ok(BloomOptions { filter, publish_at: filter.bits / 100, ..BloomOptions::of(lookup, sizes)? })
@@ -106,7 +113,8 @@ impl BloomOptions {
     }
 }
 
-/// The best M that G-HBA published, by its table 5 and figure 7: 5, 6, 7, 8, 9 for 20, 40, 60, 80, 100 servers.
+/// The best M that G-HBA published, by its table 5 and figure 7: 5, 6, 7, 8, 9 for 20, 40, 60, 80, 100
+/// servers.
 pub fn published_group_most(servers: u32) -> u32 {
     (4 + servers / 20).min(GROUP_MOST_MAX)
 }
@@ -148,7 +156,8 @@ mod tests {
         assert_eq!(best, [5, 6, 7, 8, 9]);
     }
 
-    /// G-HBA's table 5: bytes of each server relative to plain arrays of 8 bits a file, for 160 million files; within 0.0002.
+    /// G-HBA's table 5: bytes of each server relative to plain arrays of 8 bits a file, for 160 million
+    /// files; within 0.0002.
     #[test]
     fn memory_is_what_is_published() {
         let published = [

@@ -2,18 +2,21 @@
 
 use bearing_placement::{ParameterError, within};
 
-/// How often a filter with its best number of hashes says "perhaps" of what is not in it: 0.6185^(bits per key) (G-HBA section 3.4). 0 to 1.
+/// How often a filter with its best number of hashes says "perhaps" of what is not in it: 0.6185^(bits per
+/// key) (G-HBA section 3.4). 0 to 1.
 pub fn false_positive_rate(bits_per_key: f64) -> f64 {
     0.6185f64.powf(bits_per_key)
 }
 
-/// How often exactly one of `filters` filters answers for a key that is in none of them: theta * f0 * (1 - f0)^(theta - 1) (G-HBA section 2.3, equation 1).
+/// How often exactly one of `filters` filters answers for a key that is in none of them: theta * f0 * (1 -
+/// f0)^(theta - 1) (G-HBA section 2.3, equation 1).
 pub fn misleading_rate(filters: u32, bits_per_key: f64) -> f64 {
     let (theta, f0) = (f64::from(filters), false_positive_rate(bits_per_key));
     if filters == 0 { 0.0 } else { theta * f0 * (1.0 - f0).powf(theta - 1.0) }
 }
 
-/// Replicas that each member of a group of `members` holds when there are `servers`: (N - M')/M' (G-HBA section 2.1).
+/// Replicas that each member of a group of `members` holds when there are `servers`: (N - M')/M' (G-HBA
+/// section 2.1).
 pub fn replicas_each(servers: u32, members: u32) -> f64 {
     (f64::from(servers) - f64::from(members)) / f64::from(members)
 }
@@ -23,8 +26,9 @@ pub fn replicas_each(servers: u32, members: u32) -> f64 {
 pub struct Measured {
     /// Share of queries that the LRU filters answer. 0 to 1.
     pub recent_rate: f64,
-    /// Share of the others that the segment arrays of a whole group answer, taken together. (G-HBA calls it the rate of one member's array and then divides it
-    /// by the members: it must be read as the group's.) 0 to 1.
+    /// Share of the others that the segment arrays of a whole group answer, taken together. (G-HBA calls it
+    /// the rate of one member's array and then divides it by the members: it must be read as the group's.) 0
+    /// to 1.
     pub group_rate: f64,
     /// Time to look into the LRU filters.
     pub recent: f64,
@@ -57,10 +61,11 @@ impl Measured {
     }
 }
 
-/// The group size up to `most` with the highest 1 / (latency * space) (G-HBA section 3.3, equation 2), the smaller of equals. `measured` says what was measured
-/// with groups of a size.
+/// The group size up to `most` with the highest 1 / (latency * space) (G-HBA section 3.3, equation 2), the
+/// smaller of equals. `measured` says what was measured with groups of a size.
 ///
-/// It must depend on the size: with times that do not, or that grow no faster than the group, larger is always better and `most` is the answer.
+/// It must depend on the size: with times that do not, or that grow no faster than the group, larger is
+/// always better and `most` is the answer.
 pub fn best_group_size(
     servers: u32,
     most: u32,
@@ -118,8 +123,9 @@ mod tests {
         assert!((false_positive_rate(8.0) - 0.0214).abs() < 0.0001);
     }
 
-    /// 70 % of the queries end at the LRU filters and a group knows 85 % of the others (published: over 80 % end at L1 and L2, over 90 % in the group). A
-    /// multicast to all takes 0.1 ms a server; one in the group 0.06 ms times the square of its members: M answers, each behind the load that M members make.
+    /// 70 % of the queries end at the LRU filters and a group knows 85 % of the others (published: over 80 %
+    /// end at L1 and L2, over 90 % in the group). A multicast to all takes 0.1 ms a server; one in the group
+    /// 0.06 ms times the square of its members: M answers, each behind the load that M members make.
     fn measured(servers: u32, members: u32) -> Measured {
         Measured {
             recent_rate: 0.7,
@@ -131,8 +137,9 @@ mod tests {
         }
     }
 
-    /// The published sizes are reached where a multicast in the group grows with the square of its members and only groups up to half of the servers are
-    /// considered. No times that grow no faster than the group give them: see the next test.
+    /// The published sizes are reached where a multicast in the group grows with the square of its members
+    /// and only groups up to half of the servers are considered. No times that grow no faster than the group
+    /// give them: see the next test.
     #[test]
     fn the_best_sizes_are_the_published_ones_under_times_that_grow_with_the_square() {
         for (servers, best) in [(20, 5), (40, 6), (60, 7), (80, 8), (100, 9)] {

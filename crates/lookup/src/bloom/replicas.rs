@@ -1,7 +1,8 @@
 //! Filters that a server publishes, and those of others that it holds (G-HBA section 2.4).
 //!
-//! An edition goes to one member of each group; that one passes it on to whom its IDBFA names. Lost editions only cost queries a level: with every heart-beat a
-//! holder asks one of the servers whose replicas it holds whether there is a newer one.
+//! An edition goes to one member of each group; that one passes it on to whom its IDBFA names. Lost editions
+//! only cost queries a level: with every heart-beat a holder asks one of the servers whose replicas it holds
+//! whether there is a newer one.
 
 use crate::bloom::message::{BloomMessage, Edition, Replica};
 use crate::bloom::server::{BloomServer, Standing};
@@ -32,7 +33,8 @@ impl BloomServer {
         }
     }
 
-    /// One key came or went: publishes if the filter is too far from the published one. A key changes at most `hashes` bits, so not every change has to compare.
+    /// One key came or went: publishes if the filter is too far from the published one. A key changes at most
+    /// `hashes` bits, so not every change has to compare.
     fn changed(&mut self, out: &mut Vec<Command>) {
         let bits = u32::from(self.options.filter.hashes);
         if self.slack >= bits {
@@ -97,8 +99,9 @@ impl BloomServer {
         holds
     }
 
-    /// From one who gave it up, or its server. It may come before the layout that lets this server in, or before the share-out that says so: then it is taken
-    /// too, and the share-out drops what is not to be here.
+    /// From one who gave it up, or its server. It may come before the layout that lets this server in, or
+    /// before the share-out that says so: then it is taken too, and the share-out drops what is not to be
+    /// here.
     pub(super) fn on_handed(&mut self, replica: Replica) {
         if matches!(self.standing, Standing::Joining(_)) {
             return self.install(replica);

@@ -1,10 +1,13 @@
-//! The machine at a server: its own filter, its part of the others' filters, and the queries that it is looking for an answer to.
+//! The machine at a server: its own filter, its part of the others' filters, and the queries that it is
+//! looking for an answer to.
 //!
-//! It is told in four files: here what it keeps and which event goes where; `levels` the way of a query; `replicas` filters that are published and held;
-//! `membership` who is in and who holds what.
+//! It is told in four files: here what it keeps and which event goes where; `levels` the way of a query;
+//! `replicas` filters that are published and held; `membership` who is in and who holds what.
 //!
-//! Invariants: filters only say whom to ask first; a query ends with Serve only where the store has it, with Absent only after all that may have it were asked
-//! and answered, or could not be reached, or are known to be gone; if one was silent for another reason the query says so. Nothing waits without a time at which it goes on.
+//! Invariants: filters only say whom to ask first; a query ends with Serve only where the store has it, with
+//! Absent only after all that may have it were asked and answered, or could not be reached, or are known to
+//! be gone; if one was silent for another reason the query says so. Nothing waits without a time at which it
+//! goes on.
 
 use crate::bloom::counting::Counting;
 use crate::bloom::filter::Bloom;
@@ -107,8 +110,9 @@ pub struct BloomServer {
     pub(super) shares: Option<Arc<Shares>>,
     /// Shares that overtook their layout.
     pub(super) early: Option<Arc<Shares>>,
-    /// Servers that an earlier layout here named and this one does not, and until when they are still asked: where two layouts met after a network was cut, they
-    /// may not know yet that theirs lost, and take files. Forgotten when they say that they know.
+    /// Servers that an earlier layout here named and this one does not, and until when they are still asked:
+    /// where two layouts met after a network was cut, they may not know yet that theirs lost, and take files.
+    /// Forgotten when they say that they know.
     pub(super) strays: BTreeMap<ServerId, Mono>,
     /// Those that have not said yet that they know that this server is in.
     pub(super) unaware: BTreeSet<ServerId>,
@@ -118,7 +122,8 @@ pub struct BloomServer {
     pub(super) silent: BTreeSet<ServerId>,
     /// Those that others miss, watched until they are heard.
     pub(super) doubted: BTreeSet<ServerId>,
-    /// Those that asked to be let in anew: who they were in this layout is gone, so what they say is no heart-beat of that one.
+    /// Those that asked to be let in anew: who they were in this layout is gone, so what they say is no
+    /// heart-beat of that one.
     pub(super) renewed: BTreeSet<ServerId>,
     /// Those that could not be reached since the last heart-beat: no filter leads to them.
     pub(super) away: BTreeSet<ServerId>,
@@ -170,8 +175,8 @@ impl BloomServer {
         })
     }
 
-    /// A server that begins together with others, in from the start: for those who would not wait for thousands of joins. It must be one of the founding ones, else
-    /// it is out.
+    /// A server that begins together with others, in from the start: for those who would not wait for
+    /// thousands of joins. It must be one of the founding ones, else it is out.
     pub fn founded(
         id: ServerId,
         options: BloomOptions,
@@ -193,8 +198,8 @@ impl BloomServer {
         Ok(server)
     }
 
-    /// Whether it is in, and all others that can be reached know it. Files are to be stored at a server only then: before, those who do not know of it would not
-    /// ask it.
+    /// Whether it is in, and all others that can be reached know it. Files are to be stored at a server only
+    /// then: before, those who do not know of it would not ask it.
     pub fn is_in(&self) -> bool {
         matches!(self.standing, Standing::In | Standing::Leaving) && self.unaware.is_empty()
     }

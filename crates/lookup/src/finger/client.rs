@@ -1,4 +1,5 @@
-//! The client of a ring: a relay that routes for it, and LC-RIC, the lazy cache of servers it has met (RDHT-MDSC section 3.2).
+//! The client of a ring: a relay that routes for it, and LC-RIC, the lazy cache of servers it has met
+//! (RDHT-MDSC section 3.2).
 
 use super::points::{Peer, Points};
 use crate::machine::{Command, Event, Machine, pass};
@@ -11,8 +12,8 @@ use std::collections::BTreeMap;
 pub enum RoutingCache {
     /// All queries go to the relay (Chord).
     Off,
-    /// LC-RIC: a query goes to the server that would own it among those met so far. Never refreshed: a server is learnt when it answers, and
-    /// forgotten when it cannot be reached.
+    /// LC-RIC: a query goes to the server that would own it among those met so far. Never refreshed: a server
+    /// is learnt when it answers, and forgotten when it cannot be reached.
     Lazy,
 }
 

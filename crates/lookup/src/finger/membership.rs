@@ -49,7 +49,8 @@ impl FingerServer {
         self.fingers.fill(sc);
         self.set_near_fingers();
         self.ask_for_fingers(out);
-        // The predecessors of N - 2^i may have a finger that should be this server (section 3.1, step 3). Many of these are its own predecessor.
+        // The predecessors of N - 2^i may have a finger that should be this server (section 3.1, step 3).
+        // Many of these are its own predecessor.
         remember(&mut self.joined, self.me.server);
         let joined = FingerMessage::Joined { new: self.me, next: neighbours.sc };
         self.tell(neighbours.pd.server, joined, out);
@@ -67,7 +68,8 @@ impl FingerServer {
         self.ping(now, out);
     }
 
-    /// Fingers within reach of the successor are known; the first beyond is asked for, and the rest follow from the answers.
+    /// Fingers within reach of the successor are known; the first beyond is asked for, and the rest follow
+    /// from the answers.
     pub(super) fn ask_for_fingers(&mut self, out: &mut Vec<Command>) {
         self.set_near_fingers();
         self.ask_for_finger_after(self.neighbours.sc.at, out);
@@ -224,8 +226,8 @@ impl FingerServer {
         self.release(out);
     }
 
-    /// Who precedes a server that is gone: the front predecessor, as the paper says. If that one is gone too, the nearest of all that are known: pings
-    /// find the right one from there.
+    /// Who precedes a server that is gone: the front predecessor, as the paper says. If that one is gone too,
+    /// the nearest of all that are known: pings find the right one from there.
     fn nearest_before(&self, gone: Peer) -> Peer {
         let Neighbours { fpd, sc, nsc, .. } = self.neighbours;
         let alive = |peer: &Peer| peer.server != gone.server && !self.is_dead(peer.server);
@@ -287,7 +289,8 @@ impl FingerServer {
                 self.neighbours.nsc = heir;
             }
         }
-        // Around the ring it ends with the heir, however many are under way; unless the heir has it from who goes in order, and is the first to pass it on.
+        // Around the ring it ends with the heir, however many are under way; unless the heir has it from who
+        // goes in order, and is the first to pass it on.
         let passes_on = if heir.server == self.me.server { from == gone.server } else { !known };
         if passes_on {
             self.walk_on(gone, heir, next, out);

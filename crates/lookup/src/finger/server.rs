@@ -30,7 +30,8 @@ pub struct FingerConfig {
 }
 
 impl FingerConfig {
-    /// The ring of 2^64 positions, with neighbours that ping each other every 5 ms and have failed after 15 ms of silence. The paper gives no times; these are ours.
+    /// The ring of 2^64 positions, with neighbours that ping each other every 5 ms and have failed after 15
+    /// ms of silence. The paper gives no times; these are ours.
     pub fn new(reliability: Reliability) -> FingerConfig {
         let (ping_every, ping_timeout) = (Duration::from_millis(5), Duration::from_millis(15));
         FingerConfig { space_bits: 64, reliability, ping_every, ping_timeout }
@@ -42,7 +43,8 @@ impl FingerConfig {
         Ok(FingerConfig { space_bits: bits, ..self })
     }
 
-    /// The same with other times: a ping every `every`, above 0; a neighbour has failed after `timeout` of silence, more than `every`.
+    /// The same with other times: a ping every `every`, above 0; a neighbour has failed after `timeout` of
+    /// silence, more than `every`.
     pub fn with_pings(self, every: Duration, timeout: Duration) -> Result<FingerConfig, ParameterError> {
         in_bounds("ping_every", format!("{every:?}"), !every.is_zero(), "a time above 0")?;
         in_bounds("ping_timeout", format!("{timeout:?}"), timeout > every, "more than ping_every")?;
@@ -77,8 +79,8 @@ pub(super) struct Rebuilding {
 
 /// Acknowledgements are waited for as long as so many pings in a row may go unanswered.
 pub(super) const ACKNOWLEDGE_WAIT: u32 = 4;
-/// Fingers are asked for anew with every so many pings (Chord's fix_fingers): whatever message about somebody's coming or going was lost, they are right again
-/// after that.
+/// Fingers are asked for anew with every so many pings (Chord's fix_fingers): whatever message about
+/// somebody's coming or going was lost, they are right again after that.
 const REFRESH_EVERY: u32 = 100;
 /// Queries that wait for a reconstruction, at most; more are sent back.
 const HELD_MAX: usize = 256;
@@ -230,7 +232,8 @@ impl FingerServer {
         self.suspects.contains(&server) || self.gone.iter().any(|(gone, ..)| gone.server == server)
     }
 
-    /// Who is next on the way to a position that is not this server's. Never one that is farther from it, clockwise.
+    /// Who is next on the way to a position that is not this server's. Never one that is farther from it,
+    /// clockwise.
     pub(super) fn next_hop(&self, position: Position) -> Option<ServerId> {
         let reachable = |peer: &Peer| peer.server != self.me.server && !self.is_dead(peer.server);
         let Neighbours { sc, nsc, .. } = self.neighbours;
@@ -259,8 +262,8 @@ impl FingerServer {
         candidates.find_map(|peer| peer.filter(|peer| reachable(peer))).map(|peer| peer.server)
     }
 
-    /// The last server known before a position that is not this server's, or the successor if that owns it (Chord, section 4.3): it trusts no finger to be
-    /// an owner, so it arrives wherever successors are right.
+    /// The last server known before a position that is not this server's, or the successor if that owns it
+    /// (Chord, section 4.3): it trusts no finger to be an owner, so it arrives wherever successors are right.
     pub(super) fn preceding(&self, position: Position) -> Option<ServerId> {
         let Neighbours { sc, nsc, .. } = self.neighbours;
         let known = self.fingers.iter().flat_map(|finger| [finger.owner, finger.next]).chain([sc, nsc]);
@@ -323,7 +326,8 @@ impl FingerServer {
             self.heard.entry(neighbour).or_insert(now);
             self.tell(neighbour, FingerMessage::Ping { pd, sc }, out);
         }
-        // Whoever has what the successor had may take this server for gone too: it hears of nobody else who it follows.
+        // Whoever has what the successor had may take this server for gone too: it hears of nobody else who
+        // it follows.
         if self.config.rebuilds() && self.is_dead(sc.server) && !self.is_dead(nsc.server) {
             self.tell(nsc.server, FingerMessage::Ping { pd, sc: nsc }, out);
         }

@@ -85,7 +85,8 @@ impl Health {
         }
     }
 
-    /// Bytes used and free on all servers. What is free on a filesystem is free once, however many servers lie on it.
+    /// Bytes used and free on all servers. What is free on a filesystem is free once, however many servers
+    /// lie on it.
     pub fn space(&self) -> (u64, u64) {
         let mut used: u64 = 0;
         let mut alone: u64 = 0;

@@ -1,4 +1,5 @@
-//! What is known of data servers and chunks, and what a chunk needs by that. Nothing is decided or asked here: `decide/maintenance` does.
+//! What is known of data servers and chunks, and what a chunk needs by that. Nothing is decided or asked
+//! here: `decide/maintenance` does.
 
 mod health;
 mod inventory;

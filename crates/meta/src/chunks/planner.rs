@@ -129,7 +129,8 @@ impl Planner<'_> {
 
     /// What the chunk needs next, if anything that can be done now.
     pub fn wanted(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Need> {
-        // One whose disk failed answers too, and removes nothing: what else the chunk needs does not wait for it.
+        // One whose disk failed answers too, and removes nothing: what else the chunk needs does not wait for
+        // it.
         let reachable = |server: &ServerId| {
             self.health.is_unknown(*server) || (self.health.answers(*server) && !self.health.is_lost(*server))
         };
@@ -141,7 +142,8 @@ impl Planner<'_> {
             let over = self.now >= record.opened.after(self.config.chunk_ttl);
             let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
             let mut answering = record.servers.iter().map(|server| self.health.answers(*server));
-            // One that is away for a moment may have more than the others. For a finished chunk there is no hurry.
+            // One that is away for a moment may have more than the others. For a finished chunk there is no
+            // hurry.
             let due = match over || lost {
                 true => answering.any(|answers| answers),
                 false => self.is_done(record) && answering.all(|answers| answers),
@@ -173,8 +175,9 @@ impl Planner<'_> {
         (due && record.servers.iter().any(answer)).then_some(Need::Scan)
     }
 
-    /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain while its files are about to let go of
-    /// the rest as well. Where room is short, the rest is not waited for.
+    /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain
+    /// while its files are about to let go of the rest as well. Where room is short, the rest is not waited
+    /// for.
     pub fn is_settled(&self, record: &ChunkRecord) -> bool {
         let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.scan_delay);
         let finished = |finished: Finished| self.health.is_room_short() || since(finished.at, Duration::ZERO);
@@ -213,7 +216,8 @@ pub(crate) fn is_nearly(dead: u64, all: u64) -> bool {
     dead >= all - all / NEARLY_DEAD
 }
 
-/// Whether files have let go of nearly all that its writer committed in it, by what is known without a usage scan.
+/// Whether files have let go of nearly all that its writer committed in it, by what is known without a usage
+/// scan.
 pub(crate) fn is_dying(record: &ChunkRecord) -> bool {
     let Some(finished) = record.finished.filter(|_| record.scanned.is_none()) else { return false };
     is_nearly(record.dead_bytes, finished.payload)

@@ -1,20 +1,26 @@
-//! Collection of marks that have done their work: of directories that were removed, of sessions that ended. A chore goes over them in bounded steps.
+//! Collection of marks that have done their work: of directories that were removed, of sessions that ended. A
+//! chore goes over them in bounded steps.
 //!
 //! Why they may go at all:
 //!
-//! - A *dead* mark refuses children of a removed directory to whoever has a grant from before. Without it, the first child of a directory in a tablet needs
-//!   the consent of the directory's node, and that is gone for ever (ids are never used again). What the mark alone refuses is an operation that
-//!   got this consent before the removal and decides after it. No operation lives longer than `job_timeout`, so a mark that is older refuses nothing that
-//!   the node would not. It is kept for longer than any grant lives, so that such clients are told "no such directory" and not to ask again.
-//! - An *ended* mark refuses what a session sent before its end. Without it, the tablet does not know the session, and a session that a tablet does
-//!   not know is asked for at its home, where it has no record any more: session ids are never used again. So the mark saves a question. At the home
-//!   itself it refuses a late copy of the packet that opened the session. A client sends nothing else before that is answered, and does not
-//!   send it again afterwards: only a packet that the network kept for longer than `ended_mark_ttl` (an hour; networks keep packets for
-//!   minutes) could open the session once more.
-//! - A *closed* mark refuses extents in a chunk that is looked at or gone (why it may go: `maintenance/usage_scan.rs`).
+//! - A *dead* mark refuses children of a removed directory to whoever has a grant from before. Without it,
+//!   the first child of a directory in a tablet needs the consent of the directory's node, and that is gone
+//!   for ever (ids are never used again). What the mark alone refuses is an operation that got this consent
+//!   before the removal and decides after it. No operation lives longer than `job_timeout`, so a mark that is
+//!   older refuses nothing that the node would not. It is kept for longer than any grant lives, so that such
+//!   clients are told "no such directory" and not to ask again.
+//! - An *ended* mark refuses what a session sent before its end. Without it, the tablet does not know the
+//!   session, and a session that a tablet does not know is asked for at its home, where it has no record any
+//!   more: session ids are never used again. So the mark saves a question. At the home itself it refuses a
+//!   late copy of the packet that opened the session. A client sends nothing else before that is answered,
+//!   and does not send it again afterwards: only a packet that the network kept for longer than
+//!   `ended_mark_ttl` (an hour; networks keep packets for minutes) could open the session once more.
+//! - A *closed* mark refuses extents in a chunk that is looked at or gone (why it may go:
+//!   `maintenance/usage_scan.rs`).
 //!
-//! Invariant: a mark is never taken for older than it is. Ages are told by the machine's monotonic clock as far as this server has had the tablet; marks of
-//! owners before count from when it was taken, whatever their clocks said. This module must not know what the marks are asked for.
+//! Invariant: a mark is never taken for older than it is. Ages are told by the machine's monotonic clock as
+//! far as this server has had the tablet; marks of owners before count from when it was taken, whatever their
+//! clocks said. This module must not know what the marks are asked for.
 
 use crate::record::{Key, Record};
 use crate::view::{Decide, View};

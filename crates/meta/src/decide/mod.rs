@@ -1,5 +1,6 @@
-//! Everything that is decided: operations of clients, parts of transactions, deferred operations, questions of other tablets, chores. Who decides
-//! reads and writes through a [`View`](crate::view::View), and knows no machine: it may run many times, and leaves nothing behind until it comes to an end.
+//! Everything that is decided: operations of clients, parts of transactions, deferred operations, questions
+//! of other tablets, chores. Who decides reads and writes through a [`View`](crate::view::View), and knows no
+//! machine: it may run many times, and leaves nothing behind until it comes to an end.
 
 pub(crate) mod collect;
 mod deferred;

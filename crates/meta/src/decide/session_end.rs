@@ -21,9 +21,9 @@ pub(crate) enum SessionEnd {
     RunsOut,
 }
 
-/// Asks the tablet of a silent session whether it lives; if not, everything of it here goes, and the mark stays.
-/// If it did not end itself, its client may not know that it is over, and use what it has leased here: then all
-/// of that has to run out first, and it is only refused what it asks for until then.
+/// Asks the tablet of a silent session whether it lives; if not, everything of it here goes, and the mark
+/// stays. If it did not end itself, its client may not know that it is over, and use what it has leased here:
+/// then all of that has to run out first, and it is only refused what it asks for until then.
 pub(crate) fn sweep_session(view: &mut View, session: SessionId) -> Decide<SessionEnd> {
     let Told::Session(life) =
         view.ask(position_of_session(session), Question::Session { session }, |view| {
@@ -58,8 +58,9 @@ pub(crate) fn sweep_session(view: &mut View, session: SessionId) -> Decide<Sessi
     Ok(SessionEnd::Over)
 }
 
-/// A delegation is over. If its holder is silent, or gone, so is all that was lent with it: its holder keeps or loses a tablet as a whole, and some steps name
-/// no directory. But a holder may also have answered that it does not have this one.
+/// A delegation is over. If its holder is silent, or gone, so is all that was lent with it: its holder keeps
+/// or loses a tablet as a whole, and some steps name no directory. But a holder may also have answered that
+/// it does not have this one.
 pub(crate) fn end_delegation(view: &mut View, directory: NodeId, session: SessionId) -> Decide<()> {
     let held = view.delegations.holder(directory);
     if let Some(silent) = held.filter(|holder| holder.session == session) {

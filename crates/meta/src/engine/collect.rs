@@ -1,4 +1,5 @@
-//! Marks that have done their work are collected (`decide/collect.rs`): when a step is due, and what it came to.
+//! Marks that have done their work are collected (`decide/collect.rs`): when a step is due, and what it came
+//! to.
 
 use crate::decide::JobWork;
 use crate::decide::collect::Collected;

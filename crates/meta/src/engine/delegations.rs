@@ -1,8 +1,10 @@
-//! Delegated directories (`decide/ops/delegate.rs`, `decide/ops/delegated.rs`): who holds them, and how they are called back.
+//! Delegated directories (`decide/ops/delegate.rs`, `decide/ops/delegated.rs`): who holds them, and how they
+//! are called back.
 //!
-//! Invariants: a directory is delegated exactly while its record says so, whoever owns the tablet meanwhile; nobody else's look into it is decided
-//! before that record is gone; the record goes with the steps after which the client gives the directory back, or when the client's lease on it
-//! is over: the client has dropped by then what it had not sent, and what it sends later is refused.
+//! Invariants: a directory is delegated exactly while its record says so, whoever owns the tablet meanwhile;
+//! nobody else's look into it is decided before that record is gone; the record goes with the steps after
+//! which the client gives the directory back, or when the client's lease on it is over: the client has
+//! dropped by then what it had not sent, and what it sends later is refused.
 
 use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;

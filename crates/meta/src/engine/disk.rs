@@ -1,7 +1,8 @@
 //! Whether this server's disk is the one that it was registered with, and not an older state of it.
 //!
-//! At the first start the disk gets an id (`bearing_proto::disk`). An intent is logged, and stable, before every swap that makes this server
-//! a tablet's owner. So the register of a tablet that is ours is never ahead of the intent on our disk:
+//! At the first start the disk gets an id (`bearing_proto::disk`). An intent is logged, and stable, before
+//! every swap that makes this server a tablet's owner. So the register of a tablet that is ours is never
+//! ahead of the intent on our disk:
 //!
 //! | register's epoch | what happened |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | less | the swap was lost, refused, or is still on its way |
 //! | more | the intent is not on this disk: it is older than the one that the swap was made from |
 //!
-//! Intents are of the disk, not of the tablet: they have no index in its log, are not copied in a hand-over, and void nothing.
+//! Intents are of the disk, not of the tablet: they have no index in its log, are not copied in a hand-over,
+//! and void nothing.
 
 use crate::engine::disk_state::{Logged, Stage};
 use crate::engine::machine::MetaServer;
@@ -24,7 +26,8 @@ use bearing_types::{Block, DiskId, Epoch, LogIndex, Now};
 
 /// The epoch of all tablets in a new cluster: nobody has served them yet.
 const FIRST_EPOCH: Epoch = Epoch(1);
-/// What helps against a disk that is not the right one. There is one copy of metadata: no other server can help out.
+/// What helps against a disk that is not the right one. There is one copy of metadata: no other server can
+/// help out.
 const REMEDY: &str = "nothing is served from it, because nobody else has what it lacks. Put the right disk back, or a copy of it that was made \
      after this server last stopped, and start again";
 

@@ -8,8 +8,8 @@ use crate::mutant::Mutant;
 use crate::words::JobId;
 use bearing_types::Now;
 
-/// Whether a job is given up after `job_timeout`. The others are one at a time, or a limited number: they go on
-/// until they are through.
+/// Whether a job is given up after `job_timeout`. The others are one at a time, or a limited number: they go
+/// on until they are through.
 pub(crate) fn expires(work: &JobWork) -> bool {
     match work {
         JobWork::Request(..)

@@ -1,4 +1,5 @@
-//! What a job lacks, fetched: records and ranges of the store, parts and answers of other tablets, answers of data servers, free locks.
+//! What a job lacks, fetched: records and ranges of the store, parts and answers of other tablets, answers of
+//! data servers, free locks.
 
 use crate::decide::JobWork;
 use crate::engine::job::Job;
@@ -179,7 +180,8 @@ impl MetaServer {
         }
     }
 
-    /// Requests to data servers leave when what the job has read is committed: no crash may forget why a replica was removed or made.
+    /// Requests to data servers leave when what the job has read is committed: no crash may forget why a
+    /// replica was removed or made.
     fn send_data(&mut self, now: Now, job: &mut Job, read_index: LogIndex, out: &mut Vec<Command>) {
         for (number, slot) in job.context.data.iter_mut().enumerate().filter(|(_, slot)| slot.sent.is_none())
         {
@@ -200,7 +202,8 @@ impl MetaServer {
         {
             return self.postpone(job, out);
         }
-        // Until the lock is free, what was read from the store gets old: changes that were in the overlay then are in the store by now.
+        // Until the lock is free, what was read from the store gets old: changes that were in the overlay
+        // then are in the store by now.
         job.context.ranges.iter_mut().for_each(|slot| slot.pairs = None);
         let id = job.id;
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };

@@ -1,5 +1,5 @@
-//! Hand-over of a tablet between servers: stop, copy, compare-and-swap, refer. Nobody resumes an epoch: the target serves under the next one, and so does
-//! the source if the target does not come round to it.
+//! Hand-over of a tablet between servers: stop, copy, compare-and-swap, refer. Nobody resumes an epoch: the
+//! target serves under the next one, and so does the source if the target does not come round to it.
 
 use crate::disk_space::Headroom;
 use crate::engine::machine::MetaServer;
@@ -159,8 +159,9 @@ impl MetaServer {
             .get(&start)
             .is_some_and(|arriving| arriving.epoch == part.epoch && arriving.block == part.block);
         if !known {
-            // What this server holds of the tablet is void from here on, so it has to know that the source's epoch still stands: a part that the network
-            // kept until this server had taken over, and was started again since, is of a hand-over that is long over.
+            // What this server holds of the tablet is void from here on, so it has to know that the source's
+            // epoch still stands: a part that the network kept until this server had taken over, and was
+            // started again since, is of a hand-over that is long over.
             let stands = |assigned: &Tablet| assigned.block == part.block && assigned.epoch == part.epoch;
             let register = self.startup.registers.get(&start);
             if part.number != 0 || !register.is_some_and(|(_, assigned)| stands(assigned)) {
@@ -253,7 +254,8 @@ impl MetaServer {
             if self.startup.pending.contains(&start) || assigned.epoch < epoch {
                 continue;
             }
-            // Under a later epoch it may be ours already: a swap whose answer was lost. Then what arrived is all there is of the tablet.
+            // Under a later epoch it may be ours already: a swap whose answer was lost. Then what arrived is
+            // all there is of the tablet.
             let ours = assigned.owner == self.id;
             if assigned.epoch == epoch || ours {
                 out.push(Command::Note(Note::Step("hand-over taken")));

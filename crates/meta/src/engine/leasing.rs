@@ -1,8 +1,8 @@
-//! What the machine does with leases (`lease/leases.rs`) and open files (`lease/opens.rs`): gives them with replies, asks for them back before a change, takes the
-//! answers.
+//! What the machine does with leases (`lease/leases.rs`) and open files (`lease/opens.rs`): gives them with
+//! replies, asks for them back before a change, takes the answers.
 //!
-//! Invariants: the horizon (`lease/horizon.rs`) covers a lease and is stable before the lease leaves, and names a
-//! session before it is given a file; a change that has to wait for others keeps nothing while it
+//! Invariants: the horizon (`lease/horizon.rs`) covers a lease and is stable before the lease leaves, and
+//! names a session before it is given a file; a change that has to wait for others keeps nothing while it
 //! waits.
 
 use crate::decide::JobWork;
@@ -28,7 +28,8 @@ use std::collections::BTreeMap;
 impl MetaServer {
     // --- with a decision ---
 
-    /// Whether others may still use what a decision changes. They are asked to stop; leases that nobody is remembered for are waited for.
+    /// Whether others may still use what a decision changes. They are asked to stop; leases that nobody is
+    /// remembered for are waited for.
     pub(crate) fn has_to_wait(
         &mut self,
         now: Now,

@@ -1,12 +1,13 @@
 //! Locks of files (`decide/ops/lock.rs`): who holds them, who waits, whose turn it is.
 //!
-//! Invariants: what is held is what the records say, so it survives restarts and goes along with the tablet; it goes when its owner gives it back, or with
-//! the mark that its session ended. Who waits is known to the tablet's owner of the moment only: a client that waits asks again now and then, and
-//! so has its place again in a while. A lock that becomes free is kept for a short time for whoever waited longest for it, and is given when that client
-//! asks: so it is never given to somebody who does not want it any more.
+//! Invariants: what is held is what the records say, so it survives restarts and goes along with the tablet;
+//! it goes when its owner gives it back, or with the mark that its session ended. Who waits is known to the
+//! tablet's owner of the moment only: a client that waits asks again now and then, and so has its place again
+//! in a while. A lock that becomes free is kept for a short time for whoever waited longest for it, and is
+//! given when that client asks: so it is never given to somebody who does not want it any more.
 //!
-//! Shared locks are given beside shared locks also while somebody waits for an exclusive one, as Linux does: to make them wait would make
-//! deadlocks between programs that have none on one machine.
+//! Shared locks are given beside shared locks also while somebody waits for an exclusive one, as Linux does:
+//! to make them wait would make deadlocks between programs that have none on one machine.
 
 use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;

@@ -1,4 +1,5 @@
-//! The metadata server: which event goes where. What each kind of event means is told in the neighbouring files.
+//! The metadata server: which event goes where. What each kind of event means is told in the neighbouring
+//! files.
 
 use crate::chunks::Health;
 use crate::config::Config;

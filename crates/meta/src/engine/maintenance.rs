@@ -1,4 +1,5 @@
-//! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see `tend`).
+//! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see
+//! `tend`).
 
 use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, LISTED_MAX, Maintenance, Seals, StepOutcome};
 use crate::decide::JobWork;

@@ -1,4 +1,5 @@
-//! The machine: takes events, runs jobs, fetches what they lack, writes what they decide, and gives commands. The only folder that sees all others.
+//! The machine: takes events, runs jobs, fetches what they lack, writes what they decide, and gives commands.
+//! The only folder that sees all others.
 
 mod bounds;
 mod collect;

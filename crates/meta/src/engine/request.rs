@@ -39,7 +39,8 @@ impl MetaServer {
             }
             _ => {}
         }
-        // A session lives by durations, so it can be kept alive; all else may come to rest on the time of day.
+        // A session lives by durations, so it can be kept alive; all else may come to rest on the time of
+        // day.
         let timeless = matches!(request.call, Call::OpenSession | Call::RenewSession | Call::CloseSession);
         if self.clock_off && !timeless {
             let answer = Answer::Retry { after_us: CLOCK_RETRY_US };

@@ -267,7 +267,8 @@ impl MetaServer {
                         .collect(),
                     usage,
                 };
-                // What the part changes counts only with the decision; its leases are free by now, and locked keys give no new ones.
+                // What the part changes counts only with the decision; its leases are free by now, and locked
+                // keys give no new ones.
                 effects.batch.insert(
                     Key::Prepare(*transaction, *part_number),
                     Some(Record::Prepare(Box::new(record))),
@@ -290,7 +291,8 @@ impl MetaServer {
         }
     }
 
-    /// The items of a decision go into the outbox; they leave when the record is committed. Returns those that the reply waits for.
+    /// The items of a decision go into the outbox; they leave when the record is committed. Returns those
+    /// that the reply waits for.
     fn start_items(&mut self, job: &Job, index: LogIndex, drafts: &[Draft]) -> BTreeSet<ItemId> {
         let mut awaited = BTreeSet::new();
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return awaited };
@@ -517,7 +519,8 @@ impl MetaServer {
         match &job.work {
             JobWork::Request(session, request) => {
                 let (session, sequence) = (*session, request.sequence);
-                // Retrying with a fresh grant is the same mutation, so this refusal must not be remembered as its answer.
+                // Retrying with a fresh grant is the same mutation, so this refusal must not be remembered as
+                // its answer.
                 let kept = request.call.mutates() && code != Code::Unauthenticated;
                 let Some(tablet) = self.tablets.get_mut(&start) else { return };
                 // Nor is anything remembered for a session that may never have been.

@@ -1,7 +1,8 @@
 //! How much space the disk of log and store has left, and what may still be decided with it.
 //!
-//! Invariants: a change that is refused for space leaves nothing behind and is refused whenever it comes again; what was decided is never given up for
-//! want of space, it waits; reading never needs space, but for the first lease or open file of a session in a tablet, which has to be logged.
+//! Invariants: a change that is refused for space leaves nothing behind and is refused whenever it comes
+//! again; what was decided is never given up for want of space, it waits; reading never needs space, but for
+//! the first lease or open file of a session in a tablet, which has to be logged.
 
 use crate::decide::JobWork;
 use crate::disk_space::{DiskSpace, Headroom};
@@ -69,7 +70,8 @@ impl MetaServer {
         }
     }
 
-    /// Whoever decides by itself in a directory would go on to: it is asked for what it holds, and meets the refusals itself from then on.
+    /// Whoever decides by itself in a directory would go on to: it is asked for what it holds, and meets the
+    /// refusals itself from then on.
     pub(crate) fn ask_back_delegations(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get(&start) else { return };
         let held: Vec<NodeId> = tablet.delegations.iter().map(|(directory, _)| directory).collect();

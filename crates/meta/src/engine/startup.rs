@@ -1,4 +1,5 @@
-//! From the coordinator's registers to tablets that serve: each is taken under epoch + 1 before it serves, also by the server that had it before.
+//! From the coordinator's registers to tablets that serve: each is taken under epoch + 1 before it serves,
+//! also by the server that had it before.
 
 use crate::config::Config;
 use crate::decide::rules::namespace::{REAPER, empty_fragment};
@@ -41,7 +42,8 @@ impl MetaServer {
         self.poll_map(now, out);
     }
 
-    /// Questions get other numbers than those of this server's earlier lives, so that an answer that was on its way for long is not taken for another's.
+    /// Questions get other numbers than those of this server's earlier lives, so that an answer that was on
+    /// its way for long is not taken for another's.
     fn number_from(&mut self, now: Now) {
         let since = now.wall.0.unsigned_abs();
         // Jobs' numbers are shifted by those of their questions.
@@ -136,7 +138,8 @@ impl MetaServer {
         }
     }
 
-    // A map with a part left out is a wrong map, and a tablet may be somebody else's by what cannot be read: nothing is served any more.
+    // A map with a part left out is a wrong map, and a tablet may be somebody else's by what cannot be read:
+    // nothing is served any more.
     fn refuse_register(&mut self, key: &str, error: RegisterError, out: &mut Vec<Command>) {
         let what = format!("the coordinator's register {key} {error}");
         out.push(Command::Note(Note::Unreadable(what)));
@@ -282,7 +285,8 @@ impl MetaServer {
                 Ok(pairs) => pairs
                     .into_iter()
                     .for_each(|(key, record)| remember(&mut tablet, now, key, record, &self.config)),
-                // What decides over duplicates and locks is damaged: serving without it could lose or repeat operations.
+                // What decides over duplicates and locks is damaged: serving without it could lose or repeat
+                // operations.
                 Err(what) => {
                     return out.push(Command::Note(Note::Damaged(format!("tablet {}: {what}", load.block))));
                 }

@@ -1,4 +1,5 @@
-//! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers watched.
+//! What time brings: repeats of what may be lost, ends of leases and sessions, ids drawn ahead, data servers
+//! watched.
 
 use crate::decide::JobWork;
 use crate::decide::rules::namespace::REAPER;

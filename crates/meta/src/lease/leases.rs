@@ -1,11 +1,12 @@
-//! Leases of one tablet: who may use what without asking, and recalls under way. Who may have a file open is told apart from this (`lease/opens.rs`): a lease
-//! ends with time, an open file does not.
+//! Leases of one tablet: who may use what without asking, and recalls under way. Who may have a file open is
+//! told apart from this (`lease/opens.rs`): a lease ends with time, an open file does not.
 //!
-//! Invariants: while a recall of a key runs, and a quiet moment after, no new lease on it is given; at most a bounded number of holders is tracked per
-//! key, and who comes above that gets a short lease that is not tracked and cannot be recalled, only waited for; nobody on the server waits
-//! for a client. After a take-over, what sessions of the former owner may hold is what the horizon says
-//! (`lease/horizon.rs`): changes of that wait until these sessions have dropped everything, or the longest of their
-//! leases has passed.
+//! Invariants: while a recall of a key runs, and a quiet moment after, no new lease on it is given; at most a
+//! bounded number of holders is tracked per key, and who comes above that gets a short lease that is not
+//! tracked and cannot be recalled, only waited for; nobody on the server waits for a client. After a
+//! take-over, what sessions of the former owner may hold is what the horizon says (`lease/horizon.rs`):
+//! changes of that wait until these sessions have dropped everything, or the longest of their leases has
+//! passed.
 
 use crate::config::Config;
 use crate::record::Reach;
@@ -30,7 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 pub(crate) struct LeaseTable {
     /// Never walked, so its order does not matter.
     entries: IdMap<LeaseKey, LeaseEntry>,
-    /// When entries are looked at next, by steps of [`TICK`]: no step walks all of them. A key may stand where its entry is not due any more.
+    /// When entries are looked at next, by steps of [`TICK`]: no step walks all of them. A key may stand
+    /// where its entry is not due any more.
     due: BTreeMap<Mono, Vec<LeaseKey>>,
     recalls: BTreeMap<u64, RecallState>,
     /// Which key is being recalled from whom.
@@ -136,8 +138,8 @@ impl LeaseTable {
         wishes
     }
 
-    /// The lease that can be given on `key`.
-    /// Length follows use (AngleCut section 4.2, with frequency; height enters through directories being asked more often).
+    /// The lease that can be given on `key`. Length follows use (AngleCut section 4.2, with frequency; height
+    /// enters through directories being asked more often).
     pub fn offer(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> Offer {
         if self.is_recalled_from(session, key) {
             return Offer::Nothing;
@@ -199,14 +201,16 @@ impl LeaseTable {
         self.called_back.entry(directory).or_insert(now);
     }
 
-    /// Whether a delegated directory was called back so long ago that it is renewed no more: others wait for it, whatever its holder does with it.
+    /// Whether a delegated directory was called back so long ago that it is renewed no more: others wait for
+    /// it, whatever its holder does with it.
     pub fn is_overdue(&self, directory: NodeId, now: Mono, config: &Config) -> bool {
         self.called_back
             .get(&directory)
             .is_some_and(|since| now.since(*since) > config.delegation_return_timeout)
     }
 
-    /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back for gets through.
+    /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back
+    /// for gets through.
     pub fn undelegate(&mut self, directory: NodeId, now: Mono, config: &Config) {
         self.called_back.remove(&directory);
         let key = LeaseKey::Delegation(directory);
@@ -215,8 +219,8 @@ impl LeaseTable {
         self.entry(key, quiet).quiet_until = Some(quiet);
     }
 
-    /// Whether a directory may be delegated again. Not while its names are being recalled from who asks: what answers that would end the lease on them that it gets
-    /// when it gives the directory back.
+    /// Whether a directory may be delegated again. Not while its names are being recalled from who asks: what
+    /// answers that would end the lease on them that it gets when it gives the directory back.
     pub fn may_delegate(&self, directory: NodeId, session: SessionId, now: Mono) -> bool {
         let key = LeaseKey::Delegation(directory);
         let quiet = self.entries.get(&key).is_some_and(|entry| entry.is_quiet(now));
@@ -258,8 +262,8 @@ impl LeaseTable {
         holders
     }
 
-    /// Whether one of the keys has a lease that nobody is remembered for. If so, no new ones are given until it is over, and a moment
-    /// longer, so that the change that asks finds the key free when it comes again.
+    /// Whether one of the keys has a lease that nobody is remembered for. If so, no new ones are given until
+    /// it is over, and a moment longer, so that the change that asks finds the key free when it comes again.
     pub fn await_untracked(&mut self, keys: &[LeaseKey], now: Mono, config: &Config) -> bool {
         let mut found = false;
         for key in keys {
@@ -276,7 +280,8 @@ impl LeaseTable {
         self.entries.contains_key(&key)
     }
 
-    /// Starts recalls from the holders found by [`LeaseTable::holders`]. Keys that are being recalled from a session already are not recalled twice.
+    /// Starts recalls from the holders found by [`LeaseTable::holders`]. Keys that are being recalled from a
+    /// session already are not recalled twice.
     pub fn recall(
         &mut self,
         holders: BTreeMap<SessionId, Vec<LeaseKey>>,
@@ -312,7 +317,8 @@ impl LeaseTable {
         Some(recall)
     }
 
-    /// A session says that it uses the keys of a recall no more. Gives the keys if the recall was under way; none: everything of the tablet.
+    /// A session says that it uses the keys of a recall no more. Gives the keys if the recall was under way;
+    /// none: everything of the tablet.
     pub fn recalled(
         &mut self,
         session: SessionId,
@@ -345,7 +351,8 @@ impl LeaseTable {
         }
     }
 
-    /// These keys were recalled because they are lent. Nobody leases them as long as they are; and when they are given back, whoever had that done shall lease them.
+    /// These keys were recalled because they are lent. Nobody leases them as long as they are; and when they
+    /// are given back, whoever had that done shall lease them.
     pub fn lent(&mut self, keys: &[LeaseKey]) {
         for key in keys {
             if let Some(entry) = self.entries.get_mut(key) {
@@ -381,8 +388,9 @@ impl LeaseTable {
             .collect()
     }
 
-    /// A change of these keys is done: the requester's own leases on them are released, and new ones may be given. If the change may be called off yet, its
-    /// requester keeps its own: its kernel goes on to use them then.
+    /// A change of these keys is done: the requester's own leases on them are released, and new ones may be
+    /// given. If the change may be called off yet, its requester keeps its own: its kernel goes on to use
+    /// them then.
     pub fn changed(&mut self, keys: &[LeaseKey], undecided: Option<SessionId>) {
         for key in keys {
             let held = self.entries.get_mut(key).zip(undecided);

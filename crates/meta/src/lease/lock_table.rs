@@ -5,7 +5,8 @@ use bearing_proto::client::{LockFree, WaitId};
 use bearing_types::{FileLocks, HeldLock, LockOwner, LockSpace, Mono, NodeId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Waits for one file that are remembered; who comes later asks now and then all the same, without a place in the queue.
+/// Waits for one file that are remembered; who comes later asks now and then all the same, without a place in
+/// the queue.
 pub(crate) const WAITERS_MAX: usize = 4096;
 
 /// Waits looked at in search of a deadlock.
@@ -154,9 +155,11 @@ impl LockTable {
         holders.map(|holder| holder.session).collect()
     }
 
-    /// Whether the holders that a wish would wait for wait, over any number of others, for the one who wishes. Only what lies in this tablet is seen.
+    /// Whether the holders that a wish would wait for wait, over any number of others, for the one who
+    /// wishes. Only what lies in this tablet is seen.
     pub fn would_deadlock(&self, node: NodeId, wish: &HeldLock) -> bool {
-        // As on Linux: an open file belongs to no process, so nothing can be said of those who wait through one.
+        // As on Linux: an open file belongs to no process, so nothing can be said of those who wait through
+        // one.
         if wish.lock.space != LockSpace::Ranges {
             return false;
         }

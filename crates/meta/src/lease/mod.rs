@@ -1,4 +1,5 @@
-//! Who may rely on what: leases, open files, who waits for locks of files, and which of that a later owner has to wait for.
+//! Who may rely on what: leases, open files, who waits for locks of files, and which of that a later owner
+//! has to wait for.
 
 mod delegations;
 mod horizon;

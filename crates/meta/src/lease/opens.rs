@@ -1,16 +1,19 @@
-//! Who may have which file of one tablet open, so that an unlinked file lives on for all of them, however long they are silent.
+//! Who may have which file of one tablet open, so that an unlinked file lives on for all of them, however
+//! long they are silent.
 //!
-//! Invariants: a session that was given a file (by an open, a create, or a lease with the right to open without asking) counts as having it open until
-//! it says that it has not, or ends; time alone ends nothing here. What a session says counts against a file only if it spoke after it had
-//! the reply that gave it the file (`finished_below`), and, for a open-state query, if the file was not given again since the open-state query was sent. A
-//! release counts only if it was sent after that, and after what the session said last. A
+//! Invariants: a session that was given a file (by an open, a create, or a lease with the right to open
+//! without asking) counts as having it open until it says that it has not, or ends; time alone ends nothing
+//! here. What a session says counts against a file only if it spoke after it had the reply that gave it the
+//! file (`finished_below`), and, for a open-state query, if the file was not given again since the open-state
+//! query was sent. A release counts only if it was sent after that, and after what the session said last. A
 //! file is asked about only when no lease allows it to be opened without asking.
 //!
-//! Bounded: above so many files of one session it is only known that this session may have *any* file of the tablet open, until it has said
-//! which. Marks of orphans are kept beside that: the log has them too.
+//! Bounded: above so many files of one session it is only known that this session may have *any* file of the
+//! tablet open, until it has said which. Marks of orphans are kept beside that: the log has them too.
 //!
-//! Every stat of a file that nobody leased yet passes here, and every end of its lease; so a file costs one hashed entry, and one line in its session's
-//! calendar, which is not struck when the file goes or is given again but found to be void when its time comes.
+//! Every stat of a file that nobody leased yet passes here, and every end of its lease; so a file costs one
+//! hashed entry, and one line in its session's calendar, which is not struck when the file goes or is given
+//! again but found to be void when its time comes.
 
 use crate::config::Config;
 use crate::lease::leases::tick_after;
@@ -57,14 +60,16 @@ struct Opener {
     look: Option<Mono>,
 }
 
-/// When files of a session are looked at next ([`Given::filed`]). Lines of files that have gone, or stand elsewhere by now, are void.
+/// When files of a session are looked at next ([`Given::filed`]). Lines of files that have gone, or stand
+/// elsewhere by now, are void.
 #[derive(Debug, Default)]
 struct Calendar {
     lines: BTreeMap<Mono, Vec<NodeId>>,
     count: usize,
 }
 
-/// A file that a session may have open. It stands in the calendar of its session, or in the open-state query that asks about it.
+/// A file that a session may have open. It stands in the calendar of its session, or in the open-state query
+/// that asks about it.
 #[derive(Debug)]
 struct Given {
     /// The last request whose reply gave it, or that was finished when the session said that it has it open.
@@ -88,7 +93,8 @@ enum Said {
     Nothing,
     Open,
     Closed,
-    /// It did not name the file, but spoke before it had a reply that gave it: an earlier request of it is on its way yet.
+    /// It did not name the file, but spoke before it had a reply that gave it: an earlier request of it is on
+    /// its way yet.
     Unclear,
 }
 
@@ -137,7 +143,8 @@ impl OpenTable {
         self.change(session, |opener, _| opener.anything = Some(Anything { by: Sequence(0), ask_at }));
     }
 
-    /// The reply to a request gives a file to a session. No lease lets it be opened without asking after `lease_end`.
+    /// The reply to a request gives a file to a session. No lease lets it be opened without asking after
+    /// `lease_end`.
     pub fn give(&mut self, session: SessionId, node: NodeId, by: Sequence, lease_end: Mono, config: &Config) {
         let ask_at = tick_after(lease_end.after(config.open_query_delay));
         let max = config.opens_per_session_max;
@@ -147,7 +154,8 @@ impl OpenTable {
         }
     }
 
-    /// Too many: only that the session may have anything open is remembered, and asked about once none of its leases can be alive.
+    /// Too many: only that the session may have anything open is remembered, and asked about once none of its
+    /// leases can be alive.
     fn forget_details(&mut self, session: SessionId, by: Sequence, ask_at: Mono) {
         self.change(session, |opener, files| {
             let mut anything = opener.anything.unwrap_or(Anything { by, ask_at });
@@ -176,7 +184,8 @@ impl OpenTable {
         });
     }
 
-    /// The log says from now on that this session keeps an unlinked node. It is asked whether it does unless it said so.
+    /// The log says from now on that this session keeps an unlinked node. It is asked whether it does unless
+    /// it said so.
     pub fn orphaned(&mut self, session: SessionId, node: NodeId, now: Mono) {
         self.change(session, |opener, files| opener.give_at_least(files, node, now).orphan = true);
     }
@@ -188,7 +197,8 @@ impl OpenTable {
         self.remove(session, node);
     }
 
-    /// Whether a release under this number comes too late to count: the session may have opened the file again since it was sent.
+    /// Whether a release under this number comes too late to count: the session may have opened the file
+    /// again since it was sent.
     pub fn is_late_release(&self, session: SessionId, node: NodeId, sequence: Sequence) -> bool {
         let Some(opener) = self.sessions.get(&session) else { return false };
         let given = self.files.given(session, node).map(|given| given.by);
@@ -228,8 +238,8 @@ impl OpenTable {
         self.files.sessions(node).chain(self.coarse.iter().copied()).collect()
     }
 
-    /// Whether a session that did not have a node open when it made a request, which declares this number finished, may have it open all the same:
-    /// it may have opened it while the request was on its way.
+    /// Whether a session that did not have a node open when it made a request, which declares this number
+    /// finished, may have it open all the same: it may have opened it while the request was on its way.
     pub fn may_hold(&self, session: SessionId, node: NodeId, finished_below: Sequence) -> bool {
         let later = |given: &Given| given.by >= finished_below || given.said == Said::Open;
         self.coarse.contains(&session) || self.files.given(session, node).is_some_and(later)
@@ -260,8 +270,9 @@ impl OpenTable {
 
     // --- asking ---
 
-    /// Somebody would like to know at once whether a session has a file open; no lease lets it be opened unasked any more. Whether an answer can be expected
-    /// soon: it has not said "open", and is not silent, and does not itself wait for an answer, perhaps of whoever would wait for it here.
+    /// Somebody would like to know at once whether a session has a file open; no lease lets it be opened
+    /// unasked any more. Whether an answer can be expected soon: it has not said "open", and is not silent,
+    /// and does not itself wait for an answer, perhaps of whoever would wait for it here.
     pub fn ask_now(&mut self, session: SessionId, node: NodeId, now: Mono, config: &Config) -> bool {
         let Some(opener) = self.sessions.get(&session) else { return false };
         let asked_for = |open_state_query: &SurveyState| {
@@ -322,8 +333,8 @@ impl OpenTable {
         }
     }
 
-    /// A recall of these files is answered: their leases are gone, and while it ran none were given. Gives the orphans that this session does
-    /// not keep open.
+    /// A recall of these files is answered: their leases are gone, and while it ran none were given. Gives
+    /// the orphans that this session does not keep open.
     pub fn recalled(&mut self, word: Word, nodes: &[NodeId], now: Mono, config: &Config) -> Vec<NodeId> {
         self.hear(word, nodes, now, config)
     }
@@ -569,7 +580,8 @@ impl Opener {
         Some(OpenStateWish { session: self.session, number: open_state_query.number, nodes })
     }
 
-    /// What is asked about next: of files, all whose leases are over, so that one open-state query serves many. Nothing in the calendar is due after this gave nothing.
+    /// What is asked about next: of files, all whose leases are over, so that one open-state query serves
+    /// many. Nothing in the calendar is due after this gave nothing.
     fn choose(&mut self, files: &mut Files, number: u64, now: Mono, config: &Config) -> Option<About> {
         if self.anything.is_some_and(|anything| anything.ask_at <= now) {
             return Some(About::Everything);
@@ -595,8 +607,9 @@ impl Opener {
     }
 }
 
-/// Notes what was said of a file, and when to ask about it next: not while a lease may last. Only if that is before its place in the calendar, or if it has
-/// none, it is written there; otherwise it is found to be late when its place comes.
+/// Notes what was said of a file, and when to ask about it next: not while a lease may last. Only if that is
+/// before its place in the calendar, or if it has none, it is written there; otherwise it is found to be late
+/// when its place comes.
 fn file(calendar: &mut Calendar, node: NodeId, given: &mut Given, ask_at: Mono, said: Said) {
     given.said = said;
     given.ask_at = ask_at.max(given.not_before);

@@ -1,8 +1,9 @@
-//! The entry cache of one tablet: the newest version of every record that is not yet applied to the store (the overlay), and a bounded
-//! choice of the others.
+//! The entry cache of one tablet: the newest version of every record that is not yet applied to the store
+//! (the overlay), and a bounded choice of the others.
 //!
-//! Invariant: a record leaves the overlay only when the store has confirmed its apply. Store commands run in order, so whatever was read
-//! before that is delivered before the confirmation, while the overlay still corrects it.
+//! Invariant: a record leaves the overlay only when the store has confirmed its apply. Store commands run in
+//! order, so whatever was read before that is delivered before the confirmation, while the overlay still
+//! corrects it.
 
 use crate::memory::file_extents::{FileExtents, Known};
 use crate::record::Key;
@@ -33,7 +34,8 @@ pub struct Cache {
 type Map = IdMap<Key, Option<Record>>;
 
 impl Cache {
-    /// A cache of at most about `entries_max` clean entries. At least 4,096 are kept, so that what one operation reads always fits: a batch of steps.
+    /// A cache of at most about `entries_max` clean entries. At least 4,096 are kept, so that what one
+    /// operation reads always fits: a batch of steps.
     pub fn new(entries_max: usize) -> Cache {
         Cache {
             overlay: BTreeMap::new(),
@@ -94,8 +96,8 @@ impl Cache {
         self.extents.get(node)
     }
 
-    /// Where the last extent begins that begins before an offset, with what is logged and decided since; the offset itself if there is none. `None` if the
-    /// file's extents are not held.
+    /// Where the last extent begins that begins before an offset, with what is logged and decided since; the
+    /// offset itself if there is none. `None` if the file's extents are not held.
     pub fn extent_before(
         &mut self,
         node: NodeId,

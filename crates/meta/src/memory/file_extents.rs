@@ -1,10 +1,12 @@
-//! The extents of files that are worked on, all of each that has few enough: so that neither a commit nor a reader asks the store again and again. A
-//! database of 1 GiB that is written in pages of 4 KiB has 262,144.
+//! The extents of files that are worked on, all of each that has few enough: so that neither a commit nor a
+//! reader asks the store again and again. A database of 1 GiB that is written in pages of 4 KiB has 262,144.
 //!
-//! A store keeps every version of a key in memory until it writes a table, so a range that is rewritten all the time is read ever more slowly.
+//! A store keeps every version of a key in memory until it writes a table, so a range that is rewritten all
+//! the time is read ever more slowly.
 //!
-//! Invariant: what is held of a file is what the store holds, as far as applies are confirmed; what is newer lies in the overlay, as for all keys. It
-//! is taken over when the store's answer is delivered, and followed from then on.
+//! Invariant: what is held of a file is what the store holds, as far as applies are confirmed; what is newer
+//! lies in the overlay, as for all keys. It is taken over when the store's answer is delivered, and followed
+//! from then on.
 
 use crate::record::Key;
 use crate::record::{ExtentRecord, Record};

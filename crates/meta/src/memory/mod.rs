@@ -1,4 +1,5 @@
-//! What a tablet has in memory of its records: the cache with changes that the store does not have yet, extents of files, what quotas use.
+//! What a tablet has in memory of its records: the cache with changes that the store does not have yet,
+//! extents of files, what quotas use.
 
 mod cache;
 pub(crate) mod file_extents;

@@ -1,7 +1,8 @@
 //! Keys of a tablet's records, and their bytes in the store (`docs/formats/records.md`).
 //!
-//! Encoded keys compare as the fields do: one tag byte, then fields big-endian. All keys are of fixed size: a name is found by its hash and an ordinal
-//! among names of equal hash, and the record says the name itself. So a lookup is a point read, and a listing a range read in cookie order.
+//! Encoded keys compare as the fields do: one tag byte, then fields big-endian. All keys are of fixed size: a
+//! name is found by its hash and an ordinal among names of equal hash, and the record says the name itself.
+//! So a lookup is a point read, and a listing a range read in cookie order.
 
 use bearing_proto::peer::ItemId;
 use bearing_types::{
@@ -51,7 +52,8 @@ pub enum Key {
     Joined(ChunkId),
     /// The move token (only in the tablet at position 0): locked by the transaction that moves a directory.
     MoveToken,
-    /// Extended attributes of a node at home here: 0 names them all and their numbers, under which their values are.
+    /// Extended attributes of a node at home here: 0 names them all and their numbers, under which their
+    /// values are.
     Xattr(NodeId, u16),
     /// The locks that are held on a file at home here.
     Locks(NodeId),
@@ -59,7 +61,8 @@ pub enum Key {
     Quota(NodeId),
     /// What is used of a quota in this tablet.
     Usage(NodeId),
-    /// The newest epoch under which this server has intended to serve the tablet: of its disk, not of the tablet.
+    /// The newest epoch under which this server has intended to serve the tablet: of its disk, not of the
+    /// tablet.
     Intent,
 }
 
@@ -185,10 +188,12 @@ impl Key {
     }
 }
 
-/// Where keys begin whose records are of the server's disk and not of the tablet: they stay when the tablet goes elsewhere.
+/// Where keys begin whose records are of the server's disk and not of the tablet: they stay when the tablet
+/// goes elsewhere.
 pub(crate) const KEYS_END: [u8; 1] = [INTENT];
 
-/// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and deliveries.
+/// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and
+/// deliveries.
 pub(crate) const RESIDENT_TAGS: [u8; 12] =
     [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION, LOCKS, USAGE];
 

@@ -1,5 +1,6 @@
-//! Records of version 1. There were no access versions, so those of all directories and fragments begin at 0 alike. Replies held grants without them; whoever
-//! could ask for such a reply speaks a protocol that is refused by now, so only the place of the reply is read.
+//! Records of version 1. There were no access versions, so those of all directories and fragments begin at 0
+//! alike. Replies held grants without them; whoever could ask for such a reply speaks a protocol that is
+//! refused by now, so only the place of the reply is read.
 
 use crate::record::records::{
     ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LoggedChange, NameRecord,
@@ -16,8 +17,8 @@ use serde::Deserialize;
 
 /// The version byte.
 pub const V1: u8 = 1;
-/// That of the next. Replies held rights that named no session; of these too only the place is read. There was no
-/// [`Record::Holder`].
+/// That of the next. Replies held rights that named no session; of these too only the place is read. There
+/// was no [`Record::Holder`].
 pub const V2: u8 = 2;
 
 #[derive(Deserialize)]

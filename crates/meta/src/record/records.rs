@@ -1,7 +1,8 @@
 //! Values of a tablet's records, and the log record that changes them.
 //!
-//! A stored value is one version byte, then the record in postcard's encoding. Adding a field makes a new version with a migration in [`Record::decode`]; a
-//! version that this program does not know is refused, never guessed at.
+//! A stored value is one version byte, then the record in postcard's encoding. Adding a field makes a new
+//! version with a migration in [`Record::decode`]; a version that this program does not know is refused,
+//! never guessed at.
 
 use crate::record::Reach;
 use crate::record::key::Key;
@@ -19,14 +20,15 @@ use std::fmt;
 
 /// The version of stored records.
 pub const RECORD_VERSION: u8 = 3;
-/// The version of log records. Since version 2 there are records of intents: they have the index 0 and change [`Key::Intent`] alone. The others
-/// are as they were.
+/// The version of log records. Since version 2 there are records of intents: they have the index 0 and change
+/// [`Key::Intent`] alone. The others are as they were.
 pub const LOG_VERSION: u8 = 2;
 const LOG_VERSION_BEFORE_INTENTS: u8 = 1;
 /// Room for most records, so that few of them grow while they are encoded.
 const RECORD_BYTES: usize = 192;
 
-/// A directory entry. A removed entry whose hash has further names stays as `Vacant`, so that ordinals (and so cookies) never change.
+/// A directory entry. A removed entry whose hash has further names stays as `Vacant`, so that ordinals (and
+/// so cookies) never change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRecord {
     /// What it names, or nothing any more.
@@ -87,7 +89,8 @@ pub struct DirectoryContent {
     pub name: Vec<u8>,
     /// The blocks in which it has a fragment. A listed block covers its later splits.
     pub fragments: Vec<Block>,
-    /// When somebody last set its content change time: changes of its fragments up to then do not show in that time.
+    /// When somebody last set its content change time: changes of its fragments up to then do not show in
+    /// that time.
     pub modified_set: Wall,
     /// Grows when its mode, owner or group changes.
     pub access_version: Version,
@@ -414,8 +417,8 @@ impl Record {
         }
     }
 
-    /// The record of a key from its bytes. Every stored pair of key and record comes through here once, from the store, the log or
-    /// a peer: what follows relies on it that they fit each other.
+    /// The record of a key from its bytes. Every stored pair of key and record comes through here once, from
+    /// the store, the log or a peer: what follows relies on it that they fit each other.
     pub fn decode_at(key: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
         let record = Record::decode(bytes)?;
         if !record.fits(key) {
@@ -484,7 +487,8 @@ taken_as! {
 /// What one log record does to its tablet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogEntry {
-    /// Whether everything before this record is void: the tablet arrives here by hand-over, and what this server held of it long ago counts no more.
+    /// Whether everything before this record is void: the tablet arrives here by hand-over, and what this
+    /// server held of it long ago counts no more.
     pub reset: bool,
     /// What changes.
     pub changes: Vec<LoggedChange>,

@@ -1,5 +1,6 @@
-//! Recovery: the log is replayed into the store from what the store has flushed. Afterwards the store holds all that was ever committed, and tablets
-//! start from it alone. What does not fit together is noted by tablet, not judged: it matters only where the register says that the tablet is ours.
+//! Recovery: the log is replayed into the store from what the store has flushed. Afterwards the store holds
+//! all that was ever committed, and tablets start from it alone. What does not fit together is noted by
+//! tablet, not judged: it matters only where the register says that the tablet is ours.
 
 use crate::record::key::Key;
 use crate::record::records::{LogEntry, Record, RecordError};
@@ -10,8 +11,9 @@ use std::fmt;
 
 /// Records read from the log at a time.
 const READ_RECORDS: usize = 1024;
-/// Bytes of changes that are gathered before the store gets them. Of a key that changed often it gets the last
-/// value only, and a few large batches are much faster than one for each record: clients wait for the replay.
+/// Bytes of changes that are gathered before the store gets them. Of a key that changed often it gets the
+/// last value only, and a few large batches are much faster than one for each record: clients wait for the
+/// replay.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// Why a server cannot start.
@@ -130,8 +132,9 @@ impl<S: Store> Replay<'_, S> {
             return self.take_intent(tablet, &entry);
         }
         let known = self.tablets.get(&tablet).copied();
-        // The order of the log counts, not the indices: a hand-over that was begun anew repeats indices of the one that was not finished.
-        // Whatever follows such a record is in the log too, since only what is oldest is cut.
+        // The order of the log counts, not the indices: a hand-over that was begun anew repeats indices of
+        // the one that was not finished. Whatever follows such a record is in the log too, since only what is
+        // oldest is cut.
         if !entry.reset && known.is_some_and(|known| index <= known.last) {
             return Ok(());
         }

@@ -1,10 +1,11 @@
 //! Logged changes on their way to the store.
 //!
-//! What is committed is gathered for a moment before it goes, so that the store gets each key once, with its last value: a directory's counts change with
-//! every create, and most replies are forgotten before anybody could have needed them.
+//! What is committed is gathered for a moment before it goes, so that the store gets each key once, with its
+//! last value: a directory's counts change with every create, and most replies are forgotten before anybody
+//! could have needed them.
 //!
-//! Invariants: only committed changes go; what has gone, in the order given, is a prefix of the log, whatever was left out of it because it
-//! came and went within one gathering.
+//! Invariants: only committed changes go; what has gone, in the order given, is a prefix of the log, whatever
+//! was left out of it because it came and went within one gathering.
 
 use crate::record::Key;
 use bearing_seams::Change;
@@ -103,7 +104,8 @@ impl Applies {
         Some((self.gathered_up_to, changes))
     }
 
-    /// The store has everything up to a log record. Gives the records and keys that this is news of, oldest first.
+    /// The store has everything up to a log record. Gives the records and keys that this is news of, oldest
+    /// first.
     pub fn applied(&mut self, up_to: LogIndex) -> Vec<(LogIndex, Vec<Key>)> {
         let mut news = Vec::new();
         while self.under_way.front().is_some_and(|(index, _)| *index <= up_to) {

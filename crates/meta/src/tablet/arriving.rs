@@ -34,7 +34,8 @@ impl Arriving {
     }
 }
 
-/// Parts get indices after the source's last record, so that they follow whatever this server may still hold of the tablet.
+/// Parts get indices after the source's last record, so that they follow whatever this server may still hold
+/// of the tablet.
 pub(crate) fn part_index(base: LogIndex, part: u32) -> LogIndex {
     LogIndex(base.0 + 1 + u64::from(part))
 }

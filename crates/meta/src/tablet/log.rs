@@ -1,4 +1,5 @@
-//! The log of one tablet: what is written and not stable yet, what waits for that, and what is on its way from the log to the store.
+//! The log of one tablet: what is written and not stable yet, what waits for that, and what is on its way
+//! from the log to the store.
 
 use crate::event::{AppendNumber, Command};
 use crate::record::{Key, LogEntry, LoggedChange, Record};
@@ -144,7 +145,8 @@ impl Log {
         self.apply(out);
     }
 
-    /// The store holds everything up to an entry. Gives the entries and keys that this is news of, oldest first.
+    /// The store holds everything up to an entry. Gives the entries and keys that this is news of, oldest
+    /// first.
     pub fn applied(&mut self, up_to: LogIndex) -> Vec<(LogIndex, Vec<Key>)> {
         let news = self.applies.applied(up_to);
         if let Some((index, _)) = news.last() {

@@ -10,8 +10,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Collector {
     pub taken: Mono,
-    /// The least by which the wall clock was ahead of the monotonic one, in nanoseconds, since the tablet was taken. A mark says the wall clock's time at
-    /// which it was made; this makes it the latest monotonic time at which that can have been, however the wall clock was set meanwhile.
+    /// The least by which the wall clock was ahead of the monotonic one, in nanoseconds, since the tablet was
+    /// taken. A mark says the wall clock's time at which it was made; this makes it the latest monotonic time
+    /// at which that can have been, however the wall clock was set meanwhile.
     pub ahead_min: i64,
     /// Where the next step begins.
     pub from: Key,

@@ -1,5 +1,5 @@
-//! Answers to a session's changes, kept until it says that it has them: a change that comes again is answered, not
-//! done again. They are in the log too, so whoever takes the tablet over holds as many.
+//! Answers to a session's changes, kept until it says that it has them: a change that comes again is
+//! answered, not done again. They are in the log too, so whoever takes the tablet over holds as many.
 
 use bearing_proto::client::Body;
 use bearing_proto::peer::ItemId;

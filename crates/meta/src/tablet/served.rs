@@ -1,4 +1,5 @@
-//! One tablet: its log, its records in memory, and who waits for what. Each part owns its state; what a change means to several of them is told here.
+//! One tablet: its log, its records in memory, and who waits for what. Each part owns its state; what a
+//! change means to several of them is told here.
 
 use crate::chunks::Maintenance;
 use crate::config::Config;
@@ -94,7 +95,8 @@ impl Tablet {
         }
     }
 
-    /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes with the session's end here.
+    /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes
+    /// with the session's end here.
     pub fn knows(&self, session: SessionId) -> bool {
         self.sessions.is_registered(session) || self.horizon.knows(session) || self.sessions.is_met(session)
     }

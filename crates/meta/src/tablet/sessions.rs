@@ -1,7 +1,9 @@
-//! Sessions as one tablet knows them: answers kept for them, when they were heard of, those registered here, those that are over.
+//! Sessions as one tablet knows them: answers kept for them, when they were heard of, those registered here,
+//! those that are over.
 //!
-//! The log has the answers, who is registered and who is over. When somebody was heard of, what sessions say of themselves and which closed
-//! themselves is lost with the owner: whoever takes the tablet over gives them a full life anew, and waits for a lease that it need not wait for.
+//! The log has the answers, who is registered and who is over. When somebody was heard of, what sessions say
+//! of themselves and which closed themselves is lost with the owner: whoever takes the tablet over gives them
+//! a full life anew, and waits for a lease that it need not wait for.
 
 use crate::record::Key;
 use crate::tablet::replies::{Answered, Replies};
@@ -52,7 +54,8 @@ impl Sessions {
 
     // --- while one lives ---
 
-    /// A request of a session came: it has all replies below a number. Gives the keys of replies that need not be kept any more.
+    /// A request of a session came: it has all replies below a number. Gives the keys of replies that need
+    /// not be kept any more.
     pub fn hear(&mut self, session: SessionId, now: Mono, finished_below: Sequence) -> Vec<Key> {
         let known = self.known(session);
         known.heard = Some(now);
@@ -84,7 +87,8 @@ impl Sessions {
         self.known.contains_key(&session)
     }
 
-    /// The session has given up what was lent to it under an incarnation, and any before. Not logged: what comes from before a new epoch is refused.
+    /// The session has given up what was lent to it under an incarnation, and any before. Not logged: what
+    /// comes from before a new epoch is refused.
     pub fn give_up(&mut self, session: SessionId, incarnation: u64) {
         let given_up = &mut self.known(session).given_up;
         *given_up = (*given_up).max(Some(incarnation));
@@ -130,7 +134,8 @@ impl Sessions {
         }
     }
 
-    /// Whether a session has to say which replies it has before more are kept for it. Those with few are served also when all together have too many.
+    /// Whether a session has to say which replies it has before more are kept for it. Those with few are
+    /// served also when all together have too many.
     pub fn keeps_too_much_for(&self, session: SessionId, (kept_max, bytes_max): (usize, usize)) -> bool {
         let Some(replies) = self.known.get(&session).map(|known| &known.replies) else { return false };
         replies.len() >= kept_max
@@ -170,8 +175,8 @@ impl Sessions {
 
     // --- silence ---
 
-    /// Sessions at home here that were not renewed for `life`, so many at most. They are taken for renewed now: what is to be done about them may be put
-    /// off, and then they are told of again.
+    /// Sessions at home here that were not renewed for `life`, so many at most. They are taken for renewed
+    /// now: what is to be done about them may be put off, and then they are told of again.
     pub fn unrenewed(&mut self, now: Mono, life: Duration, count_max: usize) -> Vec<SessionId> {
         let silent = self.registered.iter_mut().filter(|(_, renewed)| now.since(**renewed) >= life);
         let tell = |(session, renewed): (&SessionId, &mut Mono)| {
@@ -181,7 +186,8 @@ impl Sessions {
         silent.take(count_max).map(tell).collect()
     }
 
-    /// Sessions that were not heard of for so long, so many at most. They are told of again after another such time.
+    /// Sessions that were not heard of for so long, so many at most. They are told of again after another
+    /// such time.
     pub fn silent(&mut self, now: Mono, silence: Duration, count_max: usize) -> Vec<SessionId> {
         let silent = self.known.iter_mut().filter(|(_, known)| known.is_silent(now, silence));
         let tell = |(session, known): (&SessionId, &mut Known)| {
@@ -225,7 +231,8 @@ impl Sessions {
         self.ended.insert(session);
     }
 
-    /// A session is over, is refused, and may use what it has leased here for a while yet. Returns whether that is news.
+    /// A session is over, is refused, and may use what it has leased here for a while yet. Returns whether
+    /// that is news.
     pub fn run_out(&mut self, session: SessionId) -> bool {
         self.ended.insert(session);
         self.running_out.insert(session)

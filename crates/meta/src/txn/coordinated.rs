@@ -1,4 +1,5 @@
-//! Transactions that a tablet coordinates. Those without a decision live in memory only: if this server fails, they are aborted.
+//! Transactions that a tablet coordinates. Those without a decision live in memory only: if this server
+//! fails, they are aborted.
 
 use crate::words::Asking;
 use bearing_types::{Epoch, LogIndex, Mono, Position, TransactionId};

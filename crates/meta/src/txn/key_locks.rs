@@ -1,4 +1,5 @@
-//! Locked keys of a tablet, and the jobs that wait for them. In memory only: who takes the tablet over locks again what records say.
+//! Locked keys of a tablet, and the jobs that wait for them. In memory only: who takes the tablet over locks
+//! again what records say.
 
 use crate::record::Key;
 use crate::words::{JobId, LockedBy};

@@ -1,5 +1,5 @@
-//! What transactions and queued items between tablets have under way: locked keys, what this tablet takes part in, what it coordinates, what it has
-//! queued. Votes that are waited for stay with the job that asked.
+//! What transactions and queued items between tablets have under way: locked keys, what this tablet takes
+//! part in, what it coordinates, what it has queued. Votes that are waited for stay with the job that asked.
 
 mod coordinated;
 mod key_locks;

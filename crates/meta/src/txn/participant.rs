@@ -59,7 +59,8 @@ impl Participant {
         Some((prepared.index, prepared.record.promise.clone()))
     }
 
-    /// A part is prepared by a log record. The coordinator is asked for its decision some time after `asked`; without, at once.
+    /// A part is prepared by a log record. The coordinator is asked for its decision some time after `asked`;
+    /// without, at once.
     pub fn prepare(
         &mut self,
         (transaction, part): (TransactionId, u8),

@@ -101,7 +101,8 @@ impl Queue {
         self.inbox.insert(from, record);
     }
 
-    /// An item came while leases were in its way: its sender is asked for it again when a recall is answered. A hint, no more.
+    /// An item came while leases were in its way: its sender is asked for it again when a recall is answered.
+    /// A hint, no more.
     pub fn put_off(&mut self, from: Position, item: ItemId) {
         if self.put_off.len() < PUT_OFF_MAX {
             self.put_off.insert((from, item));

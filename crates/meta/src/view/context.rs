@@ -1,7 +1,7 @@
 //! What an operation has gathered so far: answers that outlive a run of `decide`.
 //!
-//! `decide` runs again from the top whenever something it needs has arrived. Store records come back through the cache; everything else is kept here, found
-//! again by its question.
+//! `decide` runs again from the top whenever something it needs has arrived. Store records come back through
+//! the cache; everything else is kept here, found again by its question.
 
 use crate::record::Key;
 use crate::record::Record;

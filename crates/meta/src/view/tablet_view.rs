@@ -1,5 +1,6 @@
-//! What an operation sees while it decides: records, its own writes so far, and answers of others. Reading something that is not at hand stops
-//! the run with a [`Stop`]; the machine fetches it and runs the operation again from the top.
+//! What an operation sees while it decides: records, its own writes so far, and answers of others. Reading
+//! something that is not at hand stops the run with a [`Stop`]; the machine fetches it and runs the operation
+//! again from the top.
 
 use crate::chunks::{Health, Planner};
 use crate::config::Config;
@@ -72,7 +73,8 @@ pub(crate) struct View<'a> {
     pub config: &'a Config,
     pub keys: &'a ServerKeys,
     pub tablet: Block,
-    /// Whether a client's request is decided, not a part or an item of another tablet: only then leases go out, and locks may be held without a record.
+    /// Whether a client's request is decided, not a part or an item of another tablet: only then leases go
+    /// out, and locks may be held without a record.
     pub by_client: bool,
     /// Who asks, if a client does.
     pub session: Option<SessionId>,
@@ -242,8 +244,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// As [`View::get`], of the kind that the key stands for. Decoding has refused any other, so that one is a bug of this program: the
-    /// operation fails, not the server.
+    /// As [`View::get`], of the kind that the key stands for. Decoding has refused any other, so that one is
+    /// a bug of this program: the operation fails, not the server.
     pub fn get_as<T>(&mut self, key: Key, take: fn(Record) -> Option<T>) -> Decide<Option<T>> {
         match self.get(key)? {
             Some(record) => take(record).map(Some).ok_or(Stop::Refuse(Code::Io)),
@@ -259,7 +261,8 @@ impl<'a> View<'a> {
         self.locked.is_locked(key, self.own_locks())
     }
 
-    /// Locks a key until the transaction that this operation coordinates is over. Not logged: if this server fails, so does the transaction.
+    /// Locks a key until the transaction that this operation coordinates is over. Not logged: if this server
+    /// fails, so does the transaction.
     pub fn hold(&mut self, key: Key) -> Decide<()> {
         if self.locked_by_others(&key) {
             return Err(Stop::Locked(key));
@@ -284,7 +287,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// The operation turns out to change nothing: what was prepared is dropped, and the reply says that it is done.
+    /// The operation turns out to change nothing: what was prepared is dropped, and the reply says that it is
+    /// done.
     pub fn nothing_to_do(&mut self) {
         self.nothing = true;
         self.batch.clear();
@@ -335,8 +339,8 @@ impl<'a> View<'a> {
         self.overlaid(stored, *keys.start()..=last)
     }
 
-    /// The first extents of a file that overlap with `start..end`, at least so many if there are, and perhaps one before; `None`: it has too many to be
-    /// held, ask for the range.
+    /// The first extents of a file that overlap with `start..end`, at least so many if there are, and perhaps
+    /// one before; `None`: it has too many to be held, ask for the range.
     pub fn extents_held(
         &mut self,
         node: NodeId,
@@ -441,14 +445,16 @@ impl<'a> View<'a> {
         Ok(self.context.ids[self.ids_used - 1])
     }
 
-    /// A directory's own node changes in a way that whoever it is delegated to would not see: it is given back first.
+    /// A directory's own node changes in a way that whoever it is delegated to would not see: it is given
+    /// back first.
     pub fn end_delegation(&self, directory: NodeId) -> Decide<()> {
         if self.delegations.holder(directory).is_some() { Err(Stop::Delegated(directory)) } else { Ok(()) }
     }
 
     // --- delegations ---
 
-    /// Entries of a directory are read or changed. If it is delegated to another session than the one that asks, that has to give it back first.
+    /// Entries of a directory are read or changed. If it is delegated to another session than the one that
+    /// asks, that has to give it back first.
     pub fn look_into(&self, directory: NodeId) -> Decide<()> {
         match self.delegations.holder(directory) {
             Some(holder) if Some(holder.session) != self.session => Err(Stop::Delegated(directory)),
@@ -495,7 +501,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Ids for a client to give out; `None` while there are too few. Runs of the same operation lend the same ones.
+    /// Ids for a client to give out; `None` while there are too few. Runs of the same operation lend the same
+    /// ones.
     pub fn lend_ids(&mut self, session: SessionId) -> Option<LentIds> {
         let lent = self.context.lent.or_else(|| self.ids.take_some(self.config.ids_lent));
         self.context.lent = lent;
@@ -677,8 +684,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Asks a tablet, this one too, in a job of its own. For questions that follow from answers to others: what was read here is read again whenever
-    /// something is fetched, and if it changes all the time, so would the question.
+    /// Asks a tablet, this one too, in a job of its own. For questions that follow from answers to others:
+    /// what was read here is read again whenever something is fetched, and if it changes all the time, so
+    /// would the question.
     pub fn ask_apart(&mut self, position: Position, question: Question) -> Decide<Told> {
         let asked = question.clone();
         self.ask_in_a_job(position, question, |other| *other == asked)
@@ -704,7 +712,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Asks data servers, all at once; `None` for those that do not answer in time. The answers are in the order of the servers given.
+    /// Asks data servers, all at once; `None` for those that do not answer in time. The answers are in the
+    /// order of the servers given.
     pub fn data(&mut self, chunk: ChunkId, servers: &[ServerId], call: &DataCall) -> Decide<Vec<DataResult>> {
         let slots = &mut self.context.data;
         let mut results = Vec::with_capacity(servers.len());

@@ -1,4 +1,5 @@
-//! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed at once. Faults are the simulator's business.
+//! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed
+//! at once. Faults are the simulator's business.
 
 pub mod disks;
 

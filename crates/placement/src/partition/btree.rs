@@ -1,11 +1,15 @@
-//! MetaFlow sections 5 and 6: servers are the leaves of a tree of switches, idle or busy; a full one splits and activates an idle one.
+//! MetaFlow sections 5 and 6: servers are the leaves of a tree of switches, idle or busy; a full one splits
+//! and activates an idle one.
 //!
-//! Invariants: a busy server owns one run of positions, an idle one none; at least one is busy; the busy ones own the ring. A server that goes is replaced
-//! by an idle one, under the same switch if there is one, or else the nearest; nobody else's share changes. What a join does is to add an idle server.
+//! Invariants: a busy server owns one run of positions, an idle one none; at least one is busy; the busy ones
+//! own the ring. A server that goes is replaced by an idle one, under the same switch if there is one, or
+//! else the nearest; nobody else's share changes. What a join does is to add an idle server.
 //!
-//! The paper begins with an empty store and splits as it fills; a ring that is owned from the start needs another beginning: one server owns all, and the
-//! heaviest is split until as many are busy as were asked for. At that time nothing is stored, so nothing need move: which server stands where on the ring is
-//! free, and [`Activation::InRingOrder`] uses that to keep neighbours on the ring under one switch, and idle servers under every switch.
+//! The paper begins with an empty store and splits as it fills; a ring that is owned from the start needs
+//! another beginning: one server owns all, and the heaviest is split until as many are busy as were asked
+//! for. At that time nothing is stored, so nothing need move: which server stands where on the ring is free,
+//! and [`Activation::InRingOrder`] uses that to keep neighbours on the ring under one switch, and idle
+//! servers under every switch.
 
 mod dotted;
 mod split;
@@ -76,7 +80,8 @@ pub struct Activated {
     pub handover: Handover,
     /// The share of its load that stayed with the full server; of its length, if it had no load.
     pub share: f64,
-    /// Whether that share is within the window. One hot position cannot be halved, so a split beside it may not be.
+    /// Whether that share is within the window. One hot position cannot be halved, so a split beside it may
+    /// not be.
     pub within: bool,
 }
 
@@ -134,8 +139,9 @@ impl PartialEq for Run {
 impl Eq for Run {}
 
 impl BTree {
-    /// These servers at the first places of the topology, grown by splits from one busy server, the heaviest first, until `growth.busy` are busy. Without
-    /// load, lengths are halved. Reads `split_low`, `split_high` and `threshold` of the parameters.
+    /// These servers at the first places of the topology, grown by splits from one busy server, the heaviest
+    /// first, until `growth.busy` are busy. Without load, lengths are halved. Reads `split_low`, `split_high`
+    /// and `threshold` of the parameters.
     pub fn new(
         topology: Shared<Topology>,
         servers: &[ServerId],
@@ -191,8 +197,9 @@ impl BTree {
         Ok(())
     }
 
-    /// Splits a busy server and activates the nearest idle one for the right part (section 6.B). `None` if there is nothing to part: the server is idle or
-    /// has a single position. A run without load of its own is halved by length.
+    /// Splits a busy server and activates the nearest idle one for the right part (section 6.B). `None` if
+    /// there is nothing to part: the server is idle or has a single position. A run without load of its own
+    /// is halved by length.
     pub fn split(&mut self, server: ServerId, load: &Load) -> Result<Option<Activated>, PartitionError> {
         let place = self.hosts.place(server).ok_or(PartitionError::Unknown(server))?;
         let Some(run) = self.run_of(server) else { return Ok(None) };
@@ -268,7 +275,8 @@ impl BTree {
         Some((first, after.map_or(Position(u64::MAX), |(next, _)| Position(next.0 - 1))))
     }
 
-    /// The idle place nearest to a place: under the same switch, or else under the same switch of the next tier; of equals the next one in order.
+    /// The idle place nearest to a place: under the same switch, or else under the same switch of the next
+    /// tier; of equals the next one in order.
     fn nearest_idle(&self, place: Place) -> Option<Place> {
         self.topology.above(place).find_map(|node| {
             let under = self.topology.places_under(node);
@@ -316,7 +324,8 @@ impl Partition for BTree {
         self.join_at(server, free)
     }
 
-    /// An idle server takes its place on the ring: one under the same switch (section 6.A), or else the nearest. None at all is refused.
+    /// An idle server takes its place on the ring: one under the same switch (section 6.A), or else the
+    /// nearest. None at all is refused.
     fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
         let place = self.hosts.place(server).ok_or(PartitionError::Unknown(server))?;
         if self.hosts.count() == 1 {
@@ -333,8 +342,9 @@ impl Partition for BTree {
         Ok(())
     }
 
-    /// Splits the heaviest while they are full and idle servers are left. Full is more than 1 + `threshold` times the mean load of those that are busy when
-    /// the call begins. What cannot be parted (one hot position) stays as it is. Idle servers only become fewer, so on a steady load this comes to rest.
+    /// Splits the heaviest while they are full and idle servers are left. Full is more than 1 + `threshold`
+    /// times the mean load of those that are busy when the call begins. What cannot be parted (one hot
+    /// position) stays as it is. Idle servers only become fewer, so on a steady load this comes to rest.
     fn rebalance(&mut self, load: &Load) -> bool {
         if load.total() <= 0.0 {
             return false;

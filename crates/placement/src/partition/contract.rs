@@ -55,7 +55,8 @@ pub enum PartitionError {
     TakenPlace(Place, ServerId),
     /// A histogram has fewer buckets than there are servers; with how many buckets and servers.
     NoBucket(usize, usize),
-    /// Every block that a server could have for itself was given out, also to servers that are gone; with how many there are.
+    /// Every block that a server could have for itself was given out, also to servers that are gone; with how
+    /// many there are.
     NoBlock(usize),
     /// No idle server is left under the same switch, nor anywhere else, to take over.
     NoIdle(ServerId),

@@ -1,4 +1,5 @@
-//! Equal arcs in the order of ids, recomputed whenever a server comes or goes (`hash`, `central`): perfect shares, and most of the ring moves.
+//! Equal arcs in the order of ids, recomputed whenever a server comes or goes (`hash`, `central`): perfect
+//! shares, and most of the ring moves.
 
 use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
 use crate::arcs::Arcs;

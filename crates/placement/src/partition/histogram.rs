@@ -1,10 +1,13 @@
-//! DROP's histogram-based load balancing (HDLB), as AngleCut names it: each server knows the load in buckets of the ring; a heavy one hands what is too much to a
-//! lighter neighbour; where both neighbours are heavy too, the lightest server of all leaves its place and comes beside it.
+//! DROP's histogram-based load balancing (HDLB), as AngleCut names it: each server knows the load in buckets
+//! of the ring; a heavy one hands what is too much to a lighter neighbour; where both neighbours are heavy
+//! too, the lightest server of all leaves its place and comes beside it.
 //!
-//! The text of DROP is not among our sources; what a heavy server does when its neighbours are heavy follows the leave-and-rejoin that such systems share.
-//! Boundaries lie at edges of buckets, so balance is as fine as these are.
+//! The text of DROP is not among our sources; what a heavy server does when its neighbours are heavy follows
+//! the leave-and-rejoin that such systems share. Boundaries lie at edges of buckets, so balance is as fine as
+//! these are.
 //!
-//! Invariant: a step is taken only if it lowers the sum of squared loads, so a rebalance on a steady load ends.
+//! Invariant: a step is taken only if it lowers the sum of squared loads, so a rebalance on a steady load
+//! ends.
 
 use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
 use crate::arcs::Arcs;
@@ -124,7 +127,8 @@ impl Histogram {
         })
     }
 
-    /// The lightest server elsewhere leaves its buckets to its lighter neighbour, and takes half of the heavy one's.
+    /// The lightest server elsewhere leaves its buckets to its lighter neighbour, and takes half of the heavy
+    /// one's.
     fn by_rejoining(&mut self, index: usize, loads: &[f64], counts: &[f64], mean: f64) -> bool {
         let elsewhere = (0..loads.len()).filter(|other| other.abs_diff(index) > 1);
         let Some(lightest) = elsewhere.min_by(|a, b| loads[*a].total_cmp(&loads[*b])) else { return false };
@@ -181,7 +185,8 @@ impl Partition for Histogram {
         self.refresh()
     }
 
-    /// The next one clockwise takes its buckets; those of the last one go to the one before, as buckets do not wrap.
+    /// The next one clockwise takes its buckets; those of the last one go to the one before, as buckets do
+    /// not wrap.
     fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_go(&self.members(), server)?;
         if let Some(index) = self.owners.iter().position(|owner| *owner == server) {

@@ -1,13 +1,15 @@
-//! AngleCut's allocation (section 4.4): boundaries at equal shares of the measured load, damped by what they were.
+//! AngleCut's allocation (section 4.4): boundaries at equal shares of the measured load, damped by what they
+//! were.
 //!
 //! ```text
 //! psi   boundaries at equal shares of the load that was sampled lately (its CDF over the ring)
 //! phi   = alpha * phi + (1 - alpha) * psi       alpha grows by a step with every rebalance, up to a bound
 //! ```
 //!
-//! Published: moves with every rebalance, by as much as the formula says. Beyond the paper, as options: boundaries stay while no server has more than `hysteresis`
-//! above the mean, and one rebalance moves at most `migration_budget` of the load, or one sampled position if that alone is more; a load that wavers less than the
-//! hysteresis moves nothing.
+//! Published: moves with every rebalance, by as much as the formula says. Beyond the paper, as options:
+//! boundaries stay while no server has more than `hysteresis` above the mean, and one rebalance moves at most
+//! `migration_budget` of the load, or one sampled position if that alone is more; a load that wavers less
+//! than the hysteresis moves nothing.
 //!
 //! Invariant: arcs change only if a sampled position changes hands, so a rebalance on a steady load ends.
 
@@ -126,7 +128,8 @@ impl History {
         apart((1..count).map(|index| load.quantile(share(index))).collect())
     }
 
-    /// The same boundaries, each no further than so much of its way that at most the budget changes hands; or the farthest one by one sample, if that is more.
+    /// The same boundaries, each no further than so much of its way that at most the budget changes hands; or
+    /// the farthest one by one sample, if that is more.
     fn within_budget(&self, load: &Load, wanted: Vec<Position>) -> Vec<Position> {
         let way = |from: Position, to: Position| (load.before(to) - load.before(from)).abs();
         let ways: Vec<f64> = self.boundaries.iter().zip(&wanted).map(|(from, to)| way(*from, *to)).collect();
@@ -182,7 +185,8 @@ fn apart(mut boundaries: Vec<Position>) -> Vec<Position> {
     boundaries
 }
 
-/// Between two positions by weight of the first, rounded towards the second: so the second is reached, not only approached.
+/// Between two positions by weight of the first, rounded towards the second: so the second is reached, not
+/// only approached.
 fn between(weight: f64, from: Position, to: Position) -> Position {
     let left = (from.0.abs_diff(to.0) as f64 * weight) as u64;
     if weight >= 1.0 {

@@ -1,5 +1,6 @@
-//! Homes that are chosen freely (the Bloom schemes): each server has one block of the ring for itself, and a directory lies in the block that was chosen
-//! when it was made ([`crate::Seat::child_in`]). No such directory moves when a server joins: only new ones go to it. (Nothing else should lie on the ring: what is
+//! Homes that are chosen freely (the Bloom schemes): each server has one block of the ring for itself, and a
+//! directory lies in the block that was chosen when it was made ([`crate::Seat::child_in`]). No such
+//! directory moves when a server joins: only new ones go to it. (Nothing else should lie on the ring: what is
 //! placed by hash may change hands.)
 
 use super::contract::{Partition, PartitionError, distinct, may_go, may_join};

@@ -1,7 +1,9 @@
-//! How the ring is divided among servers, and how that changes: one file per way, one trait, one conformance suite.
+//! How the ring is divided among servers, and how that changes: one file per way, one trait, one conformance
+//! suite.
 //!
-//! Invariants: after every call each position has exactly one owner, which is a member; a call that is refused changes nothing.
-//! A partition decides only where arcs should be; who may serve them is said by tablets and their epochs.
+//! Invariants: after every call each position has exactly one owner, which is a member; a call that is
+//! refused changes nothing. A partition decides only where arcs should be; who may serve them is said by
+//! tablets and their epochs.
 
 mod btree;
 mod contract;
@@ -32,8 +34,9 @@ pub use hosts::Hosts;
 pub use ring::{Ring, point_of};
 pub use subtrees::Subtrees;
 
-/// A partition of this kind, as published, for these servers. MetaFlow's tree stands over the smallest fat tree with room for a quarter more servers, with one in
-/// eight idle (at least one, if there are two), so that a failed one can be replaced; for other networks use [`BTree::new`].
+/// A partition of this kind, as published, for these servers. MetaFlow's tree stands over the smallest fat
+/// tree with room for a quarter more servers, with one in eight idle (at least one, if there are two), so
+/// that a failed one can be replaced; for other networks use [`BTree::new`].
 pub fn build(
     kind: PartitionKind,
     servers: &[ServerId],

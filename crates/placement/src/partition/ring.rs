@@ -1,5 +1,6 @@
-//! Consistent hashing: each server at its points of the ring, owning what lies between the point before and its own (Chord: a key is at its successor).
-//! One point each is Chord's ring and RDHT-MDSC's; more are virtual nodes (One-Hop).
+//! Consistent hashing: each server at its points of the ring, owning what lies between the point before and
+//! its own (Chord: a key is at its successor). One point each is Chord's ring and RDHT-MDSC's; more are
+//! virtual nodes (One-Hop).
 
 use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
 use crate::arcs::Arcs;

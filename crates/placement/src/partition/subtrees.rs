@@ -1,9 +1,12 @@
-//! Subtrees: each lies in a block of its own, and a table says which server has which block. The seat of a directory that is made the root of a subtree (its
-//! *anchor*) holds the block ([`crate::Seat::child_in`]); everything below follows it, unless it is made an anchor itself.
+//! Subtrees: each lies in a block of its own, and a table says which server has which block. The seat of a
+//! directory that is made the root of a subtree (its *anchor*) holds the block ([`crate::Seat::child_in`]);
+//! everything below follows it, unless it is made an anchor itself.
 //!
-//! Static: blocks stay where they were put. Dynamic: blocks move from heavy servers to light ones, the one that helps most first.
+//! Static: blocks stay where they were put. Dynamic: blocks move from heavy servers to light ones, the one
+//! that helps most first.
 //!
-//! Invariant: a block moves only if the higher of the two loads falls by it, so a rebalance on a steady load ends.
+//! Invariant: a block moves only if the higher of the two loads falls by it, so a rebalance on a steady load
+//! ends.
 
 use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
 use crate::arcs::Arcs;
@@ -45,7 +48,8 @@ impl Subtrees {
         Ok(Subtrees { threshold: Some(parameters.threshold), budget: parameters.migration_budget, ..fixed })
     }
 
-    /// The block for a directory that is made an anchor: by its node, so that anchors spread over all servers.
+    /// The block for a directory that is made an anchor: by its node, so that anchors spread over all
+    /// servers.
     pub fn block_of(node: NodeId) -> Block {
         let at = xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x616e_6368);
         Block::of_length_bits(Position(at), ANCHOR_BITS)
@@ -113,7 +117,8 @@ struct Held {
     blocks: Vec<(Block, f64)>,
 }
 
-/// Moves one block from the heaviest server to the lightest: the one that comes closest to making the two even. Gives it and whose it becomes.
+/// Moves one block from the heaviest server to the lightest: the one that comes closest to making the two
+/// even. Gives it and whose it becomes.
 fn step(held: &mut BTreeMap<ServerId, Held>, highest: f64, budget: f64) -> Option<(Block, f64, ServerId)> {
     let by_load = |a: &(&ServerId, &Held), b: &(&ServerId, &Held)| a.1.load.total_cmp(&b.1.load);
     let (heavy, most) = held.iter().max_by(by_load).map(|(server, held)| (*server, held.load))?;

@@ -1,7 +1,9 @@
-//! Crash cases: one or two operations, inside or outside a delegated directory, and a cut at each sync boundary that they meet.
+//! Crash cases: one or two operations, inside or outside a delegated directory, and a cut at each sync
+//! boundary that they meet.
 //!
-//! A sequence is run once without a cut to count its boundaries; then once for each boundary and each kind of cut. The same seed makes the same happenings up to the
-//! cut. After it everything starts again and is held to all promises, as any other run. A case has a name that runs it again.
+//! A sequence is run once without a cut to count its boundaries; then once for each boundary and each kind of
+//! cut. The same seed makes the same happenings up to the cut. After it everything starts again and is held
+//! to all promises, as any other run. A case has a name that runs it again.
 
 mod step;
 mod tally;
@@ -169,8 +171,9 @@ impl fmt::Display for Case {
     }
 }
 
-/// What the sequences begin with, all of it synced. Two changes come first: after these the directory is asked for. What is made before it is lent
-/// is not the client's own, what is made after is; both have to work.
+/// What the sequences begin with, all of it synced. Two changes come first: after these the directory is
+/// asked for. What is made before it is lent is not the client's own, what is made after is; both have to
+/// work.
 fn prepare(sim: &mut Sim, directory: Handle, own: bool) -> Option<Places> {
     let mut made = Vec::new();
     for called in ["x", "y0"] {

@@ -1,4 +1,5 @@
-//! The operations of crash cases, on a directory that has the files `a` and `b` with synced bytes, and the empty directory `s`.
+//! The operations of crash cases, on a directory that has the files `a` and `b` with synced bytes, and the
+//! empty directory `s`.
 
 use crate::program::Program;
 use bearing_proto::client::{AttributeChange, Handle, NewNode, RenameMode, XattrChange, XattrMode};

@@ -87,7 +87,8 @@ pub(super) fn mutation_of(call: &Call) -> Option<Mutation> {
     })
 }
 
-/// Whether two changes ask for the same thing. Through which file an attribute is set is seen only at the wire.
+/// Whether two changes ask for the same thing. Through which file an attribute is set is seen only at the
+/// wire.
 pub(super) fn is_same(a: &Mutation, b: &Mutation) -> bool {
     match (a, b) {
         (

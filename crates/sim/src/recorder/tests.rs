@@ -34,8 +34,8 @@ fn commit(offset: u64, bytes: usize) -> Mutation {
     Mutation::Commit { node: NODE, pieces, size_min: 0, mode: CommitMode::Put, set_ids: SetIds::Keep }
 }
 
-/// One change after the other, each told before the next is asked for; commits lie in frames that nobody made stable. How many complaints a sync then
-/// gives.
+/// One change after the other, each told before the next is asked for; commits lie in frames that nobody made
+/// stable. How many complaints a sync then gives.
 fn complaints(changes: &[(Mutation, Outcome<Seen>)]) -> usize {
     let mut recorder = Recorder::default();
     for (number, (mutation, told)) in (1..).zip(changes) {

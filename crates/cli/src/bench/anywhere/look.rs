@@ -1,4 +1,5 @@
-//! Looking at a process's directory through another mount of the same filesystem, until all that it did is there.
+//! Looking at a process's directory through another mount of the same filesystem, until all that it did is
+//! there.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -21,7 +22,8 @@ pub enum Expected {
         /// How many there are.
         count: u32,
     },
-    /// A tree with so many files, of so many bytes together. Found by walking it, with the attributes of every file.
+    /// A tree with so many files, of so many bytes together. Found by walking it, with the attributes of
+    /// every file.
     Tree {
         /// Regular files.
         files: u64,

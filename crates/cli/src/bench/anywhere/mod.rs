@@ -1,8 +1,9 @@
 //! `bench tree`: what mdtest, tar, rm, git and a big file do on any directory of any mounted filesystem.
 //!
-//! Processes, not threads, each in a directory of its own, as `mdtest -u`. All start a phase together; its time is from the first start to the last end.
-//! With `--also`, what was done is then looked at through another mount of the same filesystem, and a phase ends when all of it is seen there: what a
-//! filesystem put off is part of its time. Nothing of Bearing is asked here but the kernel's own interface.
+//! Processes, not threads, each in a directory of its own, as `mdtest -u`. All start a phase together; its
+//! time is from the first start to the last end. With `--also`, what was done is then looked at through
+//! another mount of the same filesystem, and a phase ends when all of it is seen there: what a filesystem put
+//! off is part of its time. Nothing of Bearing is asked here but the kernel's own interface.
 
 mod archive;
 mod look;

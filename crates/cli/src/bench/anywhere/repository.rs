@@ -1,6 +1,8 @@
-//! The repository that `git clone` copies: small files in a hundred directories and a few commits, the same objects every time.
+//! The repository that `git clone` copies: small files in a hundred directories and a few commits, the same
+//! objects every time.
 //!
-//! Git itself makes it, from a stream of `git fast-import`, in the directory for temporary files: what is measured only ever reads it.
+//! Git itself makes it, from a stream of `git fast-import`, in the directory for temporary files: what is
+//! measured only ever reads it.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -33,7 +35,8 @@ pub fn git(home: &Path) -> Command {
     git
 }
 
-/// `git clone` into a directory, by way of packs as from another machine: no link and no file of the repository is taken as it is.
+/// `git clone` into a directory, by way of packs as from another machine: no link and no file of the
+/// repository is taken as it is.
 pub fn clone(repository: &Path, into: &str) -> Command {
     let mut command = git(repository.parent().unwrap_or(Path::new("/")));
     command.args(["-c", "advice.detachedHead=false", "clone", "-q", "--no-local", "--template="]);

@@ -74,8 +74,9 @@ impl Interrupt {
                 let mut known = known.lock().expect("nobody panics with it");
                 known.interrupted = true;
                 for pid in known.pids.drain(..) {
-                    // It leads a group of its own, with the program that it may have started.
-                    // SAFETY: kill takes plain numbers; the process is our child and is waited for only after this list forgot it.
+                    // It leads a group of its own, with the program that it may have started. SAFETY: kill
+                    // takes plain numbers; the process is our child and is waited for only after this list
+                    // forgot it.
                     unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
                 }
             }

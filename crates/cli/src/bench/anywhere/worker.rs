@@ -1,8 +1,8 @@
-//! One process of `bench tree`: it works in a directory of its own, phase by phase as it is told, and says when it began, when it was done and when
-//! all of it was seen through the other mount.
+//! One process of `bench tree`: it works in a directory of its own, phase by phase as it is told, and says
+//! when it began, when it was done and when all of it was seen through the other mount.
 //!
-//! It is told a phase's name by a line of standard input, and answers with a line: `ok BEGAN DONE SEEN` in nanoseconds of the system's monotonic
-//! clock, or `failed TEXT`. It ends with its input.
+//! It is told a phase's name by a line of standard input, and answers with a line: `ok BEGAN DONE SEEN` in
+//! nanoseconds of the system's monotonic clock, or `failed TEXT`. It ends with its input.
 
 use super::look::{Expected, walk};
 use super::phase::Phase;
@@ -196,7 +196,8 @@ fn expected(flags: &TreeWorker, phase: Phase) -> Result<Expected> {
             bytes: archive::bytes_of(flags.small_files),
         },
         Phase::GitClone => {
-            // What git keeps for itself depends on its version: it is counted here, where it is a handful of files.
+            // What git keeps for itself depends on its version: it is counted here, where it is a handful of
+            // files.
             let (files, bytes) = walk(&Path::new(CLONE_NAME).join(".git")).context("look at the clone")?;
             Expected::Tree {
                 files: files + u64::from(flags.clone_files),

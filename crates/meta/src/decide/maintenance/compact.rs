@@ -1,23 +1,32 @@
-//! Compaction: what is still referred to of a chunk that is mostly dead goes into a new chunk, the *compaction target*, and the old one goes.
+//! Compaction: what is still referred to of a chunk that is mostly dead goes into a new chunk, the
+//! *compaction target*, and the old one goes.
 //!
-//! 1. A usage scan (`usage_scan.rs`) finds that few of the chunk's frames are in use. The record of the target is logged, and in the same entry the old one's says who its
-//!    target is. The target's record names the frames, once and for all, its servers and its length.
-//! 2. Each of the target's servers makes it by itself, from any replica of the old chunk; all come to the same bytes. When all have it, stable and sealed, it is
-//!    *made*. If one cannot, the target is being deleted, and the old chunk has none any more.
-//! 3. The homes of the nodes are asked to move their extents: one that still says "old chunk, this frame" says "target, that frame" from then on. What was
-//!    changed meanwhile stays as it is; the target's copy of it is dead from birth.
-//! 4. When no extent of these frames is left in the old chunk, the target is a chunk as any other, and the old one is scanned: it is found dead.
+//! 1. A usage scan (`usage_scan.rs`) finds that few of the chunk's frames are in use. The record of the
+//!    target is logged, and in the same entry the old one's says who its target is. The target's record names
+//!    the frames, once and for all, its servers and its length.
+//! 2. Each of the target's servers makes it by itself, from any replica of the old chunk; all come to the
+//!    same bytes. When all have it, stable and sealed, it is *made*. If one cannot, the target is being
+//!    deleted, and the old chunk has none any more.
+//! 3. The homes of the nodes are asked to move their extents: one that still says "old chunk, this frame"
+//!    says "target, that frame" from then on. What was changed meanwhile stays as it is; the target's copy of
+//!    it is dead from birth.
+//! 4. When no extent of these frames is left in the old chunk, the target is a chunk as any other, and the
+//!    old one is scanned: it is found dead.
 //!
 //! Why nothing is lost, whoever crashes:
 //!
-//! - The old chunk is closed before its first usage scan, so its frames in use only become fewer. While it has a compaction target, it is not scanned, so it is not removed.
-//! - A tablet refers to the target only after it has joined it (see `join`), and the answer to that says that the target is made: it leaves when that is stable.
-//!   So a compaction target that anybody refers to is never given up.
-//! - While the target's record says whose it is, it is not scanned, so that it is not found dead before anything was moved.
+//! - The old chunk is closed before its first usage scan, so its frames in use only become fewer. While it
+//!   has a compaction target, it is not scanned, so it is not removed.
+//! - A tablet refers to the target only after it has joined it (see `join`), and the answer to that says that
+//!   the target is made: it leaves when that is stable. So a compaction target that anybody refers to is
+//!   never given up.
+//! - While the target's record says whose it is, it is not scanned, so that it is not found dead before
+//!   anything was moved.
 //! - Every step begins from the records and can be done again: a new owner goes on where the old one was.
 //!
-//! An extent that moves changes neither what is read nor an attribute. So no lease is recalled, no version grows, and it does not matter whether the node is lent with
-//! a delegated directory: where bytes lie is no part of what is lent. Who has an older list of extents reads from the old chunk, and when that is gone
+//! An extent that moves changes neither what is read nor an attribute. So no lease is recalled, no version
+//! grows, and it does not matter whether the node is lent with a delegated directory: where bytes lie is no
+//! part of what is lent. Who has an older list of extents reads from the old chunk, and when that is gone
 //! asks for the list anew.
 
 use crate::chunks::StepOutcome;
@@ -34,7 +43,8 @@ use bearing_types::{ChunkId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Runs of frames that one target takes: what its record and a request hold. A chunk with more gets another target when it is scanned again.
+/// Runs of frames that one target takes: what its record and a request hold. A chunk with more gets another
+/// target when it is scanned again.
 const PIECES_MAX: usize = 4096;
 /// Extents in one question.
 const MOVES_MAX: usize = 256;

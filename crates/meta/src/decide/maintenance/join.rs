@@ -1,8 +1,10 @@
 //! Which tablets' files may refer to a chunk.
 //!
-//! Before a tablet takes the first extent in a chunk, it *joins*: the chunk's record lists it, then the tablet keeps a mark of its own beside the
-//! extent. So the chunk's owner knows whom to ask before it removes anything, and whoever has not joined cannot refer to a chunk that is closed or gone,
-//! however late its writer comes and whatever its clock says: nothing of what it may still get appended somewhere becomes part of a file.
+//! Before a tablet takes the first extent in a chunk, it *joins*: the chunk's record lists it, then the
+//! tablet keeps a mark of its own beside the extent. So the chunk's owner knows whom to ask before it removes
+//! anything, and whoever has not joined cannot refer to a chunk that is closed or gone, however late its
+//! writer comes and whatever its clock says: nothing of what it may still get appended somewhere becomes part
+//! of a file.
 
 use crate::decide::maintenance::seal::keep;
 use crate::record::Key;
@@ -13,8 +15,8 @@ use bearing_proto::peer::{Question, Told};
 use bearing_types::{Code, Position};
 use std::collections::BTreeSet;
 
-/// Makes sure that files of this tablet may take extents in these chunks; `NotFound` if in one they may not: then its bytes have to be
-/// appended elsewhere.
+/// Makes sure that files of this tablet may take extents in these chunks; `NotFound` if in one they may not:
+/// then its bytes have to be appended elsewhere.
 pub(crate) fn join(view: &mut View, written: &[Extent]) -> Decide<()> {
     join_all(view, written.iter().map(|extent| extent.chunk).collect())
 }

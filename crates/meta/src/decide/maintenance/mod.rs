@@ -1,7 +1,9 @@
-//! The life of chunks after their writers: a tablet goes over its chunks again and again, and gives each what it needs (see `step`).
+//! The life of chunks after their writers: a tablet goes over its chunks again and again, and gives each what
+//! it needs (see `step`).
 //!
-//! A page of chunk records is looked through at a time; chunks that need something get onto a list, and from there one job after the other is started
-//! for each, a bounded number at the same time. What is under way lives in memory only: all that must survive is in the records.
+//! A page of chunk records is looked through at a time; chunks that need something get onto a list, and from
+//! there one job after the other is started for each, a bounded number at the same time. What is under way
+//! lives in memory only: all that must survive is in the records.
 
 mod compact;
 mod join;

@@ -1,4 +1,5 @@
-//! Where a chunk ends: its servers are fenced, say what they have whole, and are told. And what of a sealed chunk nobody has whole.
+//! Where a chunk ends: its servers are fenced, say what they have whole, and are told. And what of a sealed
+//! chunk nobody has whole.
 
 use crate::config::Config;
 use crate::mutant::Mutant;
@@ -59,7 +60,8 @@ pub(crate) fn seal(view: &mut View, chunk: ChunkRef, epoch: Epoch) -> Decide<Bod
             FenceOutcome::Wait => return Err(Stop::Later),
             FenceOutcome::Nowhere => return Err(Stop::Refuse(Code::Io)),
         };
-        // Told before it is logged: a server that misses it, or a crash in between, leaves bytes beyond the length, which nobody refers to.
+        // Told before it is logged: a server that misses it, or a crash in between, leaves bytes beyond the
+        // length, which nobody refers to.
         view.data(chunk.chunk, &record.servers, &DataCall::Seal { epoch: epoch.next(), length })?;
         record.epoch = epoch.next();
         record.sealed = Some(length);

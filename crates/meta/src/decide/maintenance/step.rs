@@ -1,17 +1,21 @@
-//! What a chunk needs next, and doing it. One piece of work is one job; each begins from the record as it is then.
+//! What a chunk needs next, and doing it. One piece of work is one job; each begins from the record as it is
+//! then.
 //!
-//! - A chunk that is not sealed when its opener's right to append is long over, when one of its servers is lost, or when its writer has said that it
-//!   is done with it and it is of use to look at it, is sealed.
-//! - A sealed chunk is *confirmed* when all its servers have said that they hold all of it, sealed. Who missed the seal hears of it as soon as it
-//!   answers, whoever else is away meanwhile: until then what it holds is not stable there, and nothing can be copied of it.
-//! - What *former* servers may still hold is removed there. Whoever held a replica that does not count any more is a former server until it
-//!   has said that the replica is gone, so no replica is forgotten, and none that is out of date can come back.
-//! - A chunk that has too few good replicas gets one more: the target is logged first (`coming`), then asked again and again until it has
-//!   all of it, then it takes the place of a bad one under the next epoch. Whoever owns the tablet meanwhile goes on with the same target.
-//! - A damaged replica that nobody else can take over is dropped once another one was read from end to end and found whole; then its own
-//!   server is a possible target like any other.
-//! - A chunk that is mostly dead gets a compaction target (see `compact`). So does one of which no replica is whole and
-//!   none can be copied as a whole: its target takes each frame from whoever has it.
+//! - A chunk that is not sealed when its opener's right to append is long over, when one of its servers is
+//!   lost, or when its writer has said that it is done with it and it is of use to look at it, is sealed.
+//! - A sealed chunk is *confirmed* when all its servers have said that they hold all of it, sealed. Who
+//!   missed the seal hears of it as soon as it answers, whoever else is away meanwhile: until then what it
+//!   holds is not stable there, and nothing can be copied of it.
+//! - What *former* servers may still hold is removed there. Whoever held a replica that does not count any
+//!   more is a former server until it has said that the replica is gone, so no replica is forgotten, and none
+//!   that is out of date can come back.
+//! - A chunk that has too few good replicas gets one more: the target is logged first (`coming`), then asked
+//!   again and again until it has all of it, then it takes the place of a bad one under the next epoch.
+//!   Whoever owns the tablet meanwhile goes on with the same target.
+//! - A damaged replica that nobody else can take over is dropped once another one was read from end to end
+//!   and found whole; then its own server is a possible target like any other.
+//! - A chunk that is mostly dead gets a compaction target (see `compact`). So does one of which no replica is
+//!   whole and none can be copied as a whole: its target takes each frame from whoever has it.
 
 use crate::chunks::Need;
 use crate::chunks::holders;
@@ -56,7 +60,8 @@ fn seal(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<StepOutcom
 
 /// Has it removed at these servers, as far as they answer. Gives those of which nothing is known.
 ///
-/// The removal names the record's epoch. Every replica that is made later gets a newer one, so a copy of this message that comes late does no harm.
+/// The removal names the record's epoch. Every replica that is made later gets a newer one, so a copy of this
+/// message that comes late does no harm.
 fn remove_at(view: &mut View, id: ChunkId, epoch: Epoch, servers: &[ServerId]) -> Decide<Vec<ServerId>> {
     let health = view.health;
     let (answering, silent): (Vec<ServerId>, Vec<ServerId>) = servers
@@ -93,7 +98,8 @@ fn forget(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepO
     Ok(StepOutcome::Forgotten(gone))
 }
 
-/// All servers say that they hold all of it, sealed; or it turns out which of them do not. While some are away the others are told.
+/// All servers say that they hold all of it, sealed; or it turns out which of them do not. While some are
+/// away the others are told.
 fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     let Some(length) = record.sealed else { return Ok(StepOutcome::Nothing) };
     let health = view.health;
@@ -177,8 +183,9 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOut
     }
 }
 
-/// The servers that can be copied from. A server that missed the seal, or lost it with a restart, takes it now: nothing is copied of an open chunk. Those
-/// that have nothing to seal are given if that was not known yet.
+/// The servers that can be copied from. A server that missed the seal, or lost it with a restart, takes it
+/// now: nothing is copied of an open chunk. Those that have nothing to seal are given if that was not known
+/// yet.
 fn sealed_sources(
     view: &mut View,
     id: ChunkId,
@@ -196,7 +203,8 @@ fn sealed_sources(
     Ok(if missing.is_empty() { Ok(sources) } else { Err(missing) })
 }
 
-/// The target gets no copy. What it may hold of one was made under the next epoch, which is given to no other.
+/// The target gets no copy. What it may hold of one was made under the next epoch, which is given to no
+/// other.
 fn call_off(record: &mut ChunkRecord) {
     record.former.extend(record.pending_replica.take());
     record.epoch = record.epoch.next();
@@ -218,8 +226,8 @@ fn on_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId)
     }
 }
 
-/// No other server can take a copy: a damaged replica goes, once it has said so itself and another one is known to be
-/// whole, so that its server can be given a new one. Not where there is no room for that.
+/// No other server can take a copy: a damaged replica goes, once it has said so itself and another one is
+/// known to be whole, so that its server can be given a new one. Not where there is no room for that.
 fn drop_damaged(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     let (planner, length) = (view.planner(), record.sealed.unwrap_or(0));
     // Without room for a copy there would be one replica less for good.

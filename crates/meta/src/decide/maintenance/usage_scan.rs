@@ -1,31 +1,40 @@
 //! A usage scan at a sealed chunk: which of its bytes does any file still refer to?
 //!
-//! The chunk itself says whose frames it holds: a data server lists their headers, and each header names a node and its home. The tablets of these
-//! homes are asked which extents of these nodes lie in the chunk. If there are none, the chunk is *being deleted*: its replicas are removed, then its record.
+//! The chunk itself says whose frames it holds: a data server lists their headers, and each header names a
+//! node and its home. The tablets of these homes are asked which extents of these nodes lie in the chunk. If
+//! there are none, the chunk is *being deleted*: its replicas are removed, then its record.
 //!
 //! Why nothing is removed that anybody could still name:
 //!
-//! - Only the node that a frame's header names has extents of that frame. (Whoever makes other nodes refer to frames, such as a copy that moves
-//!   no data, has to write frames of their own, or this does not hold any more.)
-//! - Before it is scanned, the chunk is *closed*: no further tablet joins it (see `join`). Those that have joined are asked.
-//! - A commit that was on its way while the question was answered: with its answer the tablet logs that the chunk is closed there too, and from then on
-//!   it takes no extent in it. The answer leaves only when the mark is stable. A writer that hears "closed" appends its bytes elsewhere
-//!   and commits them there, so a late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for `closed_mark_ttl`, longer
-//!   than any network keeps a packet (an old "you have joined"); after that the tablet would have to join again, which is refused.
+//! - Only the node that a frame's header names has extents of that frame. (Whoever makes other nodes refer to
+//!   frames, such as a copy that moves no data, has to write frames of their own, or this does not hold any
+//!   more.)
+//! - Before it is scanned, the chunk is *closed*: no further tablet joins it (see `join`). Those that have
+//!   joined are asked.
+//! - A commit that was on its way while the question was answered: with its answer the tablet logs that the
+//!   chunk is closed there too, and from then on it takes no extent in it. The answer leaves only when the
+//!   mark is stable. A writer that hears "closed" appends its bytes elsewhere and commits them there, so a
+//!   late commit loses nothing. The mark goes with the tablet wherever it is served. It is kept for
+//!   `closed_mark_ttl`, longer than any network keeps a packet (an old "you have joined"); after that the
+//!   tablet would have to join again, which is refused.
 //! - A commit before the answer shows in the answer.
-//! - A frame whose header is damaged in all replicas names nobody, and somebody may refer to it: such a chunk is not being deleted.
+//! - A frame whose header is damaged in all replicas names nobody, and somebody may refer to it: such a chunk
+//!   is not being deleted.
 //! - Frames beyond the sealed length were never stable, and those in its holes are nowhere. A file that
 //!   refers to one reads as an error, with the chunk or without it.
-//! - Other damaged frames are no holes, and stay where they are: who has a whole one may come back. They only keep no others from being compacted.
-//! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before this one is scanned again.
-//! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and goes on with these. Files
-//!   that are unlinked and still open keep their nodes and extents.
-//! - A writer that knows nothing of all this and appends to the chunk when it is gone is refused by the graves that data servers keep for longer than
-//!   the right to append lives. Should clocks be so wrong that it outlives them, nothing of what it appends gets into a file, because the chunk
-//!   cannot be joined.
+//! - Other damaged frames are no holes, and stay where they are: who has a whole one may come back. They only
+//!   keep no others from being compacted.
+//! - Compaction (`compact.rs`) moves extents to another chunk under a comparison in the node's tablet, before
+//!   this one is scanned again.
+//! - A reader that has an older list of extents finds the chunk gone, asks for the file's extents anew and
+//!   goes on with these. Files that are unlinked and still open keep their nodes and extents.
+//! - A writer that knows nothing of all this and appends to the chunk when it is gone is refused by the
+//!   graves that data servers keep for longer than the right to append lives. Should clocks be so wrong that
+//!   it outlives them, nothing of what it appends gets into a file, because the chunk cannot be joined.
 //!
-//! Crashes: "being deleted" is logged before any replica goes; replicas are removed at all servers that ever held one, again and again until each said so;
-//! the record goes last. A server that is away keeps the record alive until it is back or is taken out of the cluster.
+//! Crashes: "being deleted" is logged before any replica goes; replicas are removed at all servers that ever
+//! held one, again and again until each said so; the record goes last. A server that is away keeps the record
+//! alive until it is back or is taken out of the cluster.
 
 use crate::chunks::StepOutcome;
 use crate::decide::maintenance::compact;
@@ -45,7 +54,8 @@ use std::time::Duration;
 const FRAMES_MAX: u32 = 1024;
 /// Nodes in one question.
 const NODES_MAX: usize = 64;
-/// Extents of one node scanned in one question. They are asked for one page after the other, so what a usage scan can go over in its time grows with this.
+/// Extents of one node scanned in one question. They are asked for one page after the other, so what a usage
+/// scan can go over in its time grows with this.
 const EXTENTS_MAX: usize = 8192;
 /// Questions that are asked at the same time.
 const QUESTIONS_MAX: usize = 32;
@@ -60,7 +70,8 @@ pub(super) fn scan(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         keep(view, id, record);
         return Ok(StepOutcome::Did("chunk closed"));
     }
-    // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for again.
+    // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for
+    // again.
     let dead_before = *view.context.dead_before.get_or_insert(record.dead_bytes);
     // Where nobody has joined, nobody has to be asked whose frames these are.
     let is_torn = view.planner().is_torn(id, &record);
@@ -130,8 +141,9 @@ struct Listed {
 pub(super) enum Unlisted {
     /// These servers do not have the chunk, and nobody has that stretch.
     At(Vec<ServerId>),
-    /// All servers of the chunk have said that they do not have this stretch, and some have what lies before it: it
-    /// went with a disk that is lost for good. What is left is worth as much as if it had never been there.
+    /// All servers of the chunk have said that they do not have this stretch, and some have what lies before
+    /// it: it went with a disk that is lost for good. What is left is worth as much as if it had never been
+    /// there.
     Nowhere((u64, u64)),
     /// No server that answers can list what begins here, and others may.
     Damaged(u64),
@@ -250,7 +262,8 @@ fn page(
     Ok(Err(NotHere { missing, why }))
 }
 
-/// Asks the homes of all nodes that frames name which extents they have in the chunk. From then on they take no new ones.
+/// Asks the homes of all nodes that frames name which extents they have in the chunk. From then on they take
+/// no new ones.
 pub(super) fn uses(
     view: &mut View,
     chunk: ChunkId,

@@ -1,5 +1,5 @@
-//! Notes that a file was read. Neither its version nor its time of change grows, and no lease is recalled: others see the new time of access when what they
-//! hold is over.
+//! Notes that a file was read. Neither its version nor its time of change grows, and no lease is recalled:
+//! others see the new time of access when what they hold is over.
 
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Handle};

@@ -15,7 +15,8 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     let at_least = copies.saturating_sub(1).max(1);
     let (shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
         view.health.takers.iter().partition(|server| avoid.contains(server));
-    // A server that has only just started has not heard of all yet. One that answers late would be missing in this chunk for as long as it is open.
+    // A server that has only just started has not heard of all yet. One that answers late would be missing in
+    // this chunk for as long as it is open.
     if view.health.takers.len() < copies && view.health.awaits_any(view.now.mono) {
         return Err(Stop::Later);
     }

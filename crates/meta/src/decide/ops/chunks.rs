@@ -66,7 +66,8 @@ fn replicas(
     depth: CheckDepth,
 ) -> Decide<Vec<(ServerId, ReplicaState)>> {
     let call = match depth {
-        // Of what lies behind the end there is nothing to list: the answer says only that all before is there.
+        // Of what lies behind the end there is nothing to list: the answer says only that all before is
+        // there.
         CheckDepth::Held => DataCall::Frames { from: length, end: length, count_max: 1 },
         CheckDepth::Read => DataCall::Verify { length },
     };

@@ -1,5 +1,6 @@
-//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is let go. Appended ones go behind the end that the
-//! file has when this is decided, whoever appended before: so appends of several clients are atomic and never overwrite each other.
+//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is let go.
+//! Appended ones go behind the end that the file has when this is decided, whoever appended before: so
+//! appends of several clients are atomic and never overwrite each other.
 
 use crate::decide::maintenance;
 use crate::decide::ops::rights;

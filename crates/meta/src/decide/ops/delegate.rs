@@ -1,6 +1,7 @@
-//! Lends a directory to its only writer, with what is in it: files that nobody else has open, and further directories, as far as a reply goes and as who asks may see
-//! it. All that
-//! others hold of it is recalled before; while it is lent, whoever else looks into it, or for one of the nodes, has it called back first (`engine/delegations.rs`).
+//! Lends a directory to its only writer, with what is in it: files that nobody else has open, and further
+//! directories, as far as a reply goes and as who asks may see it. All that others hold of it is recalled
+//! before; while it is lent, whoever else looks into it, or for one of the nodes, has it called back first
+//! (`engine/delegations.rs`).
 
 use crate::decide::ops::{list, rights};
 use crate::decide::rules::namespace;
@@ -51,8 +52,9 @@ impl Room {
 pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: Asked) -> Decide<Body> {
     let session = rights::asker(view)?;
     let holder = Holder { session, incarnation: asked.incarnation };
-    // What is lent renews all that its holder has. Who was out of reach for so long that all was taken away from
-    // it must not have that revived by a question that comes late, nor keep what others have waited for too long.
+    // What is lent renews all that its holder has. Who was out of reach for so long that all was taken away
+    // from it must not have that revived by a question that comes late, nor keep what others have waited for
+    // too long.
     let lost = asked.joins && (!view.holds_any(holder) || view.is_overdue(holder));
     if view.is_over(asked.incarnation) || lost {
         return Err(Stop::Refuse(Code::Stale));
@@ -97,7 +99,8 @@ fn may_be_lent(view: &View, node: NodeId, record: &NodeRecord, session: SessionI
     !elsewhere && !resting && !listed && view.tablet.covers(directory.seat.name_block)
 }
 
-/// Directories in those that are lent, and so on, as long as there are not too many entries. One load for each level.
+/// Directories in those that are lent, and so on, as long as there are not too many entries. One load for
+/// each level.
 fn add_what_is_below(
     view: &mut View,
     (session, who): (SessionId, &Credentials),

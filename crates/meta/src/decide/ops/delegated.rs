@@ -1,5 +1,5 @@
-//! Steps that a client decided in directories delegated to it. They are decided again here, with what every operation checks, in their order and in one record:
-//! all or none.
+//! Steps that a client decided in directories delegated to it. They are decided again here, with what every
+//! operation checks, in their order and in one record: all or none.
 
 use super::{
     accessed, commit, create, delegate, make_directory, release, remove_directory, rename, rights,
@@ -46,9 +46,9 @@ pub(super) fn decide(
     if !returned.over && view.is_overdue(mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
-    // Some steps name no directory. Without this, those of a batch that its client has given up would still be
-    // done when it comes late. Names that others may have changed meanwhile are not leased. And who was out of
-    // reach for so long that all was taken away from it must not take an answer for a renewal.
+    // Some steps name no directory. Without this, those of a batch that its client has given up would still
+    // be done when it comes late. Names that others may have changed meanwhile are not leased. And who was
+    // out of reach for so long that all was taken away from it must not take an answer for a renewal.
     if !returned.over && !view.holds_any(mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
@@ -200,7 +200,8 @@ fn admit(view: &mut View, mine: Holder, directory: Handle, who: &Credentials) ->
     Ok(grant)
 }
 
-/// Who made a file has it open, as far as anybody can know here: its first token may be on its way yet. Of all others the session shows one.
+/// Who made a file has it open, as far as anybody can know here: its first token may be on its way yet. Of
+/// all others the session shows one.
 fn check_writes(view: &View, ids: &[LentIds], node: NodeId, token: Option<&OpenToken>) -> Decide<()> {
     match token {
         Some(token) => rights::writes(view, node, token),

@@ -1,4 +1,5 @@
-//! Lets two names change places, whatever kind of node they lead to. Like a rename, but nothing is replaced and nothing is left empty.
+//! Lets two names change places, whatever kind of node they lead to. Like a rename, but nothing is replaced
+//! and nothing is left empty.
 
 use super::rename::{End, Known, check_move, set_parent};
 use crate::decide::participants;

@@ -1,4 +1,5 @@
-//! The extents of a file from an offset on. Who may read the file gets the right to read the bytes of each on data servers.
+//! The extents of a file from an offset on. Who may read the file gets the right to read the bytes of each on
+//! data servers.
 
 use crate::decide::ops::rights;
 use crate::decide::rules::extents;

@@ -1,4 +1,5 @@
-//! A part of a listing, in (hash, ordinal) order: a range read. The cookie alone says where to go on, so no server keeps listing state.
+//! A part of a listing, in (hash, ordinal) order: a range read. The cookie alone says where to go on, so no
+//! server keeps listing state.
 
 use crate::decide::rules::permission;
 use crate::record::Key;
@@ -84,8 +85,8 @@ pub(super) fn names(
     Ok((!cut).then_some(named))
 }
 
-/// At most so many names, and whether there may be more here. Places that are kept for removed names are no names: however many follow each other,
-/// the listing goes on behind them.
+/// At most so many names, and whether there may be more here. Places that are kept for removed names are no
+/// names: however many follow each other, the listing goes on behind them.
 fn read_names(
     view: &mut View,
     keys: &RangeInclusive<Key>,

@@ -1,4 +1,5 @@
-//! Locks: taken, given back, asked about, waited for. Who may lock a file is the kernel's to say: it has it open.
+//! Locks: taken, given back, asked about, waited for. Who may lock a file is the kernel's to say: it has it
+//! open.
 
 use crate::decide::rules::file_locks;
 use crate::mutant::Mutant;
@@ -73,7 +74,8 @@ pub(super) fn test(view: &mut View, handle: Handle, lock: Lock) -> Decide<Body> 
     Ok(Body::Lock(locks.conflicts(&wish).next().map(|held| shown(view, handle, &wish, held))))
 }
 
-/// A lock as another session sees it: by a number that tells the holders of one file apart, but not who they are.
+/// A lock as another session sees it: by a number that tells the holders of one file apart, but not who they
+/// are.
 fn shown(view: &View, handle: Handle, wish: &HeldLock, held: &HeldLock) -> LockView {
     let HeldLock { session, lock } = *held;
     let parts = [b"lock holder", &handle.node.0.to_le_bytes()[..], &session.0.to_le_bytes()];

@@ -1,4 +1,5 @@
-//! A new directory. Its node lies at the start of its own span: often in another tablet, then made by the queue while the name counts as prepared.
+//! A new directory. Its node lies at the start of its own span: often in another tablet, then made by the
+//! queue while the name counts as prepared.
 
 use crate::decide::rules::namespace::{self, NewDirectory};
 use crate::decide::rules::permission;

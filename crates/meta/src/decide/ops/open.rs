@@ -1,5 +1,5 @@
-//! Checks permission to open a file. Gives a token that lives as long as the session: an open file stays readable and writable, as it was opened,
-//! whatever its mode becomes.
+//! Checks permission to open a file. Gives a token that lives as long as the session: an open file stays
+//! readable and writable, as it was opened, whatever its mode becomes.
 
 use crate::decide::ops::rights;
 use crate::decide::ops::set_attributes::cut;
@@ -25,7 +25,8 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, wish: O
         view.put_node(handle.node, record.clone());
         view.changes(LeaseKey::File(handle.node));
     }
-    // Remembered whether or not it comes with a lease: a change may be about to come, perhaps the last unlink.
+    // Remembered whether or not it comes with a lease: a change may be about to come, perhaps the last
+    // unlink.
     view.hand(handle.node);
     let rights = OpenRights::of(wish.read, wish.write);
     let token = rights.map(|rights| rights::grant(view, handle.node, rights)).transpose()?;

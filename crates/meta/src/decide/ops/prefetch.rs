@@ -1,6 +1,7 @@
-//! Names of a directory for lookups to come, with leases. Names are leased all together, so that they take one entry in the table, and one recall; attributes of files
-//! one by one, because who changes a file does not know its names. Nobody gets a right to open by this: most of it will not be used, and who may have a file
-//! open has to be asked later.
+//! Names of a directory for lookups to come, with leases. Names are leased all together, so that they take
+//! one entry in the table, and one recall; attributes of files one by one, because who changes a file does
+//! not know its names. Nobody gets a right to open by this: most of it will not be used, and who may have a
+//! file open has to be asked later.
 
 use crate::decide::ops::list;
 use crate::record::{NameEntry, NodeRecord};

@@ -9,7 +9,8 @@ use bearing_proto::peer::{Question, Told};
 use bearing_proto::rules;
 use bearing_types::{Amount, Code, Credentials, Uid};
 
-/// Sets a limit. A directory gets its first one while it is empty: what is in it afterwards knows by whom it is counted.
+/// Sets a limit. A directory gets its first one while it is empty: what is in it afterwards knows by whom it
+/// is counted.
 pub(super) fn set(view: &mut View, handle: Handle, who: &Credentials, limit: Amount) -> Decide<Body> {
     if who.uid != Uid(0) {
         return Err(Stop::Refuse(Code::NotPermitted));

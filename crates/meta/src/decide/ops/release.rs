@@ -1,4 +1,5 @@
-//! A session closes an unlinked file; and, in the background, the content of nodes that nobody can reach is let go page by page.
+//! A session closes an unlinked file; and, in the background, the content of nodes that nobody can reach is
+//! let go page by page.
 
 use crate::decide::rules::extents::{self, Freed};
 use crate::decide::rules::file_locks;
@@ -16,7 +17,8 @@ const PAGE: usize = 1024;
 pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
     view.require(handle.home)?;
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-    // One that was on its way for long may meet what was opened after it. Nothing is lost by not hearing it: sessions are asked what they have open.
+    // One that was on its way for long may meet what was opened after it. Nothing is lost by not hearing it:
+    // sessions are asked what they have open.
     if !view.opens.is_late_release(session, handle.node, view.sequence) {
         forget_holder(view, handle.node, session)?;
     }
@@ -39,7 +41,8 @@ pub(crate) fn forget_holder(view: &mut View, node: NodeId, session: SessionId) -
     }
 }
 
-/// The session said, when asked, that it has the node open no more: it lets go of it, unless it was given it again meanwhile.
+/// The session said, when asked, that it has the node open no more: it lets go of it, unless it was given it
+/// again meanwhile.
 pub(crate) fn let_go(view: &mut View, node: NodeId, session: SessionId) -> Decide<()> {
     if view.opens.said_closed(session, node) { forget_holder(view, node, session) } else { Ok(()) }
 }

@@ -1,5 +1,6 @@
-//! Removes an empty directory. Its node is prepared first, so that no new fragment is listed, then every listed fragment: each finds itself empty and
-//! refuses every child operation from then on, whatever grant is shown.
+//! Removes an empty directory. Its node is prepared first, so that no new fragment is listed, then every
+//! listed fragment: each finds itself empty and refuses every child operation from then on, whatever grant is
+//! shown.
 
 use crate::decide::participants;
 use crate::decide::rules::namespace;

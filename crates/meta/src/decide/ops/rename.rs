@@ -1,5 +1,5 @@
-//! Moves a name. The new name's tablet coordinates. Only a directory that changes its parent takes the move token; its new ancestors are read
-//! while the token is held, so that no two moves together can make a cycle.
+//! Moves a name. The new name's tablet coordinates. Only a directory that changes its parent takes the move
+//! token; its new ancestors are read while the token is held, so that no two moves together can make a cycle.
 
 use super::exchange;
 use crate::decide::ops::remove_directory::kill;
@@ -61,13 +61,15 @@ pub(super) fn decide(
     permission::admit(view, from_grant, who, Permission::CHANGE_ENTRIES)?;
     permission::admit(view, to_grant, who, Permission::CHANGE_ENTRIES)?;
     change(view, from, to, who, mode, known)?;
-    // A kernel keeps under the new name what it knew of the old one: so the new name is leased with the answer.
+    // A kernel keeps under the new name what it knew of the old one: so the new name is leased with the
+    // answer.
     let (directory, hash) = (to.directory().node, to.hash());
     let entry = namespace::find_existing(view, directory, hash, to.name)?.entry;
     Ok(Body::Entry(namespace::entry_view(view, directory, hash, &entry)?, None))
 }
 
-/// Moves the name from the one end to the other, or lets both change places. The new name is here, and who asks may change entries at both ends.
+/// Moves the name from the one end to the other, or lets both change places. The new name is here, and who
+/// asks may change entries at both ends.
 pub(super) fn change(
     view: &mut View,
     from: End,

@@ -1,4 +1,5 @@
-//! What a client shows for a file's content: tokens of open files, rights to append to chunks. All are signed by servers and name the session.
+//! What a client shows for a file's content: tokens of open files, rights to append to chunks. All are signed
+//! by servers and name the session.
 
 use crate::decide::ops::open;
 use crate::record::NodeRecord;
@@ -29,8 +30,8 @@ pub(super) fn grant(view: &View, node: NodeId, rights: OpenRights) -> Decide<Ope
     Ok(OpenToken::sign(node, asker(view)?, rights, view.keys.grants()))
 }
 
-/// What admits a call to a file's extents, and the token that goes with the answer if the call shows none: a file that was opened without asking is open
-/// from its first read on, whatever its mode becomes.
+/// What admits a call to a file's extents, and the token that goes with the answer if the call shows none: a
+/// file that was opened without asking is open from its first read on, whatever its mode becomes.
 pub(super) fn admit(
     view: &mut View,
     handle: Handle,
@@ -51,8 +52,8 @@ pub(super) fn admit(
     }
 }
 
-/// Extents refer to chunks that the asking session opened: all frames in these are of bytes that it had, or had the right to read. So nobody gets at bytes of
-/// others by making them part of a file of his own.
+/// Extents refer to chunks that the asking session opened: all frames in these are of bytes that it had, or
+/// had the right to read. So nobody gets at bytes of others by making them part of a file of his own.
 pub(super) fn filled(view: &View, written: &[Extent], opened: &[Capability]) -> Decide<()> {
     let session = asker(view)?;
     let chunks: BTreeSet<ChunkId> = written.iter().map(|extent| extent.chunk.chunk).collect();
@@ -62,7 +63,8 @@ pub(super) fn filled(view: &View, written: &[Extent], opened: &[Capability]) -> 
     Ok(())
 }
 
-/// Whether one of the rights is this session's to append to a chunk. It may be old: what was appended in its time is the session's all the same.
+/// Whether one of the rights is this session's to append to a chunk. It may be old: what was appended in its
+/// time is the session's all the same.
 pub(super) fn fills(view: &View, session: SessionId, chunk: ChunkId, opened: &[Capability]) -> bool {
     let of_chunk = |right: &&Capability| right.body.chunk == chunk && right.body.session == session;
     let appends = |right: &Capability| matches!(right.body.right, DataRight::Append(..));

@@ -1,4 +1,5 @@
-//! Sessions, in the tablet of their position. A session that ended stays ended: that mark, not a clock, refuses late duplicates.
+//! Sessions, in the tablet of their position. A session that ended stays ended: that mark, not a clock,
+//! refuses late duplicates.
 
 use crate::decide::rules::answers;
 use crate::record::Key;
@@ -18,7 +19,8 @@ pub(super) fn open(view: &mut View) -> Decide<Body> {
     Ok(lives(view))
 }
 
-/// Renewing moves no record: the tablet's owner remembers when it last heard of the session, and gives a full life after a restart.
+/// Renewing moves no record: the tablet's owner remembers when it last heard of the session, and gives a full
+/// life after a restart.
 pub(super) fn renew(view: &mut View) -> Decide<Body> {
     let session = asker(view)?;
     match view.get(Key::Session(session))? {
@@ -33,8 +35,8 @@ pub(super) fn close(view: &mut View) -> Decide<Body> {
     Ok(Body::Done)
 }
 
-/// A session that this tablet does not know lives, or it is refused: its home says so. Whatever comes late from a session that is over finds no mark of
-/// it some day, but never a home.
+/// A session that this tablet does not know lives, or it is refused: its home says so. Whatever comes late
+/// from a session that is over finds no mark of it some day, but never a home.
 pub(crate) fn meet(view: &mut View, session: SessionId, call: &Call) -> Decide<()> {
     let at_home = matches!(call, Call::OpenSession | Call::RenewSession | Call::CloseSession);
     if view.known || at_home {

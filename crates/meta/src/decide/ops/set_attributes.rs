@@ -85,8 +85,9 @@ pub(super) fn conclude(
     Ok(Body::Node(namespace::directory_node_view(handle.node, &record, attributes, lease)))
 }
 
-/// Whoever changes entries of a directory shows a grant with its mode, owner and group. With these the grant's version changes, here and in every
-/// fragment at once: so no change is decided by what was true before, be its request delayed, copied, or left behind by a client that died.
+/// Whoever changes entries of a directory shows a grant with its mode, owner and group. With these the
+/// grant's version changes, here and in every fragment at once: so no change is decided by what was true
+/// before, be its request delayed, copied, or left behind by a client that died.
 fn age_grants(view: &mut View, handle: Handle, record: &mut NodeRecord) -> Decide<()> {
     let quota = record.quota;
     let NodeContent::Directory(directory) = &mut record.content else { return Ok(()) };

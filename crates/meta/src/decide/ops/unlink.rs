@@ -1,4 +1,5 @@
-//! Removes a name that is no directory. The node loses a link after the name is gone: its count may be too high, never too low.
+//! Removes a name that is no directory. The node loses a link after the name is gone: its count may be too
+//! high, never too low.
 
 use crate::decide::rules::namespace;
 use crate::decide::rules::permission;

@@ -1,6 +1,7 @@
-//! Extended attributes: read, listed, set. Linux's rules of who may (xattr(7)): `user` needs the permission bits of a file or directory, and in a
-//! sticky directory to own it; `trusted` is for root alone; `security` is set by root and read by all. Access control lists come the same way, but live in the
-//! node's own record, where every permission check sees them.
+//! Extended attributes: read, listed, set. Linux's rules of who may (xattr(7)): `user` needs the permission
+//! bits of a file or directory, and in a sticky directory to own it; `trusted` is for root alone; `security`
+//! is set by root and read by all. Access control lists come the same way, but live in the node's own record,
+//! where every permission check sees them.
 
 use super::set_attributes;
 use crate::decide::rules::xattrs;
@@ -56,7 +57,8 @@ pub(super) fn set(
     set_attributes::conclude(view, handle, record, set_attributes::Grants::Stay)
 }
 
-/// Sets or removes an access control list. With a directory's list its access version grows, as with a chmod: grants from before are good for no change.
+/// Sets or removes an access control list. With a directory's list its access version grows, as with a chmod:
+/// grants from before are good for no change.
 fn set_list(
     view: &mut View,
     handle: Handle,
@@ -115,7 +117,8 @@ fn check_read(record: &NodeRecord, who: &Credentials, space: XattrSpace) -> Resu
     }
 }
 
-/// What lets a program act as root. The kernel takes it away, in the writer's name, from a file that is written to.
+/// What lets a program act as root. The kernel takes it away, in the writer's name, from a file that is
+/// written to.
 const CAPABILITY: &[u8] = b"security.capability";
 
 fn check_write(

@@ -1,5 +1,5 @@
-//! chmod and chown of a directory, at each listed fragment: grants from before are good for no change any more. Changes that arrive while this is prepared wait
-//! for the decision at the locked fragment.
+//! chmod and chown of a directory, at each listed fragment: grants from before are good for no change any
+//! more. Changes that arrive while this is prepared wait for the decision at the locked fragment.
 
 use crate::decide::rules::namespace;
 use crate::record::Key;
@@ -15,7 +15,8 @@ pub(super) fn decide(
     access_version: Version,
     quota: Option<Handle>,
 ) -> Decide<Promise> {
-    // Listed, but without a first name yet: whoever is about to bring that finds the fragment, and in it what to refuse. No entry ever changed in it.
+    // Listed, but without a first name yet: whoever is about to bring that finds the fragment, and in it what
+    // to refuse. No entry ever changed in it.
     let unchanged = namespace::empty_fragment(Wall(i64::MIN), access_version, quota);
     let mut fragment = view.fragment(directory)?.unwrap_or(unchanged);
     fragment.access_version = fragment.access_version.max(access_version);

@@ -1,5 +1,6 @@
-//! rmdir, at each listed fragment: it is empty, and nothing is created in it from now on, whatever grant is shown. Operations that arrive while this is
-//! prepared wait for the decision at the locked fragment, and then find the dead mark.
+//! rmdir, at each listed fragment: it is empty, and nothing is created in it from now on, whatever grant is
+//! shown. Operations that arrive while this is prepared wait for the decision at the locked fragment, and
+//! then find the dead mark.
 
 use crate::record::Key;
 use crate::record::Record;

@@ -1,4 +1,5 @@
-//! rmdir, at the directory's home: while this is prepared no new fragment can be listed, so the list is complete.
+//! rmdir, at the directory's home: while this is prepared no new fragment can be listed, so the list is
+//! complete.
 
 use crate::decide::rules::xattrs;
 use crate::record::Key;

@@ -1,5 +1,6 @@
-//! Parts of transactions, one file each. A part reads, locks what its promise rests on, and writes what commit shall change. In the coordinator's own tablet
-//! it joins the decision directly; elsewhere its writes wait in a prepare record.
+//! Parts of transactions, one file each. A part reads, locks what its promise rests on, and writes what
+//! commit shall change. In the coordinator's own tablet it joins the decision directly; elsewhere its writes
+//! wait in a prepare record.
 
 mod add_link;
 mod age_grants;

@@ -1,4 +1,5 @@
-//! The move token: at most one directory changes its parent at a time. Released by the transaction's decision, never by time.
+//! The move token: at most one directory changes its parent at a time. Released by the transaction's
+//! decision, never by time.
 
 use crate::record::Key;
 use crate::view::{Decide, View};

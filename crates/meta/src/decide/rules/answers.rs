@@ -1,4 +1,5 @@
-//! What a tablet answers to others' questions about nodes, names, sessions and ids. Asking twice does no harm.
+//! What a tablet answers to others' questions about nodes, names, sessions and ids. Asking twice does no
+//! harm.
 
 use crate::decide::rules::namespace;
 use crate::record::Key;
@@ -41,7 +42,8 @@ pub(crate) fn owner(view: &mut View, node: Handle) -> Decide<Told> {
     Ok(Told::Owner { uid: record.attributes.uid, gid: record.attributes.gid })
 }
 
-/// A tablet is about to take the first name of a directory: from now on the directory's removal must ask that tablet too.
+/// A tablet is about to take the first name of a directory: from now on the directory's removal must ask that
+/// tablet too.
 pub(crate) fn list_fragment(view: &mut View, directory: Handle, block: Block) -> Decide<Told> {
     let mut record = match view.node_at(directory) {
         // The directory was removed: for whoever wants to create in it, it does not exist.

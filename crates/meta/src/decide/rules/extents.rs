@@ -12,8 +12,8 @@ use std::ops::Range;
 
 /// Extents asked of the store at a time.
 const PAGE_MAX: usize = 1 << 16;
-/// At most so many extents are let go of in one change of a file: what one log record holds. To delete an extent takes 20 bytes of it, so these take 21 of
-/// the 32 MB that a tablet log takes in one piece.
+/// At most so many extents are let go of in one change of a file: what one log record holds. To delete an
+/// extent takes 20 bytes of it, so these take 21 of the 32 MB that a tablet log takes in one piece.
 pub(crate) const SCAN_MAX: usize = 1 << 20;
 
 /// The extents that overlap with `start..end`, by file offset.
@@ -40,7 +40,8 @@ pub(crate) fn overlapping(
         let pairs = view.range(keys.clone(), page)?;
         let (full, last) = (view.range_was_full(&keys, page), pairs.last().map(|(key, _)| *key));
         found.extend(pairs.into_iter().filter_map(extent).filter(overlaps));
-        // A page may hold extents that end before `start` and nothing else: then what is asked for lies on the next.
+        // A page may hold extents that end before `start` and nothing else: then what is asked for lies on
+        // the next.
         match last {
             Some(Key::Extent(_, offset)) if full && found.len() < count_max && offset < end - 1 => {
                 from = offset + 1
@@ -50,7 +51,8 @@ pub(crate) fn overlapping(
     }
 }
 
-/// The extents that overlap with any of these ranges, at most about `count_max`. All that is missing is asked for at once.
+/// The extents that overlap with any of these ranges, at most about `count_max`. All that is missing is asked
+/// for at once.
 pub(crate) fn overlapping_any(
     view: &mut View,
     node: NodeId,
@@ -122,7 +124,8 @@ impl Freed {
     }
 }
 
-/// Takes `start..end` away from the extents given, which must be all that overlap with it; what sticks out stays.
+/// Takes `start..end` away from the extents given, which must be all that overlap with it; what sticks out
+/// stays.
 pub(crate) fn clear(extents: &mut BTreeMap<u64, ExtentRecord>, start: u64, end: u64, freed: &mut Freed) {
     let hit: Vec<(u64, ExtentRecord)> = extents
         .range(..end)

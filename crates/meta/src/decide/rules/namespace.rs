@@ -83,7 +83,8 @@ pub(crate) fn replace(view: &mut View, slot: &Slot, entry: NameEntry) {
     view.put(slot.key, Record::Name(NameRecord { entry: Some(entry), more: slot.more }));
 }
 
-/// The same within an exchange: the directory gets no more names and no fewer, but perhaps one of another kind.
+/// The same within an exchange: the directory gets no more names and no fewer, but perhaps one of another
+/// kind.
 pub(crate) fn swap(
     view: &mut View,
     directory: NodeId,
@@ -110,7 +111,8 @@ pub(crate) fn remove(view: &mut View, slot: &Slot) {
     }
 }
 
-/// The directory's content in this tablet, about to get a name. If it does not exist yet, the directory's node has to list this tablet first.
+/// The directory's content in this tablet, about to get a name. If it does not exist yet, the directory's
+/// node has to list this tablet first.
 pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<FragmentRecord> {
     let seat = &grant.seat;
     if let Some(fragment) = view.fragment(seat.node)? {
@@ -135,7 +137,8 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
     }
 }
 
-/// Who shows a grant from before the last chmod or chown has to ask for a new one, however late the request comes and whether its client still lives.
+/// Who shows a grant from before the last chmod or chown has to ask for a new one, however late the request
+/// comes and whether its client still lives.
 fn young_enough(view: &View, fragment: FragmentRecord, shown: Version) -> Decide<FragmentRecord> {
     if shown < fragment.access_version && !view.config.planted(Mutant::GrantAfterChmod) {
         return Err(Stop::Refuse(Code::Unauthenticated));
@@ -175,7 +178,8 @@ pub(crate) fn fragment_with_entries(
     young_enough(view, fragment, access_version)
 }
 
-/// The client has released its own leases on what it believes a name to lead to; on another node it may still hold some.
+/// The client has released its own leases on what it believes a name to lead to; on another node it may still
+/// hold some.
 pub(crate) fn check_known(entry: &NameEntry, known: NodeId) -> Decide<()> {
     if entry.node.node == known { Ok(()) } else { Err(Stop::Refuse(Code::Stale)) }
 }
@@ -221,7 +225,8 @@ pub(crate) fn drop_link_here(
         view.put_node(handle.node, node);
         return Ok(());
     }
-    // Whoever may have it open keeps it; who turns out not to is asked, and lets go of it. Other nodes than files are never open here.
+    // Whoever may have it open keeps it; who turns out not to is asked, and lets go of it. Other nodes than
+    // files are never open here.
     let mut holders = view.openers(handle.node);
     holders.extend(open);
     holders.retain(|_| node.attributes.file_type == FileType::Regular);
@@ -235,7 +240,8 @@ pub(crate) fn drop_link_here(
     Ok(())
 }
 
-/// A name of a node that is no directory was moved: its time of change says so, here in the same batch, elsewhere by the queue.
+/// A name of a node that is no directory was moved: its time of change says so, here in the same batch,
+/// elsewhere by the queue.
 pub(crate) fn touch(view: &mut View, node: Handle) -> Decide<()> {
     let changed = view.time();
     if view.tablet.contains(node.home) {
@@ -256,7 +262,8 @@ pub(crate) fn touch_here(view: &mut View, handle: Handle, changed: Wall) -> Deci
 /// The session id of marks of nodes that nobody can reach any more and whose content is being let go.
 pub(crate) const REAPER: SessionId = SessionId(0);
 
-/// Nobody can reach the node any more. What has content is marked, and let go page by page in the background, so that unlinking costs the same whatever the size.
+/// Nobody can reach the node any more. What has content is marked, and let go page by page in the background,
+/// so that unlinking costs the same whatever the size.
 pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Decide<()> {
     xattrs::remove_all(view, node, &mut record)?;
     file_locks::forget(view, node);
@@ -279,7 +286,8 @@ pub(crate) struct NewDirectory<'a> {
     pub quota: Option<Handle>,
 }
 
-/// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has seen that its home is here.
+/// Makes a directory's node, and its first fragment when all its names lie in this tablet. The caller has
+/// seen that its home is here.
 pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall) -> NodeRecord {
     let NewDirectory { seat, parent, name, access, acls, quota } = new;
     let mut fragments = Vec::new();

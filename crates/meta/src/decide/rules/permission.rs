@@ -15,7 +15,8 @@ pub(crate) fn admit<'g>(
     wish: Permission,
 ) -> Decide<&'g GrantBody> {
     let body = &grant.body;
-    // A grant of another session, or an expired one, is treated alike: the client has to ask the directory's home again.
+    // A grant of another session, or an expired one, is treated alike: the client has to ask the directory's
+    // home again.
     let mine = view.session == Some(body.session);
     let late = view.now.wall > body.expires.after(view.config.skew_max);
     if !mine || late || !grant.verify(view.keys.grants()) {
@@ -37,7 +38,8 @@ pub(crate) fn permit(
     if allowed { Ok(()) } else { Err(Stop::Refuse(Code::Access)) }
 }
 
-/// The access control lists of a directory. A grant only says whether there are some, and which: its home has them.
+/// The access control lists of a directory. A grant only says whether there are some, and which: its home has
+/// them.
 pub(crate) fn acls(view: &mut View, directory: &GrantBody) -> Decide<Acls> {
     if directory.acl == AclHash(0) {
         return Ok(Acls::default());

@@ -1,13 +1,15 @@
 //! Quotas: what counts, where it is counted, who may use how much.
 //!
-//! A directory with a quota counts all below it that has no quota of its own. Its *quota* (the directory's handle) is inherited at birth by directories,
-//! fragments and files; nothing is moved or linked from one quota to another. Each tablet counts what lies in it, in a record that is written with every log
-//! entry that changes it. The home of the quota knows what each tablet may use: a tablet whose use would grow beyond that asks for a *share* more, and gives
-//! back what it does not use within a short time.
+//! A directory with a quota counts all below it that has no quota of its own. Its *quota* (the directory's
+//! handle) is inherited at birth by directories, fragments and files; nothing is moved or linked from one
+//! quota to another. Each tablet counts what lies in it, in a record that is written with every log entry
+//! that changes it. The home of the quota knows what each tablet may use: a tablet whose use would grow
+//! beyond that asks for a *share* more, and gives back what it does not use within a short time.
 //!
-//! Invariants: what all tablets may use together is no more than the limit, unless more was used when the limit was set; a tablet uses no more than it
-//! was told it may, but it may have been told that in an answer which the home does not know to have arrived when it lends the same to somebody else: so
-//! at most one share for each tablet is used beyond the limit. What shrinks is never refused.
+//! Invariants: what all tablets may use together is no more than the limit, unless more was used when the
+//! limit was set; a tablet uses no more than it was told it may, but it may have been told that in an answer
+//! which the home does not know to have arrived when it lends the same to somebody else: so at most one share
+//! for each tablet is used beyond the limit. What shrinks is never refused.
 
 use crate::record::Key;
 use crate::record::{QuotaRecord, Record, Share};

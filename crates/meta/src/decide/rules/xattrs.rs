@@ -1,5 +1,6 @@
-//! Extended attributes of a node, at its home: one record names them all with the numbers of their values, each value is a record of its own. So a node
-//! that has none costs nothing, and a list reads no value. Who may is not asked here.
+//! Extended attributes of a node, at its home: one record names them all with the numbers of their values,
+//! each value is a record of its own. So a node that has none costs nothing, and a list reads no value. Who
+//! may is not asked here.
 
 use crate::record::Key;
 use crate::record::{NodeRecord, Record};

@@ -68,7 +68,8 @@ fn a_release_counts_only_if_it_was_sent_after_all_that_says_open() {
     assert!(table.is_late_release(A, FILE, Sequence(4)));
     assert!(!table.is_late_release(A, FILE, Sequence(6)));
     assert!(!table.is_late_release(B, FILE, Sequence(4)));
-    // It says that it has it open, and that it waits for no request below 9: it has been opened since request 8.
+    // It says that it has it open, and that it waits for no request below 9: it has been opened since
+    // request 8.
     table.recalled(word(A, 9, &[FILE]), &[FILE], at(50), &config);
     assert!(table.is_late_release(A, FILE, Sequence(8)));
     assert!(!table.is_late_release(A, FILE, Sequence(9)));
@@ -141,7 +142,8 @@ fn a_file_that_is_given_again_during_a_survey_is_not_closed_by_its_answer() {
     let (mut table, config) = given();
     let asked = open_state_query(&mut table, at(600), &config);
     table.give(A, FILE, Sequence(8), at(1600), &config);
-    // The session had the new lease already, and opened the file without asking right after it said that it is closed.
+    // The session had the new lease already, and opened the file without asking right after it said that it
+    // is closed.
     table.open_state(word(A, 9, &[]), asked.number, at(700), &config);
     assert_eq!(openers(&table, FILE), [A]);
 }

@@ -1,8 +1,9 @@
 //! Where a full node is split: MetaFlow section 6.B as published, and by the fewest prefixes.
 //!
-//! Both forms end in the same window of shares. On one block they even find the same point, for the first half of a half ... of a block that lies in the
-//! window is the point with the shortest prefix there. They differ where a node has several blocks (the published walk takes the first boundary between
-//! two of them) and beside a hot position (the published walk halves down to that single position).
+//! Both forms end in the same window of shares. On one block they even find the same point, for the first
+//! half of a half ... of a block that lies in the window is the point with the shortest prefix there. They
+//! differ where a node has several blocks (the published walk takes the first boundary between two of them)
+//! and beside a hot position (the published walk halves down to that single position).
 
 use crate::arcs::{blocks_between, roundest};
 use crate::load::Load;
@@ -39,13 +40,16 @@ pub struct Halves {
     pub left: Vec<Block>,
     /// What goes to the activated server.
     pub right: Vec<Block>,
-    /// The share of the node's load (or length) that stays. Outside the window where one hot position allows no better.
+    /// The share of the node's load (or length) that stays. Outside the window where one hot position allows
+    /// no better.
     pub share: f64,
 }
 
-/// The published walk over a node's ordered blocks (MetaFlow section 6.B, steps 1 to 3): a block at a time joins the left part until that weighs more than
-/// `low` of all; if it then weighs `high` or more, the last block is taken back and halved. A single position cannot be halved: the walk then ends before or
-/// after it, whichever is nearer to the middle. `None` if there is nothing to part. `weigh` takes a first and a last position, both included.
+/// The published walk over a node's ordered blocks (MetaFlow section 6.B, steps 1 to 3): a block at a time
+/// joins the left part until that weighs more than `low` of all; if it then weighs `high` or more, the last
+/// block is taken back and halved. A single position cannot be halved: the walk then ends before or after it,
+/// whichever is nearer to the middle. `None` if there is nothing to part. `weigh` takes a first and a last
+/// position, both included.
 pub fn split_blocks(
     blocks: &[Block],
     weigh: impl Fn(Position, Position) -> f64,
@@ -87,8 +91,9 @@ pub fn split_blocks(
     parted.then(|| Halves { left, right: ahead, share: if total > 0.0 { held / total } else { 0.0 } })
 }
 
-/// The point within the window that has the shortest prefix. No other point there parts the run into fewer blocks, and of those that need as many it is the
-/// one that costs later splits and the switches above the least. Where one position is too hot for the window, a point beside it.
+/// The point within the window that has the shortest prefix. No other point there parts the run into fewer
+/// blocks, and of those that need as many it is the one that costs later splits and the switches above the
+/// least. Where one position is too hot for the window, a point beside it.
 pub(super) fn split_fewest(
     first: Position,
     last: Position,
@@ -105,7 +110,8 @@ pub(super) fn split_fewest(
     let highest = least(first.0 + 1, last.0, |at| left_of(at) >= high * total).map_or(last.0, |at| at - 1);
     let at = match lowest {
         Some(lowest) if lowest <= highest => roundest(lowest, highest).0,
-        // The last position is hot, and the whole window lies in it: all points before it leave it at the right.
+        // The last position is hot, and the whole window lies in it: all points before it leave it at the
+        // right.
         None => beside(first, last, last.0, left_of),
         Some(after) => {
             let before = after - 1;
@@ -157,7 +163,8 @@ mod tests {
         block_of_dotted(&format!("{text}/32")).expect("an address").start()
     }
 
-    /// MetaFlow figure 11: ServerA has 0.0.0.0/2 and 64.0.0.0/3; the partition value 80.0.0.0 lies in the middle of its objects.
+    /// MetaFlow figure 11: ServerA has 0.0.0.0/2 and 64.0.0.0/3; the partition value 80.0.0.0 lies in the
+    /// middle of its objects.
     #[test]
     fn figure_11_splits_at_80_0_0_0() {
         let server_a = blocks(&["0.0.0.0/2", "64.0.0.0/3"]);
@@ -168,7 +175,8 @@ mod tests {
         assert_eq!(halves.share, 0.5);
     }
 
-    /// MetaFlow section 6.B: three ordered blocks. The text says 192.168.100.128/25, which holds the third; /26 is meant.
+    /// MetaFlow section 6.B: three ordered blocks. The text says 192.168.100.128/25, which holds the third;
+    /// /26 is meant.
     #[test]
     fn three_ordered_blocks_are_parted_after_the_first_if_it_is_within_the_window() {
         let three = blocks(&["192.168.100.0/25", "192.168.100.128/26", "192.168.100.192/26"]);
@@ -192,7 +200,8 @@ mod tests {
         assert_eq!(texts(&halves.left), ["192.168.100.0/25", "192.168.100.128/26"]);
     }
 
-    /// MetaFlow section 6.B: 192.168.100.0/24 with more than 60 % is replaced by its two halves, and the walk goes on with the first.
+    /// MetaFlow section 6.B: 192.168.100.0/24 with more than 60 % is replaced by its two halves, and the walk
+    /// goes on with the first.
     #[test]
     fn a_block_that_is_too_much_is_halved() {
         let load = Load::new([(at("192.168.100.9"), 50.0), (at("192.168.100.200"), 50.0)]);

@@ -21,7 +21,8 @@ fn at(text: &str) -> Position {
     block_of_dotted(&format!("{text}/32")).expect("an address").start()
 }
 
-/// MetaFlow figures 10 and 11: 128.0.0.0 between the switches, 96.0.0.0 under the left one; then ServerA splits at 80.0.0.0 and ServerC has 80.0.0.0/4.
+/// MetaFlow figures 10 and 11: 128.0.0.0 between the switches, 96.0.0.0 under the left one; then ServerA
+/// splits at 80.0.0.0 and ServerC has 80.0.0.0/4.
 #[test]
 fn figures_10_and_11_by_splits_of_a_tree() {
     // Two switches with three places each: servers 1 to 3 under the left one.
