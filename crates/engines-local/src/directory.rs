@@ -94,7 +94,7 @@ pub struct Format {
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Holds the lock; the system lets go of it when the process ends, however it ends.
+    /// Holds the lock; the system releases it when the process ends, however it ends.
     _lock: File,
 }
 

@@ -300,7 +300,7 @@ fn is_flock(syscall: &str) -> bool {
     number.is_some_and(|number| number == libc::SYS_flock || Some(number) == narrow)
 }
 
-/// Looks whether a thread that waits in the kernel shall be let go, because a signal came.
+/// Looks whether a thread that waits in the kernel shall be woken, because a signal came.
 pub(crate) struct Signals {
     thread: u32,
     /// At the last look some signal was there.

@@ -120,7 +120,7 @@ pub struct Config {
     /// It is looked at, whether anybody refers to it, so long after that, or after its writer said that it is
     /// done with it.
     pub scan_delay: Duration,
-    /// And again so long after the last look, although nothing was let go of.
+    /// And again so long after the last usage scan, although nothing was dropped.
     pub scan_interval: Duration,
     /// A sealed chunk of at least so many bytes is compacted when less than half of it is in use.
     pub compact_bytes_min: u64,

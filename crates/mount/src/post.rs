@@ -356,7 +356,7 @@ impl Post {
         self.send_datagram(address, &hello);
     }
 
-    fn take_answer(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
+    fn on_answer(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
         let mut tries = self.tries.lock().expect("no thread panics while it holds the tries");
         let outcomes = tries.iter_mut().map(|initiator| initiator.take(bytes));
         let outcome = outcomes.into_iter().find(|outcome| !matches!(outcome, Outcome::Nothing));
@@ -395,7 +395,7 @@ impl Post {
     /// before, says nothing.
     pub fn open(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
         if hello::is_handshake(bytes) {
-            return self.take_answer(peer, bytes);
+            return self.on_answer(peer, bytes);
         }
         let key = self.line().session().map(|session| session.key.clone());
         let opened = match key {
@@ -417,10 +417,10 @@ impl Post {
 
     fn take(&self, peer: SocketAddr, packet: Packet) -> Vec<Event> {
         match packet.sender {
-            Sender::Nobody => self.take_unsigned(peer, &packet),
+            Sender::Nobody => self.on_unsigned(peer, &packet),
             // Our own kind signs with another secret, so what looks like it is an echo.
             Sender::Client(_) => self.refuse(),
-            Sender::Server(server) if packet.header.counter == 0 => self.take_hint(peer, server, &packet),
+            Sender::Server(server) if packet.header.counter == 0 => self.on_hint(peer, server, &packet),
             Sender::Server(server) => {
                 if !self.line().take(peer, server, &packet.header) {
                     return self.refuse();
@@ -430,7 +430,7 @@ impl Post {
         }
     }
 
-    fn take_unsigned(&self, peer: SocketAddr, packet: &Packet) -> Vec<Event> {
+    fn on_unsigned(&self, peer: SocketAddr, packet: &Packet) -> Vec<Event> {
         match packet.messages[..] {
             // Who was not sent to asks for a ticket to have our signature.
             [Message::Refused(Refusal::NeedTicket)] if !self.line().has_sent_to(peer) => self.refuse(),
@@ -448,7 +448,7 @@ impl Post {
         }
     }
 
-    fn take_hint(&self, peer: SocketAddr, server: ServerId, packet: &Packet) -> Vec<Event> {
+    fn on_hint(&self, peer: SocketAddr, server: ServerId, packet: &Packet) -> Vec<Event> {
         match packet.messages[..] {
             [Message::Welcome { .. }] if !self.is_of_whom_was_greeted(peer, server, packet) => self.refuse(),
             [Message::Welcome { versions }] => {

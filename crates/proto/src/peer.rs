@@ -71,7 +71,7 @@ pub enum PeerBody {
         /// All items of this sender to this tablet with smaller ids are acknowledged.
         done_below: ItemId,
         /// What to do.
-        work: Work,
+        work: Deferred,
     },
     /// The item is executed.
     Delivered {
@@ -156,7 +156,7 @@ pub struct ItemId {
 
 /// What a queued item does. It cannot be refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Work {
+pub enum Deferred {
     /// Make the node of a new directory (mkdir into another tablet).
     MakeDirectory {
         /// The directory's seat.

@@ -219,8 +219,8 @@ impl Post {
                 [Message::Refused(refusal)] => Ok(Opened::Refused { peer, refusal }),
                 _ => Ok(Opened::Nothing),
             },
-            Sender::Server(server) => self.take_from_server(incoming, header, server),
-            Sender::Client(session) => self.take_from_client(now, incoming, header, session),
+            Sender::Server(server) => self.on_server_packet(incoming, header, server),
+            Sender::Client(session) => self.on_client_packet(now, incoming, header, session),
         });
         opened.unwrap_or_else(|error| {
             self.refuse(now.mono, incoming, error);
@@ -243,7 +243,7 @@ impl Post {
         reason.map_or(Opened::Nothing, |reason| Opened::NoSession { peer: incoming.peer, reason })
     }
 
-    fn take_from_server(
+    fn on_server_packet(
         &mut self,
         incoming: &Incoming,
         header: Header,
@@ -251,7 +251,7 @@ impl Post {
     ) -> Result<Opened, PacketError> {
         let packet = envelope::open(&incoming.bytes, Some(self.keys.packets()))?;
         if header.counter == 0 {
-            return self.take_hint(server, &packet);
+            return self.on_hint(server, &packet);
         }
         let key = self.keys.packets().clone();
         if Start(header.to) != self.start {
@@ -291,7 +291,7 @@ impl Post {
     /// A greeting that was meant for one server and is answered by another was overheard and sent to that
     /// one: what is meant for the first must not be stamped with the start of the second, which would take
     /// it.
-    fn take_hint(&mut self, server: ServerId, packet: &Packet) -> Result<Opened, PacketError> {
+    fn on_hint(&mut self, server: ServerId, packet: &Packet) -> Result<Opened, PacketError> {
         if self.sending.greeted(packet.header.to).is_some_and(|greeted| greeted != server) {
             return Ok(Opened::Nothing);
         }
@@ -304,7 +304,7 @@ impl Post {
         Ok(Opened::Nothing)
     }
 
-    fn take_from_client(
+    fn on_client_packet(
         &mut self,
         now: Now,
         incoming: &Incoming,

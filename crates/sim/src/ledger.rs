@@ -11,7 +11,7 @@ use crate::world::World;
 use bearing_meta::{ChunkRecord, Key, LogEntry, Record};
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
-use bearing_proto::peer::{ItemId, Work};
+use bearing_proto::peer::{Deferred, ItemId};
 use bearing_seams::LoggedRecord;
 use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
@@ -208,7 +208,7 @@ impl Ledger {
 
     fn bear_witness(&mut self, world: &World, tablet: Block, changes: &[(Key, Option<Record>)]) {
         let at = world.true_mono();
-        let drops = |record: &Option<Record>| matches!(record, Some(Record::Outbox(outbox)) if matches!(outbox.work, Work::DropLink { .. }));
+        let drops = |record: &Option<Record>| matches!(record, Some(Record::Outbox(outbox)) if matches!(outbox.work, Deferred::DropLink { .. }));
         let owing: Vec<ItemId> = changes
             .iter()
             .filter_map(|(key, record)| match key {

@@ -8,7 +8,7 @@
 
 use crate::complaint::Promise;
 use bearing_meta::{FragmentRecord, Key, LoggedChange, NameEntry, NodeContent, NodeRecord, Record};
-use bearing_proto::peer::{ItemId, Work};
+use bearing_proto::peer::{Deferred, ItemId};
 use bearing_types::{Block, FileType, Name, NameHash, NodeId, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub struct Model {
     orphans: BTreeSet<(NodeId, SessionId)>,
     prepared: BTreeMap<(TransactionId, Block, u8), Changes>,
     decided: BTreeSet<TransactionId>,
-    outbox: BTreeMap<(Block, ItemId), Work>,
+    outbox: BTreeMap<(Block, ItemId), Deferred>,
     /// Nodes that queued mkdirs will make.
     promised: BTreeSet<NodeId>,
     /// Nodes that ever were.
@@ -106,13 +106,13 @@ impl Model {
     fn note_outbox(&mut self, tablet: Block, item: ItemId, record: Option<Record>) {
         match record {
             Some(Record::Outbox(outbox)) => {
-                if let Work::MakeDirectory { seat, .. } = &outbox.work {
+                if let Deferred::MakeDirectory { seat, .. } = &outbox.work {
                     self.promised.insert(seat.node);
                 }
                 self.outbox.insert((tablet, item), outbox.work);
             }
             _ => {
-                if let Some(Work::MakeDirectory { seat, .. }) = self.outbox.remove(&(tablet, item)) {
+                if let Some(Deferred::MakeDirectory { seat, .. }) = self.outbox.remove(&(tablet, item)) {
                     self.promised.remove(&seat.node);
                 }
             }

@@ -1,9 +1,9 @@
 //! The part of `check` that looks below files: where their bytes lie, whether the records know these chunks,
 //! and whether the servers that the records name hold them.
 //!
-//! Chunks are listed after files: what a file was found to refer to is there then, unless the file has let go
-//! of it since, which is looked up again before it is reported. This module must not know how a tree is
-//! walked.
+//! Chunks are listed after files: what a file was found to refer to is there then, unless the file has
+//! dropped of it since, which is looked up again before it is reported. This module must not know how a tree
+//! is walked.
 
 use crate::names::shown;
 use anyhow::{Result, bail};

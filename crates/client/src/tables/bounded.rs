@@ -1,4 +1,4 @@
-//! A map of bounded size that lets go of what was not used lately.
+//! A map of bounded size that drops what was not used lately.
 //!
 //! Not of what was used least recently of all: that order would have to be kept up with each use. A use sets
 //! a bit, and what is met with its bit set has a second chance.
@@ -59,7 +59,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         self.table.iter()
     }
 
-    /// Lets go of everything.
+    /// Drops everything.
     pub fn clear(&mut self) {
         self.table.clear();
     }

@@ -2,7 +2,7 @@
 
 /// Buffers kept at most.
 const COUNT_MAX: usize = 512;
-/// A buffer that has grown beyond this is let go, so that a few large packets do not hold memory for ever.
+/// A buffer that has grown beyond this is freed, so that a few large packets do not hold memory for ever.
 const BYTES_MAX: usize = 256 * 1024;
 
 /// Empty buffers for reuse.

@@ -176,7 +176,7 @@ impl Planner<'_> {
     }
 
     /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain
-    /// while its files are about to let go of the rest as well. Where room is short, the rest is not waited
+    /// while its files are about to drop the rest as well. Where room is short, the rest is not waited
     /// for.
     pub fn is_settled(&self, record: &ChunkRecord) -> bool {
         let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.scan_delay);
@@ -216,7 +216,7 @@ pub(crate) fn is_nearly(dead: u64, all: u64) -> bool {
     dead >= all - all / NEARLY_DEAD
 }
 
-/// Whether files have let go of nearly all that its writer committed in it, by what is known without a usage
+/// Whether files have dropped nearly all that its writer committed in it, by what is known without a usage
 /// scan.
 pub(crate) fn is_dying(record: &ChunkRecord) -> bool {
     let Some(finished) = record.finished.filter(|_| record.scanned.is_none()) else { return false };

@@ -9,7 +9,7 @@ use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::{Question, SessionLife, Told};
 use bearing_types::{NodeId, SessionId};
 
-/// Replies of one ended session that are let go in one step.
+/// Replies of one ended session that are removed in one step.
 const REPLIES_MAX: usize = 1 << 16;
 
 /// What became of a session that was silent here.

@@ -10,7 +10,7 @@ use crate::record::Key;
 use crate::view::{Decide, View};
 use crate::words::Ripe;
 use bearing_proto::client::{Body, Handle, Request};
-use bearing_proto::peer::{ItemId, Part, Promise, Question, Told, Work};
+use bearing_proto::peer::{Deferred, ItemId, Part, Promise, Question, Told};
 use bearing_types::{ChunkId, NodeId, Position, ServerId, SessionId, TransactionId};
 
 /// What a job does.
@@ -27,13 +27,13 @@ pub(crate) enum JobWork {
         part: Box<Part>,
     },
     /// A queued item of another tablet.
-    Deliver { from: Position, item: ItemId, done_below: ItemId, work: Work },
+    Deliver { from: Position, item: ItemId, done_below: ItemId, work: Deferred },
     /// A question of another tablet, or (without one) of this server.
     Ask { from: Option<Position>, id: u64, question: Question },
-    /// Lets go of a page of a node's content.
+    /// Removes a page of a node's content.
     Reap(NodeId),
     /// A session says that it has an unlinked node open no more.
-    LetGo(NodeId, SessionId),
+    ForgetHolder(NodeId, SessionId),
     /// Ends a session that was not renewed.
     EndSession(SessionId),
     /// Asks whether a silent session lives, and forgets it if not.
@@ -59,7 +59,7 @@ impl JobWork {
             JobWork::Deliver { .. }
             | JobWork::Ask { .. }
             | JobWork::Reap(_)
-            | JobWork::LetGo(..)
+            | JobWork::ForgetHolder(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
@@ -78,7 +78,7 @@ pub(crate) enum Decided {
     Delivered,
     Told(Told),
     Reaped(bool),
-    LetGo,
+    HolderForgotten,
     SessionOver,
     SessionSwept(SessionEnd),
     Reported,
@@ -101,7 +101,9 @@ pub(crate) fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
             .ask(Position(0), question.clone(), |view| questions::decide(view, question))
             .map(Decided::Told),
         JobWork::Reap(node) => ops::reap_page(view, *node).map(Decided::Reaped),
-        JobWork::LetGo(node, session) => ops::let_go(view, *node, *session).map(|()| Decided::LetGo),
+        JobWork::ForgetHolder(node, session) => {
+            ops::forget_closed(view, *node, *session).map(|()| Decided::HolderForgotten)
+        }
         JobWork::EndSession(session) => {
             ops::end_session(view, *session);
             Ok(Decided::SessionOver)

@@ -18,7 +18,7 @@ pub(crate) fn expires(work: &JobWork) -> bool {
         | JobWork::Ask { from: Some(_), .. }
         | JobWork::EndSession(_)
         | JobWork::SweepSession(_)
-        | JobWork::LetGo(..)
+        | JobWork::ForgetHolder(..)
         | JobWork::EndDelegation(..)
         | JobWork::ReportUsage(_) => true,
         JobWork::Ask { from: None, .. }

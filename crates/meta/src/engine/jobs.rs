@@ -44,7 +44,7 @@ fn party_of(work: &JobWork) -> Party {
         JobWork::EndSession(_) | JobWork::SweepSession(_) => Party::Silence,
         JobWork::Ask { from: None, .. }
         | JobWork::Reap(_)
-        | JobWork::LetGo(..)
+        | JobWork::ForgetHolder(..)
         | JobWork::EndDelegation(..)
         | JobWork::Maintain(_)
         | JobWork::SweepChunks(..)

@@ -207,7 +207,7 @@ impl MetaServer {
         };
         let Some(keys) = tablet.leases.recalled(session, recalled.number, now.mono, config) else { return };
         let word = Word { session, finished_below: recalled.finished_below, open: &recalled.open };
-        let let_go = if keys.is_empty() {
+        let forget_holders = if keys.is_empty() {
             tablet.opens.hear_of_everything(word, now.mono, config);
             Vec::new()
         } else {
@@ -217,7 +217,7 @@ impl MetaServer {
         for (from, item) in again {
             self.send_peer(start, from, PeerBody::Again { item }, out);
         }
-        self.let_go(now, start, session, let_go);
+        self.forget_holders(now, start, session, forget_holders);
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
     }
 
@@ -234,16 +234,16 @@ impl MetaServer {
             return;
         };
         let word = Word { session, finished_below: open_state.finished_below, open: &open_state.open };
-        let let_go = tablet.opens.open_state(word, open_state.number, now.mono, &self.config);
+        let forget_holders = tablet.opens.open_state(word, open_state.number, now.mono, &self.config);
         // Somebody may wait for the answer about more files than fit into one.
         let next = tablet.opens.due(now.mono, &self.config);
         self.send_open_state_queries(start, next, out);
-        self.let_go(now, start, session, let_go);
+        self.forget_holders(now, start, session, forget_holders);
     }
 
-    fn let_go(&mut self, now: Now, start: Position, session: SessionId, nodes: Vec<NodeId>) {
+    fn forget_holders(&mut self, now: Now, start: Position, session: SessionId, nodes: Vec<NodeId>) {
         for node in nodes {
-            self.new_job(start, JobWork::LetGo(node, session), now);
+            self.new_job(start, JobWork::ForgetHolder(node, session), now);
         }
     }
 }

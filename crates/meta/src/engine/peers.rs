@@ -17,7 +17,7 @@ use crate::words::JobId;
 use crate::words::LockedBy;
 use bearing_lookup::Located;
 use bearing_proto::data::DataReply;
-use bearing_proto::peer::{ItemId, Part, PeerBody, PeerMessage, Question, Told, Vote, Work};
+use bearing_proto::peer::{Deferred, ItemId, Part, PeerBody, PeerMessage, Question, Told, Vote};
 use bearing_types::{Epoch, Now, Position, ServerId, SessionId, TransactionId};
 use std::collections::BTreeMap;
 
@@ -250,7 +250,7 @@ impl MetaServer {
         from: Position,
         item: ItemId,
         done_below: ItemId,
-        work: Work,
+        work: Deferred,
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get(&start) else { return };

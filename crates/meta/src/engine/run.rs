@@ -385,7 +385,7 @@ impl MetaServer {
                     self.begin_reaping(now, start, node);
                 }
             }
-            (JobWork::LetGo(node, session), Decided::LetGo) => {
+            (JobWork::ForgetHolder(node, session), Decided::HolderForgotten) => {
                 if let Some(tablet) = self.tablets.get_mut(&start)
                     && tablet.opens.said_closed(session, node)
                 {
@@ -425,7 +425,7 @@ impl MetaServer {
                 _,
                 Decided::Told(_)
                 | Decided::Reaped(_)
-                | Decided::LetGo
+                | Decided::HolderForgotten
                 | Decided::SessionOver
                 | Decided::SessionSwept(_)
                 | Decided::Reported
@@ -501,7 +501,7 @@ impl MetaServer {
             }
             // The next upkeep starts it again.
             JobWork::Reap(_)
-            | JobWork::LetGo(..)
+            | JobWork::ForgetHolder(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
@@ -548,7 +548,7 @@ impl MetaServer {
             }
             JobWork::Ask { from: None, .. } => self.ids_asked = false,
             JobWork::Reap(_)
-            | JobWork::LetGo(..)
+            | JobWork::ForgetHolder(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)

@@ -11,7 +11,7 @@ use crate::engine::machine::MetaServer;
 use crate::engine::run::Effects;
 use crate::event::{Command, Note};
 use bearing_proto::client::{Call, XattrChange};
-use bearing_proto::peer::Work;
+use bearing_proto::peer::Deferred;
 use bearing_types::{Code, NodeId, Now, Position};
 use std::time::Duration;
 
@@ -104,13 +104,13 @@ impl MetaServer {
                 Headroom::None => Some(Lack::Later),
             },
             // What another tablet has queued cannot be refused.
-            JobWork::Deliver { work: Work::MakeDirectory { .. }, .. } if headroom == Headroom::Short => {
+            JobWork::Deliver { work: Deferred::MakeDirectory { .. }, .. } if headroom == Headroom::Short => {
                 Some(Lack::Later)
             }
             JobWork::Deliver { .. }
             | JobWork::Ask { .. }
             | JobWork::Reap(_)
-            | JobWork::LetGo(..)
+            | JobWork::ForgetHolder(..)
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)

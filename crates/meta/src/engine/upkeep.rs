@@ -218,7 +218,7 @@ impl MetaServer {
 
     // --- the reaper ---
 
-    /// Lets go of an unreachable node's content in the background.
+    /// Removes an unreachable node's content in the background.
     pub(crate) fn begin_reaping(&mut self, now: Now, start: Position, node: NodeId) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         if tablet.reaping.insert(node) {

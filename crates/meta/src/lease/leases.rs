@@ -104,7 +104,7 @@ impl LeaseEntry {
         self.quiet_until.is_some_and(|until| now < until)
     }
 
-    /// Lets go of what has ended. Gives when the next thing ends; `None` if nothing is left.
+    /// Drops what has ended. Gives when the next thing ends; `None` if nothing is left.
     fn expire(&mut self, now: Mono) -> Option<Mono> {
         self.holders.retain(|(_, until)| *until > now);
         self.quiet_until = self.quiet_until.filter(|until| *until > now);
@@ -417,7 +417,7 @@ impl LeaseTable {
         self.recalls.iter().map(wish).collect()
     }
 
-    /// Lets go of what time has ended.
+    /// Drops what time has ended.
     pub fn expire(&mut self, now: Mono) {
         // Recalls expire in the order in which they began: they all last as long.
         while let Some((number, recall)) = self.recalls.first_key_value() {

@@ -8,7 +8,7 @@ use crate::record::records::{
 };
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle, LeaseMs, NodeView};
-use bearing_proto::peer::{Promise, Work};
+use bearing_proto::peer::{Deferred, Promise};
 use bearing_types::{
     Access, Acls, Attributes, Block, Epoch, FileType, Name, NodeId, Position, Sequence, ServerId, SessionId,
     Version, Wall,
@@ -190,10 +190,10 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
 fn outbox(record: OutboxRecordV1) -> OutboxRecord {
     let work = match record.work {
         WorkV1::MakeDirectory { seat, parent, name, access, born } => {
-            Work::MakeDirectory { seat, parent, name, access, acls: Box::default(), born, quota: None }
+            Deferred::MakeDirectory { seat, parent, name, access, acls: Box::default(), born, quota: None }
         }
-        WorkV1::DropLink { node, open, changed } => Work::DropLink { node, open, changed },
-        WorkV1::ReleaseSpace { chunk, bytes } => Work::ReleaseSpace { chunk, bytes },
+        WorkV1::DropLink { node, open, changed } => Deferred::DropLink { node, open, changed },
+        WorkV1::ReleaseSpace { chunk, bytes } => Deferred::ReleaseSpace { chunk, bytes },
     };
     OutboxRecord { to: record.to, work, waiter: record.waiter, locks: record.locks }
 }

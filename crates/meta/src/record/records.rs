@@ -10,7 +10,7 @@ use crate::record::older;
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::data::Pieces;
-use bearing_proto::peer::{ItemId, Promise, Work};
+use bearing_proto::peer::{Deferred, ItemId, Promise};
 use bearing_types::{
     Access, Acls, Amount, Attributes, Block, ChunkId, Code, Credentials, Epoch, FileLocks, FileType, Name,
     NodeId, Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
@@ -271,7 +271,7 @@ pub struct OutboxRecord {
     /// A position in the tablet that shall execute it.
     pub to: Position,
     /// What to do.
-    pub work: Work,
+    pub work: Deferred,
     /// The mutation whose reply waits for the delivery.
     pub waiter: Option<(SessionId, Sequence)>,
     /// What is locked until the delivery, as encoded keys.

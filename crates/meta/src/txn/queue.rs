@@ -2,7 +2,7 @@
 
 use crate::record::{InboxRecord, OutboxRecord};
 use crate::words::Asking;
-use bearing_proto::peer::{ItemId, Work};
+use bearing_proto::peer::{Deferred, ItemId};
 use bearing_types::{LogIndex, Mono, Position, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Queued {
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub to: Position,
-    pub work: Work,
+    pub work: Deferred,
     /// All items with smaller ids have arrived.
     pub done_below: ItemId,
 }

@@ -24,7 +24,7 @@ use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseM
 use bearing_proto::data::DataCall;
 use bearing_proto::delegation::LentIds;
 use bearing_proto::keys::ServerKeys;
-use bearing_proto::peer::{Part, Promise, Question, Told, Work};
+use bearing_proto::peer::{Deferred, Part, Promise, Question, Told};
 use bearing_types::{
     Block, ChunkId, Code, LogIndex, NodeId, Now, Position, Sequence, ServerId, SessionId, Wall,
 };
@@ -60,7 +60,7 @@ pub(crate) type Decide<T> = Result<T, Stop>;
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub to: Position,
-    pub work: Work,
+    pub work: Deferred,
     /// Whether the reply waits for the delivery.
     pub awaited: bool,
     /// Locked until the delivery.
@@ -625,9 +625,9 @@ impl<'a> View<'a> {
     /// Sends an item to another tablet with this decision.
     pub fn queue(&mut self, draft: Draft) -> Decide<()> {
         // Many files of one batch may have bytes in the same chunk.
-        if let Work::ReleaseSpace { chunk, bytes } = &draft.work {
+        if let Deferred::ReleaseSpace { chunk, bytes } = &draft.work {
             for queued in &mut self.drafts {
-                if let Work::ReleaseSpace { chunk: same, bytes: freed } = &mut queued.work
+                if let Deferred::ReleaseSpace { chunk: same, bytes: freed } = &mut queued.work
                     && same == chunk
                 {
                     *freed += bytes;

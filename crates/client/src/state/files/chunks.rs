@@ -166,7 +166,7 @@ impl Chunks {
         self.avoided.get(&server).is_some_and(|until| now < *until)
     }
 
-    /// Lets go of chunks of which all is stable and with which this client is done.
+    /// Drops chunks of which all is stable and with which this client is done.
     fn prune(&mut self) {
         let Chunks { written, unfinished, .. } = self;
         written.retain(|chunk, written| unfinished.contains(chunk) || !written.is_stable());

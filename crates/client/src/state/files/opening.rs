@@ -57,7 +57,7 @@ impl Files {
         }
     }
 
-    /// What to wait for before a file is opened that is being let go of.
+    /// What to wait for before a file is opened that is being released.
     pub fn await_release(&mut self, node: NodeId) -> Option<Awaited<()>> {
         let releasing = self.releasing.get_mut(&node)?;
         let (promise, awaited) = promise();

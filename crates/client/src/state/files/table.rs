@@ -244,7 +244,7 @@ impl Files {
         }
     }
 
-    /// Lets go of a file of which nothing is open or buffered; remembers what it left unsynced, and what it
+    /// Drops a file of which nothing is open or buffered; remembers what it left unsynced, and what it
     /// lost unnoticed.
     pub fn drop_unused(&mut self, node: NodeId) {
         if !self.files.get(&node).is_some_and(File::is_unused) {

@@ -228,7 +228,7 @@ impl Cache {
         }
     }
 
-    /// Lets go of everything.
+    /// Drops everything.
     pub fn clear(&mut self) {
         self.directories.clear();
         self.names.clear();

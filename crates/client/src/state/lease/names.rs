@@ -147,7 +147,7 @@ impl Names {
         }
     }
 
-    /// Lets go of everything.
+    /// Drops everything.
     pub fn clear(&mut self) {
         self.places.clear();
         self.names = Slots::new();

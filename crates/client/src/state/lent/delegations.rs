@@ -452,7 +452,7 @@ impl Delegations {
     }
 
     /// All that was made in a directory, and what has no name any more: unlinked ones have no directory, and
-    /// are let go by their home like any other.
+    /// are released by their home like any other.
     pub fn to_publish(&self, directory: NodeId) -> Vec<NodeId> {
         let Some(image) = self.directories.get(&directory) else { return Vec::new() };
         let named = image.entries.values().map(|entry| entry.node.node);

@@ -70,7 +70,7 @@ pub(super) fn scan(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Dec
         keep(view, id, record);
         return Ok(StepOutcome::Did("chunk closed"));
     }
-    // What is let go of from here on may be seen or not: it counts as not seen, so that it is looked for
+    // What is dropped from here on may be seen or not: it counts as not seen, so that it is looked for
     // again.
     let dead_before = *view.context.dead_before.get_or_insert(record.dead_bytes);
     // Where nobody has joined, nobody has to be asked whose frames these are.

@@ -1,4 +1,4 @@
-//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is let go.
+//! Makes written extents part of a file. Later extents cover earlier ones; what is covered is unreferenced.
 //! Appended ones go behind the end that the file has when this is decided, whoever appended before: so
 //! appends of several clients are atomic and never overwrite each other.
 

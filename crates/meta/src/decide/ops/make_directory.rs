@@ -8,7 +8,7 @@ use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};
-use bearing_proto::peer::Work;
+use bearing_proto::peer::Deferred;
 use bearing_proto::rules;
 use bearing_types::{Access, Amount, Code, Credentials, FileType, Mode, Name, NameHash, Permission};
 
@@ -71,8 +71,15 @@ pub(super) fn make(
         namespace::make_directory_node(view, new, born);
     } else {
         let acls = Box::new(acls);
-        let work =
-            Work::MakeDirectory { seat, parent, name: name.clone(), access, acls, born, quota: grant.quota };
+        let work = Deferred::MakeDirectory {
+            seat,
+            parent,
+            name: name.clone(),
+            access,
+            acls,
+            born,
+            quota: grant.quota,
+        };
         view.queue(Draft { to: seat.home, work, awaited: true, locks: vec![key] })?;
     }
     Ok((entry, access))

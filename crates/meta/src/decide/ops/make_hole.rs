@@ -1,5 +1,5 @@
-//! Makes a range of a file a hole: its bytes are let go, and read as zeros from then on. The file may become
-//! longer, never shorter.
+//! Makes a range of a file a hole: its bytes are unreferenced, and read as zeros from then on. The file may
+//! become longer, never shorter.
 
 use crate::decide::ops::rights;
 use crate::decide::rules::extents::{self, Freed, SCAN_MAX};

@@ -33,7 +33,7 @@ use crate::view::{Decide, View};
 use bearing_proto::client::{Body, Call};
 use bearing_proto::rules::OpenWish;
 
-pub(crate) use release::{forget_holder, let_go, reap_page};
+pub(crate) use release::{forget_closed, forget_holder, reap_page};
 pub(crate) use session::{end as end_session, meet};
 
 /// Decides a client's call.

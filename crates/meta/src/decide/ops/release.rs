@@ -1,5 +1,5 @@
 //! A session closes an unlinked file; and, in the background, the content of nodes that nobody can reach is
-//! let go page by page.
+//! removed page by page.
 
 use crate::decide::rules::extents::{self, Freed};
 use crate::decide::rules::file_locks;
@@ -11,7 +11,7 @@ use bearing_proto::client::{Body, Handle};
 use bearing_types::{Code, NodeId, SessionId};
 use std::collections::BTreeMap;
 
-/// Extents let go in one step of the reaper.
+/// Extents removed in one step of the reaper.
 const PAGE: usize = 1024;
 
 pub(super) fn decide(view: &mut View, handle: Handle) -> Decide<Body> {
@@ -41,13 +41,13 @@ pub(crate) fn forget_holder(view: &mut View, node: NodeId, session: SessionId) -
     }
 }
 
-/// The session said, when asked, that it has the node open no more: it lets go of it, unless it was given it
-/// again meanwhile.
-pub(crate) fn let_go(view: &mut View, node: NodeId, session: SessionId) -> Decide<()> {
+/// The session said, when asked, that it has the node open no more: it is no holder any more, unless it was
+/// given it again meanwhile.
+pub(crate) fn forget_closed(view: &mut View, node: NodeId, session: SessionId) -> Decide<()> {
     if view.opens.said_closed(session, node) { forget_holder(view, node, session) } else { Ok(()) }
 }
 
-/// Lets go of one page of a node's extents; with the last page goes the node. Returns whether it is gone.
+/// Removes one page of a node's extents; with the last page goes the node. Returns whether it is gone.
 pub(crate) fn reap_page(view: &mut View, node: NodeId) -> Decide<bool> {
     let Some(mut record) = view.node(node)? else { return Ok(true) };
     let before = extents::overlapping(view, node, 0, u64::MAX, PAGE)?;

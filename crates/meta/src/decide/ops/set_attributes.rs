@@ -45,7 +45,7 @@ pub(super) fn set(
     conclude(view, handle, record, grants)
 }
 
-/// Lets go of what lies beyond the size that a file has now, and had not before.
+/// Drops what lies beyond the size that a file has now, and had not before.
 pub(super) fn cut(view: &mut View, handle: Handle, record: &mut NodeRecord, size_before: u64) -> Decide<()> {
     let attributes = &mut record.attributes;
     if attributes.size < size_before {

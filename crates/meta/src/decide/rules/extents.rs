@@ -5,14 +5,14 @@ use crate::record::{ExtentRecord, Record};
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
-use bearing_proto::peer::Work;
+use bearing_proto::peer::Deferred;
 use bearing_types::{Code, NodeId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Extents asked of the store at a time.
 const PAGE_MAX: usize = 1 << 16;
-/// At most so many extents are let go of in one change of a file: what one log record holds. To delete an
+/// At most so many extents are dropped in one change of a file: what one log record holds. To delete an
 /// extent takes 20 bytes of it, so these take 21 of the 32 MB that a tablet log takes in one piece.
 pub(crate) const SCAN_MAX: usize = 1 << 20;
 
@@ -116,7 +116,7 @@ impl Freed {
             if view.tablet.contains(chunk.position) {
                 release_space(view, chunk, bytes)?;
             } else {
-                let work = Work::ReleaseSpace { chunk, bytes };
+                let work = Deferred::ReleaseSpace { chunk, bytes };
                 view.queue(Draft { to: chunk.position, work, awaited: false, locks: Vec::new() })?;
             }
         }
@@ -164,7 +164,7 @@ pub(crate) fn write_difference(
     }
 }
 
-/// Lets go of all content from `size` on. Returns the bytes freed.
+/// Drops all content from `size` on. Returns the bytes freed.
 pub(crate) fn cut(view: &mut View, node: NodeId, size: u64) -> Decide<u64> {
     let before = overlapping(view, node, size, u64::MAX, SCAN_MAX)?;
     if before.len() >= SCAN_MAX {

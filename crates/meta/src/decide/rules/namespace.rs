@@ -12,7 +12,7 @@ use crate::view::{Decide, Draft, Stop, View};
 use bearing_placement::Seat;
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
 use bearing_proto::grant::{Grant, GrantBody};
-use bearing_proto::peer::{FragmentStat, Question, Remover, Told, Work};
+use bearing_proto::peer::{Deferred, FragmentStat, Question, Remover, Told};
 use bearing_proto::rules;
 use bearing_types::{
     Access, Acls, Attributes, Code, Cookie, FileType, Name, NameHash, NodeId, SessionId, Version, Wall,
@@ -204,7 +204,7 @@ pub(crate) fn drop_link(view: &mut View, node: Handle, keep_open: bool) -> Decid
     }
     view.queue(Draft {
         to: node.home,
-        work: Work::DropLink { node, open, changed },
+        work: Deferred::DropLink { node, open, changed },
         awaited: true,
         locks: Vec::new(),
     })
@@ -225,8 +225,8 @@ pub(crate) fn drop_link_here(
         view.put_node(handle.node, node);
         return Ok(());
     }
-    // Whoever may have it open keeps it; who turns out not to is asked, and lets go of it. Other nodes than
-    // files are never open here.
+    // Whoever may have it open keeps it; who turns out not to is asked, and is no holder any more. Other
+    // nodes than files are never open here.
     let mut holders = view.openers(handle.node);
     holders.extend(open);
     holders.retain(|_| node.attributes.file_type == FileType::Regular);
@@ -247,7 +247,12 @@ pub(crate) fn touch(view: &mut View, node: Handle) -> Decide<()> {
     if view.tablet.contains(node.home) {
         return touch_here(view, node, changed);
     }
-    view.queue(Draft { to: node.home, work: Work::Touch { node, changed }, awaited: true, locks: Vec::new() })
+    view.queue(Draft {
+        to: node.home,
+        work: Deferred::Touch { node, changed },
+        awaited: true,
+        locks: Vec::new(),
+    })
 }
 
 /// The same, at the node's home.
@@ -259,11 +264,11 @@ pub(crate) fn touch_here(view: &mut View, handle: Handle, changed: Wall) -> Deci
     Ok(())
 }
 
-/// The session id of marks of nodes that nobody can reach any more and whose content is being let go.
+/// The session id of marks of nodes that nobody can reach any more and whose content is being removed.
 pub(crate) const REAPER: SessionId = SessionId(0);
 
-/// Nobody can reach the node any more. What has content is marked, and let go page by page in the background,
-/// so that unlinking costs the same whatever the size.
+/// Nobody can reach the node any more. What has content is marked, and removed page by page in the
+/// background, so that unlinking costs the same whatever the size.
 pub(crate) fn reap(view: &mut View, node: NodeId, mut record: NodeRecord) -> Decide<()> {
     xattrs::remove_all(view, node, &mut record)?;
     file_locks::forget(view, node);
