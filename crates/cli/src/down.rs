@@ -1,12 +1,11 @@
 //! `down`: stops a cluster whoever started it, in whatever state it is.
 
-use crate::guard;
-use crate::mount_files;
 use crate::mounts::{self, Detach, MountState};
 use crate::process::{Process, stop_all};
 use crate::report::{Report, mount_file, supervisor_file};
 use crate::target::Directory;
 use crate::up::running_supervisor;
+use crate::{guard, mount_files};
 use anyhow::Result;
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_server::state::DaemonState;

@@ -1,15 +1,13 @@
 //! `mount` and `umount`.
 
-use crate::connect;
 use crate::failure::Usage;
-use crate::guard;
 use crate::mount_files::{MountFiles, open_log};
 use crate::mounts::{self, Detach, MountState};
 use crate::process::{Process, in_own_session, own_program, wait_until, without_files};
 use crate::report::Report;
-use crate::sessions;
 use crate::supervise::last_line;
 use crate::voice::{log_to_stderr, say};
+use crate::{connect, guard, sessions};
 use anyhow::{Context, Result, bail};
 use bearing_fuse::{Options, mount_blocking};
 use bearing_server::cluster::Layout;

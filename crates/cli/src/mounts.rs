@@ -4,12 +4,11 @@
 use crate::process::{own_program, wait_until};
 use anyhow::{Context, Result, bail};
 use std::ffi::CString;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 /// What is mounted at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

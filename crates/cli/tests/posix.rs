@@ -7,8 +7,6 @@ mod common;
 use bearing_types::{Acl, Gid, Named, Uid};
 use common::{TestCluster, bearing, wait_for};
 use std::ffi::CString;
-use std::fs;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use std::{fs, io};
 
 /// Two mounts of one cluster, unmounted at the end.
 struct TwoMounts {

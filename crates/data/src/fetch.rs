@@ -7,9 +7,8 @@
 //! them in time, the client is told so, and sends them itself.
 
 use crate::append::{self, Append};
-use crate::check;
-use crate::read;
 use crate::state::{Asked, AskedFor, Asker, Chunks, Cx, Fetch, FetchWanted, Reader};
+use crate::{check, read};
 use bearing_proto::data::{DataBody, DataCall, DataError, DataRequest, Source};
 use bearing_proto::frame::{self, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use bearing_proto::grant::FramePart;

@@ -3,12 +3,11 @@
 use crate::append::{self, Append};
 use crate::backup::{self, Replicate};
 use crate::event::{Command, Event, LogCommand, Start, Ticket};
-use crate::fetch;
-use crate::read;
 use crate::state::{
     Asked, AskedFor, Asker, Chunk, Chunks, CopyWanted, Core, Cx, FetchWanted, Job, Phase, Reader,
 };
 use crate::{Config, Counters, copy, frames, scrub, seal, sync};
+use crate::{fetch, read};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_proto::grant::FramePart;

@@ -4,11 +4,10 @@
 
 use crate::options::{Occupied, SOURCE};
 use std::ffi::{CString, OsString};
-use std::fs;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";

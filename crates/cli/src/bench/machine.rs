@@ -1,11 +1,10 @@
 //! The machine that is measured on: its cores, its load, what processes cost it, and its name in the results.
 
 use anyhow::{Context, Result, bail};
-use std::fs;
-use std::mem;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, mem};
 
 /// The core of the server.
 pub const SERVER_CORE: usize = 0;

@@ -3,8 +3,7 @@
 //! them, while the directory is suspended.
 
 use crate::context::{Context, State};
-use crate::operation::ListPart;
-use crate::operation::{Answer, Found, Listed, OpenFile, Remaining};
+use crate::operation::{Answer, Found, ListPart, Listed, OpenFile, Remaining};
 use crate::state::lease::{Directory, Seen};
 use crate::state::lent::{Lent, LocalDirectory, LocalEntry, Ours, Place};
 use bearing_proto::client::{

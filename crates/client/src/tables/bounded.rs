@@ -3,8 +3,7 @@
 //! Not of what was used least recently of all: that order would have to be kept up with each use. A use sets
 //! a bit, and what is met with its bit set has a second chance.
 
-use crate::tables::Place;
-use crate::tables::Table;
+use crate::tables::{Place, Table};
 use std::hash::Hash;
 
 /// See the module.

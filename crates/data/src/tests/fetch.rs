@@ -2,11 +2,10 @@
 
 use super::bench::*;
 use crate::{Command, Config, Event};
-use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, Source};
-use bearing_proto::frame;
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_proto::keys::Key;
+use bearing_proto::{Sender, frame};
 use bearing_seams::{ChunkLog, End, MemChunkLog};
 use bearing_types::{ChunkId, ServerId, SessionId};
 use std::time::Duration;

@@ -2,9 +2,8 @@
 //!
 //! A frame is a packet's length (u32, little-endian) and the packet.
 
-use super::PACKET_BYTES_MAX;
 use super::pool::Pool;
-use super::{Peer, SendError};
+use super::{PACKET_BYTES_MAX, Peer, SendError};
 use bearing_types::Mono;
 use socket2::Socket;
 use std::io::{self, Read};

@@ -4,11 +4,10 @@ use super::address::{RawAddress, for_family, plain};
 use super::pool::Pool;
 use super::{Counters, Destination, Incoming, SendError, Transport};
 use std::collections::VecDeque;
-use std::io;
-use std::mem;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::{io, mem};
 
 /// Datagrams per system call.
 const BATCH: usize = 64;

@@ -1,7 +1,6 @@
 //! The client's side.
 
-use super::builder;
-use super::{AGREED_BYTES_MAX, NOISE_BYTES};
+use super::{AGREED_BYTES_MAX, NOISE_BYTES, builder};
 use crate::random_u64;
 use bearing_proto::enrolment::Enrolment;
 use bearing_proto::envelope::Versions;

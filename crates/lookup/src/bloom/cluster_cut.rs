@@ -8,8 +8,7 @@
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
 use crate::bloom::options::{BloomOptions, Sizes};
-use crate::query::FileKey;
-use crate::query::{LookupError, QueryId};
+use crate::query::{FileKey, LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use proptest::prelude::*;

@@ -3,8 +3,7 @@
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::options::{BloomOptions, Sizes};
 use crate::machine::Event;
-use crate::query::FileKey;
-use crate::query::{LookupError, QueryId};
+use crate::query::{FileKey, LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use proptest::prelude::*;

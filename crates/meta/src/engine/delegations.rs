@@ -9,8 +9,7 @@
 use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
-use crate::record::Key;
-use crate::record::{Delegated, Holder, Record};
+use crate::record::{Delegated, Holder, Key, Record};
 use bearing_proto::client::{Call, LeaseKey};
 use bearing_types::{NodeId, Now, Position, SessionId};
 use std::collections::{BTreeMap, BTreeSet};

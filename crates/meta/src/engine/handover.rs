@@ -4,10 +4,8 @@
 use crate::disk_space::Headroom;
 use crate::engine::machine::MetaServer;
 use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
-use crate::record::KEYS_END;
-use crate::record::{LogEntry, LoggedChange, decode_pairs};
-use crate::tablet::{Arriving, CopiedPart, part_index};
-use crate::tablet::{Leaving, Phase};
+use crate::record::{KEYS_END, LogEntry, LoggedChange, decode_pairs};
+use crate::tablet::{Arriving, CopiedPart, Leaving, Phase, part_index};
 use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::{Change, KeyRange, LoggedRecord};

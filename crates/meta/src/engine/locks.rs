@@ -12,8 +12,7 @@
 use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;
 use crate::event::Command;
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use bearing_types::{NodeId, Now, Position};
 use std::collections::BTreeMap;
 

@@ -8,12 +8,10 @@ use crate::engine::machine::MetaServer;
 use crate::engine::registers::{AskKind, FIRST_ASK, Open, StartLoad};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::mutant::Mutant;
-use crate::record::Reach;
-use crate::record::Recovered;
-use crate::record::{DirectoryContent, NodeContent, NodeRecord, Record, decode_pairs};
-use crate::record::{Key, RESIDENT_TAGS};
-use crate::tablet::Answered;
-use crate::tablet::Tablet;
+use crate::record::{
+    DirectoryContent, Key, NodeContent, NodeRecord, RESIDENT_TAGS, Reach, Record, Recovered, decode_pairs,
+};
+use crate::tablet::{Answered, Tablet};
 use crate::words::LockedBy;
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};

@@ -2,8 +2,7 @@
 
 use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use bearing_proto::client::Handle;
 use bearing_types::{Now, Position};
 

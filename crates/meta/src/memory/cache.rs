@@ -6,8 +6,7 @@
 //! corrects it.
 
 use crate::memory::file_extents::{FileExtents, Known};
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use bearing_types::{IdMap, LogIndex, NodeId};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -8,8 +8,7 @@
 //! lies in the overlay, as for all keys. It is taken over when the store's answer is delivered, and followed
 //! from then on.
 
-use crate::record::Key;
-use crate::record::{ExtentRecord, Record};
+use crate::record::{ExtentRecord, Key, Record};
 use bearing_types::NodeId;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -2,8 +2,7 @@
 
 use crate::config::Config;
 use crate::memory::cache::Cache;
-use crate::record::Key;
-use crate::record::{Record, UsageRecord};
+use crate::record::{Key, Record, UsageRecord};
 use bearing_proto::client::Handle;
 use bearing_types::{Amount, Mono, NodeId};
 use std::collections::BTreeMap;

@@ -4,9 +4,8 @@
 //! version with a migration in [`Record::decode`]; a version that this program does not know is refused,
 //! never guessed at.
 
-use crate::record::Reach;
 use crate::record::key::Key;
-use crate::record::older;
+use crate::record::{Reach, older};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::data::Pieces;

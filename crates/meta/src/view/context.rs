@@ -3,8 +3,7 @@
 //! `decide` runs again from the top whenever something it needs has arrived. Store records come back through
 //! the cache; everything else is kept here, found again by its question.
 
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use crate::words::Asking;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::peer::{Part, Promise, Question, Told};

@@ -4,17 +4,12 @@
 
 use crate::chunks::{Health, Planner};
 use crate::config::Config;
-use crate::lease::LockTable;
-use crate::lease::OpenTable;
-use crate::lease::{Delegations, Horizon};
-use crate::lease::{LeaseTable, Offer};
-use crate::memory::Cache;
-use crate::memory::Quotas;
-use crate::memory::{EXTENTS_MAX, Known, file_extents};
+use crate::lease::{Delegations, Horizon, LeaseTable, LockTable, Offer, OpenTable};
+use crate::memory::{Cache, EXTENTS_MAX, Known, Quotas, file_extents};
 use crate::mutant::Mutant;
-use crate::record::Key;
-use crate::record::Reach;
-use crate::record::{ChunkRecord, ExtentRecord, FragmentRecord, Holder, NameRecord, NodeRecord, Record};
+use crate::record::{
+    ChunkRecord, ExtentRecord, FragmentRecord, Holder, Key, NameRecord, NodeRecord, Reach, Record,
+};
 use crate::txn::KeyLocks;
 use crate::view::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
 use crate::view::ids::Ids;

@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::soft_switch::{Fate, SoftNetwork};
-use crate::table::Output;
-use crate::table::{Budget, Form};
+use crate::table::{Budget, Form, Output};
 use crate::testing::{arcs, topologies};
 use bearing_placement::{Arcs, BTree, Growth, Hosts, Load, Parameters, Partition, Port, block_of_dotted};
 use bearing_types::{Position, ServerId};

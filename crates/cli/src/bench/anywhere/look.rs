@@ -2,10 +2,9 @@
 //! there.
 
 use anyhow::{Context, Result, bail};
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 /// How long a filesystem may take to show a change elsewhere.
 const PATIENCE: Duration = Duration::from_secs(60);

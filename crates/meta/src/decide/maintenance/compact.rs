@@ -30,11 +30,9 @@
 //! asks for the list anew.
 
 use crate::chunks::StepOutcome;
-use crate::decide::maintenance::join;
 use crate::decide::maintenance::seal::keep;
-use crate::decide::maintenance::usage_scan;
-use crate::record::Key;
-use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Record};
+use crate::decide::maintenance::{join, usage_scan};
+use crate::record::{ChunkRecord, ExtentRecord, Finished, Gather, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};

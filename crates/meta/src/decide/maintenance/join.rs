@@ -7,8 +7,7 @@
 //! of a file.
 
 use crate::decide::maintenance::seal::keep;
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::peer::{Question, Told};

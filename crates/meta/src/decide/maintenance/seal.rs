@@ -3,10 +3,8 @@
 
 use crate::config::Config;
 use crate::mutant::Mutant;
-use crate::record::Key;
-use crate::record::{ChunkRecord, Record};
-use crate::view::DataResult;
-use crate::view::{Decide, Stop, View};
+use crate::record::{ChunkRecord, Key, Record};
+use crate::view::{DataResult, Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Code, Epoch, ServerId};

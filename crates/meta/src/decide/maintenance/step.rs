@@ -17,15 +17,11 @@
 //! - A chunk that is mostly dead gets a compaction target (see `compact`). So does one of which no replica is
 //!   whole and none can be copied as a whole: its target takes each frame from whoever has it.
 
-use crate::chunks::Need;
-use crate::chunks::holders;
-use crate::chunks::{Seals, StepOutcome};
+use crate::chunks::{Need, Seals, StepOutcome, holders};
 use crate::decide::maintenance::seal::{self, keep};
 use crate::decide::maintenance::{compact, usage_scan};
-use crate::record::Key;
-use crate::record::{ChunkRecord, Record};
-use crate::view::DataResult;
-use crate::view::{Decide, Stop, View};
+use crate::record::{ChunkRecord, Key, Record};
+use crate::view::{DataResult, Decide, Stop, View};
 use bearing_proto::client::ChunkRef;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Epoch, ServerId};

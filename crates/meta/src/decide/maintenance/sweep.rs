@@ -1,8 +1,7 @@
 //! A step over chunk records: which of them need something, and how the chunks are.
 
 use crate::chunks::ChunkTally;
-use crate::record::Key;
-use crate::record::{ChunkRecord, Record};
+use crate::record::{ChunkRecord, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataCall};
 use bearing_types::{ChunkId, ServerId};

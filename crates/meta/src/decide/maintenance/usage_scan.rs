@@ -38,10 +38,8 @@
 
 use crate::chunks::StepOutcome;
 use crate::decide::maintenance::compact;
-use crate::decide::maintenance::seal::keep;
-use crate::decide::maintenance::seal::{Damage, damage_of};
-use crate::record::Key;
-use crate::record::{ChunkRecord, ExtentRecord, Record, UsageScan};
+use crate::decide::maintenance::seal::{Damage, damage_of, keep};
+use crate::record::{ChunkRecord, ExtentRecord, Key, Record, UsageScan};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};

@@ -2,8 +2,7 @@
 
 use crate::decide::maintenance::{chunk_view, in_use};
 use crate::decide::ops::rights;
-use crate::record::Key;
-use crate::record::{ChunkRecord, Finished, Record};
+use crate::record::{ChunkRecord, Finished, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};

@@ -1,9 +1,7 @@
 //! A page of the tablet's chunks for whoever checks the cluster, with what their servers say of them.
 
-use crate::record::Key;
-use crate::record::{ChunkRecord, Record};
-use crate::view::DataResult;
-use crate::view::{Decide, Stop, View};
+use crate::record::{ChunkRecord, Key, Record};
+use crate::view::{DataResult, Decide, Stop, View};
 use bearing_proto::client::{Body, CheckDepth, ChunkFate, ChunkRef, ChunkReport, ReplicaState};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Code, Credentials, ServerId, Uid};

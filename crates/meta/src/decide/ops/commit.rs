@@ -5,8 +5,7 @@
 use crate::decide::maintenance;
 use crate::decide::ops::rights;
 use crate::decide::rules::extents::{self, Freed, SCAN_MAX};
-use crate::decide::rules::namespace;
-use crate::decide::rules::quotas;
+use crate::decide::rules::{namespace, quotas};
 use crate::record::{ExtentRecord, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, CommitMode, Extent, Handle, LeaseKey};

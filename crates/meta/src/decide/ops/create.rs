@@ -1,9 +1,7 @@
 //! A new file, symbolic link or special file: name, node and count in one batch on one tablet.
 
 use crate::decide::ops::rights;
-use crate::decide::rules::namespace;
-use crate::decide::rules::permission;
-use crate::decide::rules::quotas;
+use crate::decide::rules::{namespace, permission, quotas};
 use crate::record::{NameEntry, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, NewNode};

@@ -5,8 +5,7 @@
 
 use crate::decide::ops::{list, rights};
 use crate::decide::rules::namespace;
-use crate::record::Key;
-use crate::record::{Delegated, Holder, NameEntry, NodeRecord, Record};
+use crate::record::{Delegated, Holder, Key, NameEntry, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, LeaseMs};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentEntry, LentNode};

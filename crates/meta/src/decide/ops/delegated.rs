@@ -5,10 +5,8 @@ use super::{
     accessed, commit, create, delegate, make_directory, release, remove_directory, rename, rights,
     set_attributes, unlink,
 };
-use crate::decide::rules::namespace;
-use crate::decide::rules::permission;
-use crate::record::Key;
-use crate::record::{Delegated, Holder, Record};
+use crate::decide::rules::{namespace, permission};
+use crate::record::{Delegated, Holder, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
 use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone, names_life};

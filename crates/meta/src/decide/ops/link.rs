@@ -1,9 +1,7 @@
 //! A further name for a node. Two-phase: the name may exist, and the node may refuse.
 
 use crate::decide::participants;
-use crate::decide::rules::namespace;
-use crate::decide::rules::permission;
-use crate::decide::rules::quotas;
+use crate::decide::rules::{namespace, permission, quotas};
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseKey};

@@ -2,8 +2,7 @@
 //! server keeps listing state.
 
 use crate::decide::rules::permission;
-use crate::record::Key;
-use crate::record::{NameEntry, NodeRecord, Record};
+use crate::record::{Key, NameEntry, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ListedEntry};

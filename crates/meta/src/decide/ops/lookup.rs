@@ -1,7 +1,6 @@
 //! A name in a directory. Only the owner of the name's position may say that there is none.
 
-use crate::decide::rules::namespace;
-use crate::decide::rules::permission;
+use crate::decide::rules::{namespace, permission};
 use crate::view::{Decide, View};
 use bearing_proto::client::Body;
 use bearing_proto::grant::Grant;

@@ -2,8 +2,7 @@
 //! queue while the name counts as prepared.
 
 use crate::decide::rules::namespace::{self, NewDirectory};
-use crate::decide::rules::permission;
-use crate::decide::rules::quotas;
+use crate::decide::rules::{permission, quotas};
 use crate::record::NameEntry;
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{Body, EntryView, Handle, LeaseMs, NodeView};

@@ -4,8 +4,7 @@
 use crate::decide::ops::rights;
 use crate::decide::ops::set_attributes::cut;
 use crate::decide::rules::namespace;
-use crate::record::Key;
-use crate::record::{NodeContent, NodeRecord};
+use crate::record::{Key, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::OpenRights;

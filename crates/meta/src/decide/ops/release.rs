@@ -2,9 +2,8 @@
 //! removed page by page.
 
 use crate::decide::rules::extents::{self, Freed};
-use crate::decide::rules::file_locks;
 use crate::decide::rules::namespace::{self, REAPER};
-use crate::decide::rules::xattrs;
+use crate::decide::rules::{file_locks, xattrs};
 use crate::record::Key;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};

@@ -3,8 +3,7 @@
 //! shown.
 
 use crate::decide::participants;
-use crate::decide::rules::namespace;
-use crate::decide::rules::permission;
+use crate::decide::rules::{namespace, permission};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};

@@ -4,9 +4,8 @@
 use super::exchange;
 use crate::decide::ops::remove_directory::kill;
 use crate::decide::participants;
-use crate::decide::rules::answers;
 use crate::decide::rules::namespace::{self, Slot};
-use crate::decide::rules::permission;
+use crate::decide::rules::{answers, permission};
 use crate::record::NameEntry;
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle, LeaseKey, RenameMode};

@@ -2,8 +2,7 @@
 //! refuses late duplicates.
 
 use crate::decide::rules::answers;
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};

@@ -2,8 +2,7 @@
 
 use crate::decide::ops::rights;
 use crate::decide::participants;
-use crate::decide::rules::extents;
-use crate::decide::rules::namespace;
+use crate::decide::rules::{extents, namespace};
 use crate::record::{NodeContent, NodeRecord};
 use crate::view::{Decide, View};
 use bearing_proto::client::{AttributeChange, Body, Handle, LeaseKey, LeaseMs};

@@ -1,8 +1,7 @@
 //! Removes a name that is no directory. The node loses a link after the name is gone: its count may be too
 //! high, never too low.
 
-use crate::decide::rules::namespace;
-use crate::decide::rules::permission;
+use crate::decide::rules::{namespace, permission};
 use crate::view::{Decide, View};
 use bearing_proto::client::{Body, LeaseKey};
 use bearing_proto::grant::{Grant, GrantBody};

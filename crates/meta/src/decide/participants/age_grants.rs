@@ -2,8 +2,7 @@
 //! more. Changes that arrive while this is prepared wait for the decision at the locked fragment.
 
 use crate::decide::rules::namespace;
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::peer::Promise;

@@ -2,8 +2,7 @@
 //! shown. Operations that arrive while this is prepared wait for the decision at the locked fragment, and
 //! then find the dead mark.
 
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::Promise;

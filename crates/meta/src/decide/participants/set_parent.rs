@@ -1,7 +1,6 @@
 //! Rename of a directory: its node knows its parent and name.
 
-use crate::record::Key;
-use crate::record::NodeContent;
+use crate::record::{Key, NodeContent};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::Promise;

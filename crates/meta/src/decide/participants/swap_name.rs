@@ -1,8 +1,7 @@
 //! Exchange of two names: lets a name that exists lead elsewhere, and tells where it led.
 
 use crate::decide::rules::namespace;
-use crate::record::Key;
-use crate::record::NameEntry;
+use crate::record::{Key, NameEntry};
 use crate::view::{Decide, View};
 use bearing_proto::peer::{Promise, Remover};
 use bearing_types::{NameHash, NodeId, Version};

@@ -2,8 +2,7 @@
 //! harm.
 
 use crate::decide::rules::namespace;
-use crate::record::Key;
-use crate::record::{NodeContent, Record};
+use crate::record::{Key, NodeContent, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::peer::{FragmentStat, SessionLife, Told};

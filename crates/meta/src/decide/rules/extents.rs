@@ -1,7 +1,6 @@
 //! The extents of a file: ordered by file offset, never overlapping, none beyond the file's size.
 
-use crate::record::Key;
-use crate::record::{ExtentRecord, Record};
+use crate::record::{ExtentRecord, Key, Record};
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;

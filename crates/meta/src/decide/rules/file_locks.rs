@@ -1,7 +1,6 @@
 //! What is held of a file, as its record says.
 
-use crate::record::Key;
-use crate::record::Record;
+use crate::record::{Key, Record};
 use crate::view::{Decide, View};
 use bearing_types::{FileLocks, NodeId, SessionId};
 

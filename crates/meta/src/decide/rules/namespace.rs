@@ -1,8 +1,6 @@
 //! Names, fragments and nodes as operations handle them: what several operations share.
 
-use crate::decide::rules::answers;
-use crate::decide::rules::file_locks;
-use crate::decide::rules::xattrs;
+use crate::decide::rules::{answers, file_locks, xattrs};
 use crate::mutant::Mutant;
 use crate::record::Key;
 use crate::record::{

@@ -11,8 +11,7 @@
 //! which the home does not know to have arrived when it lends the same to somebody else: so at most one share
 //! for each tablet is used beyond the limit. What shrinks is never refused.
 
-use crate::record::Key;
-use crate::record::{QuotaRecord, Record, Share};
+use crate::record::{Key, QuotaRecord, Record, Share};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Handle, QuotaView};
 use bearing_proto::peer::{Question, Told};

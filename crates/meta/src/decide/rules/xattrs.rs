@@ -2,8 +2,7 @@
 //! each value is a record of its own. So a node that has none costs nothing, and a list reads no value. Who
 //! may is not asked here.
 
-use crate::record::Key;
-use crate::record::{NodeRecord, Record};
+use crate::record::{Key, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{XattrChange, XattrMode};
 use bearing_types::{Code, NodeId, XattrName};
