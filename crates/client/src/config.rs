@@ -65,14 +65,14 @@ pub struct ClientConfig {
     /// never.
     pub prefetch_after: u32,
     /// And within this time; who asks for none for so long is not prefetched for any more.
-    pub prefetch_within: Duration,
+    pub prefetch_timeout: Duration,
     /// Larger directories are not prefetched.
     pub prefetch_entries_max: u32,
     /// When most of what was prefetched was not used, it is not done again for so long; for twice as long
     /// each time.
-    pub prefetch_pause: Duration,
+    pub prefetch_delay: Duration,
     /// The longest such pause.
-    pub prefetch_pause_max: Duration,
+    pub prefetch_delay_max: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict
     /// mount).
     pub directory_ttl: Duration,
@@ -161,10 +161,10 @@ impl ClientConfig {
             delegated_entries_max: 128 << 10,
             tells_steps: false,
             prefetch_after: 16,
-            prefetch_within: Duration::from_millis(200),
+            prefetch_timeout: Duration::from_millis(200),
             prefetch_entries_max: 16 << 10,
-            prefetch_pause: Duration::from_secs(5),
-            prefetch_pause_max: Duration::from_secs(300),
+            prefetch_delay: Duration::from_secs(5),
+            prefetch_delay_max: Duration::from_secs(300),
             directory_ttl: Duration::from_secs(1),
             file_ttl: Duration::from_secs(1),
             directories_max: 32 << 10,

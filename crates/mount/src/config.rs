@@ -19,7 +19,7 @@ pub struct MountConfig {
     pub connect_wait: Duration,
     /// How late the times and counts of a directory may be that several clients change. Zero: never (a strict
     /// mount).
-    pub directory_lateness: Duration,
+    pub directory_ttl: Duration,
     /// Whether to ask for directories that only this client changes, and decide in them without asking.
     pub delegates: bool,
     /// What servers tell operators of this client.
@@ -38,7 +38,7 @@ impl MountConfig {
             // The root itself may be delegated to a client that has just died: its lease has to run out
             // first.
             connect_wait: Duration::from_secs(20),
-            directory_lateness: Duration::from_secs(1),
+            directory_ttl: Duration::from_secs(1),
             delegates: false,
             description: None,
             access_times: false,

@@ -160,7 +160,7 @@ impl Mount {
     /// Connects: opens a session and reads the root directory.
     pub fn connect(config: &MountConfig) -> Result<Mount, ConnectError> {
         let client = ClientConfig {
-            directory_ttl: config.directory_lateness,
+            directory_ttl: config.directory_ttl,
             delegates: config.delegates,
             description: config.description.clone(),
             access_times: config.access_times,

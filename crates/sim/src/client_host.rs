@@ -159,9 +159,9 @@ impl ClientHost {
         if self.session.0.is_multiple_of(3) {
             config.write_out_bytes = 1 << 10;
         }
-        (config.prefetch_after, config.prefetch_within) = (2, Duration::from_secs(5));
-        config.prefetch_pause = Duration::from_millis(200);
-        config.prefetch_pause_max = Duration::from_secs(1);
+        (config.prefetch_after, config.prefetch_timeout) = (2, Duration::from_secs(5));
+        config.prefetch_delay = Duration::from_millis(200);
+        config.prefetch_delay_max = Duration::from_secs(1);
         config.mutant = self.planted.client;
         // What the first client makes before the work begins, all are told of without having looked it up: it
         // must not be its own.

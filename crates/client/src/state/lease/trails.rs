@@ -45,10 +45,10 @@ impl Trails {
     /// A name that is there had to be asked for. Whether to look up the others now.
     pub fn missed(&mut self, directory: NodeId, now: Mono, config: &ClientConfig) -> bool {
         if self.0.peek(&directory).is_none() {
-            self.0.insert(directory, Trail::new(now, config.prefetch_pause));
+            self.0.insert(directory, Trail::new(now, config.prefetch_delay));
         }
         let trail = self.0.get(&directory).expect("put in just now, or before");
-        if now.since(trail.since) > config.prefetch_within {
+        if now.since(trail.since) > config.prefetch_timeout {
             (trail.misses, trail.since) = (0, now);
         }
         trail.asked = now;
@@ -60,17 +60,17 @@ impl Trails {
         let worth_it = trail.used >= trail.taken / USED_OF;
         (trail.taken, trail.used) = (0, 0);
         if worth_it {
-            trail.pause = config.prefetch_pause;
+            trail.pause = config.prefetch_delay;
             trail.fetching = true;
         } else {
-            trail.rests(now, config.prefetch_pause_max);
+            trail.rests(now, config.prefetch_delay_max);
         }
         worth_it
     }
 
     /// Whether somebody asked for names of a directory a short time ago.
     pub fn is_asked_for(&self, directory: NodeId, now: Mono, config: &ClientConfig) -> bool {
-        self.0.peek(&directory).is_some_and(|trail| now.since(trail.asked) <= config.prefetch_within)
+        self.0.peek(&directory).is_some_and(|trail| now.since(trail.asked) <= config.prefetch_timeout)
     }
 
     /// So many names were prefetched.
@@ -86,7 +86,7 @@ impl Trails {
             trail.fetching = false;
             trail.misses = 0;
             if trail.taken == 0 {
-                trail.rests(now, config.prefetch_pause_max);
+                trail.rests(now, config.prefetch_delay_max);
             }
         }
     }
