@@ -1,5 +1,6 @@
 //! Identifiers. Each is a newtype, so that no function takes two bare integers.
 
+use crate::ring::{Block, Position};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -35,6 +36,9 @@ id!(/// The number of a request within its session. (session, sequence) identifi
     Sequence(u64), "#");
 id!(/// A tablet's epoch: it alone fences. A server serves a tablet only under the current one.
     Epoch(u64), "e");
+id!(/// A tablet's number, for ever: other tablets may lie where it lay, and have the same block. Items in queues
+    /// and replies belong to it, and servers keep its records under it.
+    TabletSerial(u64), "t");
 id!(/// The version of the map of tablets and servers. It only tells caches that they are old.
     MapVersion(u64), "m");
 id!(/// The index of a record in one tablet's log, from 1, without gaps within the tablet's life.
@@ -78,6 +82,27 @@ impl Epoch {
     }
 }
 
+impl TabletSerial {
+    /// Tablets that come of a split get serials from here on.
+    pub const FIRST_OF_SPLITS: TabletSerial = TabletSerial(1 << 32);
+
+    /// The serial of a tablet that a cluster was made with: a leading one, then the bits of its prefix. So all
+    /// of one cut differ, and what was written before there were serials gets the same one everywhere. `None`
+    /// for blocks that no cluster is made with, which have more than 31 bits.
+    pub fn of_first(block: Block) -> Option<TabletSerial> {
+        let bits = u32::from(block.prefix_bits());
+        let prefix = block.start().0.checked_shr(64 - bits).unwrap_or(0);
+        (bits < 32).then_some(TabletSerial(1 << bits | prefix))
+    }
+
+    /// The block of a tablet that a cluster was made with; `None` for a tablet that came of a split.
+    pub fn first_block(self) -> Option<Block> {
+        let bits = self.0.checked_ilog2().filter(|bits| *bits < 32)?;
+        let prefix = self.0 ^ 1 << bits;
+        Some(Block::around(Position(prefix.checked_shl(64 - bits).unwrap_or(0)), bits as u8))
+    }
+}
+
 impl LogIndex {
     /// Before the first record.
     pub const ZERO: LogIndex = LogIndex(0);
@@ -112,7 +137,7 @@ impl Generation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransactionId {
     /// A position inside the coordinating tablet: where a participant in doubt asks.
-    pub coordinator: crate::Position,
+    pub coordinator: Position,
     /// The coordinating tablet's epoch when the transaction began.
     pub epoch: Epoch,
     /// Counts the transactions of that epoch.
@@ -157,5 +182,24 @@ impl NodeIdRange {
     /// How many ids are left.
     pub fn left(&self) -> u64 {
         self.end.0.saturating_sub(self.next.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_tablet_and_its_serial_say_each_other_and_no_two_of_a_cut_are_alike() {
+        for bits in [0_u8, 1, 4, 16] {
+            let blocks = (0..1_u64 << bits).map(|index| Block::RING.sub_block(bits, index));
+            for (block, expected) in blocks.zip(1_u64 << bits..) {
+                let serial = TabletSerial::of_first(block).unwrap();
+                assert_eq!((serial.0, serial.first_block()), (expected, Some(block)));
+            }
+        }
+        assert_eq!(TabletSerial(0).first_block(), None);
+        assert_eq!(TabletSerial::FIRST_OF_SPLITS.first_block(), None);
+        assert_eq!(TabletSerial::of_first(Block::around(Position(1 << 40), 32)), None);
     }
 }

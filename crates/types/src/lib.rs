@@ -21,7 +21,7 @@ pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permi
 pub use code::{Code, Outcome};
 pub use id::{
     AclHash, ChunkId, DiskId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange,
-    Sequence, ServerId, SessionId, TransactionId, Version,
+    Sequence, ServerId, SessionId, TabletSerial, TransactionId, Version,
 };
 pub use id_hasher::{IdHasher, IdMap};
 pub use lock::{FileLocks, HeldLock, LOCKS_PER_FILE_MAX, Lock, LockMode, LockOwner, LockRange, LockSpace};
