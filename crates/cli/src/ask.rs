@@ -4,7 +4,9 @@
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_env::{Clock, Destination, Endpoint, Secret, Transport, random_u64};
 use bearing_placement::Tablet;
-use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told, decode_register};
+use bearing_proto::coordinator::{
+    Ask, AskCall, RegisterChanges, TABLET_PREFIX, TellBody, Told, decode_register,
+};
 use bearing_proto::envelope::{self, Refusal, Stamp, Start};
 use bearing_proto::freshness::{Next, Sending};
 use bearing_proto::keys::{Key, ServerKeys};
@@ -19,11 +21,11 @@ const OWN_ID: ServerId = ServerId(u32::MAX);
 
 /// The tablets as the coordinator has them, with the version of the map.
 pub fn tablets(layout: &Layout, cluster: &Cluster, patience: Duration) -> Result<(u64, Vec<Tablet>)> {
-    let call = AskCall::List { prefix: TABLET_PREFIX.to_owned(), since: None };
+    let call = AskCall::Changes { prefix: TABLET_PREFIX.to_owned(), since: 0 };
     match ask(layout, cluster.coordinator, call, patience).context("ask the coordinator")? {
-        TellBody::Registers(version, Some(registers)) => {
+        TellBody::Registers(RegisterChanges { version, present, .. }) => {
             let tablets =
-                registers.iter().map(|register| postcard_tablet(&register.value)).collect::<Result<_>>()?;
+                present.iter().map(|register| postcard_tablet(&register.value)).collect::<Result<_>>()?;
             Ok((version, tablets))
         }
         other => bail!("the coordinator answered {other:?} to a listing"),

@@ -8,7 +8,7 @@ use bearing_engines_local::RedbCoordinator;
 use bearing_proto::client::ServerKind;
 use bearing_proto::coordinator::{AskCall, Register, TellBody, decode_register};
 use bearing_proto::disk::{DiskRecord, disk_key};
-use bearing_seams::{Coordinator, Swap};
+use bearing_seams::{Coordinator, RegisterChange, Swap};
 use bearing_server::cluster::{Cluster, DaemonName, Layout};
 use bearing_server::init::registers_file;
 use bearing_server::state::DaemonState;
@@ -140,10 +140,13 @@ impl Registers<'_> {
         let (key, expected) = (disk_key(name.server()), Some(version));
         let removed = match self {
             Registers::Running(layout, cluster) => {
-                let call = AskCall::Swap { key, expected, value: None };
+                let call = AskCall::swap(key, expected, None);
                 matches!(ask::ask(layout, cluster.coordinator, call, PATIENCE)?, TellBody::Swapped(_))
             }
-            Registers::File(file) => matches!(file.borrow_mut().swap(&key, expected, None)?, Swap::Done(_)),
+            Registers::File(file) => {
+                let removal = [RegisterChange::new(key, expected, None)];
+                matches!(file.borrow_mut().swap(&removal)?, Swap::Done(_))
+            }
         };
         if removed {
             Ok(())

@@ -9,8 +9,8 @@ use crate::target::Directory;
 use anyhow::{Result, anyhow, bail};
 use bearing_env::{Clock, Secret, write_private};
 use bearing_proto::coordinator::{
-    AskCall, ENROLMENT_PREFIX, EnrolmentRecord, TellBody, decode_register, encode_register, enrolment_key,
-    enrolment_of_key,
+    AskCall, ENROLMENT_PREFIX, EnrolmentRecord, RegisterChanges, TellBody, decode_register, encode_register,
+    enrolment_key, enrolment_of_key,
 };
 use bearing_proto::enrolment::{Enrolment, EnrolmentName, squash_text};
 use bearing_proto::keys::{Key, ServerKeys};
@@ -114,9 +114,11 @@ impl Office<'_> {
 
     fn write(&self, name: &EnrolmentName, expected: Option<u64>, record: &EnrolmentRecord) -> Result<()> {
         let value = Some(encode_register(record));
-        match self.ask(AskCall::Swap { key: enrolment_key(name), expected, value })? {
+        match self.ask(AskCall::swap(enrolment_key(name), expected, value))? {
             TellBody::Swapped(_) => Ok(()),
-            TellBody::Conflict(_) => bail!("somebody else changed the enrolment {name} just now; look again"),
+            TellBody::Conflict { .. } => {
+                bail!("somebody else changed the enrolment {name} just now; look again")
+            }
             other => bail!("the coordinator answered {other:?} to a change"),
         }
     }
@@ -168,8 +170,8 @@ impl Office<'_> {
     }
 
     fn list(&self) -> Result<()> {
-        let call = AskCall::List { prefix: ENROLMENT_PREFIX.to_owned(), since: None };
-        let TellBody::Registers(_, Some(registers)) = self.ask(call)? else {
+        let call = AskCall::Changes { prefix: ENROLMENT_PREFIX.to_owned(), since: 0 };
+        let TellBody::Registers(RegisterChanges { present: registers, .. }) = self.ask(call)? else {
             bail!("the coordinator gave no list")
         };
         let mut table = Table::new();

@@ -4,7 +4,7 @@
 mod common;
 
 use bearing_engines_local::RedbCoordinator;
-use bearing_seams::Coordinator;
+use bearing_seams::{Coordinator, RegisterChange};
 use common::{Ran, TestCluster, bearing, kill, wait_for};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -419,7 +419,8 @@ fn a_newer_register_of_the_coordinator_is_refused_by_its_version() {
             let mut registers = RedbCoordinator::open(&path).unwrap();
             let entry = registers.read(key).unwrap().expect("the register is there");
             let newer = [&[9], &entry.value[1..]].concat();
-            registers.swap(key, Some(entry.version), Some(newer)).unwrap();
+            let change = RegisterChange::new(*key, Some(entry.version), Some(newer));
+            registers.swap(&[change]).unwrap();
         });
         let refusal = ran.refused(1);
         for part in [*key, "version 9", "version 1", "use a newer `bearing`"] {

@@ -56,9 +56,7 @@ impl Claim {
         self.due = now.after(REPEAT);
         let key = disk_key(self.server);
         let call = match self.disk.filter(|_| self.absent) {
-            Some(disk) => {
-                AskCall::Swap { key, expected: None, value: Some(encode_register(&DiskRecord { disk })) }
-            }
+            Some(disk) => AskCall::swap(key, None, Some(encode_register(&DiskRecord { disk }))),
             None => AskCall::Read { key },
         };
         Some(Ask { id: self.number, call })
@@ -72,10 +70,9 @@ impl Claim {
         self.number += 1;
         match &told.result {
             Ok(TellBody::Swapped(_)) => Claimed::Ours,
-            Ok(TellBody::Register(register) | TellBody::Conflict(register)) => {
-                self.compare(register.as_ref())
-            }
-            Ok(TellBody::Registers(..) | TellBody::Sessions(_)) | Err(_) => Claimed::Nothing,
+            Ok(TellBody::Register(register)) => self.compare(register.as_ref()),
+            Ok(TellBody::Conflict { present, .. }) => self.compare(present.first()),
+            Ok(TellBody::Registers(_) | TellBody::Sessions(_)) | Err(_) => Claimed::Nothing,
         }
     }
 
@@ -121,6 +118,10 @@ mod tests {
         Some(Register { key: disk_key(SERVER), version: 1, value: encode_register(&DiskRecord { disk }) })
     }
 
+    fn conflict(disk: DiskId) -> TellBody {
+        TellBody::Conflict { present: register(disk).into_iter().collect(), absent: Vec::new() }
+    }
+
     fn answer(claim: &mut Claim, at: u64, body: TellBody) -> (AskCall, Claimed) {
         let ask = claim.ask(Mono(at)).expect("it asks");
         let claimed = claim.take(&Told { id: ask.id, result: Ok(body) });
@@ -138,7 +139,7 @@ mod tests {
         claim.is_labelled(FRESH);
         let (asked, claimed) = answer(&mut claim, 2, TellBody::Swapped(3));
         let value = Some(encode_register(&DiskRecord { disk: FRESH }));
-        assert_eq!(asked, AskCall::Swap { key: disk_key(SERVER), expected: None, value });
+        assert_eq!(asked, AskCall::swap(disk_key(SERVER), None, value));
         assert_eq!(claimed, Claimed::Ours);
     }
 
@@ -149,9 +150,9 @@ mod tests {
         let lost = claim.ask(Mono(2)).expect("it writes the register");
         assert!(matches!(lost.call, AskCall::Swap { .. }));
         assert_eq!(claim.ask(Mono(3)), None);
-        let again = answer(&mut claim, 1_000_000_000, TellBody::Conflict(register(OTHER)));
+        let again = answer(&mut claim, 1_000_000_000, conflict(OTHER));
         assert_eq!(again.1, Claimed::Ours);
-        let late = Told { id: lost.id, result: Ok(TellBody::Conflict(register(FRESH))) };
+        let late = Told { id: lost.id, result: Ok(conflict(FRESH)) };
         assert_eq!(claim.take(&late), Claimed::Nothing, "an older question");
     }
 

@@ -1,24 +1,32 @@
 //! The coordinator in a redb file.
 //!
 //! Invariants: every swap is one transaction that is synced when it returns; the counter of versions is in
-//! the same file and never goes back.
+//! the same file and never goes back. Removed keys are remembered beside the entries, so that who asks what
+//! changed learns of them.
 
 use crate::directory::{failed, parent, sync_directory};
-use bearing_seams::{Coordinator, EngineError, EngineResult, Entry, Swap};
+use bearing_seams::{
+    Changes, Coordinator, EngineError, EngineResult, Entry, Found, REMOVALS_KEPT, RegisterChange, Swap,
+};
 use redb::{
-    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table,
-    TableDefinition, TableError,
+    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    StorageError, Table, TableDefinition, TableError,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Key to (version, value).
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
-/// Facts about the file itself: `format`, and `last`, the version of the last change.
+/// Removed keys, and the version of the removal. Up to twice those that are kept, so that the oldest are
+/// seldom sought.
+const REMOVED: TableDefinition<&str, u64> = TableDefinition::new("removed");
+/// Facts about the file itself: `format`, `last`, the version of the last change, and `forgotten`: removals
+/// up to this version may not be there.
 const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
 const FORMAT_FACT: &str = "format";
 const LAST_FACT: &str = "last";
-const FORMAT_VERSION: u32 = 1;
+const FORGOTTEN_FACT: &str = "forgotten";
+const FORMAT_VERSION: u32 = 2;
 /// The file holds a few thousand small entries: a small cache is plenty.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -27,6 +35,7 @@ const CACHE_BYTES: usize = 4 * 1024 * 1024;
 pub struct RedbCoordinator {
     database: Database,
     path: PathBuf,
+    removals_kept: usize,
 }
 
 /// Translates the many errors of redb, with what was being done.
@@ -59,8 +68,10 @@ impl RedbCoordinator {
             .set_cache_size(CACHE_BYTES)
             .open(path)
             .map_err(|error: DatabaseError| doing.failed(error))?;
-        let coordinator = RedbCoordinator { database, path: path.to_owned() };
-        coordinator.check_format()?;
+        let coordinator = RedbCoordinator { database, path: path.to_owned(), removals_kept: REMOVALS_KEPT };
+        if coordinator.check_format()? == 1 {
+            coordinator.convert().map_err(|error| coordinator.doing("convert").failed(error))?;
+        }
         Ok(coordinator)
     }
 
@@ -68,7 +79,8 @@ impl RedbCoordinator {
         Doing(what, &self.path)
     }
 
-    fn check_format(&self) -> EngineResult<()> {
+    /// The format that the file is in.
+    fn check_format(&self) -> EngineResult<u64> {
         let doing = self.doing("read");
         let transaction = self.database.begin_read().map_err(|error| doing.failed(error))?;
         let what = self.path.display().to_string();
@@ -85,9 +97,24 @@ impl RedbCoordinator {
                 let found = u32::try_from(found).unwrap_or(u32::MAX);
                 Err(EngineError::NewerVersion { what, found, known: FORMAT_VERSION })
             }
-            Some(found) if found >= 1 => Ok(()),
+            Some(found) if found >= 1 => Ok(found),
             other => Err(EngineError::Corrupt { what: format!("{what}: format version {other:?}") }),
         }
+    }
+
+    /// From version 1, which remembered no removals.
+    fn convert(&self) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut facts = transaction.open_table(FACTS)?;
+            let last = fact(&facts, LAST_FACT)?;
+            facts.insert(FORGOTTEN_FACT, last)?;
+            facts.insert(FORMAT_FACT, u64::from(FORMAT_VERSION))?;
+            transaction.open_table(REMOVED)?;
+        }
+        transaction.commit()?;
+        Ok(())
     }
 }
 
@@ -115,7 +142,9 @@ fn begin(path: &Path) -> Result<(), redb::Error> {
         let mut facts = transaction.open_table(FACTS)?;
         facts.insert(FORMAT_FACT, u64::from(FORMAT_VERSION))?;
         facts.insert(LAST_FACT, 0)?;
+        facts.insert(FORGOTTEN_FACT, 0)?;
         transaction.open_table(ENTRIES)?;
+        transaction.open_table(REMOVED)?;
     }
     transaction.commit()?;
     Ok(())
@@ -131,8 +160,8 @@ fn entry_of(
     }))
 }
 
-fn last_of(facts: &impl ReadableTable<&'static str, u64>) -> Result<u64, StorageError> {
-    Ok(facts.get(LAST_FACT)?.map_or(0, |guard| guard.value()))
+fn fact(facts: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64, StorageError> {
+    Ok(facts.get(name)?.map_or(0, |guard| guard.value()))
 }
 
 impl RedbCoordinator {
@@ -141,57 +170,113 @@ impl RedbCoordinator {
         Ok(entry_of(&transaction.open_table(ENTRIES)?, key)?)
     }
 
-    fn try_list(&self, prefix: &str) -> Result<(u64, Vec<Entry>), redb::Error> {
+    fn try_changes(&self, prefix: &str, since: u64) -> Result<Changes, redb::Error> {
         let transaction = self.database.begin_read()?;
-        let mut entries = Vec::new();
+        let facts = transaction.open_table(FACTS)?;
+        let version = fact(&facts, LAST_FACT)?;
+        let whole = since == 0 || since < fact(&facts, FORGOTTEN_FACT)? || since > version;
+        let mut found = Found::default();
+        // Most who ask know everything.
+        if since == version && !whole {
+            return Ok(Changes { version, whole, found });
+        }
         for pair in transaction.open_table(ENTRIES)?.range(prefix..)? {
             let (key, value) = pair?;
             if !key.value().starts_with(prefix) {
                 break;
             }
-            let (version, value) = value.value();
-            entries.push(Entry { key: key.value().to_owned(), version, value: value.to_vec() });
+            let (changed, value) = value.value();
+            if whole || changed > since {
+                let key = key.value().to_owned();
+                found.present.push(Entry { key, version: changed, value: value.to_vec() });
+            }
         }
-        Ok((last_of(&transaction.open_table(FACTS)?)?, entries))
+        if !whole {
+            for pair in transaction.open_table(REMOVED)?.range(prefix..)? {
+                let (key, removed) = pair?;
+                if !key.value().starts_with(prefix) {
+                    break;
+                }
+                if removed.value() > since {
+                    found.absent.push(key.value().to_owned());
+                }
+            }
+        }
+        Ok(Changes { version, whole, found })
     }
 
-    fn try_swap(&self, key: &str, expected: Option<u64>, value: Option<&[u8]>) -> Result<Swap, redb::Error> {
+    fn try_swap(&self, changes: &[RegisterChange]) -> Result<Swap, redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
-        let swap = {
-            let mut entries = transaction.open_table(ENTRIES)?;
-            let mut facts = transaction.open_table(FACTS)?;
-            let present = entry_of(&entries, key)?;
-            if present.as_ref().map(|entry| entry.version) != expected {
-                Swap::Conflict(present)
-            } else if present.is_none() && value.is_none() {
-                // Removing what is absent changes nothing, so the version stays.
-                Swap::Done(last_of(&facts)?)
-            } else {
-                change(&mut entries, &mut facts, key, value)?
-            }
-        };
-        match swap {
-            Swap::Done(_) => transaction.commit()?,
-            Swap::Conflict(_) => transaction.abort()?,
+        let conflict = conflict_of(&transaction.open_table(ENTRIES)?, changes)?;
+        if conflict != Found::default() {
+            transaction.abort()?;
+            return Ok(Swap::Conflict(conflict));
         }
-        Ok(swap)
+        let done = {
+            let mut facts = transaction.open_table(FACTS)?;
+            let mut entries = transaction.open_table(ENTRIES)?;
+            let mut removed = transaction.open_table(REMOVED)?;
+            let version = fact(&facts, LAST_FACT)? + 1;
+            let mut done = version - 1;
+            for change in changes {
+                match &change.value {
+                    Some(value) => {
+                        entries.insert(change.key.as_str(), (version, value.as_slice()))?;
+                        removed.remove(change.key.as_str())?;
+                    }
+                    // Removing what is absent changes nothing, so the version stays.
+                    None if change.expected.is_none() => continue,
+                    None => {
+                        entries.remove(change.key.as_str())?;
+                        removed.insert(change.key.as_str(), version)?;
+                    }
+                }
+                done = version;
+            }
+            facts.insert(LAST_FACT, done)?;
+            self.forget(&mut removed, &mut facts)?;
+            done
+        };
+        transaction.commit()?;
+        Ok(Swap::Done(done))
+    }
+
+    /// Forgets the oldest removals if there are too many.
+    fn forget(
+        &self,
+        removed: &mut Table<&'static str, u64>,
+        facts: &mut Table<&'static str, u64>,
+    ) -> Result<(), StorageError> {
+        if removed.len()? <= 2 * self.removals_kept as u64 {
+            return Ok(());
+        }
+        let versions = removed.iter()?.map(|pair| Ok(pair?.1.value()));
+        let mut versions = versions.collect::<Result<Vec<u64>, StorageError>>()?;
+        versions.sort_unstable();
+        let forgotten = versions[versions.len() - self.removals_kept] - 1;
+        removed.retain(|_, version| version > forgotten)?;
+        facts.insert(FORGOTTEN_FACT, forgotten)?;
+        Ok(())
     }
 }
 
-fn change(
-    entries: &mut Table<&'static str, (u64, &'static [u8])>,
-    facts: &mut Table<&'static str, u64>,
-    key: &str,
-    value: Option<&[u8]>,
-) -> Result<Swap, StorageError> {
-    let version = last_of(facts)? + 1;
-    facts.insert(LAST_FACT, version)?;
-    match value {
-        Some(value) => entries.insert(key, (version, value))?,
-        None => entries.remove(key)?,
-    };
-    Ok(Swap::Done(version))
+/// The keys that have other versions than was expected.
+fn conflict_of(
+    entries: &impl ReadableTable<&'static str, (u64, &'static [u8])>,
+    changes: &[RegisterChange],
+) -> Result<Found, StorageError> {
+    let mut conflict = Found::default();
+    for RegisterChange { key, expected, .. } in changes {
+        let present = entry_of(entries, key)?;
+        if present.as_ref().map(|entry| entry.version) != *expected {
+            match present {
+                Some(entry) => conflict.present.push(entry),
+                None => conflict.absent.push(key.clone()),
+            }
+        }
+    }
+    Ok(conflict)
 }
 
 impl Coordinator for RedbCoordinator {
@@ -199,12 +284,12 @@ impl Coordinator for RedbCoordinator {
         self.try_read(key).map_err(|error| self.doing("read").failed(error))
     }
 
-    fn list(&mut self, prefix: &str) -> EngineResult<(u64, Vec<Entry>)> {
-        self.try_list(prefix).map_err(|error| self.doing("list").failed(error))
+    fn changes(&mut self, prefix: &str, since: u64) -> EngineResult<Changes> {
+        self.try_changes(prefix, since).map_err(|error| self.doing("list").failed(error))
     }
 
-    fn swap(&mut self, key: &str, expected: Option<u64>, value: Option<Vec<u8>>) -> EngineResult<Swap> {
-        self.try_swap(key, expected, value.as_deref()).map_err(|error| self.doing("change").failed(error))
+    fn swap(&mut self, changes: &[RegisterChange]) -> EngineResult<Swap> {
+        self.try_swap(changes).map_err(|error| self.doing("change").failed(error))
     }
 }
 
@@ -215,13 +300,14 @@ mod tests {
 
     #[test]
     fn the_coordinator_in_a_file_conforms() {
-        conformance::coordinator(|| {
+        let open = |path: &Path| RedbCoordinator { removals_kept: 2, ..RedbCoordinator::open(path).unwrap() };
+        conformance::coordinator(2, || {
             let temporary = tempfile::tempdir().unwrap();
             let path = temporary.path().join("deep/coordinator.redb");
-            Subject::new(RedbCoordinator::open(&path).unwrap(), move |coordinator, _| {
+            Subject::new(open(&path), move |coordinator, _| {
                 let _keep = &temporary;
                 drop(coordinator);
-                RedbCoordinator::open(&path).unwrap()
+                open(&path)
             })
         });
     }
@@ -232,11 +318,36 @@ mod tests {
         let (path, copy) = (temporary.path().join("a.redb"), temporary.path().join("b.redb"));
         let mut coordinator = RedbCoordinator::open(&path).unwrap();
         for round in 0u8..5 {
-            coordinator.swap(&format!("key {round}"), None, Some(vec![round])).unwrap();
+            coordinator
+                .swap(&[RegisterChange::new(format!("key {round}"), None, Some(vec![round]))])
+                .unwrap();
             // What a killed process leaves behind.
             fs::copy(&path, &copy).unwrap();
-            let listed = RedbCoordinator::open(&copy).unwrap().list("key").unwrap();
-            assert_eq!(listed, coordinator.list("key").unwrap());
+            let listed = RedbCoordinator::open(&copy).unwrap().changes("key", 0).unwrap();
+            assert_eq!(listed, coordinator.changes("key", 0).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_file_of_version_1_keeps_its_registers_and_tells_everything_to_who_comes_from_before() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("a.redb");
+        let mut coordinator = RedbCoordinator::open(&path).unwrap();
+        coordinator.swap(&[RegisterChange::new("a", None, Some(vec![1]))]).unwrap();
+        coordinator.swap(&[RegisterChange::new("b", None, Some(vec![2]))]).unwrap();
+        let entries = coordinator.changes("", 0).unwrap();
+        drop(coordinator);
+        let database = Database::open(&path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        transaction.delete_table(REMOVED).unwrap();
+        transaction.open_table(FACTS).unwrap().remove(FORGOTTEN_FACT).unwrap();
+        transaction.open_table(FACTS).unwrap().insert(FORMAT_FACT, 1).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let mut converted = RedbCoordinator::open(&path).unwrap();
+            assert_eq!(converted.changes("", 1).unwrap(), entries);
+            assert!(!converted.changes("", 2).unwrap().whole);
         }
     }
 
@@ -260,7 +371,7 @@ mod tests {
         transaction.commit().unwrap();
         drop(database);
         let error = RedbCoordinator::open(&path).unwrap_err();
-        assert!(matches!(error, EngineError::NewerVersion { found: 5, known: 1, .. }), "{error}");
+        assert!(matches!(error, EngineError::NewerVersion { found: 5, known: 2, .. }), "{error}");
 
         let foreign = temporary.path().join("foreign.redb");
         drop(Database::create(&foreign).unwrap());

@@ -2,10 +2,11 @@
 
 use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
-use bearing_seams::{Coordinator, EngineError, EngineResult, Entry, Swap};
+use bearing_seams::{Changes, Coordinator, EngineError, EngineResult, Entry, RegisterChange, Swap};
 use bearing_types::{Squash, Wall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The key prefix of tablets; `tablet/<start in hex>/<prefix bits>` holds a [`bearing_placement::Tablet`].
@@ -20,6 +21,14 @@ pub const FILESYSTEM_KEY: &str = "filesystem/1";
 /// The register of a tablet.
 pub fn tablet_key(block: bearing_types::Block) -> String {
     format!("{TABLET_PREFIX}{:016x}/{}", block.start().0, block.prefix_bits())
+}
+
+/// The tablet that a register is of.
+pub fn block_of_key(key: &str) -> Option<bearing_types::Block> {
+    let (start, bits) = key.strip_prefix(TABLET_PREFIX)?.split_once('/')?;
+    let start = bearing_types::Position(u64::from_str_radix(start, 16).ok()?);
+    let block = bearing_types::Block::around(start, bits.parse().ok().filter(|bits| *bits <= 64)?);
+    (tablet_key(block) == key).then_some(block)
 }
 
 /// The register of a server.
@@ -109,24 +118,30 @@ pub enum AskCall {
         /// Its key.
         key: String,
     },
-    /// All registers under a prefix, unless nothing changed since a version.
-    List {
+    /// The registers under a prefix that changed after a version.
+    Changes {
         /// The prefix.
         prefix: String,
-        /// The version that the asker has seen.
-        since: Option<u64>,
+        /// The version that the asker has seen; 0: none.
+        since: u64,
     },
-    /// A compare-and-swap.
+    /// A compare-and-swap of [`SWAP_MAX`] different registers at most: all of them, or none.
     Swap {
-        /// The key.
-        key: String,
-        /// The version it must have; `None`: absent.
-        expected: Option<u64>,
-        /// The new value; `None` removes it.
-        value: Option<Vec<u8>>,
+        /// What each is to become.
+        changes: Vec<RegisterChange>,
     },
     /// To a metadata server, by an operator: the sessions that it knows of.
     Sessions,
+}
+
+/// So many registers a swap changes at most.
+pub const SWAP_MAX: usize = 8_192;
+
+impl AskCall {
+    /// A compare-and-swap of one register, see [`RegisterChange::new`].
+    pub fn swap(key: String, expected: Option<u64>, value: Option<Vec<u8>>) -> AskCall {
+        AskCall::Swap { changes: vec![RegisterChange::new(key, expected, value)] }
+    }
 }
 
 /// An answer of the coordinator.
@@ -143,14 +158,32 @@ pub struct Told {
 pub enum TellBody {
     /// One register.
     Register(Option<Register>),
-    /// Registers, with the version of the last change; `None` when nothing changed.
-    Registers(u64, Option<Vec<Register>>),
+    /// What changed.
+    Registers(RegisterChanges),
     /// The swap took effect under this version.
     Swapped(u64),
-    /// The register had another version.
-    Conflict(Option<Register>),
+    /// Nothing changed, because registers had other versions.
+    Conflict {
+        /// Those that are there.
+        present: Vec<Register>,
+        /// The keys of those that are not.
+        absent: Vec<String>,
+    },
     /// What a metadata server knows of sessions.
     Sessions(SessionsView),
+}
+
+/// What changed under a prefix after a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterChanges {
+    /// The version of the last change of any register.
+    pub version: u64,
+    /// This is everything under the prefix: what is not here is absent.
+    pub whole: bool,
+    /// The registers that changed.
+    pub present: Vec<Register>,
+    /// The keys of those that were removed.
+    pub absent: Vec<String>,
 }
 
 /// A register.
@@ -173,19 +206,38 @@ pub fn answer(registers: &mut dyn Coordinator, ask: Ask) -> Told {
 fn body(registers: &mut dyn Coordinator, call: AskCall) -> EngineResult<TellBody> {
     match call {
         AskCall::Read { key } => Ok(TellBody::Register(registers.read(&key)?.map(register))),
-        AskCall::List { prefix, since } => {
-            let (version, entries) = registers.list(&prefix)?;
-            let news = since.is_none_or(|since| since < version);
-            Ok(TellBody::Registers(version, news.then(|| entries.into_iter().map(register).collect())))
+        AskCall::Changes { prefix, since } => {
+            let Changes { version, whole, found } = registers.changes(&prefix, since)?;
+            let present = found.present.into_iter().map(register).collect();
+            Ok(TellBody::Registers(RegisterChanges { version, whole, present, absent: found.absent }))
         }
-        AskCall::Swap { key, expected, value } => match registers.swap(&key, expected, value)? {
-            Swap::Done(version) => Ok(TellBody::Swapped(version)),
-            Swap::Conflict(entry) => Ok(TellBody::Conflict(entry.map(register))),
-        },
+        AskCall::Swap { changes } => {
+            check_swap(&changes)?;
+            match registers.swap(&changes)? {
+                Swap::Done(version) => Ok(TellBody::Swapped(version)),
+                Swap::Conflict(found) => Ok(TellBody::Conflict {
+                    present: found.present.into_iter().map(register).collect(),
+                    absent: found.absent,
+                }),
+            }
+        }
         AskCall::Sessions => {
             Err(EngineError::Failed { doing: "only metadata servers know sessions".to_owned() })
         }
     }
+}
+
+fn check_swap(changes: &[RegisterChange]) -> EngineResult<()> {
+    let doing = if changes.len() > SWAP_MAX {
+        format!("{} registers in one swap: {SWAP_MAX} at most", changes.len())
+    } else {
+        let mut keys = BTreeSet::new();
+        match changes.iter().find(|change| !keys.insert(&change.key)) {
+            Some(twice) => format!("the register {} twice in one swap", twice.key),
+            None => return Ok(()),
+        }
+    };
+    Err(EngineError::Failed { doing })
 }
 
 fn register(entry: Entry) -> Register {
@@ -196,11 +248,11 @@ fn register(entry: Entry) -> Register {
 mod tests {
     use super::*;
     use bearing_seams::MemCoordinator;
-    use bearing_types::{NodeId, ServerId};
+    use bearing_types::{Block, NodeId, Position, ServerId};
     use proptest::prelude::*;
 
     fn swap(expected: Option<u64>, value: &[u8]) -> AskCall {
-        AskCall::Swap { key: "server/1".into(), expected, value: Some(value.to_vec()) }
+        AskCall::swap("server/1".into(), expected, Some(value.to_vec()))
     }
 
     fn told(registers: &mut MemCoordinator, call: AskCall) -> TellBody {
@@ -210,23 +262,52 @@ mod tests {
     }
 
     #[test]
+    fn the_key_of_a_tablet_says_its_block() {
+        for block in [Block::RING, Block::around(Position(u64::MAX), 5), Block::around(Position(77), 64)] {
+            assert_eq!(block_of_key(&tablet_key(block)), Some(block));
+        }
+        for key in ["server/1", "tablet/0", "tablet/0/0", "tablet/0000000000000001/3"] {
+            assert_eq!(block_of_key(key), None, "{key}");
+        }
+    }
+
+    #[test]
     fn a_swap_over_an_old_version_shows_what_is_there() {
         let mut registers = MemCoordinator::default();
         let TellBody::Swapped(version) = told(&mut registers, swap(None, b"a")) else { panic!("swaps") };
         let there = Register { key: "server/1".into(), version, value: b"a".to_vec() };
-        assert_eq!(told(&mut registers, swap(None, b"b")), TellBody::Conflict(Some(there)));
+        let conflict = TellBody::Conflict { present: vec![there], absent: vec![] };
+        assert_eq!(told(&mut registers, swap(None, b"b")), conflict);
     }
 
     #[test]
-    fn a_listing_without_news_is_empty_handed() {
+    fn changes_are_told_once_to_who_says_what_it_has_seen() {
         let mut registers = MemCoordinator::default();
         told(&mut registers, swap(None, b"a"));
-        let list = |since| AskCall::List { prefix: "server/".into(), since };
-        let TellBody::Registers(version, Some(found)) = told(&mut registers, list(None)) else {
-            panic!("lists")
+        let changes = |since| AskCall::Changes { prefix: "server/".into(), since };
+        let TellBody::Registers(all) = told(&mut registers, changes(0)) else { panic!("registers") };
+        assert!(all.whole && all.present.len() == 1, "{all:?}");
+        let version = all.version;
+        let tells = |version, absent| {
+            TellBody::Registers(RegisterChanges { version, whole: false, present: vec![], absent })
         };
-        assert_eq!(found.len(), 1);
-        assert_eq!(told(&mut registers, list(Some(version))), TellBody::Registers(version, None));
+        assert_eq!(told(&mut registers, changes(version)), tells(version, vec![]));
+        told(&mut registers, AskCall::swap("server/1".into(), Some(version), None));
+        let removed = tells(version + 1, vec!["server/1".to_owned()]);
+        assert_eq!(told(&mut registers, changes(version)), removed);
+    }
+
+    #[test]
+    fn a_swap_of_too_many_registers_or_of_one_twice_is_refused() {
+        let mut registers = MemCoordinator::default();
+        let mut refused = |count: usize, distinct: usize| {
+            let change = |at| RegisterChange::new(format!("k/{}", at % distinct), None, Some(vec![]));
+            let call = AskCall::Swap { changes: (0..count).map(change).collect() };
+            answer(&mut registers, Ask { id: 1, call }).result.unwrap_err()
+        };
+        assert!(refused(SWAP_MAX + 1, SWAP_MAX + 1).contains("8193 registers in one swap"));
+        assert!(refused(3, 2).contains("k/0 twice"));
+        assert_eq!(registers.changes("", 0).unwrap().version, 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod store;
 mod tablet_log;
 
 pub use chunk_log::{ChunkEntry, ChunkLog, End};
-pub use coordinator::{Coordinator, Entry, Swap};
+pub use coordinator::{Changes, Coordinator, Entry, Found, REMOVALS_KEPT, RegisterChange, Swap};
 pub use disk_label::DiskLabel;
 pub use error::{EngineError, EngineResult};
 pub use mem::{CrashFault, MemChunkLog, MemCoordinator, MemStore, MemTabletLog};

@@ -9,9 +9,10 @@ use crate::post::Post;
 use bearing_proto::Message;
 use bearing_proto::client::ServerEntry;
 use bearing_proto::coordinator::{
-    Ask, AskCall, ENROLMENT_PREFIX, EnrolmentRecord, Register, SERVER_PREFIX, TellBody, Told,
-    decode_register, encode_register, enrolment_of_key, server_key,
+    Ask, AskCall, ENROLMENT_PREFIX, EnrolmentRecord, Register, RegisterChanges, SERVER_PREFIX, TellBody,
+    Told, decode_register, encode_register, enrolment_of_key, server_key,
 };
+use bearing_proto::enrolment::EnrolmentName;
 use bearing_types::Mono;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -45,8 +46,10 @@ pub struct Contacts {
     entry: ServerEntry,
     step: Step,
     number: u64,
-    servers_seen: Option<u64>,
-    enrolments_seen: Option<u64>,
+    /// Up to which version others' addresses are known; 0 at first.
+    servers_seen: u64,
+    enrolments_seen: u64,
+    revoked: BTreeSet<EnrolmentName>,
     due: Mono,
     answered: bool,
     registered: bool,
@@ -62,8 +65,9 @@ impl Contacts {
             entry: ServerEntry { server: me.name.server(), kind: me.name.kind, address: me.address },
             step: Step::ReadEntry,
             number: 0,
-            servers_seen: None,
-            enrolments_seen: None,
+            servers_seen: 0,
+            enrolments_seen: 0,
+            revoked: BTreeSet::new(),
             due: Mono::ZERO,
             answered: false,
             registered: false,
@@ -103,12 +107,12 @@ impl Contacts {
         let key = server_key(self.entry.server);
         let call = match self.step {
             Step::ReadEntry => AskCall::Read { key },
-            Step::WriteEntry(expected) => {
-                AskCall::Swap { key, expected, value: Some(encode_register(&self.entry)) }
+            Step::WriteEntry(expected) => AskCall::swap(key, expected, Some(encode_register(&self.entry))),
+            Step::ListServers => {
+                AskCall::Changes { prefix: SERVER_PREFIX.to_owned(), since: self.servers_seen }
             }
-            Step::ListServers => AskCall::List { prefix: SERVER_PREFIX.to_owned(), since: self.servers_seen },
             Step::ListEnrolments => {
-                AskCall::List { prefix: ENROLMENT_PREFIX.to_owned(), since: self.enrolments_seen }
+                AskCall::Changes { prefix: ENROLMENT_PREFIX.to_owned(), since: self.enrolments_seen }
             }
         };
         post.to_server(COORDINATOR, &Message::Ask(Ask { id: self.number, call }), &[]);
@@ -145,21 +149,18 @@ impl Contacts {
 
     fn advance(&mut self, body: &TellBody, post: &mut Post) {
         match (self.step, body) {
-            (Step::ReadEntry, TellBody::Register(register)) | (_, TellBody::Conflict(register)) => {
-                self.compare(register.as_ref());
-            }
+            (Step::ReadEntry, TellBody::Register(register)) => self.compare(register.as_ref()),
+            (_, TellBody::Conflict { present, .. }) => self.compare(present.first()),
             (_, TellBody::Swapped(_)) => self.registered(),
-            (Step::ListEnrolments, TellBody::Registers(version, registers)) => {
-                self.enrolments_seen = Some(*version);
+            (Step::ListEnrolments, TellBody::Registers(RegisterChanges { version, present, .. })) => {
+                self.enrolments_seen = *version;
                 self.step = Step::ListServers;
-                if let Some(registers) = registers {
-                    self.learn_enrolments(registers, post);
-                }
+                self.learn_enrolments(present, post);
             }
-            (_, TellBody::Registers(version, registers)) => {
-                self.servers_seen = Some(*version);
+            (_, TellBody::Registers(RegisterChanges { version, present, .. })) => {
+                self.servers_seen = *version;
                 self.step = Step::ListEnrolments;
-                for register in registers.iter().flatten() {
+                for register in present {
                     self.learn(register, post);
                 }
             }
@@ -183,11 +184,11 @@ impl Contacts {
     }
 
     fn learn_enrolments(&mut self, registers: &[Register], post: &mut Post) {
-        let mut revoked = BTreeSet::new();
         for register in registers {
             match decode_register::<EnrolmentRecord>(&register.value) {
                 Ok(record) if record.revoked.is_some() => {
-                    revoked.extend(enrolment_of_key(&register.key));
+                    // For ever: nobody removes such a register.
+                    self.revoked.extend(enrolment_of_key(&register.key));
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -195,7 +196,9 @@ impl Contacts {
                 }
             }
         }
-        post.set_revoked(revoked);
+        if !registers.is_empty() {
+            post.set_revoked(self.revoked.clone());
+        }
     }
 
     fn learn(&mut self, register: &Register, post: &mut Post) {
@@ -236,6 +239,10 @@ mod tests {
         }
     }
 
+    fn changes(version: u64, present: Vec<Register>) -> TellBody {
+        TellBody::Registers(RegisterChanges { version, whole: false, present, absent: Vec::new() })
+    }
+
     fn tell(contacts: &mut Contacts, post: &mut Post, id: u64, body: TellBody) {
         assert!(contacts.take(&Message::Told(Told { id, result: Ok(body) }), post));
     }
@@ -254,7 +261,7 @@ mod tests {
         assert!(!contacts.is_registered());
         contacts.turn(Mono::ZERO, &mut post);
         let write = asked(&mut post);
-        assert!(matches!(&write.call, AskCall::Swap { expected: Some(4), value: Some(_), .. }), "{write:?}");
+        assert_eq!(write.call, AskCall::swap(key.clone(), Some(4), Some(encode_register(&me_entry()))));
         tell(&mut contacts, &mut post, write.id, TellBody::Swapped(5));
         assert!(contacts.is_registered());
         contacts.turn(Mono::ZERO, &mut post);
@@ -265,7 +272,7 @@ mod tests {
             address: ([127, 0, 0, 1], 9).into(),
         };
         let register = Register { key: server_key(other.server), version: 2, value: encode_register(&other) };
-        tell(&mut contacts, &mut post, list.id, TellBody::Registers(5, Some(vec![register])));
+        tell(&mut contacts, &mut post, list.id, changes(5, vec![register]));
         assert_eq!(post.server_at(other.address), Some(other.server));
     }
 
@@ -284,7 +291,7 @@ mod tests {
         let mut value = encode_register(&me_entry());
         value[0] = 3;
         let newer = Register { key: "server/00000009".into(), version: 2, value };
-        tell(&mut contacts, &mut post, list.id, TellBody::Registers(2, Some(vec![newer])));
+        tell(&mut contacts, &mut post, list.id, changes(2, vec![newer]));
         let refused = contacts.refused().unwrap();
         for part in ["server/00000009", "version 3", "version 1"] {
             assert!(refused.contains(part), "{refused}");
@@ -304,11 +311,11 @@ mod tests {
             contacts.turn(now, &mut post);
             let ask = asked(&mut post);
             let body = match &ask.call {
-                AskCall::List { prefix, .. } => {
+                AskCall::Changes { prefix, .. } => {
                     if *prefix == ENROLMENT_PREFIX {
                         asked_at.push(now);
                     }
-                    TellBody::Registers(7, None)
+                    changes(7, vec![])
                 }
                 _ => TellBody::Register(Some(own.clone())),
             };

@@ -11,7 +11,7 @@ use bearing_env::{Secret, random_u64};
 use bearing_placement::{Assignment, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, tablet_key};
-use bearing_seams::{Coordinator, Swap};
+use bearing_seams::{Coordinator, RegisterChange, Swap};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -182,11 +182,11 @@ fn write_registers(layout: &Layout, cluster: &Cluster) -> Result<(), StartError>
     }
     let mut coordinator =
         RedbCoordinator::open(&path).map_err(StartError::engine("make the coordinator's registers"))?;
-    for (key, value) in registers(cluster)? {
-        let swap =
-            coordinator.swap(&key, None, Some(value)).map_err(StartError::engine("write a register"))?;
-        assert!(matches!(swap, Swap::Done(_)), "a new coordinator has no registers");
-    }
+    let registers = registers(cluster)?;
+    let changes: Vec<RegisterChange> =
+        registers.into_iter().map(|(key, value)| RegisterChange::new(key, None, Some(value))).collect();
+    let swap = coordinator.swap(&changes).map_err(StartError::engine("write the registers"))?;
+    assert!(matches!(swap, Swap::Done(_)), "a new coordinator has no registers");
     Ok(())
 }
 
@@ -237,9 +237,9 @@ mod tests {
         }
         let path = registers_file(&layout.daemon(crate::cluster::DaemonName::COORDINATOR));
         let mut coordinator = RedbCoordinator::open(&path).unwrap();
-        let (_, entries) = coordinator.list(bearing_proto::coordinator::TABLET_PREFIX).unwrap();
+        let changes = coordinator.changes(bearing_proto::coordinator::TABLET_PREFIX, 0).unwrap();
         let tablets: Vec<bearing_placement::Tablet> =
-            entries.iter().map(|entry| decode_register(&entry.value).unwrap()).collect();
+            changes.found.present.iter().map(|entry| decode_register(&entry.value).unwrap()).collect();
         assert_eq!(Assignment::new(tablets).unwrap().tablets().count(), 16);
     }
 

@@ -4,7 +4,7 @@ use crate::network::HostId;
 use bearing_placement::{Assignment, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, tablet_key};
-use bearing_seams::{Coordinator, MemCoordinator};
+use bearing_seams::{Coordinator, MemCoordinator, RegisterChange};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -92,7 +92,8 @@ impl Hosts {
     pub fn registers(self, scheme: Scheme, tablet_bits: u8, name_key: NameKey) -> MemCoordinator {
         let mut coordinator = MemCoordinator::new();
         let mut put = |key: &str, value: Vec<u8>| {
-            coordinator.swap(key, None, Some(value)).expect("registers in memory do not fail");
+            let change = RegisterChange::new(key, None, Some(value));
+            coordinator.swap(&[change]).expect("registers in memory do not fail");
         };
         let mut owners = Vec::new();
         for host in self.metadata().chain(self.data()) {

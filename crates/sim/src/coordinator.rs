@@ -9,7 +9,7 @@ use bearing_placement::Tablet;
 use bearing_proto::coordinator::{AskCall, TABLET_PREFIX, TellBody, answer, decode_register};
 use bearing_proto::disk::disk_key;
 use bearing_proto::{Message, Sender};
-use bearing_seams::{Coordinator, MemCoordinator, Swap};
+use bearing_seams::{Coordinator, MemCoordinator, RegisterChange, Swap};
 use bearing_types::{Block, Epoch, ServerId};
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl CoordinatorHost {
                 world.counts.add("coordinator: swaps");
             }
             let told = answer(&mut self.registers, ask);
-            if matches!(told.result, Ok(TellBody::Conflict(_))) {
+            if matches!(told.result, Ok(TellBody::Conflict { .. })) {
                 world.counts.add("coordinator: swaps that met another's");
             }
             let told = Message::Told(told);
@@ -65,8 +65,9 @@ impl CoordinatorHost {
 
     /// The tablets that are registered as a server's, and under which epochs.
     pub fn tablets_of(&mut self, server: ServerId) -> Vec<(Block, Epoch)> {
-        let (_, entries) = self.registers.list(TABLET_PREFIX).expect("registers in memory are listed");
-        let tablets = entries.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
+        let changes = self.registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
+        let tablets =
+            changes.found.present.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
         tablets.filter(|tablet| tablet.owner == server).map(|tablet| (tablet.block, tablet.epoch)).collect()
     }
 
@@ -74,7 +75,7 @@ impl CoordinatorHost {
     pub fn forget_disk(&mut self, server: ServerId) {
         let key = disk_key(server);
         if let Ok(Some(entry)) = self.registers.read(&key) {
-            let gone = self.registers.swap(&key, Some(entry.version), None);
+            let gone = self.registers.swap(&[RegisterChange::new(key, Some(entry.version), None)]);
             assert!(matches!(gone, Ok(Swap::Done(_))), "nobody else writes meanwhile");
         }
     }

@@ -5,7 +5,7 @@ use crate::event::{Command, LoadTicket};
 use crate::words::Asking;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{Ask, AskCall};
-use bearing_types::{Block, Epoch, LogIndex, Mono, Now, Position, ServerId};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, Mono, Now, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine's questions to the coordinator have this bit, those of its shell do not.
@@ -13,7 +13,10 @@ pub(crate) const FIRST_ASK: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AskKind {
-    List,
+    /// What changed; `anew`: what is known is compared with what is served even if nothing did.
+    Changes {
+        anew: bool,
+    },
     Take(Block, Epoch),
     Disk,
 }
@@ -39,10 +42,13 @@ pub(crate) struct StartLoad {
 pub(crate) struct Startup {
     pub asks: BTreeMap<u64, Open>,
     pub next_ask: u64,
-    pub version: Option<u64>,
+    /// Up to which version the registers are known; 0: not at all.
+    pub version: u64,
     pub wanted: bool,
     pub polled: Option<Mono>,
     pub registers: BTreeMap<Position, (u64, Assigned)>,
+    /// The disk that is registered as this server's.
+    pub disk: Option<DiskId>,
     pub recovered: BTreeMap<Block, LogIndex>,
     pub loads: BTreeMap<LoadTicket, StartLoad>,
     /// Tablets that are being taken or loaded.
@@ -54,10 +60,11 @@ impl Startup {
         Startup {
             asks: BTreeMap::new(),
             next_ask: FIRST_ASK,
-            version: None,
+            version: 0,
             wanted: true,
             polled: None,
             registers: BTreeMap::new(),
+            disk: None,
             recovered: BTreeMap::new(),
             loads: BTreeMap::new(),
             pending: BTreeSet::new(),
@@ -67,6 +74,22 @@ impl Startup {
     /// The map turned out to be old.
     pub fn want_map(&mut self) {
         self.wanted = true;
+    }
+
+    /// A tablet's register, as it was read. One that was taken since is known under a later version.
+    pub fn put_tablet(&mut self, version: u64, tablet: Assigned) {
+        let start = tablet.block.start();
+        if self.registers.get(&start).is_none_or(|(known, _)| *known < version) {
+            self.registers.insert(start, (version, tablet));
+        }
+    }
+
+    /// A tablet's register is gone.
+    pub fn remove_tablet(&mut self, block: Block) {
+        let start = block.start();
+        if self.registers.get(&start).is_some_and(|(_, tablet)| tablet.block == block) {
+            self.registers.remove(&start);
+        }
     }
 
     /// The tablets that are registered as a server's.
@@ -114,5 +137,42 @@ impl Startup {
                 out.push(Command::Ask(Ask { id: *id, call: open.call.clone() }));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tablet(block: Block) -> Assigned {
+        Assigned { block, epoch: Epoch(1), owner: ServerId(1), replicas: vec![ServerId(1)] }
+    }
+
+    #[test]
+    fn a_split_and_a_merge_leave_the_tablets_that_there_are() {
+        let mut startup = Startup::new();
+        let blocks = |startup: &Startup| -> Vec<Block> {
+            startup.registers.values().map(|(_, tablet)| tablet.block).collect()
+        };
+        let (low, high) = Block::RING.halves().unwrap();
+        startup.put_tablet(1, tablet(Block::RING));
+        startup.remove_tablet(Block::RING);
+        startup.put_tablet(2, tablet(low));
+        startup.put_tablet(2, tablet(high));
+        // What was replaced is gone already.
+        startup.remove_tablet(Block::RING);
+        assert_eq!(blocks(&startup), [low, high]);
+        startup.remove_tablet(low);
+        startup.remove_tablet(high);
+        startup.put_tablet(3, tablet(Block::RING));
+        assert_eq!(blocks(&startup), [Block::RING]);
+    }
+
+    #[test]
+    fn an_older_answer_does_not_undo_what_was_taken_since() {
+        let mut startup = Startup::new();
+        startup.put_tablet(7, Assigned { epoch: Epoch(2), ..tablet(Block::RING) });
+        startup.put_tablet(5, tablet(Block::RING));
+        assert_eq!(startup.registers[&Position(0)].1.epoch, Epoch(2));
     }
 }

@@ -160,7 +160,7 @@ impl MetaServer {
         };
         let map = (have != Some(version)).then(|| {
             let assignment = assignment.clone();
-            Box::new(ClusterMap { version, assignment, servers: self.servers.clone() })
+            Box::new(ClusterMap { version, assignment, servers: self.servers() })
         });
         self.reply(session, unplaced(sequence, Ok(Body::Map(map))), out);
     }

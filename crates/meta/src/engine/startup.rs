@@ -15,10 +15,10 @@ use crate::tablet::{Answered, Tablet};
 use crate::words::LockedBy;
 use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
-use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerKind};
+use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{
-    AskCall, FILESYSTEM_KEY, Register, RegisterError, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told,
-    decode_register, encode_register, tablet_key,
+    AskCall, FILESYSTEM_KEY, Register, RegisterChanges, RegisterError, SERVER_PREFIX, TABLET_PREFIX,
+    TellBody, Told, block_of_key, decode_register, encode_register, server_key, tablet_key,
 };
 use bearing_proto::disk::{DiskRecord, disk_key};
 use bearing_seams::KeyRange;
@@ -58,33 +58,32 @@ impl MetaServer {
             startup.forget_late(now, &self.config);
         }
         startup.ask_again(now, &self.config, out);
-        let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::List));
+        let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes { .. }));
         let wait = if startup.wanted { resend / 4 } else { poll };
         let due = startup.polled.is_none_or(|polled| now.mono.since(polled) >= wait);
         if !listing && due {
             startup.polled = Some(now.mono);
-            let since = startup.version.filter(|_| !startup.wanted);
-            startup.wanted = false;
-            startup.ask(now, AskKind::List, AskCall::List { prefix: String::new(), since }, out);
+            let anew = std::mem::take(&mut startup.wanted);
+            let call = AskCall::Changes { prefix: String::new(), since: startup.version };
+            startup.ask(now, AskKind::Changes { anew }, call, out);
         }
     }
 
     pub(crate) fn on_told(&mut self, now: Now, told: Told, out: &mut Vec<Command>) {
         let Some(Open { kind, .. }) = self.startup.asks.remove(&told.id) else { return };
         match (kind, told.result) {
-            (AskKind::List, Ok(TellBody::Registers(version, Some(registers)))) => {
-                self.on_registers(now, version, registers, out)
+            (AskKind::Changes { anew }, Ok(TellBody::Registers(changes))) => {
+                self.on_changes(now, changes, anew, out)
             }
             (AskKind::Take(block, epoch), Ok(TellBody::Swapped(version))) if !self.is_past(block, epoch) => {
                 self.taken(now, block, epoch, version, out)
             }
             // An earlier copy of the same question took effect: this life of the server has put it there, for
             // nobody else and no earlier life asks for that epoch after the registers were listed.
-            (AskKind::Take(block, epoch), Ok(TellBody::Conflict(Some(register))))
-                if decode_register(&register.value) == Ok(self.own(block, epoch))
-                    && !self.is_past(block, epoch) =>
+            (AskKind::Take(block, epoch), Ok(TellBody::Conflict { present, .. }))
+                if self.is_own(&present, block, epoch) && !self.is_past(block, epoch) =>
             {
-                self.taken(now, block, epoch, register.version, out)
+                self.taken(now, block, epoch, present[0].version, out)
             }
             (AskKind::Take(block, _), _) => {
                 // Somebody else was quicker: the registers tell.
@@ -93,47 +92,73 @@ impl MetaServer {
             }
             // The listing judges: it may be another's disk that is registered.
             (AskKind::Disk, _) => self.startup.want_map(),
-            (AskKind::List, Ok(_)) => {}
-            (AskKind::List, Err(_)) => self.startup.want_map(),
+            (AskKind::Changes { .. }, Ok(_)) => {}
+            (AskKind::Changes { .. }, Err(_)) => self.startup.want_map(),
         }
     }
 
-    fn on_registers(&mut self, now: Now, version: u64, registers: Vec<Register>, out: &mut Vec<Command>) {
-        if self.startup.version.is_some_and(|known| known > version) {
+    fn on_changes(&mut self, now: Now, changes: RegisterChanges, anew: bool, out: &mut Vec<Command>) {
+        let RegisterChanges { version, whole, present, absent } = changes;
+        let news = whole || !present.is_empty() || !absent.is_empty();
+        if self.startup.version > version || !(news || anew) {
             return;
         }
-        let (mut tablets, mut servers, mut disk) = (BTreeMap::new(), Vec::new(), None);
-        let own_disk = disk_key(self.id);
-        for register in registers {
-            let taken = if register.key.starts_with(TABLET_PREFIX) {
-                decode_register::<Assigned>(&register.value)
-                    .map(|tablet| drop(tablets.insert(tablet.block.start(), (register.version, tablet))))
-            } else if register.key.starts_with(SERVER_PREFIX) {
-                decode_register(&register.value).map(|entry| servers.push(entry))
-            } else if register.key == own_disk {
-                decode_register::<DiskRecord>(&register.value).map(|record| disk = Some(record.disk))
-            } else if register.key == FILESYSTEM_KEY {
-                decode_register(&register.value).map(|filesystem| self.filesystem = Some(filesystem))
-            } else {
-                Ok(())
-            };
-            if let Err(error) = taken {
-                return self.refuse_register(&register.key, error, out);
+        if whole {
+            self.startup.registers.clear();
+            self.startup.disk = None;
+            self.servers.clear();
+        }
+        absent.iter().for_each(|key| self.forget_register(key));
+        for register in present {
+            let key = register.key.clone();
+            if let Err(error) = self.learn_register(register) {
+                return self.refuse_register(&key, error, out);
             }
         }
-        let Ok(assignment) = Assignment::new(tablets.values().map(|(_, tablet)| tablet.clone())) else {
+        let tablets = self.startup.registers.values().map(|(_, tablet)| tablet.clone());
+        let Ok(assignment) = Assignment::new(tablets) else {
+            // Everything is asked for.
+            self.startup.version = 0;
             return self.startup.want_map();
         };
-        self.startup.version = Some(version);
-        self.startup.registers = tablets;
-        self.servers = servers.clone();
+        self.startup.version = version;
         self.map.replace(MapVersion(version), &assignment);
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
-        out.push(Command::Map(MapVersion(version), assignment, servers));
-        if self.check_disk(now, disk, out) {
+        out.push(Command::Map(MapVersion(version), assignment, self.servers()));
+        if self.check_disk(now, self.startup.disk, out) {
             self.match_registers(now, out);
         }
+    }
+
+    fn learn_register(&mut self, register: Register) -> Result<(), RegisterError> {
+        let Register { key, version, value } = register;
+        if key.starts_with(TABLET_PREFIX) {
+            self.startup.put_tablet(version, decode_register(&value)?);
+        } else if key.starts_with(SERVER_PREFIX) {
+            let entry: ServerEntry = decode_register(&value)?;
+            self.servers.insert(entry.server, entry);
+        } else if key == disk_key(self.id) {
+            self.startup.disk = Some(decode_register::<DiskRecord>(&value)?.disk);
+        } else if key == FILESYSTEM_KEY {
+            self.filesystem = Some(decode_register(&value)?);
+        }
+        Ok(())
+    }
+
+    fn forget_register(&mut self, key: &str) {
+        if let Some(block) = block_of_key(key) {
+            self.startup.remove_tablet(block);
+        } else if key == disk_key(self.id) {
+            self.startup.disk = None;
+        } else {
+            self.servers.retain(|server, _| server_key(*server) != key);
+        }
+    }
+
+    /// Where everybody is.
+    pub(crate) fn servers(&self) -> Vec<ServerEntry> {
+        self.servers.values().cloned().collect()
     }
 
     // A map with a part left out is a wrong map, and a tablet may be somebody else's by what cannot be read:
@@ -195,7 +220,7 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let value = Some(encode_register(&self.own(block, epoch)));
-        let call = AskCall::Swap { key: tablet_key(block), expected: Some(version), value };
+        let call = AskCall::swap(tablet_key(block), Some(version), value);
         self.startup.ask(now, AskKind::Take(block, epoch), call, out);
     }
 
@@ -206,7 +231,7 @@ impl MetaServer {
             return;
         }
         let value = Some(encode_register(&DiskRecord { disk }));
-        let call = AskCall::Swap { key: disk_key(self.id), expected: None, value };
+        let call = AskCall::swap(disk_key(self.id), None, value);
         self.startup.ask(now, AskKind::Disk, call, out);
     }
 
@@ -227,6 +252,11 @@ impl MetaServer {
     /// What the register of a tablet says when it is ours.
     fn own(&self, block: Block, epoch: Epoch) -> Assigned {
         Assigned { block, epoch, owner: self.id, replicas: vec![self.id] }
+    }
+
+    /// Whether that is what stands in the way of taking it.
+    fn is_own(&self, present: &[Register], block: Block, epoch: Epoch) -> bool {
+        present.first().is_some_and(|register| decode_register(&register.value) == Ok(self.own(block, epoch)))
     }
 
     /// The register is ours: load what has to be in memory.
@@ -339,7 +369,7 @@ impl MetaServer {
     fn watch_data_servers(&mut self, now: Now) {
         let data: BTreeSet<ServerId> = self
             .servers
-            .iter()
+            .values()
             .filter(|entry| entry.kind == ServerKind::Data)
             .map(|entry| entry.server)
             .collect();

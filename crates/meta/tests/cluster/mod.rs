@@ -17,7 +17,8 @@ use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
-    Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, Store, TabletLog,
+    Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, RegisterChange, Store,
+    TabletLog,
 };
 use bearing_types::{
     Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash,
@@ -121,8 +122,11 @@ impl Cluster {
     pub fn with_data(servers: u32, scheme: Scheme, config: Config, data: &[ServerId]) -> Cluster {
         let ids: Vec<ServerId> = (1..=servers).map(ServerId).collect();
         let mut coordinator = MemCoordinator::new();
+        let mut put = |key: String, value| {
+            coordinator.swap(&[RegisterChange::new(key, None, value)]).unwrap();
+        };
         for tablet in Assignment::even(&ids, 4).unwrap().tablets() {
-            coordinator.swap(&tablet_key(tablet.block), None, encode(tablet)).unwrap();
+            put(tablet_key(tablet.block), encode(tablet));
         }
         let filesystem = FilesystemRecord {
             filesystem: FilesystemId(1),
@@ -131,11 +135,11 @@ impl Cluster {
             root: NodeId::ROOT,
             data_copies: 2,
         };
-        coordinator.swap(FILESYSTEM_KEY, None, encode(&filesystem)).unwrap();
+        put(FILESYSTEM_KEY.to_owned(), encode(&filesystem));
         let data = data.iter().map(|server| (*server, ServerKind::Data));
         for (server, kind) in ids.iter().map(|id| (*id, ServerKind::Metadata)).chain(data) {
             let entry = ServerEntry { server, kind, address: "127.0.0.1:1".parse().unwrap() };
-            coordinator.swap(&server_key(server), None, encode(&entry)).unwrap();
+            put(server_key(server), encode(&entry));
         }
         let mut cluster = Cluster {
             config,
@@ -244,7 +248,7 @@ impl Cluster {
     /// Removes a register behind the servers' backs.
     pub fn remove_register(&mut self, key: &str) {
         let entry = self.coordinator.read(key).unwrap().expect("the register is there");
-        self.coordinator.swap(key, Some(entry.version), None).unwrap();
+        self.coordinator.swap(&[RegisterChange::new(key, Some(entry.version), None)]).unwrap();
     }
 
     /// Lets time pass in which these sessions are renewed.
@@ -435,7 +439,8 @@ impl Cluster {
     pub fn change_register(&mut self, key: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut entry = self.coordinator.read(key).unwrap().expect("the register is there");
         change(&mut entry.value);
-        self.coordinator.swap(key, Some(entry.version), Some(entry.value)).unwrap();
+        let change = RegisterChange::new(key, Some(entry.version), Some(entry.value));
+        self.coordinator.swap(&[change]).unwrap();
     }
 
     /// Who serves a position, under which epoch.

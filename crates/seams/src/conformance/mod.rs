@@ -109,6 +109,6 @@ mod tests {
 
     #[test]
     fn the_coordinator_in_memory_conforms() {
-        coordinator(|| Subject::new(MemCoordinator::new(), |engine, _| engine));
+        coordinator(2, || Subject::new(MemCoordinator::keeping(2), |engine, _| engine));
     }
 }
