@@ -87,7 +87,7 @@ struct TabletView {
     epoch: u64,
     /// The metadata server's number.
     owner: u32,
-    replicas: Vec<u32>,
+    members: Vec<u32>,
 }
 
 /// Runs `status`. It fails (exit code 3) when nothing runs.
@@ -244,7 +244,7 @@ fn tablet_view(tablet: &Tablet) -> TabletView {
         block: tablet.block.to_string(),
         epoch: tablet.epoch.0,
         owner: DaemonName::of(tablet.owner).number,
-        replicas: tablet.replicas.iter().map(|replica| DaemonName::of(*replica).number).collect(),
+        members: tablet.members.iter().map(|member| DaemonName::of(*member).number).collect(),
     }
 }
 

@@ -158,6 +158,7 @@ fn plan_new(flags: &Up) -> Result<init::Plan> {
         metadata: flags.metadata.unwrap_or(SERVERS),
         data,
         data_copies,
+        metadata_copies: 1,
         scheme: flags.scheme.unwrap_or(Scheme::AnglecutHashed),
         port_base: flags.port_base,
     })

@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn an_old_assignment_is_ignored() {
         let servers = [ServerId(1), ServerId(2)];
-        let assignment = Assignment::even(&servers, 1).unwrap();
+        let assignment = Assignment::even(&servers, 1, 1).unwrap();
         let mut map = ClientMap::new();
         map.replace(MapVersion(5), &assignment);
-        map.replace(MapVersion(4), &Assignment::even(&servers[..1], 0).unwrap());
+        map.replace(MapVersion(4), &Assignment::even(&servers[..1], 0, 1).unwrap());
         assert_eq!(map.version(), Some(MapVersion(5)));
         assert_eq!(map.locate(Position(u64::MAX)).unwrap().owner, ServerId(2));
     }

@@ -59,7 +59,7 @@ impl TableClient {
         let owner = self.locate(query).filter(there);
         owner.or_else(|| {
             let tablet = self.assignment.as_ref()?.tablet_at(query.target.position);
-            let replica = tablet.replicas.iter().find(|replica| there(replica));
+            let replica = tablet.members.iter().find(|member| there(member));
             // Nobody has a copy: any server that is there may know of a newer map.
             let anybody = || {
                 let owners = self.assignment.as_ref()?.tablets().map(|tablet| tablet.owner);

@@ -1,7 +1,7 @@
 //! Who owns which tablet under which epoch: an immutable value that can check itself.
 
 use crate::arcs::Arcs;
-use bearing_types::{Block, Epoch, Position, ServerId};
+use bearing_types::{Block, Epoch, Position, ServerId, TabletSerial};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,12 +11,16 @@ use std::fmt;
 pub struct Tablet {
     /// The block.
     pub block: Block,
-    /// The epoch: every change of owner or replicas raises it.
+    /// Its number, which no other tablet ever has.
+    pub serial: TabletSerial,
+    /// The epoch: every change of owner or members raises it.
     pub epoch: Epoch,
     /// The server that serves it.
     pub owner: ServerId,
-    /// All servers that hold its log, the owner included.
-    pub replicas: Vec<ServerId>,
+    /// All servers that hold its log and count for a commit, the owner included.
+    pub members: Vec<ServerId>,
+    /// A server that is being given its log.
+    pub learner: Option<ServerId>,
 }
 
 /// An assignment of the whole ring. What is decoded is checked as what is made.
@@ -39,10 +43,12 @@ pub enum AssignmentError {
     Gap(Position),
     /// Two tablets share positions.
     Overlap(Block, Block),
-    /// The owner is not among the replicas.
-    OwnerNotReplica(Block, ServerId),
-    /// A server is named twice among the replicas.
-    ReplicaTwice(Block, ServerId),
+    /// The owner is not among the members.
+    OwnerNotMember(Block, ServerId),
+    /// A server is named twice among members and learner.
+    MemberTwice(Block, ServerId),
+    /// Two tablets have the same serial.
+    SerialTwice(TabletSerial),
     /// More tablets asked for than the ring is cut into, or none; with the number asked.
     TabletBits(u8),
     /// There is no server to own anything.
@@ -56,12 +62,13 @@ impl fmt::Display for AssignmentError {
         match self {
             AssignmentError::Gap(position) => write!(f, "no tablet holds position {position}"),
             AssignmentError::Overlap(a, b) => write!(f, "tablets {a} and {b} overlap"),
-            AssignmentError::OwnerNotReplica(block, owner) => {
-                write!(f, "tablet {block} is owned by {owner}, which is not among its replicas")
+            AssignmentError::OwnerNotMember(block, owner) => {
+                write!(f, "tablet {block} is owned by {owner}, which is not among its members")
             }
-            AssignmentError::ReplicaTwice(block, server) => {
-                write!(f, "tablet {block} names replica {server} twice")
+            AssignmentError::MemberTwice(block, server) => {
+                write!(f, "tablet {block} names member {server} twice")
             }
+            AssignmentError::SerialTwice(serial) => write!(f, "two tablets have the serial {serial}"),
             AssignmentError::TabletBits(bits) => {
                 write!(f, "cannot cut the ring by {bits} bits; give 0 to {}", Assignment::CUT_BITS_MAX)
             }
@@ -109,8 +116,8 @@ impl Assignment {
 
     /// The first assignment of a cluster: 2^`cut_bits` equal tablets under epoch 1, dealt out in contiguous
     /// runs, so that neighbours on the ring (and so parents and children) tend to share a server. Each has
-    /// one copy.
-    pub fn even(servers: &[ServerId], cut_bits: u8) -> Result<Assignment, AssignmentError> {
+    /// so many copies, on its owner and the owners that follow on the ring, or as many as there are servers.
+    pub fn even(servers: &[ServerId], cut_bits: u8, copies: usize) -> Result<Assignment, AssignmentError> {
         if servers.is_empty() {
             return Err(AssignmentError::NoServers);
         }
@@ -119,12 +126,17 @@ impl Assignment {
         }
         let count = 1usize << cut_bits;
         Assignment::new((0..count).map(|index| {
-            let owner = servers[index * servers.len() / count];
+            let block = Block::RING.sub_block(cut_bits, index as u64);
+            let first = index * servers.len() / count;
+            let members = servers.iter().cycle().skip(first).take(copies.clamp(1, servers.len()));
+            let serial = TabletSerial::of_first(block).expect("few bits");
             Tablet {
-                block: Block::RING.sub_block(cut_bits, index as u64),
+                block,
+                serial,
                 epoch: Epoch(1),
-                owner,
-                replicas: vec![owner],
+                owner: servers[first],
+                members: members.copied().collect(),
+                learner: None,
             }
         }))
     }
@@ -132,11 +144,14 @@ impl Assignment {
     /// The first assignment under a scheme's arcs: the fewest tablets that make them up, under epoch 1, each
     /// on `copies` servers, the owner and its successors on the ring.
     pub fn of(arcs: &Arcs, copies: usize) -> Result<Assignment, AssignmentError> {
-        Assignment::new(arcs.blocks().into_iter().map(|(block, owner)| Tablet {
+        let serials = TabletSerial::FIRST_OF_SPLITS.0..;
+        Assignment::new(arcs.blocks().into_iter().zip(serials).map(|((block, owner), serial)| Tablet {
             block,
+            serial: TabletSerial(serial),
             epoch: Epoch(1),
             owner,
-            replicas: arcs.successors(block.start(), copies),
+            members: arcs.successors(block.start(), copies),
+            learner: None,
         }))
     }
 
@@ -146,16 +161,22 @@ impl Assignment {
         let mut tablets = Vec::with_capacity(self.tablets.len());
         let mut open: Vec<(Block, &Tablet)> =
             self.tablets.values().rev().map(|tablet| (tablet.block, tablet)).collect();
+        let newest = self.tablets.values().map(|tablet| tablet.serial.0 + 1).max().unwrap_or(0);
+        let mut serials = (newest.max(TabletSerial::FIRST_OF_SPLITS.0)..).map(TabletSerial);
         while let Some((block, before)) = open.pop() {
             let (_, last) = arcs.around(block.start());
             if let Some((low, high)) = block.halves().filter(|_| last < block.last()) {
                 open.extend([(high, before), (low, before)]);
                 continue;
             }
-            let (owner, replicas) = (arcs.owner(block.start()), arcs.successors(block.start(), copies));
-            let same = block == before.block && owner == before.owner && replicas == before.replicas;
+            let (owner, members) = (arcs.owner(block.start()), arcs.successors(block.start(), copies));
+            let same = block == before.block && owner == before.owner && members == before.members;
             let epoch = if same { before.epoch } else { before.epoch.next() };
-            tablets.push(Tablet { block, epoch, owner, replicas });
+            let serial = match block == before.block {
+                true => before.serial,
+                false => serials.next().expect("there is always another number"),
+            };
+            tablets.push(Tablet { block, serial, epoch, owner, members, learner: None });
         }
         Assignment::new(tablets)
     }
@@ -170,6 +191,7 @@ impl Assignment {
     pub fn check(&self) -> Result<(), AssignmentError> {
         let mut next = Some(Position(0));
         let mut previous: Option<Block> = None;
+        let mut serials = BTreeSet::new();
         for tablet in self.tablets.values() {
             let block = tablet.block;
             match (next, previous) {
@@ -180,20 +202,25 @@ impl Assignment {
                 (_, Some(before)) => return Err(AssignmentError::Overlap(before, block)),
                 (_, None) => return Err(AssignmentError::Gap(Position(0))),
             }
-            Assignment::check_replicas(tablet)?;
+            Assignment::check_members(tablet)?;
+            if !serials.insert(tablet.serial) {
+                return Err(AssignmentError::SerialTwice(tablet.serial));
+            }
             next = block.last().0.checked_add(1).map(Position);
             previous = Some(block);
         }
         next.map_or(Ok(()), |position| Err(AssignmentError::Gap(position)))
     }
 
-    fn check_replicas(tablet: &Tablet) -> Result<(), AssignmentError> {
+    fn check_members(tablet: &Tablet) -> Result<(), AssignmentError> {
         let mut seen = BTreeSet::new();
-        if let Some(twice) = tablet.replicas.iter().find(|replica| !seen.insert(**replica)) {
-            return Err(AssignmentError::ReplicaTwice(tablet.block, *twice));
+        if let Some(twice) =
+            tablet.members.iter().chain(&tablet.learner).find(|member| !seen.insert(**member))
+        {
+            return Err(AssignmentError::MemberTwice(tablet.block, *twice));
         }
-        if !seen.contains(&tablet.owner) {
-            return Err(AssignmentError::OwnerNotReplica(tablet.block, tablet.owner));
+        if !tablet.members.contains(&tablet.owner) {
+            return Err(AssignmentError::OwnerNotMember(tablet.block, tablet.owner));
         }
         Ok(())
     }
@@ -220,7 +247,7 @@ mod tests {
         #[test]
         fn every_position_has_exactly_one_owner(servers in 1u32..9, cut_bits in 0u8..8, position: u64) {
             let servers: Vec<_> = (1..=servers).map(ServerId).collect();
-            let assignment = Assignment::even(&servers, cut_bits).unwrap();
+            let assignment = Assignment::even(&servers, cut_bits, 1).unwrap();
             let owners = assignment.tablets().filter(|tablet| tablet.block.contains(Position(position))).count();
             prop_assert_eq!(owners, 1);
             prop_assert!(assignment.tablet_at(Position(position)).block.contains(Position(position)));
@@ -242,15 +269,28 @@ mod tests {
             prop_assert_eq!(&next.arcs(), &after);
             let (old, new) = (first.tablet_at(position), next.tablet_at(position));
             prop_assert_eq!(new.owner, after.owner(position));
-            prop_assert_eq!(&new.replicas, &after.successors(position, 2));
+            prop_assert_eq!(&new.members, &after.successors(position, 2));
             if new.epoch == old.epoch { prop_assert_eq!(old, new) } else { prop_assert_eq!(new.epoch, old.epoch.next()) }
             prop_assert_eq!(&next.toward(&after, 2).unwrap(), &next);
         }
     }
 
-    fn tablet(block: Block, replicas: &[u32]) -> Tablet {
-        let replicas: Vec<_> = replicas.iter().copied().map(ServerId).collect();
-        Tablet { block, epoch: Epoch(1), owner: ServerId(1), replicas }
+    fn tablet(block: Block, members: &[u32]) -> Tablet {
+        let members: Vec<_> = members.iter().copied().map(ServerId).collect();
+        let serial = TabletSerial::of_first(block).unwrap();
+        Tablet { block, serial, epoch: Epoch(1), owner: ServerId(1), members, learner: None }
+    }
+
+    #[test]
+    fn copies_lie_on_the_owners_that_follow_on_the_ring_and_one_owner_has_the_same_for_all_its_tablets() {
+        let servers: Vec<_> = (1..=5).map(ServerId).collect();
+        let assignment = Assignment::even(&servers, 6, 3).unwrap();
+        for tablet in assignment.tablets() {
+            let next = |step: u32| ServerId((tablet.owner.0 - 1 + step) % 5 + 1);
+            assert_eq!(tablet.members, [next(0), next(1), next(2)]);
+        }
+        let few = Assignment::even(&servers[..2], 1, 3).unwrap();
+        assert!(few.tablets().all(|tablet| tablet.members.len() == 2));
     }
 
     #[test]
@@ -263,8 +303,14 @@ mod tests {
         let overlap = Assignment::new([tablet(Block::RING, &[1]), tablet(high, &[1])]);
         assert_eq!(overlap, Err(AssignmentError::Overlap(Block::RING, high)));
         let foreign = Assignment::new([tablet(Block::RING, &[2])]);
-        assert_eq!(foreign, Err(AssignmentError::OwnerNotReplica(Block::RING, ServerId(1))));
+        assert_eq!(foreign, Err(AssignmentError::OwnerNotMember(Block::RING, ServerId(1))));
         let twice = Assignment::new([tablet(Block::RING, &[1, 1])]);
-        assert_eq!(twice, Err(AssignmentError::ReplicaTwice(Block::RING, ServerId(1))));
+        assert_eq!(twice, Err(AssignmentError::MemberTwice(Block::RING, ServerId(1))));
+        let learner = Some(ServerId(1));
+        let learns = Assignment::new([Tablet { learner, ..tablet(Block::RING, &[1]) }]);
+        assert_eq!(learns, Err(AssignmentError::MemberTwice(Block::RING, ServerId(1))));
+        let serial = tablet(low, &[1]).serial;
+        let alike = Assignment::new([tablet(low, &[1]), Tablet { serial, ..tablet(high, &[1]) }]);
+        assert_eq!(alike, Err(AssignmentError::SerialTwice(serial)));
     }
 }

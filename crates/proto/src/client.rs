@@ -684,6 +684,8 @@ pub struct FilesystemRecord {
     pub root: NodeId,
     /// On how many servers a chunk lies.
     pub data_copies: u8,
+    /// On how many servers a tablet lies.
+    pub metadata_copies: u8,
 }
 
 /// A chunk as seen by its record.

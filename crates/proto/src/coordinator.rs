@@ -1,9 +1,12 @@
 //! Between servers (and the command line) and the coordinator: its registers, over the wire.
 
+use crate::client::{FilesystemRecord, ServerEntry};
+use crate::disk::DiskRecord;
 use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
+use bearing_placement::{Scheme, Tablet};
 use bearing_seams::{Changes, Coordinator, EngineError, EngineResult, Entry, RegisterChange, Swap};
-use bearing_types::{Squash, Wall};
+use bearing_types::{Block, Epoch, FilesystemId, NameKey, NodeId, ServerId, Squash, TabletSerial, Wall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -58,8 +61,71 @@ pub struct EnrolmentRecord {
     pub revoked: Option<Wall>,
 }
 
-/// The version of the values of registers.
-pub const REGISTER_VERSION: u8 = 1;
+/// The version of the values of registers. In version 2 tablets have serials, members and learners, and
+/// filesystems the number of copies of metadata.
+pub const REGISTER_VERSION: u8 = 2;
+const BEFORE_SERIALS: u8 = 1;
+
+/// What a register can hold.
+pub trait RegisterValue: Serialize + DeserializeOwned {
+    /// The same before version 2.
+    type Older: DeserializeOwned;
+
+    /// What it became; `None` if it cannot have been.
+    fn from_older(older: Self::Older) -> Option<Self>;
+}
+
+macro_rules! as_ever {
+    ($($value:ty),* $(,)?) => {
+        $(impl RegisterValue for $value {
+            type Older = Self;
+
+            fn from_older(older: Self) -> Option<Self> {
+                Some(older)
+            }
+        })*
+    };
+}
+
+as_ever!(ServerEntry, EnrolmentRecord, DiskRecord);
+
+/// A tablet before there were serials: its owner held it alone.
+#[derive(Deserialize)]
+pub struct OlderTablet {
+    block: Block,
+    epoch: Epoch,
+    owner: ServerId,
+    members: Vec<ServerId>,
+}
+
+impl RegisterValue for Tablet {
+    type Older = OlderTablet;
+
+    fn from_older(older: OlderTablet) -> Option<Tablet> {
+        let OlderTablet { block, epoch, owner, members } = older;
+        let serial = TabletSerial::of_first(block)?;
+        Some(Tablet { block, serial, epoch, owner, members, learner: None })
+    }
+}
+
+/// A filesystem before there were copies of metadata.
+#[derive(Deserialize)]
+pub struct OlderFilesystem {
+    filesystem: FilesystemId,
+    name_key: NameKey,
+    scheme: Scheme,
+    root: NodeId,
+    data_copies: u8,
+}
+
+impl RegisterValue for FilesystemRecord {
+    type Older = OlderFilesystem;
+
+    fn from_older(older: OlderFilesystem) -> Option<FilesystemRecord> {
+        let OlderFilesystem { filesystem, name_key, scheme, root, data_copies } = older;
+        Some(FilesystemRecord { filesystem, name_key, scheme, root, data_copies, metadata_copies: 1 })
+    }
+}
 
 /// Why a register's value cannot be used. Whoever meets one stops: a tablet or a server that is left out is a
 /// wrong map.
@@ -88,13 +154,17 @@ impl fmt::Display for RegisterError {
 impl std::error::Error for RegisterError {}
 
 /// The bytes of a register's value: a version byte, then the value in postcard's encoding.
-pub fn encode_register<T: Serialize>(value: &T) -> Vec<u8> {
+pub fn encode_register<T: RegisterValue>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![REGISTER_VERSION]).expect("plain values always encode")
 }
 
 /// A register's value from its bytes.
-pub fn decode_register<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RegisterError> {
+pub fn decode_register<T: RegisterValue>(bytes: &[u8]) -> Result<T, RegisterError> {
     match bytes.split_first() {
+        Some((&BEFORE_SERIALS, value)) => {
+            let older = postcard::from_bytes(value).map_err(|_| RegisterError::Malformed)?;
+            T::from_older(older).ok_or(RegisterError::Malformed)
+        }
         Some((&REGISTER_VERSION, value)) => postcard::from_bytes(value).map_err(|_| RegisterError::Malformed),
         Some((&found, _)) if found > REGISTER_VERSION => Err(RegisterError::Newer(found)),
         _ => Err(RegisterError::Malformed),
@@ -248,7 +318,7 @@ fn register(entry: Entry) -> Register {
 mod tests {
     use super::*;
     use bearing_seams::MemCoordinator;
-    use bearing_types::{Block, NodeId, Position, ServerId};
+    use bearing_types::Position;
     use proptest::prelude::*;
 
     fn swap(expected: Option<u64>, value: &[u8]) -> AskCall {
@@ -310,22 +380,49 @@ mod tests {
         assert_eq!(registers.changes("", 0).unwrap().version, 0);
     }
 
+    fn tablet() -> Tablet {
+        let block = Block::RING.sub_block(4, 3);
+        let (serial, members) = (TabletSerial(0b1_0011), vec![ServerId(7)]);
+        Tablet { block, serial, epoch: Epoch(5), owner: ServerId(7), members, learner: None }
+    }
+
     #[test]
     fn a_register_of_a_newer_version_is_refused_naming_both() {
-        let mut bytes = encode_register(&ServerId(7));
-        assert_eq!(decode_register(&bytes), Ok(ServerId(7)));
+        let mut bytes = encode_register(&tablet());
+        assert_eq!(decode_register(&bytes), Ok(tablet()));
         bytes[0] = 9;
-        let error = decode_register::<ServerId>(&bytes).unwrap_err();
+        let error = decode_register::<Tablet>(&bytes).unwrap_err();
         assert_eq!(error, RegisterError::Newer(9));
         let message = error.to_string();
-        assert!(message.contains("version 9") && message.contains("version 1"), "{message}");
+        assert!(message.contains("version 9") && message.contains("version 2"), "{message}");
+    }
+
+    /// As 3e94025 wrote them.
+    #[test]
+    fn registers_from_before_serials_are_read() {
+        let older = postcard::to_extend(
+            &(Block::RING.sub_block(4, 3), Epoch(5), ServerId(7), vec![ServerId(7)]),
+            vec![BEFORE_SERIALS],
+        );
+        assert_eq!(decode_register(&older.unwrap()), Ok(tablet()));
+        let record = FilesystemRecord {
+            filesystem: FilesystemId(1),
+            name_key: NameKey(2),
+            scheme: Scheme::AnglecutHashed,
+            root: NodeId(3),
+            data_copies: 2,
+            metadata_copies: 1,
+        };
+        let fields = (record.filesystem, record.name_key, record.scheme, record.root, record.data_copies);
+        let older = postcard::to_extend(&fields, vec![BEFORE_SERIALS]);
+        assert_eq!(decode_register(&older.unwrap()), Ok(record));
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic_and_are_never_a_register_without_a_version(bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
-            let known = bytes.first() == Some(&REGISTER_VERSION);
-            prop_assert!(known || decode_register::<NodeId>(&bytes).is_err());
+            let known = matches!(bytes.first(), Some(&(BEFORE_SERIALS | REGISTER_VERSION)));
+            prop_assert!(known || decode_register::<Tablet>(&bytes).is_err());
         }
     }
 }

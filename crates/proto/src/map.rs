@@ -42,12 +42,13 @@ pub struct ClusterMap {
 mod tests {
     use super::*;
     use bearing_placement::Tablet;
-    use bearing_types::{Block, Epoch, Position};
+    use bearing_types::{Block, Epoch, Position, TabletSerial};
     use std::collections::BTreeMap;
 
     fn tablet(block: Block, owner: u32, replica: u32) -> (Position, Tablet) {
-        let (owner, replicas) = (ServerId(owner), vec![ServerId(replica)]);
-        (block.start(), Tablet { block, epoch: Epoch(1), owner, replicas })
+        let (owner, members) = (ServerId(owner), vec![ServerId(replica)]);
+        let serial = TabletSerial::of_first(block).unwrap();
+        (block.start(), Tablet { block, serial, epoch: Epoch(1), owner, members, learner: None })
     }
 
     fn decode(tablets: Vec<(Position, Tablet)>) -> Result<Assignment, postcard::Error> {
@@ -59,7 +60,7 @@ mod tests {
     fn an_assignment_that_does_not_cover_the_ring_once_is_not_decoded() {
         let (low, high) = Block::RING.halves().unwrap();
         let whole = decode(vec![tablet(low, 1, 1), tablet(high, 2, 2)]).unwrap();
-        assert_eq!(whole, Assignment::even(&[ServerId(1), ServerId(2)], 1).unwrap());
+        assert_eq!(whole, Assignment::even(&[ServerId(1), ServerId(2)], 1, 1).unwrap());
         assert!(decode(vec![]).is_err());
         assert!(decode(vec![tablet(low, 1, 1)]).is_err(), "a gap");
         assert!(decode(vec![tablet(Block::RING, 1, 1), tablet(high, 2, 2)]).is_err(), "an overlap");

@@ -25,9 +25,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The newest format of `cluster.toml` that this program knows.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// The most servers of one kind.
 pub const SERVERS_MAX: u32 = 999;
+
+/// The most copies of metadata.
+pub const METADATA_COPIES_MAX: usize = 5;
 
 /// The coordinator's server id.
 pub const COORDINATOR: ServerId = ServerId(1_000_000);
@@ -45,6 +48,9 @@ pub struct Cluster {
     pub scheme: Scheme,
     /// On how many data servers each byte of a file is kept.
     pub data_copies: u8,
+    /// On how many metadata servers each tablet is kept. Before format 2 it was one.
+    #[serde(default = "one_copy")]
+    pub metadata_copies: u8,
     /// Where the coordinator listens.
     pub coordinator: SocketAddr,
     /// The metadata servers.
@@ -155,6 +161,13 @@ impl Cluster {
                 self.data.len()
             ));
         }
+        let copies = usize::from(self.metadata_copies);
+        if copies == 0 || copies > self.metadata.len().min(METADATA_COPIES_MAX) {
+            return Err(format!(
+                "metadata_copies = {copies}: give 1 to {} (the number of metadata servers, and {METADATA_COPIES_MAX} at most)",
+                self.metadata.len().min(METADATA_COPIES_MAX)
+            ));
+        }
         let mut seen = BTreeSet::new();
         match self.daemons().into_iter().find(|daemon| !seen.insert(daemon.address)) {
             Some(twice) => Err(format!("two servers have the address {}; give each its own", twice.address)),
@@ -210,6 +223,10 @@ fn check_members(kind: &str, members: &[Member]) -> Result<(), String> {
     } else {
         Ok(())
     }
+}
+
+fn one_copy() -> u8 {
+    1
 }
 
 mod scheme_name {
@@ -288,6 +305,7 @@ mod tests {
             format: FORMAT,
             scheme: Scheme::AnglecutHashed,
             data_copies: 2,
+            metadata_copies: 2,
             coordinator: ([127, 0, 0, 1], 7000).into(),
             metadata: vec![member(1, 7001), member(2, 7002)],
             data: vec![member(1, 7003), member(2, 7004)],
@@ -309,9 +327,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_from_before_copies_of_metadata_has_one() {
+        let older =
+            |text: String| text.replace("format = 2", "format = 1").replace("metadata_copies = 2\n", "");
+        let read = written(&cluster(), older).unwrap();
+        assert_eq!(read, Cluster { format: 1, metadata_copies: 1, ..cluster() });
+    }
+
+    #[test]
     fn a_newer_format_is_refused_by_its_number_even_with_unknown_keys() {
         let error =
-            written(&cluster(), |text| text.replace("format = 1", "format = 7\nshiny = true")).unwrap_err();
+            written(&cluster(), |text| text.replace("format = 2", "format = 7\nshiny = true")).unwrap_err();
         assert!(error.to_string().contains("format version 7"), "{error}");
     }
 
@@ -319,6 +345,8 @@ mod tests {
     fn too_many_copies_and_shared_addresses_are_refused() {
         let error = written(&Cluster { data_copies: 3, ..cluster() }, |text| text).unwrap_err();
         assert!(error.to_string().contains("data_copies = 3"), "{error}");
+        let error = written(&Cluster { metadata_copies: 3, ..cluster() }, |text| text).unwrap_err();
+        assert!(error.to_string().contains("metadata_copies = 3: give 1 to 2"), "{error}");
         let shared = Cluster { coordinator: cluster().data[0].address, ..cluster() };
         let error = written(&shared, |text| text).unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:7003"), "{error}");

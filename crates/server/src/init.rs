@@ -34,6 +34,8 @@ pub struct Plan {
     pub data: u32,
     /// Copies of each byte of a file.
     pub data_copies: u8,
+    /// Servers on which a tablet lies.
+    pub metadata_copies: u8,
     /// How children are placed.
     pub scheme: Scheme,
     /// The first of consecutive ports, or any that are free.
@@ -58,6 +60,7 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
         format: FORMAT,
         scheme: plan.scheme,
         data_copies: plan.data_copies,
+        metadata_copies: plan.metadata_copies,
         coordinator,
         metadata,
         data,
@@ -202,8 +205,8 @@ fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
         let entry = ServerEntry { server, kind: daemon.name.kind, address: daemon.address };
         registers.push((server_key(server), encode_register(&entry)));
     }
-    let assignment =
-        Assignment::even(&servers, TABLET_BITS).map_err(|error| StartError::Refused(error.to_string()))?;
+    let assignment = Assignment::even(&servers, TABLET_BITS, usize::from(cluster.metadata_copies))
+        .map_err(|error| StartError::Refused(error.to_string()))?;
     registers.extend(assignment.tablets().map(|tablet| (tablet_key(tablet.block), encode_register(tablet))));
     let filesystem = FilesystemRecord {
         filesystem: FilesystemId(1),
@@ -211,6 +214,7 @@ fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
         scheme: cluster.scheme,
         root: NodeId::ROOT,
         data_copies: cluster.data_copies,
+        metadata_copies: cluster.metadata_copies,
     };
     registers.push((FILESYSTEM_KEY.to_owned(), encode_register(&filesystem)));
     Ok(registers)
@@ -222,7 +226,14 @@ mod tests {
     use bearing_proto::coordinator::decode_register;
 
     fn plan() -> Plan {
-        Plan { metadata: 3, data: 2, data_copies: 2, scheme: Scheme::AnglecutHashed, port_base: None }
+        Plan {
+            metadata: 3,
+            data: 2,
+            data_copies: 2,
+            metadata_copies: 1,
+            scheme: Scheme::AnglecutHashed,
+            port_base: None,
+        }
     }
 
     #[test]

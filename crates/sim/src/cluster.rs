@@ -108,7 +108,7 @@ impl Hosts {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
             put(&server_key(server), encode_register(&ServerEntry { server, kind, address }));
         }
-        let assignment = Assignment::even(&owners, tablet_bits).expect("three servers and a few tablets");
+        let assignment = Assignment::even(&owners, tablet_bits, 1).expect("three servers and a few tablets");
         for tablet in assignment.tablets() {
             put(&tablet_key(tablet.block), encode_register(tablet));
         }
@@ -118,6 +118,7 @@ impl Hosts {
             scheme,
             root: NodeId::ROOT,
             data_copies: COPIES,
+            metadata_copies: 1,
         };
         put(FILESYSTEM_KEY, encode_register(&filesystem));
         coordinator

@@ -36,8 +36,8 @@ id!(/// The number of a request within its session. (session, sequence) identifi
     Sequence(u64), "#");
 id!(/// A tablet's epoch: it alone fences. A server serves a tablet only under the current one.
     Epoch(u64), "e");
-id!(/// A tablet's number, for ever: other tablets may lie where it lay, and have the same block. Items in queues
-    /// and replies belong to it, and servers keep its records under it.
+id!(/// A tablet's number, for ever: other tablets may lie where it lay, and have the same block. Items in
+    /// queues and replies belong to it, and servers keep its records under it.
     TabletSerial(u64), "t");
 id!(/// The version of the map of tablets and servers. It only tells caches that they are old.
     MapVersion(u64), "m");
@@ -86,9 +86,9 @@ impl TabletSerial {
     /// Tablets that come of a split get serials from here on.
     pub const FIRST_OF_SPLITS: TabletSerial = TabletSerial(1 << 32);
 
-    /// The serial of a tablet that a cluster was made with: a leading one, then the bits of its prefix. So all
-    /// of one cut differ, and what was written before there were serials gets the same one everywhere. `None`
-    /// for blocks that no cluster is made with, which have more than 31 bits.
+    /// The serial of a tablet that a cluster was made with: a leading one, then the bits of its prefix. So
+    /// all of one cut differ, and what was written before there were serials gets the same one everywhere.
+    /// `None` for blocks that no cluster is made with, which have more than 31 bits.
     pub fn of_first(block: Block) -> Option<TabletSerial> {
         let bits = u32::from(block.prefix_bits());
         let prefix = block.start().0.checked_shr(64 - bits).unwrap_or(0);

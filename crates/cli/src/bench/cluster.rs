@@ -58,6 +58,7 @@ impl Cluster {
             metadata: 1,
             data: 1,
             data_copies: 1,
+            metadata_copies: 1,
             scheme: Scheme::AnglecutHashed,
             port_base: None,
         };

@@ -98,7 +98,7 @@ impl Insider {
         let agreed = shake_hands(&mut socket, at, enrolment);
         let mut sending = Sending::default();
         sending.learn(at, agreed.start, agreed.version);
-        let assignment = Assignment::even(&[agreed.server], 1).unwrap();
+        let assignment = Assignment::even(&[agreed.server], 1, 1).unwrap();
         let addresses = [(agreed.server, at)].into();
         let mut insider = Insider { socket, agreed, sending, assignment, addresses, next: 1 };
         insider.learn_map(Position(0));

@@ -182,7 +182,7 @@ pub fn map() -> ClusterMap {
     let servers = [(1, ServerKind::Metadata), (2, ServerKind::Metadata), (11, ServerKind::Data)];
     ClusterMap {
         version: MapVersion(1),
-        assignment: Assignment::even(&[S1, S2], 1).unwrap(),
+        assignment: Assignment::even(&[S1, S2], 1, 1).unwrap(),
         servers: servers
             .map(|(number, kind)| ServerEntry {
                 server: ServerId(number),

@@ -143,9 +143,12 @@ impl Startup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_types::TabletSerial;
 
     fn tablet(block: Block) -> Assigned {
-        Assigned { block, epoch: Epoch(1), owner: ServerId(1), replicas: vec![ServerId(1)] }
+        let serial = TabletSerial::of_first(block).unwrap();
+        let (owner, members) = (ServerId(1), vec![ServerId(1)]);
+        Assigned { block, serial, epoch: Epoch(1), owner, members, learner: None }
     }
 
     #[test]

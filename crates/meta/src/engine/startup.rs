@@ -251,7 +251,9 @@ impl MetaServer {
 
     /// What the register of a tablet says when it is ours.
     fn own(&self, block: Block, epoch: Epoch) -> Assigned {
-        Assigned { block, epoch, owner: self.id, replicas: vec![self.id] }
+        let serial = self.startup.registers.get(&block.start()).map(|(_, assigned)| assigned.serial);
+        let serial = serial.expect("a tablet that is taken has a register");
+        Assigned { block, serial, epoch, owner: self.id, members: vec![self.id], learner: None }
     }
 
     /// Whether that is what stands in the way of taking it.

@@ -10,7 +10,7 @@ use bearing_proto::client::{
     OpenStateQuery, Recall, RenameMode, Reply, Request, ServerEntry, ServerKind,
 };
 use bearing_proto::coordinator::{
-    AskCall, FILESYSTEM_KEY, answer, decode_register, encode_register, server_key, tablet_key,
+    AskCall, FILESYSTEM_KEY, RegisterValue, answer, decode_register, encode_register, server_key, tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
@@ -105,7 +105,7 @@ pub fn keys() -> ServerKeys {
     ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]))
 }
 
-fn encode<T: serde::Serialize>(value: &T) -> Option<Vec<u8>> {
+fn encode<T: RegisterValue>(value: &T) -> Option<Vec<u8>> {
     Some(encode_register(value))
 }
 
@@ -125,7 +125,7 @@ impl Cluster {
         let mut put = |key: String, value| {
             coordinator.swap(&[RegisterChange::new(key, None, value)]).unwrap();
         };
-        for tablet in Assignment::even(&ids, 4).unwrap().tablets() {
+        for tablet in Assignment::even(&ids, 4, 1).unwrap().tablets() {
             put(tablet_key(tablet.block), encode(tablet));
         }
         let filesystem = FilesystemRecord {
@@ -134,6 +134,7 @@ impl Cluster {
             scheme,
             root: NodeId::ROOT,
             data_copies: 2,
+            metadata_copies: 1,
         };
         put(FILESYSTEM_KEY.to_owned(), encode(&filesystem));
         let data = data.iter().map(|server| (*server, ServerKind::Data));

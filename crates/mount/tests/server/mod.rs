@@ -278,7 +278,7 @@ impl Run {
             Call::CloseSession => Body::Done,
             Call::Map { .. } => Body::Map(Some(Box::new(ClusterMap {
                 version: MapVersion(1),
-                assignment: Assignment::even(&[SERVER], 0).unwrap(),
+                assignment: Assignment::even(&[SERVER], 0, 1).unwrap(),
                 servers: vec![ServerEntry {
                     server: SERVER,
                     kind: ServerKind::Metadata,
