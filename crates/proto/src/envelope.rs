@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -56,9 +56,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. From 6 on: the last two. Version 5 is not spoken any more: its session
-    /// secrets could be computed by other clients.
-    pub const SPOKEN: Versions = Versions { lowest: 6, highest: VERSION };
+    /// What this program speaks. Version 6 is not spoken any more: between servers, items in queues were
+    /// known by where the tablet that sent them lay.
+    pub const SPOKEN: Versions = Versions { lowest: 7, highest: VERSION };
 
     /// The highest that both speak.
     pub fn common(self, other: Versions) -> Option<u16> {
@@ -513,7 +513,7 @@ mod tests {
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 6") && message.contains("install"),
+            message.contains("version 5") && message.contains("speaks 7") && message.contains("install"),
             "{message}"
         );
     }
@@ -538,7 +538,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = open(&bytes, Some(&Key::new([1; 32])));
-            let mut with_head = b"BRNG\x06\x00\x02\x00".to_vec();
+            let mut with_head = b"BRNG\x07\x00\x02\x00".to_vec();
             with_head.extend(bytes);
             let _ = open(&with_head, None);
         }

@@ -236,7 +236,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..900), kind in 0u8..5) {
             let _ = (Hello::decode(&bytes), Answer::decode(&bytes));
-            let mut with_head = b"BRNG\x06\x00\x03".to_vec();
+            let mut with_head = b"BRNG\x07\x00\x03".to_vec();
             with_head.push(kind);
             with_head.extend(bytes);
             let _ = (Hello::decode(&with_head), Answer::decode(&with_head));

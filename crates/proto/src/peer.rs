@@ -4,7 +4,7 @@ use crate::client::{ChunkRef, Extent, Handle, NodeView, QuotaView};
 use bearing_placement::Seat;
 use bearing_types::{
     Access, AclHash, Acls, Amount, Block, ChunkId, Credentials, Epoch, FileType, Gid, LogIndex, Mode, Name,
-    NameHash, NodeId, Position, SessionId, TransactionId, Uid, Version, Wall,
+    NameHash, NodeId, Position, SessionId, TabletSerial, TransactionId, Uid, Version, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ pub enum PeerBody {
     Deliver {
         /// Its id.
         item: ItemId,
-        /// All items of this sender to this tablet with smaller ids are acknowledged.
+        /// All items of the same tablet to this one with smaller ids are acknowledged.
         done_below: ItemId,
         /// What to do.
         work: Deferred,
@@ -145,9 +145,12 @@ pub enum SessionLife {
     Over,
 }
 
-/// The id of an outbox item: the log record that wrote it, and its place in that record.
+/// The id of an outbox item: the tablet that queued it, the log record that wrote it, and its place in that
+/// record. It stays the same wherever the tablet is served and whatever becomes of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ItemId {
+    /// The tablet.
+    pub tablet: TabletSerial,
     /// The record.
     pub index: LogIndex,
     /// The place in it.
@@ -257,6 +260,8 @@ pub enum Part {
     AgeGrants {
         /// The directory.
         node: NodeId,
+        /// Where its names lie.
+        name_block: Block,
         /// Its new access version.
         access_version: Version,
         /// The quota that counts its entries: another one than before only if there are none.

@@ -8,12 +8,12 @@ use crate::complaint::{Complaint, Promise};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
-use bearing_meta::{ChunkRecord, Key, LogEntry, Record};
+use bearing_meta::{ChunkRecord, ItemPlace, Key, LogEntry, Record};
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{Deferred, ItemId};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId};
+use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,8 +46,9 @@ pub struct Ledger {
     lines: BTreeMap<Block, Line>,
     committed: BTreeSet<RequestId>,
     /// Queued drops of links on their way: whose they are.
-    owed: BTreeMap<(Position, ItemId), RequestId>,
-    inbox: BTreeMap<(Block, Position), BTreeSet<ItemId>>,
+    owed: BTreeMap<ItemId, RequestId>,
+    /// Items that were executed.
+    executed: BTreeSet<ItemId>,
 }
 
 /// What the stable record of a chunk says.
@@ -169,7 +170,7 @@ impl Ledger {
                 self.chunk_news.extend(news_of(*chunk, record));
             }
         }
-        self.bear_witness(world, record.tablet, &changes);
+        self.bear_witness(world, &changes);
         for (key, record) in &changes {
             if let (Key::Ended(session), Some(_)) = (key, record) {
                 self.ended.entry(*session).or_insert(world.true_mono());
@@ -206,7 +207,7 @@ impl Ledger {
         }
     }
 
-    fn bear_witness(&mut self, world: &World, tablet: Block, changes: &[(Key, Option<Record>)]) {
+    fn bear_witness(&mut self, world: &World, changes: &[(Key, Option<Record>)]) {
         let at = world.true_mono();
         let drops = |record: &Option<Record>| matches!(record, Some(Record::Outbox(outbox)) if matches!(outbox.work, Deferred::DropLink { .. }));
         let owing: Vec<ItemId> = changes
@@ -236,7 +237,7 @@ impl Ledger {
                     let request = RequestId { session: *session, sequence: *sequence };
                     let created = created_by(&reply.body);
                     let link_owed = !owing.is_empty();
-                    self.owed.extend(owing.iter().map(|item| ((tablet.start(), *item), request)));
+                    self.owed.extend(owing.iter().map(|item| (*item, request)));
                     let kind = WitnessKind::Committed { created, link_owed };
                     self.witness.push(WitnessEvent { at, request, kind });
                     if !self.committed.insert(request) {
@@ -244,19 +245,20 @@ impl Ledger {
                         self.blame(world, Promise::CommittedOnce, what);
                     }
                 }
-                (Key::Inbox(from), Some(Record::Inbox(inbox))) => {
-                    self.drop_links(at, (tablet, *from), &inbox.done)
+                (Key::Inbox(sender), Some(Record::Inbox(inbox))) => {
+                    let items =
+                        |(index, place): &ItemPlace| ItemId { tablet: *sender, index: *index, place: *place };
+                    self.drop_links(at, inbox.done.iter().map(items));
                 }
                 _ => {}
             }
         }
     }
 
-    fn drop_links(&mut self, at: Mono, place: (Block, Position), done: &[ItemId]) {
-        let known = self.inbox.entry(place).or_default();
+    fn drop_links(&mut self, at: Mono, done: impl Iterator<Item = ItemId>) {
         for item in done {
-            if known.insert(*item)
-                && let Some(request) = self.owed.get(&(place.1, *item))
+            if self.executed.insert(item)
+                && let Some(request) = self.owed.get(&item)
             {
                 self.witness.push(WitnessEvent { at, request: *request, kind: WitnessKind::LinkDropped });
             }

@@ -38,7 +38,7 @@ pub struct Model {
     orphans: BTreeSet<(NodeId, SessionId)>,
     prepared: BTreeMap<(TransactionId, Block, u8), Changes>,
     decided: BTreeSet<TransactionId>,
-    outbox: BTreeMap<(Block, ItemId), Deferred>,
+    outbox: BTreeMap<ItemId, Deferred>,
     /// Nodes that queued mkdirs will make.
     promised: BTreeSet<NodeId>,
     /// Nodes that ever were.
@@ -95,7 +95,7 @@ impl Model {
                 (Key::Decision(transaction), None) => {
                     self.decided.remove(&transaction);
                 }
-                (Key::Outbox(item), record) => self.note_outbox(tablet, item, record),
+                (Key::Outbox(item), record) => self.note_outbox(item, record),
                 (key, record) => self.put(tablet, key, record, &mut touched),
             }
         }
@@ -103,16 +103,16 @@ impl Model {
         broken
     }
 
-    fn note_outbox(&mut self, tablet: Block, item: ItemId, record: Option<Record>) {
+    fn note_outbox(&mut self, item: ItemId, record: Option<Record>) {
         match record {
             Some(Record::Outbox(outbox)) => {
                 if let Deferred::MakeDirectory { seat, .. } = &outbox.work {
                     self.promised.insert(seat.node);
                 }
-                self.outbox.insert((tablet, item), outbox.work);
+                self.outbox.insert(item, outbox.work);
             }
             _ => {
-                if let Some(Deferred::MakeDirectory { seat, .. }) = self.outbox.remove(&(tablet, item)) {
+                if let Some(Deferred::MakeDirectory { seat, .. }) = self.outbox.remove(&item) {
                     self.promised.remove(&seat.node);
                 }
             }
@@ -175,7 +175,7 @@ impl Model {
                 touched.nodes.insert(node);
             }
             (Key::Fragment(directory), Some(Record::Fragment(record))) => {
-                self.fragments.insert((directory, tablet), record);
+                self.fragments.insert((directory, tablet), *record);
                 touched.directories.insert((directory, tablet));
             }
             (Key::Fragment(directory), _) => {
@@ -332,8 +332,8 @@ impl Model {
         if let Some(transaction) = self.decided.first() {
             broken.push((Promise::Settled, format!("{transaction:?} is still not settled")));
         }
-        if let Some(((tablet, item), work)) = self.outbox.first_key_value() {
-            broken.push((Promise::Settled, format!("{item:?} of {tablet} is still not delivered: {work:?}")));
+        if let Some((item, work)) = self.outbox.first_key_value() {
+            broken.push((Promise::Settled, format!("{item:?} is still not delivered: {work:?}")));
         }
         for (node, record) in &self.nodes {
             let names = self.names_of(*node);

@@ -1,6 +1,6 @@
 use super::*;
 use bearing_proto::enrolment::{Enrolment, EnrolmentName};
-use bearing_proto::envelope::{Start, VERSION, Versions};
+use bearing_proto::envelope::{Start, Versions};
 use bearing_proto::hello::{Answer, HelloRefusal, Reaction};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_types::{Gid, Mono, Now, ServerId, Squash, Uid, Wall};
@@ -60,7 +60,7 @@ fn both_sides_agree_on_a_session_and_any_server_opens_its_ticket() {
         assert_eq!((ticket.session, ticket.secret.bytes()), (agreed.session, &agreed.secret));
         assert_eq!((ticket.enrolment, ticket.squash), (enrolment.name, enrolment.squash));
         assert_eq!((ticket.expires, agreed.ticket_seconds), (now().wall.after(LIFE), 3600));
-        assert_eq!((agreed.server, agreed.start, agreed.version), (ServerId(3), START, VERSION));
+        assert_eq!((agreed.server, agreed.start, agreed.version), (ServerId(3), START, 6));
         let other = ServerKeys::new(&Key::new([9; 32]), Key::new([2; 32]));
         assert_eq!(Tickets::new(&other).open(&agreed.ticket), None, "another cluster's does not");
     }
@@ -93,6 +93,17 @@ fn the_highest_common_version_is_agreed_and_none_is_refused_naming_the_servers()
         Outcome::Refused(HelloRefusal::Version, speaks) => assert_eq!(speaks, SIX),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_hello_that_the_version_before_sent_is_refused_with_the_versions_of_this_one() {
+    let recorded = include_str!("../../../proto/tests/protocol_6.txt").lines().skip(1);
+    let hex: String = recorded.map_while(|line| line.strip_prefix("    ")).collect();
+    let hello: Vec<u8> =
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    let answer = server(Versions::SPOKEN).take(now(), peer(1), START, &hello, |_| Some(false));
+    let Heard::Refusal(HelloRefusal::Version, answer) = answer else { panic!("{answer:?}") };
+    assert_eq!(Answer::decode(&answer).unwrap().versions, Versions::SPOKEN);
 }
 
 #[test]
@@ -208,7 +219,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..1100), kind in 0u8..4) {
-        let mut with_head = b"BRNG\x06\x00\x03".to_vec();
+        let mut with_head = b"BRNG\x07\x00\x03".to_vec();
         with_head.push(kind);
         with_head.extend_from_slice(&bytes);
         let (mut server, mut client) = (server(SIX), Initiator::new(&default_enrolment(), SIX, None));

@@ -21,6 +21,7 @@ pub(crate) enum JobWork {
     /// A part of a transaction that another tablet coordinates.
     Prepare {
         from: Position,
+        to: Position,
         session: SessionId,
         transaction: TransactionId,
         part_number: u8,

@@ -126,7 +126,7 @@ impl MetaServer {
         }
         self.new_job(
             start,
-            JobWork::Prepare { from: asked.from, session, transaction, part_number, part },
+            JobWork::Prepare { from: asked.from, to: asked.to, session, transaction, part_number, part },
             now,
         );
     }
@@ -250,11 +250,11 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        if tablet.queue.executed(from, item) {
+        if tablet.queue.executed(item) {
             let index = tablet.log.last();
             return self.hold_peer(start, index, from, PeerBody::Delivered { item }, out);
         }
-        let same = |other: &JobWork| matches!(other, JobWork::Deliver { from: source, item: known, .. } if *source == from && *known == item);
+        let same = |other: &JobWork| matches!(other, JobWork::Deliver { item: known, .. } if *known == item);
         let under_way = self.jobs.values().any(|job| job.tablet == start && same(&job.work));
         if !under_way && self.admits(from) {
             self.new_job(start, JobWork::Deliver { from, item, done_below, work }, now);

@@ -215,7 +215,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let usage = quota_table::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
         effects.batch.extend(usage);
-        let first_item = tablet.log.next();
+        let first_item = ItemId { tablet: tablet.serial(), index: tablet.log.next(), place: 0 };
         for node in upkeep::nodes_to_reap(&effects.batch) {
             self.begin_reaping(now, start, node);
         }
@@ -250,7 +250,7 @@ impl MetaServer {
                     .batch
                     .insert(Key::Reply(*session, request.sequence), Some(Record::Reply(Box::new(reply))));
             }
-            (JobWork::Prepare { transaction, part_number, .. }, Decided::Promise(promise)) => {
+            (JobWork::Prepare { to, transaction, part_number, .. }, Decided::Promise(promise)) => {
                 let changes = std::mem::take(&mut effects.batch);
                 let cache = self.tablets.get_mut(&job.tablet).map(|tablet| &mut tablet.cache);
                 let usage = cache.map(|cache| quota_table::noted(cache, &changes)).unwrap_or_default();
@@ -262,6 +262,7 @@ impl MetaServer {
                         .map(|(key, record)| crate::record::LoggedChange::new(key, record.as_ref()))
                         .collect(),
                     usage,
+                    position: Some(*to),
                 };
                 // What the part changes counts only with the decision; its leases are free by now, and locked
                 // keys give no new ones.
@@ -270,10 +271,10 @@ impl MetaServer {
                     Some(Record::Prepare(Box::new(record))),
                 );
             }
-            (JobWork::Deliver { from, item, done_below, .. }, Decided::Delivered) => {
+            (JobWork::Deliver { item, done_below, .. }, Decided::Delivered) => {
                 if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-                    let inbox = tablet.queue.execute(*from, *item, *done_below);
-                    effects.batch.insert(Key::Inbox(*from), Some(Record::Inbox(Box::new(inbox))));
+                    let inbox = tablet.queue.execute(*item, *done_below);
+                    effects.batch.insert(Key::Inbox(item.tablet), Some(Record::Inbox(Box::new(inbox))));
                 }
             }
             _ => {}
@@ -289,19 +290,18 @@ impl MetaServer {
 
     /// The items of a decision go into the outbox; they leave when the record is committed. Returns those
     /// that the reply waits for.
-    fn start_items(&mut self, job: &Job, index: LogIndex, drafts: &[Draft]) -> BTreeSet<ItemId> {
+    fn start_items(&mut self, job: &Job, first: ItemId, drafts: &[Draft]) -> BTreeSet<ItemId> {
         let mut awaited = BTreeSet::new();
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return awaited };
         for (place, draft) in drafts.iter().enumerate() {
-            let item = ItemId { index, place: place as u8 };
+            let item = ItemId { place: place as u8, ..first };
             for key in &draft.locks {
                 tablet.keys.lock(*key, LockedBy::Item(item));
             }
             if draft.awaited {
                 awaited.insert(item);
             }
-            let record = outbox_record(draft, waiter(job));
-            tablet.queue.push(item, record);
+            tablet.queue.push(item, outbox_record(draft, job));
         }
         awaited
     }
@@ -644,27 +644,28 @@ fn step_of(call: &Call) -> Option<&'static str> {
     }
 }
 
-fn add_outbox_records(job: &Job, index: LogIndex, effects: &mut Effects) {
+fn add_outbox_records(job: &Job, first: ItemId, effects: &mut Effects) {
     for (place, draft) in effects.drafts.iter().enumerate() {
-        let item = ItemId { index, place: place as u8 };
-        let record = outbox_record(draft, waiter(job));
+        let item = ItemId { place: place as u8, ..first };
+        let record = outbox_record(draft, job);
         effects.batch.insert(Key::Outbox(item), Some(Record::Outbox(Box::new(record))));
     }
 }
 
-/// The mutation whose reply may have to wait for queued items.
-fn waiter(job: &Job) -> Option<(SessionId, bearing_types::Sequence)> {
-    match &job.work {
-        JobWork::Request(session, request) if request.call.mutates() => Some((*session, request.sequence)),
-        _ => None,
-    }
-}
-
-fn outbox_record(draft: &Draft, waiter: Option<(SessionId, bearing_types::Sequence)>) -> OutboxRecord {
+fn outbox_record(draft: &Draft, job: &Job) -> OutboxRecord {
+    // An item that a reply waits for stays with the reply; where others are, nobody minds.
+    let (waiter, position) = match &job.work {
+        JobWork::Request(session, request) => {
+            let mutation = request.call.mutates() && draft.awaited;
+            (mutation.then_some((*session, request.sequence)), request.position)
+        }
+        _ => (None, job.tablet),
+    };
     OutboxRecord {
         to: draft.to,
         work: draft.work.clone(),
-        waiter: waiter.filter(|_| draft.awaited),
+        waiter,
         locks: draft.locks.iter().map(Key::encode).collect(),
+        position: Some(position),
     }
 }

@@ -346,10 +346,8 @@ impl MetaServer {
         let node = root_node(seat, tablet.block, now.wall);
         let mut batch = BTreeMap::from([(Key::Node(seat.node), Some(Record::Node(Box::new(node))))]);
         if tablet.block.covers(seat.name_block) {
-            batch.insert(
-                Key::Fragment(seat.node),
-                Some(Record::Fragment(empty_fragment(now.wall, Version(0), None))),
-            );
+            let fragment = empty_fragment(seat.name_block, now.wall, Version(0), None);
+            batch.insert(Key::Fragment(seat.node), Some(Record::Fragment(Box::new(fragment))));
         }
         tablet.write(batch, number, out);
     }
@@ -464,8 +462,8 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             tablet.keys.lock_encoded(&record.locks, LockedBy::Item(item));
             tablet.queue.restore(item, *record);
         }
-        (Key::Inbox(source), Record::Inbox(record)) => {
-            tablet.queue.restore_executed(source, *record);
+        (Key::Inbox(sender), Record::Inbox(record)) => {
+            tablet.queue.restore_executed(sender, *record);
         }
         (Key::Locks(node), Record::Locks(locks)) => {
             for held in locks.iter() {

@@ -6,7 +6,8 @@
 
 use bearing_proto::peer::ItemId;
 use bearing_types::{
-    ChunkId, Epoch, LogIndex, NameHash, NodeId, Position, Sequence, SessionId, TransactionId,
+    Block, ChunkId, Epoch, LogIndex, NameHash, NodeId, Position, Sequence, SessionId, TabletSerial,
+    TransactionId,
 };
 
 /// The key of a record.
@@ -41,7 +42,7 @@ pub enum Key {
     /// An item on its way to another tablet.
     Outbox(ItemId),
     /// What was executed of the items of another tablet.
-    Inbox(Position),
+    Inbox(TabletSerial),
     /// The next id to give out (only in the tablet at position 0).
     NextId,
     /// A directory that is delegated to a session.
@@ -74,8 +75,8 @@ macro_rules! tags {
 
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
-    REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX = 14, INBOX = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
-    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25, INTENT = 255,
+    REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX_BY_INDEX = 14, INBOX_BY_START = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
+    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25, OUTBOX = 26, INBOX = 27, INTENT = 255,
 }
 
 impl Key {
@@ -107,7 +108,7 @@ impl Key {
             }
             Key::Decision(transaction) => put_transaction(&mut bytes, DECISION, transaction),
             Key::Outbox(item) => {
-                put(&mut bytes, OUTBOX, &[item.index.0]);
+                put(&mut bytes, OUTBOX, &[item.tablet.0, item.index.0]);
                 bytes.push(item.place);
             }
             Key::Inbox(source) => put(&mut bytes, INBOX, &[source.0]),
@@ -170,8 +171,11 @@ impl Key {
             REPLY => Key::Reply(SessionId(fields.u64()?), Sequence(fields.u64()?)),
             PREPARE => Key::Prepare(fields.transaction()?, fields.take::<1>()?[0]),
             DECISION => Key::Decision(fields.transaction()?),
-            OUTBOX => Key::Outbox(ItemId { index: LogIndex(fields.u64()?), place: fields.take::<1>()?[0] }),
-            INBOX => Key::Inbox(Position(fields.u64()?)),
+            OUTBOX => {
+                let tablet = TabletSerial(fields.u64()?);
+                Key::Outbox(fields.item(tablet)?)
+            }
+            INBOX => Key::Inbox(TabletSerial(fields.u64()?)),
             NEXT_ID => Key::NextId,
             MOVE_TOKEN => Key::MoveToken,
             DELEGATION => Key::Delegation(NodeId(fields.u64()?)),
@@ -186,7 +190,30 @@ impl Key {
         };
         fields.0.is_empty().then_some(key)
     }
+
+    /// Whether these are the bytes of a key of an item or an inbox as they were before version 4 of records.
+    pub(crate) fn is_before_serials(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&OUTBOX_BY_INDEX | &INBOX_BY_START))
+    }
+
+    /// The key that such bytes, found in a tablet, are now. Clusters of that time are cut evenly, so the
+    /// tablet's block tells the sender's from where it starts.
+    pub(crate) fn from_before_serials(bytes: &[u8], tablet: Block) -> Option<Key> {
+        let mut fields = Fields(bytes.get(1..)?);
+        let key = match bytes[0] {
+            OUTBOX_BY_INDEX => Key::Outbox(fields.item(TabletSerial::of_first(tablet)?)?),
+            INBOX_BY_START => {
+                let sender = Block::around(Position(fields.u64()?), tablet.prefix_bits());
+                Key::Inbox(TabletSerial::of_first(sender)?)
+            }
+            _ => return None,
+        };
+        fields.0.is_empty().then_some(key)
+    }
 }
+
+/// The keys of items and inboxes as they were before version 4 of records, from the first to where they end.
+pub(crate) const KEYS_BEFORE_SERIALS: ([u8; 1], [u8; 1]) = ([OUTBOX_BY_INDEX], [INBOX_BY_START + 1]);
 
 /// Where keys begin whose records are of the server's disk and not of the tablet: they stay when the tablet
 /// goes elsewhere.
@@ -219,6 +246,10 @@ impl Fields<'_> {
 
     fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
+    }
+
+    fn item(&mut self, tablet: TabletSerial) -> Option<ItemId> {
+        Some(ItemId { tablet, index: LogIndex(self.u64()?), place: self.take::<1>()?[0] })
     }
 
     fn transaction(&mut self) -> Option<TransactionId> {
@@ -255,8 +286,10 @@ mod tests {
             (transaction.clone(), any::<u8>())
                 .prop_map(|(transaction, part)| Key::Prepare(transaction, part)),
             transaction.prop_map(Key::Decision),
-            (any::<u64>(), any::<u8>())
-                .prop_map(|(index, place)| Key::Outbox(ItemId { index: LogIndex(index), place })),
+            (any::<u64>(), any::<u64>(), any::<u8>()).prop_map(|(tablet, index, place)| {
+                Key::Outbox(ItemId { tablet: TabletSerial(tablet), index: LogIndex(index), place })
+            }),
+            any::<u64>().prop_map(|tablet| Key::Inbox(TabletSerial(tablet))),
             (any::<u64>(), any::<u16>()).prop_map(|(node, number)| Key::Xattr(NodeId(node), number)),
             any::<u64>().prop_map(|node| Key::Locks(NodeId(node))),
             any::<u64>().prop_map(|chunk| Key::Closed(ChunkId(chunk))),
@@ -266,6 +299,23 @@ mod tests {
             Just(Key::NextId),
             Just(Key::Intent),
         ]
+    }
+
+    #[test]
+    fn a_key_from_before_serials_names_the_tablet_by_the_cut_of_its_cluster() {
+        let tablet = Block::RING.sub_block(4, 3);
+        let renewed = |bytes: &[u8]| Key::from_before_serials(bytes, tablet);
+        let item = ItemId { tablet: TabletSerial(0b1_0011), index: LogIndex(300), place: 2 };
+        let stored = [14, 0, 0, 0, 0, 0, 0, 1, 0x2c, 2];
+        assert_eq!(renewed(&stored), Some(Key::Outbox(item)));
+        let from = [15, 0xf0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(renewed(&from), Some(Key::Inbox(TabletSerial(0b1_1111))));
+        for old in [&stored[..], &from] {
+            assert!(Key::is_before_serials(old) && Key::decode(old).is_none());
+            assert_eq!((renewed(&old[..old.len() - 1]), renewed(&[old, &[0]].concat())), (None, None));
+            let key = renewed(old).unwrap();
+            assert!(!Key::is_before_serials(&key.encode()) && renewed(&key.encode()).is_none());
+        }
     }
 
     proptest! {

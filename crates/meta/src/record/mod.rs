@@ -10,8 +10,8 @@ pub use key::Key;
 pub(crate) use key::{KEYS_END, RESIDENT_TAGS};
 pub use reach::Reach;
 pub use records::{
-    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LOG_VERSION, LogEntry,
-    LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, LOG_VERSION,
+    LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
     RECORD_VERSION, Record, RecordError, ReplyRecord, UsageScan,
 };
 pub(crate) use records::{

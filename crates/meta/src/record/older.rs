@@ -20,6 +20,9 @@ pub const V1: u8 = 1;
 /// That of the next. Replies held rights that named no session; of these too only the place is read. There
 /// was no [`Record::Holder`].
 pub const V2: u8 = 2;
+/// And the next. Fragments did not say where their directory's names lie, nor prepares and items what they
+/// were addressed to.
+pub const V3: u8 = 3;
 
 #[derive(Deserialize)]
 enum RecordV1 {
@@ -123,6 +126,14 @@ struct ReplyRecordV1 {
     position: Position,
 }
 
+/// How a fragment's record begins.
+const FRAGMENT_TAG: u8 = 2;
+/// How a prepare's record begins.
+const PREPARE_TAG: u8 = 5;
+/// How an item's record begins.
+const OUTBOX_TAG: u8 = 7;
+/// What these three lack at their end until version 3: it is not known.
+const NO_PLACE: [u8; 1] = [0];
 /// How a chunk's record begins.
 const CHUNK_TAG: u8 = 4;
 /// How a reply's record begins.
@@ -141,6 +152,14 @@ pub(crate) fn decode_v2(body: &[u8]) -> Result<Record, postcard::Error> {
             let (position, _) = postcard::take_from_bytes(reply)?;
             Ok(Record::Reply(Box::new(ReplyRecord { position, body: Body::Done })))
         }
+        _ => decode_v3(body),
+    }
+}
+
+/// A record of version 3.
+pub(crate) fn decode_v3(body: &[u8]) -> Result<Record, postcard::Error> {
+    match body.first() {
+        Some(&(FRAGMENT_TAG | PREPARE_TAG | OUTBOX_TAG)) => postcard::from_bytes(&[body, &NO_PLACE].concat()),
         _ => decode_whole(body),
     }
 }
@@ -164,14 +183,15 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, postcard::Error> {
         RecordV1::Name(record) => Record::Name(record),
         RecordV1::Node(record) => Record::Node(Box::new(node(*record))),
         RecordV1::Fragment(FragmentRecordV1 { entries, directories, modified, version }) => {
-            Record::Fragment(FragmentRecord {
+            Record::Fragment(Box::new(FragmentRecord {
                 entries,
                 directories,
                 modified,
                 version,
                 access_version: Version(0),
                 quota: None,
-            })
+                name_block: None,
+            }))
         }
         RecordV1::Extent(record) => Record::Extent(record),
         RecordV1::Chunk(record) => Record::Chunk(Box::new(chunk(*record))),
@@ -195,7 +215,7 @@ fn outbox(record: OutboxRecordV1) -> OutboxRecord {
         WorkV1::DropLink { node, open, changed } => Deferred::DropLink { node, open, changed },
         WorkV1::ReleaseSpace { chunk, bytes } => Deferred::ReleaseSpace { chunk, bytes },
     };
-    OutboxRecord { to: record.to, work, waiter: record.waiter, locks: record.locks }
+    OutboxRecord { to: record.to, work, waiter: record.waiter, locks: record.locks, position: None }
 }
 
 fn prepare(record: PrepareRecordV1) -> PrepareRecord {
@@ -207,7 +227,7 @@ fn prepare(record: PrepareRecordV1) -> PrepareRecord {
             Promise::Linked(NodeView { node, attributes, lease, may_open, extended: false })
         }
     };
-    PrepareRecord { promise, locks: record.locks, changes: record.changes, usage: Vec::new() }
+    PrepareRecord { promise, locks: record.locks, changes: record.changes, usage: Vec::new(), position: None }
 }
 
 fn chunk(record: ChunkRecordV1) -> ChunkRecord {
@@ -247,7 +267,7 @@ mod tests {
     use super::*;
     use crate::record::records::RecordError;
     use bearing_placement::Scheme;
-    use bearing_types::{Gid, Mode, Uid};
+    use bearing_types::{Gid, LogIndex, Mode, Uid};
 
     fn bytes(hex: &str) -> Vec<u8> {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -299,6 +319,7 @@ mod tests {
             version: Version(10),
             access_version: Version(0),
             quota: None,
+            name_block: None,
         };
         let chunk = ChunkRecord {
             position: Position(5),
@@ -323,7 +344,7 @@ mod tests {
         let reply = ReplyRecord { position: Position(77), body: Body::Done };
         let stored = [
             ("01010001ed0b0708030000000204060805010101000000002800010001640100000c", node_with(content)),
-            ("0102ac0202120a", Record::Fragment(fragment)),
+            ("0102ac0202120a", Record::Fragment(Box::new(fragment))),
             ("01094d00", Record::Reply(Box::new(reply))),
             ("0104050102640601ac020c", Record::Chunk(Box::new(chunk))),
             ("01010001ed0b07080300000002040608050202746f", node_with(NodeContent::Symlink(b"to".to_vec()))),
@@ -345,6 +366,55 @@ mod tests {
         assert_eq!(Record::decode(&bytes(reply)), Ok(Record::Reply(Box::new(place))));
         assert_eq!(Record::decode(&bytes("0209")), Err(RecordError::Malformed));
         assert_eq!(Record::decode(&bytes("020b12")), Ok(Record::Mark(Wall(9))));
+    }
+
+    #[test]
+    fn what_versions_2_and_3_stored_without_a_place_has_none() {
+        let fragment = FragmentRecord {
+            entries: 300,
+            directories: 2,
+            modified: Wall(9),
+            version: Version(10),
+            access_version: Version(11),
+            quota: None,
+            name_block: None,
+        };
+        let handle = Handle { node: NodeId(9), home: Position(5) };
+        let prepare = PrepareRecord {
+            promise: Promise::Fragments(vec![Block::RING]),
+            locks: vec![vec![16]],
+            changes: Vec::new(),
+            usage: vec![(handle, -1, 1)],
+            position: None,
+        };
+        let outbox = OutboxRecord {
+            to: Position(5),
+            work: Deferred::Touch { node: handle, changed: Wall(4) },
+            waiter: Some((SessionId(3), Sequence(7))),
+            locks: Vec::new(),
+            position: None,
+        };
+        let inbox = InboxRecord { done_below: Some((LogIndex(300), 1)), done: vec![(LogIndex(301), 0)] };
+        let stored = [
+            ("02ac0202120a0b00", Record::Fragment(Box::new(fragment))),
+            ("0502010000010110000109050102", Record::Prepare(Box::new(prepare))),
+            ("07050309050801030700", Record::Outbox(Box::new(outbox))),
+            ("0801ac020101ad0200", Record::Inbox(Box::new(inbox))),
+        ];
+        for (hex, expected) in stored {
+            for version in ["02", "03"] {
+                let before = bytes(&format!("{version}{hex}"));
+                assert_eq!(Record::decode(&before).as_ref(), Ok(&expected));
+                assert_eq!(Record::decode(&before[..before.len() - 1]), Err(RecordError::Malformed));
+            }
+            assert_eq!(Record::decode(&expected.encode()), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_reply_as_version_3_stored_it_is_read_whole() {
+        let reply = ReplyRecord { position: Position(77), body: Body::Session { renew_within_ms: 300 } };
+        assert_eq!(Record::decode(&bytes("03094d01ac02")), Ok(Record::Reply(Box::new(reply))));
     }
 
     #[test]

@@ -11,14 +11,14 @@ use bearing_proto::client::{Body, ChunkRef, Handle};
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{Deferred, ItemId, Promise};
 use bearing_types::{
-    Access, Acls, Amount, Attributes, Block, ChunkId, Code, Credentials, Epoch, FileLocks, FileType, Name,
-    NodeId, Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
+    Access, Acls, Amount, Attributes, Block, ChunkId, Code, Credentials, Epoch, FileLocks, FileType,
+    LogIndex, Name, NodeId, Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of stored records.
-pub const RECORD_VERSION: u8 = 3;
+pub const RECORD_VERSION: u8 = 4;
 /// The version of log records. Since version 2 there are records of intents: they have the index 0 and change
 /// [`Key::Intent`] alone. The others are as they were.
 pub const LOG_VERSION: u8 = 2;
@@ -110,6 +110,9 @@ pub struct FragmentRecord {
     pub access_version: Version,
     /// The directory whose quota counts the entries.
     pub quota: Option<Handle>,
+    /// Where the directory's names lie, so that a split finds each one's half. `None` from before version 4,
+    /// until somebody shows a grant and changes an entry.
+    pub name_block: Option<Block>,
 }
 
 /// A run of a file's bytes; the file offset is in the key.
@@ -233,6 +236,9 @@ pub struct PrepareRecord {
     pub changes: Vec<LoggedChange>,
     /// By how much it changes what is used of quotas: space and entries.
     pub usage: Vec<(Handle, i64, i64)>,
+    /// What it was addressed to: where it goes when the tablet is split. `None` from before version 4: such a
+    /// part is settled first.
+    pub position: Option<Position>,
 }
 
 /// The quota of a directory.
@@ -275,15 +281,22 @@ pub struct OutboxRecord {
     pub waiter: Option<(SessionId, Sequence)>,
     /// What is locked until the delivery, as encoded keys.
     pub locks: Vec<Vec<u8>>,
+    /// What the request was addressed to that queued it: where it goes when the tablet is split. `None` from
+    /// before version 4: such an item is delivered first.
+    pub position: Option<Position>,
 }
 
-/// What was executed of the items of another tablet: all below `done_below`, and those listed.
+/// Which of its tablet's items an item is: the log record that wrote it and its place there.
+pub type ItemPlace = (LogIndex, u8);
+
+/// What was executed of the items of another tablet, which the key names: all below `done_below`, and those
+/// listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboxRecord {
-    /// All items with smaller ids are executed and acknowledged.
-    pub done_below: Option<ItemId>,
+    /// All items before it are executed and acknowledged.
+    pub done_below: Option<ItemPlace>,
     /// Executed items that are not below it.
-    pub done: Vec<ItemId>,
+    pub done: Vec<ItemPlace>,
 }
 
 /// The reply to a mutation that went well.
@@ -321,7 +334,7 @@ pub enum Record {
     /// For [`Key::Node`].
     Node(Box<NodeRecord>),
     /// For [`Key::Fragment`].
-    Fragment(FragmentRecord),
+    Fragment(Box<FragmentRecord>),
     /// For [`Key::Extent`].
     Extent(ExtentRecord),
     /// For [`Key::Chunk`].
@@ -411,6 +424,7 @@ impl Record {
         match bytes.split_first() {
             Some((&older::V1, body)) => older::decode(body).map_err(|_| RecordError::Malformed),
             Some((&older::V2, body)) => older::decode_v2(body).map_err(|_| RecordError::Malformed),
+            Some((&older::V3, body)) => older::decode_v3(body).map_err(|_| RecordError::Malformed),
             Some((&RECORD_VERSION, body)) => older::decode_whole(body).map_err(|_| RecordError::Malformed),
             _ => decode_versioned(bytes, RECORD_VERSION),
         }
@@ -473,7 +487,7 @@ macro_rules! taken_as {
 taken_as! {
     into_name, Name(name) -> NameRecord = name;
     into_node, Node(node) -> NodeRecord = *node;
-    into_fragment, Fragment(fragment) -> FragmentRecord = fragment;
+    into_fragment, Fragment(fragment) -> FragmentRecord = *fragment;
     into_chunk, Chunk(chunk) -> ChunkRecord = *chunk;
     into_next_id, NextId(next) -> NodeId = next;
     into_xattr_names, XattrNames(names) -> Vec<(XattrName, u16)> = names;
@@ -628,13 +642,16 @@ impl ChunkRecord {
 impl InboxRecord {
     /// Whether an item was executed.
     pub fn executed(&self, item: ItemId) -> bool {
-        self.done_below.is_some_and(|below| item < below) || self.done.contains(&item)
+        let place = (item.index, item.place);
+        self.done_below.is_some_and(|below| place < below) || self.done.contains(&place)
     }
 
     /// Notes an execution, and lets go of what the sender will not repeat.
     pub fn note(&mut self, item: ItemId, done_below: ItemId) {
-        self.done_below = self.done_below.max(Some(done_below));
-        self.done.retain(|done| *done >= done_below);
-        self.done.push(item);
+        // Of another tablet it says nothing.
+        let below = Some((done_below.index, done_below.place)).filter(|_| done_below.tablet == item.tablet);
+        self.done_below = self.done_below.max(below);
+        self.done.retain(|done| Some(*done) >= below);
+        self.done.push((item.index, item.place));
     }
 }

@@ -2,9 +2,9 @@
 //! all that was ever committed, and tablets start from it alone. What does not fit together is noted by
 //! tablet, not judged: it matters only where the register says that the tablet is ours.
 
-use crate::record::key::Key;
+use crate::record::key::{KEYS_BEFORE_SERIALS, Key};
 use crate::record::records::{LogEntry, Record, RecordError};
-use bearing_seams::{Change, DiskLabel, EngineError, LoggedRecord, Store, TabletLog};
+use bearing_seams::{Change, DiskLabel, EngineError, KeyRange, LoggedRecord, Store, TabletLog};
 use bearing_types::{Block, DiskId, Epoch, LogIndex};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -119,6 +119,7 @@ impl<S: Store> Replay<'_, S> {
             let intent = stored.map(|bytes| Record::decode_at(&Key::Intent, &bytes)).transpose();
             let intent = intent.map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
             let intent = intent.and_then(Record::into_intent);
+            renew_keys(store, tablet, last)?;
             tablets.insert(tablet, RecoveredTablet { last, intent, gap: None });
         }
         Ok(Replay { store, tablets, gathered: BTreeMap::new(), gathered_bytes: 0 })
@@ -145,10 +146,14 @@ impl<S: Store> Replay<'_, S> {
         if entry.reset || known.is_none() {
             self.store.create_tablet(tablet)?;
         }
-        let changes = entry.changes.into_iter().map(|change| Change { key: change.key, value: change.value });
+        let renewed = entry
+            .changes
+            .into_iter()
+            .map(|change| Ok(Change { key: renewed(change.key, tablet, index)?, value: change.value }));
+        let changes = renewed.collect::<Result<Vec<_>, RecoverError>>()?;
         // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces.
         let intent = known.and_then(|known| known.intent).filter(|_| entry.reset).map(intent_change);
-        self.gather(tablet, changes.chain(intent));
+        self.gather(tablet, changes.into_iter().chain(intent));
         let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
         let follows = entry.reset || index == held.last.next();
         let gap = if follows { held.gap } else { held.gap.or(Some((held.last, index))) };
@@ -190,6 +195,34 @@ impl<S: Store> Replay<'_, S> {
     }
 }
 
+/// Gives the items and inboxes of a tablet that the store has from before version 4 of records their keys of
+/// now. What was not flushed of this when the server stops is done again at its next start.
+fn renew_keys<S: Store>(store: &mut S, tablet: Block, applied: LogIndex) -> Result<(), RecoverError> {
+    let (start, end) = KEYS_BEFORE_SERIALS;
+    let range = KeyRange { start: start.to_vec(), end: Some(end.to_vec()) };
+    loop {
+        let pairs = store.range(tablet, &range, READ_RECORDS)?;
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let mut changes = Vec::with_capacity(2 * pairs.len());
+        for (old, value) in pairs {
+            changes.push(Change { key: renewed(old.clone(), tablet, applied)?, value: Some(value) });
+            changes.push(Change { key: old, value: None });
+        }
+        store.apply(tablet, applied, &changes)?;
+    }
+}
+
+/// A key as it is now.
+fn renewed(key: Vec<u8>, tablet: Block, index: LogIndex) -> Result<Vec<u8>, RecoverError> {
+    if !Key::is_before_serials(&key) {
+        return Ok(key);
+    }
+    let renewed = Key::from_before_serials(&key, tablet).map(|key| key.encode());
+    renewed.ok_or(RecoverError::Record(tablet, index, RecordError::Malformed))
+}
+
 /// What keeps an intent in the store.
 pub(crate) fn intent_change(epoch: Epoch) -> Change {
     Change { key: Key::Intent.encode(), value: Some(Record::Intent(epoch).encode()) }
@@ -199,7 +232,9 @@ pub(crate) fn intent_change(epoch: Epoch) -> Change {
 mod tests {
     use super::*;
     use crate::record::records::LoggedChange;
-    use bearing_seams::{LoggedRecord, MemStore, MemTabletLog};
+    use bearing_proto::peer::ItemId;
+    use bearing_seams::{CrashFault, LoggedRecord, MemStore, MemTabletLog};
+    use bearing_types::TabletSerial;
 
     const FRESH: DiskId = DiskId(1);
 
@@ -260,6 +295,58 @@ mod tests {
             assert_eq!(ring(&mut store, &mut log), expected);
         }
         assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
+    }
+
+    /// A store and a log as programs left them that knew items and inboxes by where tablets start.
+    #[test]
+    fn items_and_inboxes_from_before_serials_get_their_keys_of_now_however_often_it_is_cut_short() {
+        let tablet = Block::RING.sub_block(1, 1);
+        let old_item = |index: u8| [14, 0, 0, 0, 0, 0, 0, 0, index, 0].to_vec();
+        let old_inbox = vec![15, 0x80, 0, 0, 0, 0, 0, 0, 0];
+        let item = |index| {
+            Key::Outbox(ItemId { tablet: TabletSerial(0b11), index: LogIndex(index), place: 0 }).encode()
+        };
+        let inbox = Key::Inbox(TabletSerial(0b11)).encode();
+        let put = |key: Vec<u8>, value: u8| Change { key, value: Some(vec![value]) };
+        let logged = |index: u64, key: Vec<u8>, value: Option<u8>| {
+            let change = LoggedChange { key, value: value.map(|value| vec![value]) };
+            let bytes = LogEntry { reset: false, changes: vec![change] }.encode();
+            LoggedRecord { tablet, epoch: Epoch(1), index: LogIndex(index), bytes }
+        };
+        let all = KeyRange { start: Vec::new(), end: None };
+        for seed in 0..20 {
+            let mut store = MemStore::default();
+            store.create_tablet(tablet).unwrap();
+            let many = (1..=3).map(|index| put(old_item(index), index)).chain([put(old_inbox.clone(), 9)]);
+            store.apply(tablet, LogIndex(3), &many.collect::<Vec<_>>()).unwrap();
+            store.flush().unwrap();
+            let mut log = log_of(&[
+                logged(3, old_item(3), Some(3)),
+                logged(4, old_item(4), Some(4)),
+                logged(5, old_item(1), None),
+                logged(6, old_inbox.clone(), Some(10)),
+            ]);
+            let before =
+                [(item(2), vec![2]), (item(3), vec![3]), (item(4), vec![4]), (inbox.clone(), vec![10])];
+            recover(&mut store, &mut log, FRESH).unwrap();
+            assert_eq!(store.range(tablet, &all, 9).unwrap(), before);
+            // What comes next has the keys of now.
+            log.append(&[logged(7, item(2), None)]).unwrap();
+            log.sync().unwrap();
+            store.crash(&mut CrashFault::new(seed));
+            for _ in 0..2 {
+                recover(&mut store, &mut log, FRESH).unwrap();
+                assert_eq!(store.range(tablet, &all, 9).unwrap(), before[1..]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_from_before_serials_that_makes_no_sense_is_named() {
+        let bytes = LogEntry { reset: false, changes: vec![LoggedChange { key: vec![14, 1], value: None }] };
+        let record = LoggedRecord { bytes: bytes.encode(), ..part(4, false, 1, 1) };
+        let found = recover(&mut MemStore::default(), &mut log_of(&[record]), FRESH);
+        assert_eq!(found, Err(RecoverError::Record(Block::RING, LogIndex(4), RecordError::Malformed)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::tablet::log::{Held, Log};
 use crate::tablet::marks::Collector;
 use crate::tablet::sessions::Sessions;
 use crate::txn::{Coordinated, KeyLocks, Participant, Queue};
-use bearing_types::{Block, Epoch, LogIndex, Mono, NodeId, Now, ServerId, SessionId};
+use bearing_types::{Block, Epoch, LogIndex, Mono, NodeId, Now, ServerId, SessionId, TabletSerial};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the tablet serves.
@@ -93,6 +93,11 @@ impl Tablet {
             apply_gathered_max: config.apply_gathered_max,
             applies_early: config.planted(Mutant::WrongSyncOrder),
         }
+    }
+
+    /// Its number for ever. So far all tablets are those that clusters were made with.
+    pub fn serial(&self) -> TabletSerial {
+        TabletSerial::of_first(self.block).expect("no cluster is made with so many tablets")
     }
 
     /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes

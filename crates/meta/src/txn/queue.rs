@@ -3,7 +3,7 @@
 use crate::record::{InboxRecord, OutboxRecord};
 use crate::words::Asking;
 use bearing_proto::peer::{Deferred, ItemId};
-use bearing_types::{LogIndex, Mono, Position, Sequence, SessionId};
+use bearing_types::{LogIndex, Mono, Position, Sequence, SessionId, TabletSerial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ const PUT_OFF_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     outbox: BTreeMap<ItemId, Queued>,
-    inbox: BTreeMap<Position, InboxRecord>,
+    inbox: BTreeMap<TabletSerial, InboxRecord>,
+    /// With where its sender is reached.
     put_off: BTreeSet<(Position, ItemId)>,
 }
 
@@ -30,7 +31,7 @@ struct Queued {
 pub(crate) struct Delivery {
     pub to: Position,
     pub work: Deferred,
-    /// All items with smaller ids have arrived.
+    /// All items of its tablet with smaller ids have arrived.
     pub done_below: ItemId,
 }
 
@@ -71,7 +72,8 @@ impl Queue {
 
     /// An item is sent, if it is committed and not delivered.
     pub fn send(&mut self, item: ItemId, now: Mono) -> Option<Delivery> {
-        let done_below = *self.outbox.keys().next()?;
+        let first = ItemId { tablet: item.tablet, index: LogIndex::ZERO, place: 0 };
+        let done_below = *self.outbox.range(first..).next()?.0;
         let queued = self.outbox.get_mut(&item).filter(|queued| queued.committed)?;
         Asking::again(&mut queued.asked, now);
         Some(Delivery { to: queued.record.to, work: queued.record.work.clone(), done_below })
@@ -85,20 +87,20 @@ impl Queue {
     // --- what comes in ---
 
     /// Whether an item of another tablet was executed here.
-    pub fn executed(&self, from: Position, item: ItemId) -> bool {
-        self.inbox.get(&from).is_some_and(|inbox| inbox.executed(item))
+    pub fn executed(&self, item: ItemId) -> bool {
+        self.inbox.get(&item.tablet).is_some_and(|inbox| inbox.executed(item))
     }
 
     /// An item is executed. Gives the record that says so.
-    pub fn execute(&mut self, from: Position, item: ItemId, done_below: ItemId) -> InboxRecord {
-        let inbox = self.inbox.entry(from).or_default();
+    pub fn execute(&mut self, item: ItemId, done_below: ItemId) -> InboxRecord {
+        let inbox = self.inbox.entry(item.tablet).or_default();
         inbox.note(item, done_below);
         inbox.clone()
     }
 
     /// What was executed before this server had the tablet.
-    pub fn restore_executed(&mut self, from: Position, record: InboxRecord) {
-        self.inbox.insert(from, record);
+    pub fn restore_executed(&mut self, sender: TabletSerial, record: InboxRecord) {
+        self.inbox.insert(sender, record);
     }
 
     /// An item came while leases were in its way: its sender is asked for it again when a recall is answered.

@@ -42,7 +42,7 @@ pub(super) fn remove(
     // An old grant is refused before others are asked for anything.
     namespace::fragment_with_entries(view, parent, grant.access_version)?;
     kill(view, slot.entry.node)?;
-    let fragment = namespace::fragment_with_entries(view, parent, grant.access_version)?;
+    let fragment = namespace::fragment_under(view, grant)?;
     namespace::remove(view, &slot);
     namespace::count(view, parent, fragment, -1, -1);
     view.changes(LeaseKey::Name(parent, hash));

@@ -218,7 +218,7 @@ fn check_replaced(
 fn replace(view: &mut View, to: End, slot: &Slot, entry: NameEntry, keep_open: bool) -> Decide<()> {
     let old = slot.entry.clone();
     let directory = to.directory().node;
-    let fragment = namespace::fragment_with_entries(view, directory, to.grant.access_version)?;
+    let fragment = namespace::fragment_under(view, to.grant)?;
     namespace::replace(view, slot, entry);
     namespace::count(view, directory, fragment, 0, 0);
     if old.file_type == FileType::Directory {

@@ -91,8 +91,9 @@ fn age_grants(view: &mut View, handle: Handle, record: &mut NodeRecord) -> Decid
     let quota = record.quota;
     let NodeContent::Directory(directory) = &mut record.content else { return Ok(()) };
     directory.access_version = directory.access_version.next();
+    let (name_block, access_version) = (directory.seat.name_block, directory.access_version);
     for block in &directory.fragments {
-        let part = Part::AgeGrants { node: handle.node, access_version: directory.access_version, quota };
+        let part = Part::AgeGrants { node: handle.node, name_block, access_version, quota };
         participants::part(view, block.start(), part)?;
     }
     view.changes(LeaseKey::Access(handle.node));

@@ -39,7 +39,7 @@ pub(super) fn remove(
     namespace::check_known(&slot.entry, node)?;
     namespace::check_sticky(view, &Remover::of(grant.access, who.uid), slot.entry.node)?;
     rules::check_same_kind(slot.entry.file_type, FileType::Regular)?;
-    let fragment = namespace::fragment_with_entries(view, directory, grant.access_version)?;
+    let fragment = namespace::fragment_under(view, grant)?;
     namespace::remove(view, &slot);
     namespace::count(view, directory, fragment, -1, 0);
     view.changes(LeaseKey::Name(directory, hash));

@@ -6,17 +6,18 @@ use crate::record::{Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::Handle;
 use bearing_proto::peer::Promise;
-use bearing_types::{Code, NodeId, Version, Wall};
+use bearing_types::{Block, Code, NodeId, Version, Wall};
 
 pub(super) fn decide(
     view: &mut View,
     directory: NodeId,
+    name_block: Block,
     access_version: Version,
     quota: Option<Handle>,
 ) -> Decide<Promise> {
     // Listed, but without a first name yet: whoever is about to bring that finds the fragment, and in it what
     // to refuse. No entry ever changed in it.
-    let unchanged = namespace::empty_fragment(Wall(i64::MIN), access_version, quota);
+    let unchanged = namespace::empty_fragment(name_block, Wall(i64::MIN), access_version, quota);
     let mut fragment = view.fragment(directory)?.unwrap_or(unchanged);
     fragment.access_version = fragment.access_version.max(access_version);
     // A new quota counts what is made from now on.
@@ -24,7 +25,8 @@ pub(super) fn decide(
         return Err(Stop::Refuse(Code::NotEmpty));
     }
     fragment.quota = quota;
+    fragment.name_block = Some(name_block);
     view.lock(Key::Fragment(directory))?;
-    view.put(Key::Fragment(directory), Record::Fragment(fragment));
+    view.put(Key::Fragment(directory), Record::Fragment(Box::new(fragment)));
     Ok(Promise::Done)
 }

@@ -38,8 +38,8 @@ pub(crate) fn decide(view: &mut View, part: &Part) -> Decide<Promise> {
             let entry = NameEntry { name: name.clone(), node: *node, file_type: *file_type };
             swap_name::decide(view, *directory, *hash, entry, remover, *access_version)
         }
-        Part::AgeGrants { node, access_version, quota } => {
-            age_grants::decide(view, *node, *access_version, *quota)
+        Part::AgeGrants { node, name_block, access_version, quota } => {
+            age_grants::decide(view, *node, *name_block, *access_version, *quota)
         }
     }
 }

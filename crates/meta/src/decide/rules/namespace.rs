@@ -13,7 +13,7 @@ use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{Deferred, FragmentStat, Question, Remover, Told};
 use bearing_proto::rules;
 use bearing_types::{
-    Access, Acls, Attributes, Code, Cookie, FileType, Name, NameHash, NodeId, SessionId, Version, Wall,
+    Access, Acls, Attributes, Block, Code, Cookie, FileType, Name, NameHash, NodeId, SessionId, Version, Wall,
 };
 
 /// A name that exists.
@@ -114,11 +114,12 @@ pub(crate) fn remove(view: &mut View, slot: &Slot) {
 pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<FragmentRecord> {
     let seat = &grant.seat;
     if let Some(fragment) = view.fragment(seat.node)? {
-        return young_enough(view, fragment, grant.access_version);
+        return young_enough(view, placed(fragment, grant), grant.access_version);
     }
     if view.get(Key::Dead(seat.node))?.is_some() {
         if view.config.planted(Mutant::GrantAfterRmdir) {
-            return Ok(empty_fragment(view.time(), grant.access_version, grant.quota));
+            let fragment = empty_fragment(seat.name_block, view.time(), grant.access_version, grant.quota);
+            return Ok(fragment);
         }
         return Err(Stop::Refuse(Code::NotFound));
     }
@@ -128,7 +129,7 @@ pub(crate) fn fragment_for_insert(view: &mut View, grant: &GrantBody) -> Decide<
         answers::list_fragment(view, directory, block)
     })? {
         Told::Listed { access_version } => {
-            let fragment = empty_fragment(view.time(), access_version, grant.quota);
+            let fragment = empty_fragment(seat.name_block, view.time(), access_version, grant.quota);
             young_enough(view, fragment, grant.access_version)
         }
         _ => Err(Stop::Later),
@@ -145,8 +146,19 @@ fn young_enough(view: &View, fragment: FragmentRecord, shown: Version) -> Decide
 }
 
 /// A fragment without entries.
-pub(crate) fn empty_fragment(born: Wall, access_version: Version, quota: Option<Handle>) -> FragmentRecord {
-    FragmentRecord { entries: 0, directories: 0, modified: born, version: Version(1), access_version, quota }
+pub(crate) fn empty_fragment(
+    name_block: Block,
+    born: Wall,
+    access_version: Version,
+    quota: Option<Handle>,
+) -> FragmentRecord {
+    let (version, name_block) = (Version(1), Some(name_block));
+    FragmentRecord { entries: 0, directories: 0, modified: born, version, access_version, quota, name_block }
+}
+
+/// A fragment of a directory that a grant is shown of: one of long ago may not say where its names lie.
+fn placed(fragment: FragmentRecord, grant: &GrantBody) -> FragmentRecord {
+    FragmentRecord { name_block: Some(grant.seat.name_block), ..fragment }
 }
 
 /// Writes a fragment back with other counts.
@@ -162,7 +174,7 @@ pub(crate) fn count(
     fragment.directories = fragment.directories.checked_add_signed(directories).expect(broken);
     fragment.modified = fragment.modified.max(view.time());
     fragment.version = fragment.version.next();
-    view.put(Key::Fragment(directory), Record::Fragment(fragment));
+    view.put(Key::Fragment(directory), Record::Fragment(Box::new(fragment)));
     view.changes(LeaseKey::Content(directory));
 }
 
@@ -174,6 +186,11 @@ pub(crate) fn fragment_with_entries(
 ) -> Decide<FragmentRecord> {
     let fragment = view.fragment(directory)?.ok_or(Stop::Refuse(Code::Io))?;
     young_enough(view, fragment, access_version)
+}
+
+/// The same, of the directory of a grant.
+pub(crate) fn fragment_under(view: &mut View, grant: &GrantBody) -> Decide<FragmentRecord> {
+    Ok(placed(fragment_with_entries(view, grant.seat.node, grant.access_version)?, grant))
 }
 
 /// The client has released its own leases on what it believes a name to lead to; on another node it may still
@@ -296,7 +313,8 @@ pub(crate) fn make_directory_node(view: &mut View, new: NewDirectory, born: Wall
     let mut fragments = Vec::new();
     if view.tablet.covers(seat.name_block) {
         fragments.push(view.tablet);
-        view.put(Key::Fragment(seat.node), Record::Fragment(empty_fragment(born, Version(0), quota)));
+        let fragment = empty_fragment(seat.name_block, born, Version(0), quota);
+        view.put(Key::Fragment(seat.node), Record::Fragment(Box::new(fragment)));
     }
     let attributes = rules::attributes_of_new_directory(access, born);
     let content = DirectoryContent {
