@@ -10,7 +10,7 @@ use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
-use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash};
+use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash, TabletSerial};
 
 /// Identifies a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +33,7 @@ impl LoadResult {
     /// Reads what [`Command::Load`] asks of a store.
     pub fn read(
         store: &mut dyn Store,
-        tablet: Block,
+        tablet: TabletSerial,
         keys: &[Vec<u8>],
         ranges: &[(KeyRange, usize)],
     ) -> EngineResult<LoadResult> {
@@ -71,7 +71,7 @@ pub enum Event {
     /// All appends up to this one are stable. An error means that none of the later ones ever will be.
     Synced(AppendNumber, EngineResult<()>),
     /// The changes of a tablet up to this record are in its store.
-    Applied(Block, LogIndex, EngineResult<()>),
+    Applied(TabletSerial, LogIndex, EngineResult<()>),
     /// Somebody wants a tablet served by another server.
     HandOver(Block, ServerId),
     /// The log is to be cut: all that is committed shall go to the stores.
@@ -110,20 +110,20 @@ pub enum Command {
         /// Comes back with the result.
         ticket: LoadTicket,
         /// The tablet.
-        tablet: Block,
+        tablet: TabletSerial,
         /// Keys.
         keys: Vec<Vec<u8>>,
         /// Ranges, each with the most pairs wanted.
         ranges: Vec<(KeyRange, usize)>,
     },
     /// Apply committed changes to a tablet's store.
-    Apply(Block, LogIndex, Vec<Change>),
+    Apply(TabletSerial, LogIndex, Vec<Change>),
     /// Give the store and the log this disk id.
     SetDisk(DiskId),
     /// Make an empty store for a tablet if it has none.
-    CreateTablet(Block),
+    CreateTablet(TabletSerial),
     /// Drop a tablet's store.
-    RemoveTablet(Block),
+    RemoveTablet(TabletSerial),
     /// The map of tablets and servers changed.
     Map(MapVersion, Assignment, Vec<ServerEntry>),
     /// Something worth telling people.

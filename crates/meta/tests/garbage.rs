@@ -8,7 +8,7 @@ use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::Call;
 use bearing_proto::grant::Grant;
 use bearing_seams::{KeyRange, Store};
-use bearing_types::{Block, Code, NodeId, Position, SessionId, Wall};
+use bearing_types::{Block, Code, NodeId, Position, SessionId, TabletSerial, Wall};
 use cluster::{ALICE, BOB, Cluster, Host};
 use std::time::Duration;
 
@@ -51,7 +51,8 @@ fn block_with_dead(host: &mut Host) -> Option<Block> {
     let tag = Key::Dead(NodeId(0)).encode()[0];
     let range = KeyRange { start: vec![tag], end: Some(vec![tag + 1]) };
     let tablets = host.store.tablets().unwrap();
-    tablets.into_iter().find(|tablet| !host.store.range(*tablet, &range, 1).unwrap().is_empty())
+    let found = tablets.into_iter().find(|tablet| !host.store.range(*tablet, &range, 1).unwrap().is_empty());
+    found.and_then(TabletSerial::first_block)
 }
 
 /// Time passes while Alice and Bob are there.

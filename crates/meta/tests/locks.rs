@@ -8,7 +8,7 @@ use bearing_meta::Event;
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call, Handle, LockFree, WaitId};
 use bearing_types::{Code, Lock, LockMode, LockOwner, LockRange, LockSpace, SessionId};
-use cluster::{ALICE, BOB, Cluster};
+use cluster::{ALICE, BOB, Cluster, serial};
 use std::time::Duration;
 
 const CAROL: SessionId = SessionId(13);
@@ -187,7 +187,7 @@ fn locks_go_with_their_file() {
     let stored = |cluster: &mut Cluster| {
         use bearing_seams::Store;
         cluster.pass(Duration::from_millis(100));
-        cluster.hosts.get_mut(&server).unwrap().store.get(block, &key).unwrap()
+        cluster.hosts.get_mut(&server).unwrap().store.get(serial(block), &key).unwrap()
     };
     assert!(stored(&mut cluster).is_some());
     let grant = cluster.root(ALICE).grant;

@@ -9,7 +9,7 @@ use bearing_placement::Scheme;
 use bearing_proto::disk::disk_key;
 use bearing_seams::{DiskLabel, MemStore, MemTabletLog, Store, TabletLog};
 use bearing_types::{Block, DiskId, ServerId};
-use cluster::{ALICE, Cluster};
+use cluster::{ALICE, Cluster, serial};
 use std::time::Duration;
 
 const FIRST: ServerId = ServerId(1);
@@ -187,8 +187,8 @@ fn intents_do_not_go_with_a_tablet_that_is_handed_over() {
     let (owner, block, epoch) = cluster.owner(tablet.start());
     assert_eq!((owner, block), (ServerId(2), tablet));
     let intent = |cluster: &mut Cluster, server: ServerId, tablet: Block| {
-        let stored =
-            cluster.hosts.get_mut(&server).unwrap().store.get(tablet, &bearing_meta::Key::Intent.encode());
+        let store = &mut cluster.hosts.get_mut(&server).unwrap().store;
+        let stored = store.get(serial(tablet), &bearing_meta::Key::Intent.encode());
         stored.unwrap().map(|bytes| bearing_meta::Record::decode(&bytes).unwrap())
     };
     assert_eq!(intent(&mut cluster, owner, tablet), Some(bearing_meta::Record::Intent(epoch)));

@@ -1,7 +1,7 @@
 //! The entry store: a cache of the tablet log, one keyspace per tablet.
 
 use crate::EngineResult;
-use bearing_types::{Block, LogIndex};
+use bearing_types::{LogIndex, TabletSerial};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -28,27 +28,27 @@ pub struct KeyRange {
 /// makes stable is a prefix of that tablet's log. Calls take effect in the order in which they are made.
 pub trait Store {
     /// The tablets that have a keyspace, in order.
-    fn tablets(&mut self) -> EngineResult<Vec<Block>>;
+    fn tablets(&mut self) -> EngineResult<Vec<TabletSerial>>;
 
     /// Makes an empty keyspace for a tablet, or does nothing when it has one.
-    fn create_tablet(&mut self, tablet: Block) -> EngineResult<()>;
+    fn create_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()>;
 
     /// Drops a tablet's keyspace with all that is in it. Stable when it returns.
-    fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()>;
+    fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()>;
 
     /// The index of the last log record whose changes a tablet's keyspace holds; `None` without a keyspace.
     /// Right after opening this is the flushed index, from which the log is replayed.
-    fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>>;
+    fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>>;
 
     /// The value of a key.
-    fn get(&mut self, tablet: Block, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
+    fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
 
     /// The first `count_max` pairs of a range, in key order.
-    fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>>;
+    fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>>;
 
     /// Applies the changes of log records up to and including `applied`, atomically with the new applied
     /// index. Not yet stable.
-    fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()>;
+    fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()>;
 
     /// Makes all that was applied stable. After an error the store takes no more changes.
     fn flush(&mut self) -> EngineResult<()>;

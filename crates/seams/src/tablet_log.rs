@@ -2,7 +2,7 @@
 //! serves them all.
 
 use crate::EngineResult;
-use bearing_types::{Block, Epoch, LogIndex};
+use bearing_types::{Epoch, LogIndex, TabletSerial};
 
 /// Where in the shared file a record lies, in file order. Only the engine knows what the number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,11 +12,14 @@ pub struct LogMark(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedRecord {
     /// The tablet.
-    pub tablet: Block,
+    pub serial: TabletSerial,
     /// The epoch under which it was written.
     pub epoch: Epoch,
     /// Its index in the tablet's log.
     pub index: LogIndex,
+    /// Everything of the tablet up to this index was committed when this was written: less than `index`, but
+    /// for records of releases that wrote nothing of it.
+    pub commit: LogIndex,
     /// The encoded record; the log does not look inside.
     pub bytes: Vec<u8>,
 }

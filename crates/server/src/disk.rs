@@ -16,7 +16,7 @@ use bearing_meta::{AppendNumber, Event, LoadTicket};
 use bearing_seams::{
     Change, DiskLabel, EngineError, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog,
 };
-use bearing_types::{Block, DiskId, LogIndex, Mono};
+use bearing_types::{DiskId, LogIndex, Mono, TabletSerial};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct Disk<L> {
     /// succeeds.
     unflushed_bytes: u64,
     /// The last record of each tablet that is in the log but was not yet handed to the store.
-    unapplied: BTreeMap<Block, LogIndex>,
+    unapplied: BTreeMap<TabletSerial, LogIndex>,
     flush: Flush,
     /// When to try again what found no space.
     stuck: Option<Mono>,
@@ -142,7 +142,7 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
     fn written(&mut self, mark: LogMark) -> EngineResult<()> {
         for record in &self.gathered {
             // An intent has no index, but must reach the store like the rest.
-            let last = self.unapplied.entry(record.tablet).or_insert(record.index);
+            let last = self.unapplied.entry(record.serial).or_insert(record.index);
             *last = record.index.max(*last);
         }
         self.log.sync()?;
@@ -195,7 +195,7 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
     pub fn load(
         &mut self,
         ticket: LoadTicket,
-        tablet: Block,
+        tablet: TabletSerial,
         keys: Vec<Vec<u8>>,
         ranges: Vec<(KeyRange, usize)>,
     ) {
@@ -203,7 +203,7 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
     }
 
     /// Has committed changes applied.
-    pub fn apply(&mut self, tablet: Block, index: LogIndex, changes: Vec<Change>) {
+    pub fn apply(&mut self, tablet: TabletSerial, index: LogIndex, changes: Vec<Change>) {
         self.store.add(Work::Apply(tablet, index, changes));
         if self.unapplied.get(&tablet).is_some_and(|last| *last <= index) {
             self.unapplied.remove(&tablet);
@@ -240,12 +240,12 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
     }
 
     /// Makes a tablet's keyspace.
-    pub fn create_tablet(&mut self, tablet: Block) -> Result<(), StartError> {
+    pub fn create_tablet(&mut self, tablet: TabletSerial) -> Result<(), StartError> {
         self.change_tablets(Work::Create(tablet), "make a tablet's keyspace")
     }
 
     /// Drops a tablet's keyspace: its records in the log are needed no more.
-    pub fn remove_tablet(&mut self, tablet: Block) -> Result<(), StartError> {
+    pub fn remove_tablet(&mut self, tablet: TabletSerial) -> Result<(), StartError> {
         self.unapplied.remove(&tablet);
         self.change_tablets(Work::Remove(tablet), "remove a tablet's keyspace")
     }
@@ -273,11 +273,14 @@ mod tests {
     use bearing_seams::{MemStore, MemTabletLog};
     use bearing_types::Epoch;
 
+    const RING: TabletSerial = TabletSerial(1);
+
     fn record(index: u64) -> LoggedRecord {
         LoggedRecord {
-            tablet: Block::RING,
+            serial: RING,
             epoch: Epoch(1),
             index: LogIndex(index),
+            commit: LogIndex(index - 1),
             bytes: vec![index as u8; 100],
         }
     }
@@ -285,7 +288,7 @@ mod tests {
     fn disk(log_bytes_max: u64) -> Disk<MemTabletLog> {
         let store = StoreThread::start(MemStore::default(), || ()).unwrap();
         let mut disk = Disk::new(store, MemTabletLog::default(), log_bytes_max);
-        disk.create_tablet(Block::RING).unwrap();
+        disk.create_tablet(RING).unwrap();
         disk
     }
 
@@ -298,7 +301,7 @@ mod tests {
         /// Until the store has done all that it was given.
         fn settle(&mut self) {
             // Making a keyspace that is there changes nothing, and comes last.
-            self.create_tablet(Block::RING).unwrap();
+            self.create_tablet(RING).unwrap();
             while self.next_done().unwrap().is_some() {}
         }
 
@@ -325,7 +328,7 @@ mod tests {
         disk.settle();
         disk.append_synced(2);
         assert_eq!(disk.kept(), [1, 2], "record 1 is not applied yet");
-        disk.apply(Block::RING, LogIndex(2), Vec::new());
+        disk.apply(RING, LogIndex(2), Vec::new());
         assert!(disk.is_flush_due());
         disk.flush();
         disk.append_synced(3);
@@ -339,7 +342,7 @@ mod tests {
     fn a_flush_that_nothing_follows_has_the_log_cut_by_the_next_append() {
         let mut disk = disk(1);
         disk.append_synced(1);
-        disk.apply(Block::RING, LogIndex(1), Vec::new());
+        disk.apply(RING, LogIndex(1), Vec::new());
         disk.flush();
         assert!(!disk.is_flush_due(), "one is under way");
         disk.settle();
@@ -353,7 +356,7 @@ mod tests {
     fn what_finds_no_space_waits_for_some_and_the_log_is_cut_meanwhile() {
         let mut disk = disk(1 << 20);
         disk.append_synced(1);
-        disk.apply(Block::RING, LogIndex(1), Vec::new());
+        disk.apply(RING, LogIndex(1), Vec::new());
         disk.log.set_full(true);
         disk.append(AppendNumber(2), record(2));
         assert!(disk.wants_sync(Mono::ZERO));
@@ -381,7 +384,7 @@ mod tests {
     fn with_little_space_the_log_is_cut_at_once_and_then_sooner_than_usual() {
         let mut disk = disk(400);
         disk.append_synced(1);
-        disk.apply(Block::RING, LogIndex(1), Vec::new());
+        disk.apply(RING, LogIndex(1), Vec::new());
         assert!(!disk.is_flush_due());
         disk.set_pressed(true);
         assert!(disk.is_flush_due());

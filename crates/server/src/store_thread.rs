@@ -4,7 +4,7 @@
 
 use bearing_meta::{LoadResult, LoadTicket};
 use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Store};
-use bearing_types::{Block, DiskId, LogIndex};
+use bearing_types::{DiskId, LogIndex, TabletSerial};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,15 +14,15 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub enum Work {
     /// Read keys and ranges.
-    Load(LoadTicket, Block, Vec<Vec<u8>>, Vec<(KeyRange, usize)>),
+    Load(LoadTicket, TabletSerial, Vec<Vec<u8>>, Vec<(KeyRange, usize)>),
     /// Apply committed changes.
-    Apply(Block, LogIndex, Vec<Change>),
+    Apply(TabletSerial, LogIndex, Vec<Change>),
     /// Keep a disk id.
     SetDisk(DiskId),
     /// Make a tablet's keyspace.
-    Create(Block),
+    Create(TabletSerial),
     /// Drop a tablet's keyspace.
-    Remove(Block),
+    Remove(TabletSerial),
     /// Make all that was applied stable.
     Flush,
 }
@@ -33,7 +33,7 @@ pub enum Done {
     /// [`Work::Load`].
     Loaded(LoadTicket, EngineResult<LoadResult>),
     /// [`Work::Apply`].
-    Applied(Block, LogIndex, EngineResult<()>),
+    Applied(TabletSerial, LogIndex, EngineResult<()>),
     /// [`Work::SetDisk`], [`Work::Create`] or [`Work::Remove`].
     Tablet(EngineResult<()>),
     /// [`Work::Flush`].
@@ -149,19 +149,21 @@ mod tests {
     use super::*;
     use bearing_seams::MemStore;
 
+    const RING: TabletSerial = TabletSerial(1);
+
     fn put(key: u8, value: u8) -> Work {
         let change = Change { key: vec![key], value: Some(vec![value]) };
-        Work::Apply(Block::RING, LogIndex(u64::from(value)), vec![change])
+        Work::Apply(RING, LogIndex(u64::from(value)), vec![change])
     }
 
     fn read(key: u8) -> Work {
-        Work::Load(LoadTicket(u64::from(key)), Block::RING, vec![vec![key]], Vec::new())
+        Work::Load(LoadTicket(u64::from(key)), RING, vec![vec![key]], Vec::new())
     }
 
     #[test]
     fn work_is_done_in_the_order_given_and_told_in_that_order() {
         let mut thread = StoreThread::start(MemStore::default(), || ()).unwrap();
-        assert_eq!(thread.finish(Work::Create(Block::RING)), Ok(Done::Tablet(Ok(()))));
+        assert_eq!(thread.finish(Work::Create(RING)), Ok(Done::Tablet(Ok(()))));
         for value in 1..=100 {
             thread.add(put(1, value));
             thread.add(read(1));
@@ -171,10 +173,7 @@ mod tests {
         }
         assert_eq!(thread.finish(Work::Flush), Ok(Done::Flushed(Ok(()))));
         for value in 1..=100 {
-            assert_eq!(
-                thread.next(),
-                Ok(Some(Done::Applied(Block::RING, LogIndex(u64::from(value)), Ok(()))))
-            );
+            assert_eq!(thread.next(), Ok(Some(Done::Applied(RING, LogIndex(u64::from(value)), Ok(())))));
             let found = LoadResult { values: vec![Some(vec![value])], ranges: Vec::new() };
             assert_eq!(thread.next(), Ok(Some(Done::Loaded(LoadTicket(1), Ok(found)))));
         }

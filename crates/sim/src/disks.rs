@@ -4,7 +4,7 @@
 
 use crate::counts::Counts;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
-use bearing_types::{Block, DiskId, Epoch};
+use bearing_types::{Block, DiskId, Epoch, TabletSerial};
 use bearing_workload::Seeded;
 
 /// What is wrong with a disk.
@@ -54,7 +54,8 @@ type Disk = (MemStore, MemTabletLog);
 fn is_seen_to_be_old((store, log): &Disk, registered_tablets: &[(Block, Epoch)]) -> bool {
     let recovered = bearing_meta::recover(&mut store.clone(), &mut log.clone(), DiskId(0));
     let tablets = recovered.map(|recovered| recovered.tablets).unwrap_or_default();
-    let intent = |block: &Block| tablets.get(block).and_then(|found| found.intent);
+    let found = |block: &Block| tablets.get(&TabletSerial::of_first(*block)?);
+    let intent = |block: &Block| found(block).and_then(|found| found.intent);
     let newer = |(block, epoch): &(Block, Epoch)| intent(block) < Some(*epoch);
     !registered_tablets.is_empty() && registered_tablets.iter().all(newer)
 }

@@ -119,10 +119,11 @@ impl Ledger {
 
     /// A record is stable now.
     pub fn commit(&mut self, world: &mut World, host: HostId, record: &LoggedRecord) {
+        let tablet = block_of(record);
         let entry = match LogEntry::decode(&record.bytes) {
             Ok(entry) => entry,
             Err(error) => {
-                let what = format!("{host:?} logged a record of {}: {error}", record.tablet);
+                let what = format!("{host:?} logged a record of {tablet}: {error}");
                 return self.blame(world, Promise::Readable, what);
             }
         };
@@ -131,7 +132,7 @@ impl Ledger {
         if record.index == LogIndex::ZERO {
             return world.counts.add("log records of intents");
         }
-        let line = self.lines.entry(record.tablet).or_default();
+        let line = self.lines.entry(tablet).or_default();
         if line.owners.get(&record.epoch) != Some(&host) {
             let copy = line.copies.entry(host).or_default();
             if entry.reset {
@@ -152,7 +153,7 @@ impl Ledger {
             match change.decode() {
                 Ok(change) => changes.push(change),
                 Err(error) => {
-                    let what = format!("{host:?} logged a change of {}: {error}", record.tablet);
+                    let what = format!("{host:?} logged a change of {tablet}: {error}");
                     self.blame(world, Promise::Readable, what);
                 }
             }
@@ -180,7 +181,7 @@ impl Ledger {
             (Key::Reply(session, _), Some(_)) => Some(*session),
             _ => None,
         });
-        for (promise, what) in self.model.apply(record.tablet, &entry.changes, changes) {
+        for (promise, what) in self.model.apply(tablet, &entry.changes, changes) {
             self.blame(world, promise, what);
         }
         let turned = self.model.take_turned().into_iter();
@@ -193,16 +194,17 @@ impl Ledger {
     }
 
     fn check_line(&mut self, world: &World, host: HostId, record: &LoggedRecord) {
-        let line = self.lines.entry(record.tablet).or_default();
+        let tablet = block_of(record);
+        let line = self.lines.entry(tablet).or_default();
         let Some((epoch, last)) = line.last.replace((record.epoch, record.index)) else { return };
         if record.epoch < epoch {
-            let what = format!("{host:?} logged for {} under {} after {epoch}", record.tablet, record.epoch);
+            let what = format!("{host:?} logged for {tablet} under {} after {epoch}", record.epoch);
             self.blame(world, Promise::OneOwner, what);
         }
         // A hand-over takes indices for its parts.
         let follows = if record.epoch == epoch { record.index == last.next() } else { record.index > last };
         if !follows {
-            let what = format!("{host:?} logged {} of {} after {last}", record.index, record.tablet);
+            let what = format!("{host:?} logged {} of {tablet} after {last}", record.index);
             self.blame(world, Promise::LogOrder, what);
         }
     }
@@ -274,6 +276,11 @@ impl Ledger {
     pub fn tablets(&self) -> impl Iterator<Item = Block> + '_ {
         self.lines.keys().copied()
     }
+}
+
+/// The tablet of a record: the simulator splits none.
+fn block_of(record: &LoggedRecord) -> Block {
+    record.serial.first_block().expect("records are of tablets that the cluster was made with")
 }
 
 fn news_of(chunk: ChunkId, record: &ChunkRecord) -> Option<ChunkNews> {

@@ -23,7 +23,7 @@ use bearing_proto::{Message, Sender};
 use bearing_seams::{
     DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog,
 };
-use bearing_types::{Block, DiskId, Epoch, LogIndex, ServerId, SessionId, Squash};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, ServerId, SessionId, Squash, TabletSerial};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub struct MetaHost {
     jobs: BTreeMap<u64, Job>,
     next_job: u64,
     store_last: Instantly,
-    unapplied: BTreeMap<Block, LogIndex>,
+    unapplied: BTreeMap<TabletSerial, LogIndex>,
     flushed: bool,
     wake_at: Option<Instantly>,
     out: Vec<Command>,
@@ -500,7 +500,7 @@ impl MetaHost {
 
     fn append(&mut self, world: &mut World, number: AppendNumber, record: LoggedRecord) {
         world.digest.bytes(&record.bytes);
-        let last = self.unapplied.entry(record.tablet).or_insert(record.index);
+        let last = self.unapplied.entry(record.serial).or_insert(record.index);
         *last = record.index.max(*last);
         self.gathered.push((number, record));
     }
@@ -618,7 +618,13 @@ mod tests {
     use super::*;
 
     fn record(index: u64) -> LoggedRecord {
-        LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes: vec![7; 8 << 10] }
+        LoggedRecord {
+            serial: TabletSerial(1),
+            epoch: Epoch(1),
+            index: LogIndex(index),
+            commit: LogIndex(index - 1),
+            bytes: vec![7; 8 << 10],
+        }
     }
 
     #[test]

@@ -752,7 +752,8 @@ impl Sim {
             // What is of the server's disk and not of the tablet comes last.
             let end = Some(bearing_meta::Key::Intent.encode());
             let all = bearing_seams::KeyRange { start: Vec::new(), end };
-            let held = bearing_seams::Store::range(store, tablet, &all, usize::MAX).unwrap_or_default();
+            let Some(serial) = bearing_types::TabletSerial::of_first(tablet) else { continue };
+            let held = bearing_seams::Store::range(store, serial, &all, usize::MAX).unwrap_or_default();
             let expected = self.ledger.model.stored(tablet);
             if held.iter().map(|(key, value)| (key, value)).eq(expected.iter()) {
                 continue;

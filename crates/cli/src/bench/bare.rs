@@ -8,12 +8,14 @@ use bearing_meta::{Key, LogEntry};
 use bearing_seams::{Change, LoggedRecord, Store, TabletLog};
 use bearing_server::config::MetadataLimits;
 use bearing_server::formats::{LOG_CONTENTS, STORE_CONTENTS};
-use bearing_types::{Block, Epoch, LogIndex, NameHash, NodeId, Sequence};
+use bearing_types::{Epoch, LogIndex, NameHash, NodeId, Sequence, TabletSerial};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The log is read in pages of so many records.
 const PAGE: usize = 4_096;
+/// All is written to one tablet.
+const TABLET: TabletSerial = TabletSerial(1);
 
 /// What a metadata server logged for one create.
 #[derive(Clone, Debug)]
@@ -113,7 +115,7 @@ impl Bare {
         let segment_bytes = bearing_server::segment_bytes(MetadataLimits::default().log_bytes_max);
         let log = FileTabletLog::open_with_segments(&path, &LOG_CONTENTS, segment_bytes)
             .context("open the tablet log")?;
-        store.create_tablet(Block::RING).context("make a tablet")?;
+        store.create_tablet(TABLET).context("make a tablet")?;
         machine::pin(CLIENT_CORE)?;
         Ok(Bare { store, log, index: LogIndex::ZERO, number: 0, flushed: false })
     }
@@ -151,7 +153,7 @@ impl Bare {
             if std::mem::take(&mut self.flushed) {
                 self.log.cut(mark).context("cut the log")?;
             }
-            self.store.apply(Block::RING, self.index, &changes).context("apply to the store")?;
+            self.store.apply(TABLET, self.index, &changes).context("apply to the store")?;
             if !self.flushed && self.log.bytes_used() >= MetadataLimits::default().log_bytes_max {
                 self.store.flush().context("flush the store")?;
                 self.flushed = true;
@@ -165,13 +167,13 @@ impl Bare {
 
     /// A batch like the server's, under keys of its own. Not part of the time.
     fn prepare(&mut self, templates: &Templates, batch: usize) -> (Vec<LoggedRecord>, Vec<Change>) {
-        let (mut records, mut changes) = (Vec::with_capacity(batch), Vec::new());
+        let (mut records, mut changes, commit) = (Vec::with_capacity(batch), Vec::new(), self.index);
         for _ in 0..batch {
             self.number += 1;
             self.index = self.index.next();
             let template = &templates.0[self.number as usize % templates.0.len()];
-            let (tablet, index) = (Block::RING, self.index);
-            records.push(LoggedRecord { tablet, epoch: Epoch(1), index, bytes: template.bytes.clone() });
+            let (serial, epoch, index, bytes) = (TABLET, Epoch(1), self.index, template.bytes.clone());
+            records.push(LoggedRecord { serial, epoch, index, commit, bytes });
             let renamed = |(key, value): &(Key, Option<Vec<u8>>)| Change {
                 key: own_key(*key, self.number).encode(),
                 value: value.clone(),

@@ -11,7 +11,7 @@ mod sequence;
 
 use crate::directory::{Directory, Format, allocate, failed, is_full, refused, sync_directory};
 use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Store};
-use bearing_types::{Block, DiskId, LogIndex, Position};
+use bearing_types::{Block, DiskId, LogIndex, Position, TabletSerial};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use sequence::SequenceGuard;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Since version 2 a directory has a disk id.
-const FORMAT: Format = Format { name: "bearing-store", version: 2 };
+/// Since version 2 a directory has a disk id; since version 3 keyspaces are named by the serials of tablets.
+const FORMAT: Format = Format { name: "bearing-store", version: 3 };
 /// fjall's directory within ours.
 const DATABASE: &str = "fjall";
 /// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of
@@ -43,7 +43,7 @@ const KEY_BYTES_MAX: usize = 65_535 - 1;
 
 /// [`Store`] in a directory.
 pub struct FjallStore {
-    keyspaces: BTreeMap<Block, Keyspace>,
+    keyspaces: BTreeMap<TabletSerial, Keyspace>,
     sequence: SequenceGuard,
     database: Database,
     directory: Directory,
@@ -76,7 +76,10 @@ impl FjallStore {
                 })?;
                 let keyspace =
                     database.keyspace(&name, options).map_err(|error| translate("open keyspace", error))?;
-                keyspaces.insert(tablet, keyspace);
+                if keyspaces.insert(tablet, keyspace).is_some() {
+                    let what = format!("{}: two keyspaces of tablet {tablet}", database_path.display());
+                    return Err(EngineError::Corrupt { what });
+                }
             }
         }
         let (journal_bytes, unflushed, broken) = (0, false, false);
@@ -115,7 +118,7 @@ impl FjallStore {
         self.directory.path()
     }
 
-    fn keyspace(&self, tablet: Block, doing: &str) -> EngineResult<&Keyspace> {
+    fn keyspace(&self, tablet: TabletSerial, doing: &str) -> EngineResult<&Keyspace> {
         match self.keyspaces.get(&tablet) {
             Some(keyspace) => Ok(keyspace),
             None => refused(format!("{doing} tablet {tablet}, which has no keyspace")),
@@ -223,22 +226,32 @@ fn translate_tree(doing: &str, error: fjall::LsmError) -> EngineError {
     use fjall::LsmError;
     match error {
         LsmError::Io(error) if is_full(&error) => EngineError::Full { doing: doing.to_owned() },
-        LsmError::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+        LsmError::Io(error) if !is_damage(&error) => {
             EngineError::Failed { doing: format!("{doing} ({error})") }
         }
         damaged => EngineError::Corrupt { what: format!("{doing} ({damaged})") },
     }
 }
 
-fn name_of(tablet: Block) -> String {
-    format!("{:016x}-{}", tablet.start().0, tablet.prefix_bits())
+/// Of a table whose bytes make no sense, or whose lengths lead beyond its end.
+fn is_damage(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
-fn tablet_of(name: &str) -> Option<Block> {
+fn tablet_of(name: &str) -> Option<TabletSerial> {
+    let Some(number) = name.strip_prefix('t') else { return tablet_of_block(name) };
+    let tablet = TabletSerial(number.parse().ok()?);
+    (tablet.to_string() == name).then_some(tablet)
+}
+
+/// Keyspaces that were made before version 3 are named by blocks, and keep their names.
+fn tablet_of_block(name: &str) -> Option<TabletSerial> {
     let (start, prefix_bits) = name.split_once('-')?;
     let (start, prefix_bits) = (u64::from_str_radix(start, 16).ok()?, prefix_bits.parse::<u8>().ok()?);
-    let tablet = (prefix_bits <= 64).then(|| Block::around(Position(start), prefix_bits))?;
-    (name_of(tablet) == name).then_some(tablet)
+    let block = (prefix_bits <= 64).then(|| Block::around(Position(start), prefix_bits))?;
+    let is_it = name == format!("{:016x}-{prefix_bits}", block.start().0);
+    TabletSerial::of_first(block).filter(|_| is_it)
 }
 
 fn row_key(key: &[u8]) -> EngineResult<Vec<u8>> {
@@ -268,23 +281,23 @@ impl DiskLabel for FjallStore {
 }
 
 impl Store for FjallStore {
-    fn tablets(&mut self) -> EngineResult<Vec<Block>> {
+    fn tablets(&mut self) -> EngineResult<Vec<TabletSerial>> {
         Ok(self.keyspaces.keys().copied().collect())
     }
 
-    fn create_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+    fn create_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
         if self.keyspaces.contains_key(&tablet) {
             return Ok(());
         }
         self.check("create keyspace")?;
         self.sequence.before_change(&self.database)?;
-        let keyspace = self.database.keyspace(&name_of(tablet), options);
+        let keyspace = self.database.keyspace(&tablet.to_string(), options);
         let keyspace = keyspace.map_err(|error| translate("create keyspace", error))?;
         self.keyspaces.insert(tablet, keyspace);
         Ok(())
     }
 
-    fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+    fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
         self.check("remove keyspace")?;
         if !self.keyspaces.contains_key(&tablet) {
             return Ok(());
@@ -298,7 +311,7 @@ impl Store for FjallStore {
         Ok(())
     }
 
-    fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>> {
+    fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>> {
         let Some(keyspace) = self.keyspaces.get(&tablet) else { return Ok(None) };
         let stored = keyspace.get(APPLIED_KEY).map_err(|error| translate("read the applied index", error))?;
         match stored.as_deref().map(<[u8; 8]>::try_from) {
@@ -308,13 +321,13 @@ impl Store for FjallStore {
         }
     }
 
-    fn get(&mut self, tablet: Block, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+    fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
         let keyspace = self.keyspace(tablet, "read")?;
         let value = keyspace.get(row_key(key)?).map_err(|error| translate("read a key", error))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
-    fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
+    fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
         let keyspace = self.keyspace(tablet, "read")?;
         let start = row_key(&range.start)?;
         let end = range.end.as_ref().map_or(Ok(vec![ROW + 1]), |end| row_key(end))?;
@@ -329,7 +342,7 @@ impl Store for FjallStore {
         Ok(pairs)
     }
 
-    fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
+    fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
         self.check("apply changes")?;
         let keyspace = self.keyspace(tablet, "apply changes to")?;
         let mut batch = self.database.batch();

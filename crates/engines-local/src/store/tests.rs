@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
+const TABLET: TabletSerial = TabletSerial(1);
+
 fn open(path: &Path) -> FjallStore {
     FjallStore::open(path, &[]).unwrap()
 }
@@ -67,7 +69,7 @@ fn the_disk_id_of_the_store_conforms() {
     });
 }
 
-fn content(store: &mut FjallStore, tablet: Block) -> Vec<Pair> {
+fn content(store: &mut FjallStore, tablet: TabletSerial) -> Vec<Pair> {
     store.range(tablet, &KeyRange { start: Vec::new(), end: None }, usize::MAX).unwrap()
 }
 
@@ -89,7 +91,7 @@ fn the_store_in_fjall_conforms() {
 fn after_a_flush_and_further_changes_a_killed_store_holds_exactly_the_flushed_index() {
     let temporary = tempfile::tempdir().unwrap();
     let mut store = open(&temporary.path().join("store"));
-    let tablets = [Block::RING, Block::around(Position(0), 1), Block::around(Position(1 << 63), 1)];
+    let tablets = [TABLET, TabletSerial(2), TabletSerial(3)];
     for tablet in tablets {
         store.create_tablet(tablet).unwrap();
     }
@@ -100,7 +102,7 @@ fn after_a_flush_and_further_changes_a_killed_store_holds_exactly_the_flushed_in
         }
         if index == 70 {
             store.flush().unwrap();
-            expected = content(&mut store, Block::RING);
+            expected = content(&mut store, TABLET);
         }
     }
     let copy = temporary.path().join("copy");
@@ -117,10 +119,10 @@ fn after_a_flush_and_further_changes_a_killed_store_holds_exactly_the_flushed_in
 fn a_torn_journal_does_not_hinder_opening() {
     let temporary = tempfile::tempdir().unwrap();
     let mut store = open(&temporary.path().join("store"));
-    store.create_tablet(Block::RING).unwrap();
-    store.apply(Block::RING, LogIndex(1), &[put("flushed", 1)]).unwrap();
+    store.create_tablet(TABLET).unwrap();
+    store.apply(TABLET, LogIndex(1), &[put("flushed", 1)]).unwrap();
     store.flush().unwrap();
-    store.apply(Block::RING, LogIndex(2), &[put("lost", 2)]).unwrap();
+    store.apply(TABLET, LogIndex(2), &[put("lost", 2)]).unwrap();
     store.database.persist(PersistMode::SyncAll).unwrap();
     let copy = temporary.path().join("copy");
     copy_while_open(&store, &copy);
@@ -131,24 +133,24 @@ fn a_torn_journal_does_not_hinder_opening() {
             OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 5).unwrap();
         }
     }
-    assert_eq!(open(&copy).applied(Block::RING).unwrap(), Some(LogIndex(1)));
+    assert_eq!(open(&copy).applied(TABLET).unwrap(), Some(LogIndex(1)));
 }
 
 #[test]
 fn names_and_contents_stay_right_over_many_removals_and_kills() {
     let temporary = tempfile::tempdir().unwrap();
     let mut path = temporary.path().join("0");
-    let mut expected: BTreeMap<Block, u64> = BTreeMap::new();
+    let mut expected: BTreeMap<TabletSerial, u64> = BTreeMap::new();
     for round in 0..12u64 {
         let mut store = open(&path);
-        let found: Vec<Block> = store.tablets().unwrap();
+        let found: Vec<TabletSerial> = store.tablets().unwrap();
         assert_eq!(found, expected.keys().copied().collect::<Vec<_>>(), "round {round}");
         for (tablet, index) in &expected {
             assert_eq!(store.applied(*tablet).unwrap(), Some(LogIndex(*index)), "round {round}, {tablet}");
         }
         // One tablet flushed, then much unflushed work, which raises the sequence without a trace in tables;
         // then names change.
-        let tablet = Block::around(Position(round << 60), 4);
+        let tablet = TabletSerial(16 + round);
         store.create_tablet(tablet).unwrap();
         store.apply(tablet, LogIndex(round + 1), &[put("round", round)]).unwrap();
         store.flush().unwrap();
@@ -164,7 +166,7 @@ fn names_and_contents_stay_right_over_many_removals_and_kills() {
         if round % 4 == 3 {
             // Unflushed and then removed: its name must not come back, nor its number be mistaken for
             // another's.
-            let passing = Block::around(Position(round << 60), 6);
+            let passing = TabletSerial(64 + round);
             store.create_tablet(passing).unwrap();
             store.remove_tablet(passing).unwrap();
         }
@@ -184,9 +186,9 @@ fn a_second_process_is_told_that_the_store_is_in_use() {
 fn newer_and_garbage_formats_are_refused() {
     let temporary = tempfile::tempdir().unwrap();
     open(temporary.path()).close().unwrap();
-    fs::write(temporary.path().join("FORMAT"), "bearing-store 3\n").unwrap();
+    fs::write(temporary.path().join("FORMAT"), "bearing-store 4\n").unwrap();
     let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
-    assert!(matches!(error, EngineError::NewerVersion { found: 3, known: 2, .. }), "{error}");
+    assert!(matches!(error, EngineError::NewerVersion { found: 4, known: 3, .. }), "{error}");
     fs::write(temporary.path().join("FORMAT"), "who knows").unwrap();
     let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
@@ -206,14 +208,14 @@ fn an_interrupted_first_opening_leaves_nothing_that_hinders_the_next() {
 fn keys_beyond_the_limit_are_refused_and_break_nothing() {
     let temporary = tempfile::tempdir().unwrap();
     let mut store = open(temporary.path());
-    store.create_tablet(Block::RING).unwrap();
+    store.create_tablet(TABLET).unwrap();
     let long = vec![7; KEY_BYTES_MAX];
     let too_long = vec![7; KEY_BYTES_MAX + 1];
     let change = |key: &Vec<u8>| [Change { key: key.clone(), value: Some(vec![1]) }];
-    assert!(store.apply(Block::RING, LogIndex(1), &change(&too_long)).is_err());
-    assert_eq!(store.applied(Block::RING).unwrap(), Some(LogIndex::ZERO));
-    store.apply(Block::RING, LogIndex(1), &change(&long)).unwrap();
-    assert_eq!(store.get(Block::RING, &long).unwrap(), Some(vec![1]));
+    assert!(store.apply(TABLET, LogIndex(1), &change(&too_long)).is_err());
+    assert_eq!(store.applied(TABLET).unwrap(), Some(LogIndex::ZERO));
+    store.apply(TABLET, LogIndex(1), &change(&long)).unwrap();
+    assert_eq!(store.get(TABLET, &long).unwrap(), Some(vec![1]));
 }
 
 /// The directory for the child process of the next test.
@@ -242,23 +244,23 @@ fn a_process_killed_at_work_leaves_a_prefix_not_shorter_than_flushed() {
         child.kill().unwrap();
         child.wait().unwrap();
         let mut store = open(temporary.path());
-        let applied = store.applied(Block::RING).unwrap().unwrap().0;
+        let applied = store.applied(TABLET).unwrap().unwrap().0;
         assert!(applied >= flushed, "flushed {flushed}, found {applied}");
         let expected: Vec<Pair> = (applied.saturating_sub(99).max(1)..=applied)
             .map(|index| (format!("{:02}", index % 100).into_bytes(), index.to_le_bytes().to_vec()))
             .collect();
         let mut expected = expected;
         expected.sort();
-        assert_eq!(content(&mut store, Block::RING), expected, "the content is that of index {applied}");
+        assert_eq!(content(&mut store, TABLET), expected, "the content is that of index {applied}");
     }
 }
 
 fn work_until_killed(path: &Path) {
     let mut store = open(path);
-    store.create_tablet(Block::RING).unwrap();
-    let from = store.applied(Block::RING).unwrap().unwrap().0 + 1;
+    store.create_tablet(TABLET).unwrap();
+    let from = store.applied(TABLET).unwrap().unwrap().0 + 1;
     for index in from.. {
-        store.apply(Block::RING, LogIndex(index), &[put(&format!("{:02}", index % 100), index)]).unwrap();
+        store.apply(TABLET, LogIndex(index), &[put(&format!("{:02}", index % 100), index)]).unwrap();
         if index % 250 == 0 {
             store.flush().unwrap();
             println!("flushed {index}");
@@ -277,7 +279,7 @@ fn a_flipped_byte_of_a_table_is_an_error_or_does_not_matter_and_never_another_va
     let temporary = tempfile::tempdir().unwrap();
     let (whole, spoilt) = (temporary.path().join("whole"), temporary.path().join("spoilt"));
     let mut store = open(&whole);
-    let tablet = Block::RING;
+    let tablet = TABLET;
     store.create_tablet(tablet).unwrap();
     let rows: Vec<Change> = (0..300).map(|row| put(&format!("key {row:03}"), row * 7919)).collect();
     store.apply(tablet, LogIndex(1), &rows).unwrap();
@@ -302,7 +304,7 @@ fn a_flipped_byte_of_a_table_is_an_error_or_does_not_matter_and_never_another_va
 }
 
 /// Every row is right, or there is an error.
-fn read_all(path: &Path, tablet: Block, rows: &[Change]) -> EngineResult<()> {
+fn read_all(path: &Path, tablet: TabletSerial, rows: &[Change]) -> EngineResult<()> {
     let mut store = FjallStore::open(path, &[])?;
     let mut worst = Ok(());
     for row in rows {
@@ -328,17 +330,63 @@ fn with_room_taken_ahead_a_disk_that_others_fill_ends_nothing() {
     let Some(disk) = SmallDisk::mount(32 << 20) else { return };
     let path = disk.path().join("store");
     let mut store = open(&path);
-    store.create_tablet(Block::RING).unwrap();
+    store.create_tablet(TABLET).unwrap();
     store.take_room(4 << 20);
     disk.fill();
     let keys: Vec<String> =
         (0..20_000).map(|number| format!("key {number:08} with some length to it")).collect();
     for (number, key) in keys.iter().enumerate() {
-        store.apply(Block::RING, LogIndex(number as u64 + 1), &[put(key, 7)]).unwrap();
+        store.apply(TABLET, LogIndex(number as u64 + 1), &[put(key, 7)]).unwrap();
     }
-    assert_eq!(content(&mut store, Block::RING).len(), keys.len());
+    assert_eq!(content(&mut store, TABLET).len(), keys.len());
     disk.make_room();
     store.flush().unwrap();
     drop(store);
-    assert_eq!(content(&mut open(&path), Block::RING).len(), keys.len());
+    assert_eq!(content(&mut open(&path), TABLET).len(), keys.len());
+}
+
+#[test]
+fn keyspaces_that_are_named_by_blocks_are_found_by_their_serials_and_go_when_removed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(temporary.path());
+    let named = [("0000000000000000-1", TabletSerial(2)), ("8000000000000000-1", TabletSerial(3))];
+    for (name, tablet) in named {
+        store.keyspaces.insert(tablet, store.database.keyspace(name, options).unwrap());
+        store.apply(tablet, LogIndex(tablet.0), &[put("key", tablet.0)]).unwrap();
+    }
+    store.close().unwrap();
+    fs::write(temporary.path().join("FORMAT"), "bearing-store 2\n").unwrap();
+    let mut store = open(temporary.path());
+    assert_eq!(store.tablets().unwrap(), [TabletSerial(2), TabletSerial(3)]);
+    for (_, tablet) in named {
+        store.create_tablet(tablet).expect("it is there");
+        assert_eq!(store.applied(tablet).unwrap(), Some(LogIndex(tablet.0)));
+        assert_eq!(content(&mut store, tablet), [(b"key".to_vec(), tablet.0.to_le_bytes().to_vec())]);
+    }
+    store.remove_tablet(TabletSerial(2)).unwrap();
+    store.apply(TabletSerial(3), LogIndex(4), &[put("key", 4)]).unwrap();
+    store.close().unwrap();
+    let mut store = open(temporary.path());
+    assert_eq!(store.tablets().unwrap(), [TabletSerial(3)]);
+    assert_eq!(store.applied(TabletSerial(3)).unwrap(), Some(LogIndex(4)));
+    // Made again, it has the new name, and only one.
+    store.create_tablet(TabletSerial(2)).unwrap();
+    let names = store.database.list_keyspace_names().iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    assert!(names.contains(&"t2".to_owned()) && !names.contains(&named[0].0.to_owned()), "{names:?}");
+    store.close().unwrap();
+    assert_eq!(open(temporary.path()).tablets().unwrap(), [TabletSerial(2), TabletSerial(3)]);
+}
+
+#[test]
+fn keyspaces_that_nobody_made_are_damage() {
+    for names in [vec!["t"], vec!["t01"], vec!["0000000000000000-40"], vec!["t1", "0000000000000000-0"]] {
+        let temporary = tempfile::tempdir().unwrap();
+        let store = open(temporary.path());
+        for name in &names {
+            drop(store.database.keyspace(name, options).unwrap());
+        }
+        drop(store);
+        let error = FjallStore::open(temporary.path(), &[]).err().expect("it is refused");
+        assert!(matches!(error, EngineError::Corrupt { .. }), "{names:?}: {error}");
+    }
 }

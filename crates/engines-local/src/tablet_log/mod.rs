@@ -2,8 +2,9 @@
 //!
 //! Invariants: marks count bytes of frames from the first segment that ever was, without gaps over segments;
 //! only the last segment can have a torn tail, since it was synced and cut to its length before the next was
-//! made; behind the end of the log there are zeros or nothing. What lies behind the last mark of which a
-//! record says that it was synced is written again when the log is opened (`device`).
+//! made; its frames lie as they are written now, whatever older segments have; behind the end of the log
+//! there are zeros or nothing. What lies behind the last mark of which a record says that it was synced is
+//! written again when the log is opened (`device`).
 
 mod frame;
 mod segment;
@@ -12,7 +13,7 @@ use crate::device;
 use crate::directory::{Directory, Format, failed, refused, sync_directory};
 use bearing_seams::{DiskLabel, EngineError, EngineResult, LogMark, LoggedRecord, TabletLog};
 use bearing_types::DiskId;
-use frame::{PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, encode_frame, frame_bytes};
+use frame::{Layout, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, encode_frame, frame_bytes};
 use segment::{Reader, Segment, Unfinished};
 use std::path::Path;
 
@@ -56,14 +57,17 @@ impl FileTabletLog {
                 last.write_again(synced, end)?;
                 // Zeros behind the end: a whole record of the cut tail must not turn up again behind the
                 // records to come. And what is left must be stable, since its reader acts on it.
-                last.truncate(end, segment_bytes)?;
+                last.truncate(end, if goes_on(last) { segment_bytes } else { 0 })?;
                 end
             }
-            None => {
-                segments.push(Segment::create(directory.path(), 0, segment_bytes)?);
-                0
-            }
+            None => 0,
         };
+        if !segments.last().is_some_and(goes_on) {
+            let next = Segment::create(directory.path(), end, segment_bytes)?;
+            // One without records had the name of the next, which took its place.
+            segments.pop_if(|last| last.first == end);
+            segments.push(next);
+        }
         let buffer = Vec::new();
         Ok(FileTabletLog { directory, segments, segment_bytes, end, synced: end, buffer, broken: false })
     }
@@ -177,6 +181,12 @@ impl FileTabletLog {
         }
         Ok(())
     }
+}
+
+/// Whether a segment may get more records, or only the next one, because its frames lie as they did in an
+/// older version.
+fn goes_on(segment: &Segment) -> bool {
+    segment.layout == Layout::Serials
 }
 
 /// A segment that is not the last ends exactly where the next begins.

@@ -1,8 +1,8 @@
 //! One file of the tablet log: making, opening and scanning it.
 
 use super::frame::{
-    ALIGNMENT, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, decode_frame,
-    decode_segment_header, encode_segment_header, frame_bytes, payload_bytes,
+    ALIGNMENT, FRAME_MAGIC, Layout, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, decode_segment_header,
+    encode_segment_header,
 };
 use crate::device;
 use crate::directory::{failed, is_full, sync_directory};
@@ -26,6 +26,8 @@ pub struct Segment {
     pub path: PathBuf,
     /// The mark of the first record.
     pub first: u64,
+    /// How its frames lie.
+    pub layout: Layout,
 }
 
 /// A segment with room and a header, but without its name: nobody would find it.
@@ -53,7 +55,7 @@ impl Unfinished {
             let _ = fs::remove_file(&unfinished);
             failed("make log segment", &path, &error)
         })?;
-        let segment = Segment { file, path, first };
+        let segment = Segment { file, path, first, layout: Layout::Serials };
         Ok(Unfinished { segment, directory: directory.to_owned() })
     }
 
@@ -69,10 +71,13 @@ impl Unfinished {
 }
 
 impl Segment {
-    /// Makes a segment with `reserve_bytes` of room. When this returns, it is stable with its name and holds
-    /// no record.
+    /// Makes a segment with `reserve_bytes` of room if there is so much: a full disk must not hinder opening.
+    /// When this returns, it is stable with its name and holds no record.
     pub fn create(directory: &Path, first: u64, reserve_bytes: u64) -> EngineResult<Segment> {
-        Unfinished::create(directory, first, reserve_bytes)?.finish()
+        match Unfinished::create(directory, first, reserve_bytes) {
+            Err(EngineError::Full { .. }) => Unfinished::create(directory, first, 0)?.finish(),
+            made => made?.finish(),
+        }
     }
 
     /// Opens all segments of a directory in order, and removes what an interrupted creation left.
@@ -102,13 +107,15 @@ impl Segment {
         };
         let (file, length) = open().map_err(|error: std::io::Error| failed("open", &path, &error))?;
         match decode_segment_header(&header[..length]) {
-            SegmentHeader::First(first) if Some(first) == named_first => Ok(Segment { file, path, first }),
+            SegmentHeader::First(first, layout) if Some(first) == named_first => {
+                Ok(Segment { file, path, first, layout })
+            }
             SegmentHeader::Newer(found) => {
                 Err(EngineError::NewerVersion { what: path.display().to_string(), found, known: VERSION })
             }
             // A segment gets its name only after its header is stable, so this is damage and not an
             // interrupted creation.
-            SegmentHeader::First(_) | SegmentHeader::Invalid => {
+            SegmentHeader::First(..) | SegmentHeader::Invalid => {
                 Err(EngineError::Corrupt { what: format!("{}: its header", path.display()) })
             }
         }
@@ -205,7 +212,7 @@ impl Segment {
         let mut largest = None;
         loop {
             let piece = window.get(self, offset, WINDOW_BYTES)?;
-            if piece.len() < FRAME_HEADER_BYTES {
+            if piece.len() < self.layout.header_bytes() {
                 return Ok(largest);
             }
             let mut steps = piece.chunks_exact(ALIGNMENT);
@@ -301,11 +308,12 @@ impl<'a> Reader<'a> {
     /// The next record and the mark before which all was synced when it was written.
     fn next_with_synced(&mut self) -> EngineResult<Option<(LoggedRecord, u64)>> {
         let offset = self.segment.offset(self.mark);
-        let header = self.window.get(self.segment, offset, FRAME_HEADER_BYTES)?;
-        let Some(length) = payload_bytes(header) else { return Ok(None) };
-        let frame = self.window.get(self.segment, offset, frame_bytes(length))?;
-        let Some(found) = decode_frame(frame, self.mark) else { return Ok(None) };
-        self.mark += frame_bytes(length) as u64;
+        let layout = self.segment.layout;
+        let header = self.window.get(self.segment, offset, layout.header_bytes())?;
+        let Some(length) = layout.payload_bytes(header) else { return Ok(None) };
+        let frame = self.window.get(self.segment, offset, layout.frame_bytes(length))?;
+        let Some(found) = layout.decode_frame(frame, self.mark) else { return Ok(None) };
+        self.mark += layout.frame_bytes(length) as u64;
         Ok(Some(found))
     }
 }

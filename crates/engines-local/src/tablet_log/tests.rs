@@ -2,16 +2,17 @@ use super::*;
 use crate::device::lying;
 use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Stop, Subject};
-use bearing_types::{Block, Epoch, LogIndex, Position};
+use bearing_types::{Block, Epoch, LogIndex, Position, TabletSerial};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 fn record(number: u64) -> LoggedRecord {
     LoggedRecord {
-        tablet: Block::around(Position(number << 60), 4),
+        serial: TabletSerial(16 + number % 16),
         epoch: Epoch(1),
         index: LogIndex(number),
+        commit: LogIndex(number / 2),
         bytes: vec![number as u8; (number * 37 % 200) as usize],
     }
 }
@@ -186,7 +187,7 @@ fn newer_segments_and_foreign_bytes_are_refused() {
     header[60..].copy_from_slice(&crc.to_le_bytes());
     spoil(&segment, 0, &header);
     let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
-    assert!(matches!(error, EngineError::NewerVersion { found: 7, known: 1, .. }), "{error}");
+    assert!(matches!(error, EngineError::NewerVersion { found: 7, known: 2, .. }), "{error}");
     spoil(&segment, 0, b"garbage!");
     let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
@@ -276,4 +277,114 @@ fn what_a_failed_append_wrote_over_several_segments_is_taken_back() {
     drop(log);
     let found = contents(&mut FileTabletLog::open_with_segments(&path, &[], 16_384).unwrap());
     assert_eq!(found, records(0..30));
+}
+
+/// A frame as version 1 of the format had it.
+fn frame_of_version_1(mark: u64, synced: u64, record: &LoggedRecord) -> Vec<u8> {
+    let block = record.serial.first_block().unwrap();
+    let mut frame = b"tfrm".to_vec();
+    frame.extend((record.bytes.len() as u32).to_le_bytes());
+    for field in [block.start().0, record.epoch.0, record.index.0, synced] {
+        frame.extend(field.to_le_bytes());
+    }
+    frame.extend([block.prefix_bits(), 0, 0, 0]);
+    let summed = [&mark.to_le_bytes(), &frame[..], &record.bytes].concat();
+    frame.extend(crc32c::crc32c(&summed).to_le_bytes());
+    frame.extend(&record.bytes);
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    frame
+}
+
+/// What version 1 had no field for: every record counted as committed.
+fn records_of_version_1(numbers: std::ops::Range<u64>) -> Vec<LoggedRecord> {
+    let all = records(numbers).into_iter();
+    all.map(|record| LoggedRecord { commit: record.index, ..record }).collect()
+}
+
+/// A segment of version 1 with room behind its records. Gives the mark behind each of them.
+fn write_version_1(path: &Path, first: u64, synced: u64, records: &[LoggedRecord], room: usize) -> Vec<u64> {
+    fs::create_dir_all(path).unwrap();
+    fs::write(path.join("FORMAT"), "bearing-tablet-log 1\n").unwrap();
+    let mut bytes =
+        [b"BRG-TLOG".as_slice(), &1_u32.to_le_bytes(), &[0; 4], &first.to_le_bytes(), &[0; 36]].concat();
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    let mut ends = Vec::new();
+    for record in records {
+        let mark = first + bytes.len() as u64 - 64;
+        bytes.extend(frame_of_version_1(mark, synced.min(mark), record));
+        ends.push(first + bytes.len() as u64 - 64);
+    }
+    bytes.resize(bytes.len() + room, 0);
+    fs::write(path.join(format!("log-{first:016x}.seg")), bytes).unwrap();
+    ends
+}
+
+fn reopened(path: &Path) -> FileTabletLog {
+    FileTabletLog::open_with_segments(path, &[], 4096).unwrap()
+}
+
+#[test]
+fn a_log_of_version_1_is_read_cut_and_goes_on_in_a_segment_of_version_2() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path();
+    let old = records_of_version_1(0..40);
+    let first = *write_version_1(path, 0, 0, &old[..20], 0).last().unwrap();
+    let ends = write_version_1(path, first, first, &old[20..], 500);
+    // The last record is torn.
+    let segment = last_segment(path);
+    spoil(&segment, ends[19] - first + 64 - 9, b"\xff");
+    let mut log = reopened(path);
+    assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "bearing-tablet-log 2\n");
+    assert_eq!(contents(&mut log), old[..39]);
+    assert_eq!(fs::metadata(&segment).unwrap().len(), 64 + ends[18] - first, "cut to its last record");
+    assert_eq!((log.segments.len(), log.last().first), (3, ends[18]));
+    let all = [&old[..39], &records(50..90)].concat();
+    assert_eq!(log.append(&all[39..]).unwrap(), LogMark(ends[18]));
+    log.sync().unwrap();
+    assert_eq!(contents(&mut log), all);
+    assert_eq!(log.read(Some(LogMark(ends[3])), 3).unwrap()[0].1, old[24], "from a mark in the old part");
+    drop(log);
+    let mut log = reopened(path);
+    assert_eq!(contents(&mut log), all);
+    assert_eq!(log.last().layout, Layout::Serials);
+    log.cut(LogMark(ends[18])).unwrap();
+    assert_eq!(contents(&mut log), all[39..]);
+}
+
+#[test]
+fn a_log_of_version_1_without_records_becomes_one_of_version_2() {
+    let temporary = tempfile::tempdir().unwrap();
+    write_version_1(temporary.path(), 4096, 4096, &[], 1000);
+    let mut log = reopened(temporary.path());
+    assert_eq!(log.append(&records(0..2)).unwrap(), LogMark(4096));
+    log.sync().unwrap();
+    drop(log);
+    let mut log = reopened(temporary.path());
+    assert_eq!((log.segments.len(), contents(&mut log)), (1, records(0..2)));
+}
+
+#[test]
+fn damage_in_a_log_of_version_1_is_corrupt_if_it_was_synced() {
+    let temporary = tempfile::tempdir().unwrap();
+    let ends = write_version_1(temporary.path(), 0, u64::MAX, &records_of_version_1(0..20), 0);
+    let segment = last_segment(temporary.path());
+    spoil(&segment, 64 + ends[6] + 50, b"\xff");
+    let error = FileTabletLog::open(temporary.path(), &[]).unwrap_err();
+    assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
+    assert_eq!(last_segment(temporary.path()), segment, "nothing was begun");
+}
+
+#[test]
+fn the_block_of_a_frame_of_version_1_gives_its_serial() {
+    let block = Block::around(Position(5 << 60), 4);
+    let record = LoggedRecord {
+        serial: TabletSerial::of_first(block).unwrap(),
+        ..records_of_version_1(3..4).remove(0)
+    };
+    let mut frame = frame_of_version_1(80, 72, &record);
+    assert_eq!(Layout::Blocks.decode_frame(&frame, 80), Some((record, 72)));
+    assert_eq!(Layout::Blocks.decode_frame(&frame, 88), None);
+    assert_eq!(Layout::Serials.decode_frame(&frame, 80), None);
+    frame[40] = 3;
+    assert_eq!(Layout::Blocks.decode_frame(&frame, 80), None);
 }

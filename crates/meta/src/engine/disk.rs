@@ -21,7 +21,7 @@ use crate::record::{LogEntry, intent_change};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::disk::{Judgement, judge};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, DiskId, Epoch, LogIndex, Now};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, Now, TabletSerial};
 
 /// The epoch of all tablets in a new cluster: nobody has served them yet.
 const FIRST_EPOCH: Epoch = Epoch(1);
@@ -71,7 +71,8 @@ impl MetaServer {
         if self.config.planted(Mutant::AnyDisk) {
             return true;
         }
-        let Some(lack) = self.disk.lacks(assigned) else { return true };
+        let serial = self.startup.serial_of(assigned.block);
+        let Some(lack) = self.disk.lacks(assigned, serial) else { return true };
         self.refuse_disk(&lack, out);
         false
     }
@@ -118,7 +119,8 @@ impl MetaServer {
         version: u64,
         out: &mut Vec<Command>,
     ) {
-        if self.disk.intended.get(&block) >= Some(&epoch) {
+        let serial = self.startup.serial_of(block);
+        if self.disk.intended.get(&serial) >= Some(&epoch) {
             return self.ask_to_take(now, block, epoch, version, out);
         }
         self.log_intent(block, epoch, Some(version), out);
@@ -127,18 +129,16 @@ impl MetaServer {
     fn log_intent(&mut self, block: Block, epoch: Epoch, then_take: Option<u64>, out: &mut Vec<Command>) {
         let number = self.next_append_number();
         let bytes = LogEntry::of_intent(epoch).encode();
-        out.push(Command::CreateTablet(block));
-        out.push(Command::Append(
-            number,
-            LoggedRecord { tablet: block, epoch, index: LogIndex::ZERO, bytes },
-        ));
-        self.disk.logged.insert(number, Logged { block, epoch, then_take });
+        let (serial, index, commit) = (self.startup.serial_of(block), LogIndex::ZERO, LogIndex::ZERO);
+        out.push(Command::CreateTablet(serial));
+        out.push(Command::Append(number, LoggedRecord { serial, epoch, index, commit, bytes }));
+        self.disk.logged.insert(number, Logged { block, serial, epoch, then_take });
     }
 
     /// Removes what the store holds of a tablet, and with it the intent to serve it.
-    pub(crate) fn remove_stored(&mut self, block: Block, out: &mut Vec<Command>) {
-        self.disk.intended.remove(&block);
-        out.push(Command::RemoveTablet(block));
+    pub(crate) fn remove_stored(&mut self, serial: TabletSerial, out: &mut Vec<Command>) {
+        self.disk.intended.remove(&serial);
+        out.push(Command::RemoveTablet(serial));
     }
 
     /// Intents up to a number are stable: they go to the store, and what waited for them goes on.
@@ -148,9 +148,9 @@ impl MetaServer {
         if stable.is_empty() {
             return;
         }
-        for Logged { block, epoch, then_take } in stable.into_values() {
-            self.disk.intended.insert(block, epoch);
-            out.push(Command::Apply(block, self.last_here(block), vec![intent_change(epoch)]));
+        for Logged { block, serial, epoch, then_take } in stable.into_values() {
+            self.disk.intended.insert(serial, epoch);
+            out.push(Command::Apply(serial, self.last_here(block), vec![intent_change(epoch)]));
             out.push(Command::Note(Note::Step("intent stable")));
             if let Some(version) = then_take {
                 self.ask_to_take(now, block, epoch, version, out);

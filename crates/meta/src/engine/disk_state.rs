@@ -4,7 +4,7 @@ use crate::event::AppendNumber;
 use crate::record::Recovered;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::disk::DiskPart;
-use bearing_types::{Block, DiskId, Epoch, LogIndex};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 
 /// How far it is known whose disk this is.
@@ -24,6 +24,7 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
     pub block: Block,
+    pub serial: TabletSerial,
     pub epoch: Epoch,
     /// The version of the register to be swapped then.
     pub then_take: Option<u64>,
@@ -35,9 +36,9 @@ pub(crate) struct DiskState {
     pub found: [DiskPart; 2],
     pub fresh: DiskId,
     pub stage: Stage,
-    pub intended: BTreeMap<Block, Epoch>,
+    pub intended: BTreeMap<TabletSerial, Epoch>,
     pub logged: BTreeMap<AppendNumber, Logged>,
-    pub gaps: BTreeMap<Block, (LogIndex, LogIndex)>,
+    pub gaps: BTreeMap<TabletSerial, (LogIndex, LogIndex)>,
 }
 
 impl DiskState {
@@ -59,8 +60,8 @@ impl DiskState {
         DiskState {
             found: [("the store", recovered.store), ("the tablet log", recovered.log)],
             fresh: recovered.fresh,
-            intended: tablets().filter_map(|(block, found)| Some((*block, found.intent?))).collect(),
-            gaps: tablets().filter_map(|(block, found)| Some((*block, found.gap?))).collect(),
+            intended: tablets().filter_map(|(serial, found)| Some((*serial, found.intent?))).collect(),
+            gaps: tablets().filter_map(|(serial, found)| Some((*serial, found.gap?))).collect(),
             ..DiskState::unknown()
         }
     }
@@ -79,14 +80,14 @@ impl DiskState {
     }
 
     /// Why a tablet that is registered as ours cannot be served from this disk.
-    pub fn lacks(&self, assigned: &Assigned) -> Option<String> {
+    pub fn lacks(&self, assigned: &Assigned, serial: TabletSerial) -> Option<String> {
         let block = assigned.block;
-        if let Some((last, next)) = self.gaps.get(&block) {
+        if let Some((last, next)) = self.gaps.get(&serial) {
             return Some(format!(
                 "the store has tablet {block} up to record {last}, the tablet log goes on with {next}: one of them is older than the other"
             ));
         }
-        let intended = self.intended.get(&block).copied();
+        let intended = self.intended.get(&serial).copied();
         (intended < Some(assigned.epoch)).then(|| {
             let intended = intended.map_or("none at all".to_owned(), |epoch| format!("{epoch} at most"));
             format!(

@@ -54,7 +54,7 @@ impl MetaServer {
         self.counters.loads += 1;
         let keys = wanted.iter().map(Key::encode).collect();
         let ticket = LoadTicket(self.next_load);
-        out.push(Command::Load { ticket, tablet: tablet.block, keys, ranges });
+        out.push(Command::Load { ticket, tablet: tablet.serial, keys, ranges });
         self.next_load += 1;
         self.loads.insert(ticket, (job.id, wanted.to_vec()));
     }

@@ -9,7 +9,7 @@ use crate::tablet::{Arriving, CopiedPart, Leaving, Phase, part_index};
 use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::{Change, KeyRange, LoggedRecord};
-use bearing_types::{Block, Epoch, Now, Position, ServerId};
+use bearing_types::{Block, Epoch, Now, Position, ServerId, TabletSerial};
 use std::time::Duration;
 
 /// A target that has not taken over after so long is given up.
@@ -56,7 +56,7 @@ impl MetaServer {
         let ticket = LoadTicket(self.next_load);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let settled = tablet.log.is_settled();
-        let block = tablet.block;
+        let serial = tablet.serial;
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         if !settled || leaving.pairs.is_some() || leaving.loading.is_some() || leaving.last {
             return;
@@ -68,7 +68,7 @@ impl MetaServer {
         leaving.loading = Some(ticket);
         self.next_load += 1;
         let range = (KeyRange { start: from, end: Some(KEYS_END.to_vec()) }, count_max);
-        out.push(Command::Load { ticket, tablet: block, keys: Vec::new(), ranges: vec![range] });
+        out.push(Command::Load { ticket, tablet: serial, keys: Vec::new(), ranges: vec![range] });
     }
 
     /// Whether the load was one of a leaving tablet.
@@ -170,10 +170,12 @@ impl MetaServer {
                 return;
             }
             let block = part.block;
-            self.remove_stored(block, out);
-            out.push(Command::CreateTablet(block));
+            let serial = self.startup.serial_of(block);
+            self.remove_stored(serial, out);
+            out.push(Command::CreateTablet(serial));
             let arriving = Arriving {
                 block,
+                serial,
                 epoch: part.epoch,
                 from,
                 base: part.base,
@@ -185,10 +187,11 @@ impl MetaServer {
         }
         if let Err(what) = decode_pairs(part.pairs.clone()) {
             // Its source goes on with it.
-            self.arriving.remove(&start);
-            self.remove_stored(part.block, out);
-            return out
-                .push(Command::Note(Note::Damaged(format!("tablet {} as it arrives: {what}", part.block))));
+            if let Some(arriving) = self.arriving.remove(&start) {
+                self.remove_stored(arriving.serial, out);
+            }
+            let what = format!("tablet {} as it arrives: {what}", part.block);
+            return out.push(Command::Note(Note::Damaged(what)));
         }
         let number = self.next_append_number();
         let Some(arriving) = self.arriving.get_mut(&start) else { return };
@@ -211,7 +214,8 @@ impl MetaServer {
             .map(|change| LoggedChange { key: change.key.clone(), value: change.value.clone() });
         let entry = LogEntry { reset: part.number == 0, changes: logged.collect() };
         let index = part_index(arriving.base, part.number);
-        let record = LoggedRecord { tablet: part.block, epoch: part.epoch, index, bytes: entry.encode() };
+        let (serial, commit) = (arriving.serial, arriving.base);
+        let record = LoggedRecord { serial, epoch: part.epoch, index, commit, bytes: entry.encode() };
         out.push(Command::Append(number, record));
         arriving.unstable.push((number, part.number, changes));
     }
@@ -227,14 +231,14 @@ impl MetaServer {
         let starts: Vec<Position> = self.arriving.keys().copied().collect();
         for start in starts {
             let Some(arriving) = self.arriving.get_mut(&start) else { continue };
-            let (block, base) = (arriving.block, arriving.base);
+            let (serial, base) = (arriving.serial, arriving.base);
             let (stable, unstable) = std::mem::take(&mut arriving.unstable)
                 .into_iter()
                 .partition(|(appended, ..)| *appended <= number);
             arriving.unstable = unstable;
             let stable: Vec<(AppendNumber, u32, Vec<Change>)> = stable;
             for (_, part, changes) in stable {
-                out.push(Command::Apply(block, part_index(base, part), changes));
+                out.push(Command::Apply(serial, part_index(base, part), changes));
                 out.push(Command::Note(Note::Step("hand-over part kept, not answered")));
                 self.say_copied(start, part, out);
             }
@@ -243,11 +247,11 @@ impl MetaServer {
 
     /// Takes tablets that have arrived whole. The source's epoch must still stand.
     pub(crate) fn take_arrived(&mut self, now: Now, out: &mut Vec<Command>) {
-        let whole = |arriving: &&Arriving| arriving.complete && arriving.unstable.is_empty();
-        let arrived: Vec<(Block, Epoch)> =
-            self.arriving.values().filter(whole).map(|arriving| (arriving.block, arriving.epoch)).collect();
-        for (block, epoch) in arrived {
-            let start = block.start();
+        let whole = |arriving: &Arriving| arriving.complete && arriving.unstable.is_empty();
+        let whole = self.arriving.iter().filter(|(_, arriving)| whole(arriving));
+        let arrived: Vec<(Position, TabletSerial, Epoch)> =
+            whole.map(|(start, arriving)| (*start, arriving.serial, arriving.epoch)).collect();
+        for (start, serial, epoch) in arrived {
             let Some((version, assigned)) = self.startup.registers.get(&start).cloned() else { continue };
             if self.startup.pending.contains(&start) || assigned.epoch < epoch {
                 continue;
@@ -260,7 +264,7 @@ impl MetaServer {
                 self.take_tablet(now, &assigned, version, out);
             } else {
                 self.arriving.remove(&start);
-                self.remove_stored(block, out);
+                self.remove_stored(serial, out);
             }
         }
     }

@@ -20,7 +20,7 @@ use bearing_proto::data::DataCall;
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::EngineError;
-use bearing_types::{Mono, Now, Position, ServerId, SessionId, TransactionId};
+use bearing_types::{Mono, Now, Position, ServerId, SessionId, TabletSerial, TransactionId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Counts of what the server did. Shells publish them.
@@ -56,6 +56,8 @@ pub struct MetaServer {
     pub(crate) config: Config,
     pub(crate) keys: ServerKeys,
     pub(crate) tablets: BTreeMap<Position, Tablet>,
+    /// Where each of these begins.
+    pub(crate) starts: BTreeMap<TabletSerial, Position>,
     pub(crate) jobs: Jobs,
     pub(crate) ready: VecDeque<JobId>,
     pub(crate) next_job: u64,
@@ -103,6 +105,7 @@ impl MetaServer {
             config,
             keys,
             tablets: BTreeMap::new(),
+            starts: BTreeMap::new(),
             jobs: Jobs::default(),
             ready: VecDeque::new(),
             next_job: 0,
@@ -154,7 +157,7 @@ impl MetaServer {
             Event::Told(told) => self.on_told(now, told, out),
             Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),
             Event::Synced(number, result) => self.on_synced(now, number, result, out),
-            Event::Applied(block, index, result) => self.on_applied(now, block.start(), index, result, out),
+            Event::Applied(serial, index, result) => self.on_applied(now, serial, index, result, out),
             Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,
@@ -217,6 +220,7 @@ impl MetaServer {
     pub(crate) fn stop_serving(&mut self) {
         self.failed = true;
         self.tablets.clear();
+        self.starts.clear();
         self.jobs.clear();
         self.ready.clear();
     }
@@ -326,7 +330,7 @@ impl MetaServer {
     fn on_applied(
         &mut self,
         now: Now,
-        start: Position,
+        serial: TabletSerial,
         index: bearing_types::LogIndex,
         result: Result<(), EngineError>,
         out: &mut Vec<Command>,
@@ -334,6 +338,7 @@ impl MetaServer {
         if let Err(error) = result {
             return self.fail("apply to the store", &error, out);
         }
+        let Some(start) = self.starts.get(&serial).copied() else { return };
         if let Some(tablet) = self.tablets.get_mut(&start) {
             tablet.applied(index);
         }

@@ -5,7 +5,7 @@ use crate::event::{Command, LoadTicket};
 use crate::words::Asking;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{Ask, AskCall};
-use bearing_types::{Block, DiskId, Epoch, LogIndex, Mono, Now, Position, ServerId};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, Mono, Now, Position, ServerId, TabletSerial};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine's questions to the coordinator have this bit, those of its shell do not.
@@ -33,6 +33,7 @@ pub(crate) struct Open {
 #[derive(Debug)]
 pub(crate) struct StartLoad {
     pub block: Block,
+    pub serial: TabletSerial,
     pub epoch: Epoch,
     pub next_index: LogIndex,
 }
@@ -49,7 +50,7 @@ pub(crate) struct Startup {
     pub registers: BTreeMap<Position, (u64, Assigned)>,
     /// The disk that is registered as this server's.
     pub disk: Option<DiskId>,
-    pub recovered: BTreeMap<Block, LogIndex>,
+    pub recovered: BTreeMap<TabletSerial, LogIndex>,
     pub loads: BTreeMap<LoadTicket, StartLoad>,
     /// Tablets that are being taken or loaded.
     pub pending: BTreeSet<Position>,
@@ -90,6 +91,11 @@ impl Startup {
         if self.registers.get(&start).is_some_and(|(_, tablet)| tablet.block == block) {
             self.registers.remove(&start);
         }
+    }
+
+    /// The serial of a tablet that is registered: so far each has the one that it was made with.
+    pub fn serial_of(&self, block: Block) -> TabletSerial {
+        TabletSerial::of_first(block).expect("no cluster is made with blocks of more than 31 bits")
     }
 
     /// The tablets that are registered as a server's.

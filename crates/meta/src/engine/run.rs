@@ -215,7 +215,7 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let usage = quota_table::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
         effects.batch.extend(usage);
-        let first_item = ItemId { tablet: tablet.serial(), index: tablet.log.next(), place: 0 };
+        let first_item = ItemId { tablet: tablet.serial, index: tablet.log.next(), place: 0 };
         for node in upkeep::nodes_to_reap(&effects.batch) {
             self.begin_reaping(now, start, node);
         }

@@ -36,7 +36,7 @@ impl MetaServer {
         self.number_from(now);
         self.disk = DiskState::new(&recovered);
         self.startup.recovered =
-            recovered.tablets.iter().map(|(block, found)| (*block, found.last)).collect();
+            recovered.tablets.iter().map(|(serial, found)| (*serial, found.last)).collect();
         self.poll_map(now, out);
     }
 
@@ -239,7 +239,10 @@ impl MetaServer {
     pub(crate) fn last_here(&self, block: Block) -> LogIndex {
         match self.arriving.get(&block.start()) {
             Some(arriving) => LogIndex(arriving.next_index().0 - 1),
-            None => self.startup.recovered.get(&block).copied().unwrap_or(LogIndex::ZERO),
+            None => {
+                let serial = self.startup.serial_of(block);
+                self.startup.recovered.get(&serial).copied().unwrap_or(LogIndex::ZERO)
+            }
         }
     }
 
@@ -267,23 +270,23 @@ impl MetaServer {
         self.startup.registers.insert(start, (version, self.own(block, epoch)));
         self.map.learn(Located { block, epoch, owner: self.id });
         self.startup.want_map();
-        let next_index = self.last_here(block).next();
+        let (serial, next_index) = (self.startup.serial_of(block), self.last_here(block).next());
         self.arriving.remove(&start);
         let ticket = LoadTicket(self.next_load);
         self.next_load += 1;
         out.push(Command::Note(Note::Step("epoch taken")));
-        out.push(Command::CreateTablet(block));
+        out.push(Command::CreateTablet(serial));
         let ranges = RESIDENT_TAGS
             .iter()
             .map(|tag| (KeyRange { start: vec![*tag], end: Some(vec![*tag + 1]) }, usize::MAX));
         let root = self.root_here(block).map(|(_, seat)| Key::Node(seat.node).encode());
         out.push(Command::Load {
             ticket,
-            tablet: block,
+            tablet: serial,
             keys: root.into_iter().collect(),
             ranges: ranges.collect(),
         });
-        self.startup.loads.insert(ticket, StartLoad { block, epoch, next_index });
+        self.startup.loads.insert(ticket, StartLoad { block, serial, epoch, next_index });
     }
 
     fn root_here(&self, block: Block) -> Option<(FilesystemRecord, Seat)> {
@@ -309,7 +312,8 @@ impl MetaServer {
         let Some(load) = self.startup.loads.remove(&ticket) else { return };
         let start = load.block.start();
         self.startup.pending.remove(&start);
-        let mut tablet = Tablet::new(now, load.block, load.epoch, load.next_index, &self.config);
+        let StartLoad { block, serial, epoch, next_index } = load;
+        let mut tablet = Tablet::new(now, block, serial, epoch, next_index, &self.config);
         for pairs in loaded.ranges {
             match decode_pairs(pairs) {
                 Ok(pairs) => pairs
@@ -329,6 +333,7 @@ impl MetaServer {
         let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
         self.tablets.insert(start, tablet);
+        self.starts.insert(serial, start);
         if let (Some((_, seat)), Some(None)) = (self.root_here(load.block), loaded.values.first()) {
             self.make_root(now, start, seat, out);
         }
@@ -360,9 +365,10 @@ impl MetaServer {
         }
         self.transactions.retain(|transaction, _| transaction.coordinator != start);
         out.push(Command::Note(Note::Left(tablet.block)));
-        self.startup.recovered.insert(tablet.block, tablet.log.last());
+        self.starts.remove(&tablet.serial);
+        self.startup.recovered.insert(tablet.serial, tablet.log.last());
         if forget {
-            self.remove_stored(tablet.block, out);
+            self.remove_stored(tablet.serial, out);
         }
     }
 

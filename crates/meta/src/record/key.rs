@@ -197,13 +197,14 @@ impl Key {
     }
 
     /// The key that such bytes, found in a tablet, are now. Clusters of that time are cut evenly, so the
-    /// tablet's block tells the sender's from where it starts.
-    pub(crate) fn from_before_serials(bytes: &[u8], tablet: Block) -> Option<Key> {
+    /// tablet's serial tells the sender's from where it starts.
+    pub(crate) fn from_before_serials(bytes: &[u8], tablet: TabletSerial) -> Option<Key> {
         let mut fields = Fields(bytes.get(1..)?);
         let key = match bytes[0] {
-            OUTBOX_BY_INDEX => Key::Outbox(fields.item(TabletSerial::of_first(tablet)?)?),
+            OUTBOX_BY_INDEX => Key::Outbox(fields.item(tablet)?),
             INBOX_BY_START => {
-                let sender = Block::around(Position(fields.u64()?), tablet.prefix_bits());
+                let bits = tablet.first_block()?.prefix_bits();
+                let sender = Block::around(Position(fields.u64()?), bits);
                 Key::Inbox(TabletSerial::of_first(sender)?)
             }
             _ => return None,
@@ -303,9 +304,9 @@ mod tests {
 
     #[test]
     fn a_key_from_before_serials_names_the_tablet_by_the_cut_of_its_cluster() {
-        let tablet = Block::RING.sub_block(4, 3);
+        let tablet = TabletSerial(0b1_0011);
         let renewed = |bytes: &[u8]| Key::from_before_serials(bytes, tablet);
-        let item = ItemId { tablet: TabletSerial(0b1_0011), index: LogIndex(300), place: 2 };
+        let item = ItemId { tablet, index: LogIndex(300), place: 2 };
         let stored = [14, 0, 0, 0, 0, 0, 0, 1, 0x2c, 2];
         assert_eq!(renewed(&stored), Some(Key::Outbox(item)));
         let from = [15, 0xf0, 0, 0, 0, 0, 0, 0, 0];

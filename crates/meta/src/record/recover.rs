@@ -5,7 +5,7 @@
 use crate::record::key::{KEYS_BEFORE_SERIALS, Key};
 use crate::record::records::{LogEntry, Record, RecordError};
 use bearing_seams::{Change, DiskLabel, EngineError, KeyRange, LoggedRecord, Store, TabletLog};
-use bearing_types::{Block, DiskId, Epoch, LogIndex};
+use bearing_types::{DiskId, Epoch, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub enum RecoverError {
     /// The store or the log.
     Engine(EngineError),
     /// A log record of this tablet and index.
-    Record(Block, LogIndex, RecordError),
+    Record(TabletSerial, LogIndex, RecordError),
 }
 
 impl fmt::Display for RecoverError {
@@ -54,7 +54,7 @@ pub struct Recovered {
     /// An id that no disk has, drawn by the shell.
     pub fresh: DiskId,
     /// What is here of each tablet.
-    pub tablets: BTreeMap<Block, RecoveredTablet>,
+    pub tablets: BTreeMap<TabletSerial, RecoveredTablet>,
 }
 
 /// What the store, with the log replayed, holds of a tablet.
@@ -104,9 +104,9 @@ pub fn recover<S: Store + DiskLabel, L: TabletLog + DiskLabel>(
 
 struct Replay<'a, S> {
     store: &'a mut S,
-    tablets: BTreeMap<Block, RecoveredTablet>,
+    tablets: BTreeMap<TabletSerial, RecoveredTablet>,
     /// What the store does not have yet of each tablet, up to its last record.
-    gathered: BTreeMap<Block, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+    gathered: BTreeMap<TabletSerial, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     gathered_bytes: usize,
 }
 
@@ -126,7 +126,7 @@ impl<S: Store> Replay<'_, S> {
     }
 
     fn take(&mut self, record: LoggedRecord) -> Result<(), RecoverError> {
-        let (tablet, index) = (record.tablet, record.index);
+        let (tablet, index) = (record.serial, record.index);
         let entry =
             LogEntry::decode(&record.bytes).map_err(|error| RecoverError::Record(tablet, index, error))?;
         if index == LogIndex::ZERO {
@@ -163,7 +163,7 @@ impl<S: Store> Replay<'_, S> {
     }
 
     /// Intents are beside the tablet's own records: they have no index, and the newest counts.
-    fn take_intent(&mut self, tablet: Block, entry: &LogEntry) -> Result<(), RecoverError> {
+    fn take_intent(&mut self, tablet: TabletSerial, entry: &LogEntry) -> Result<(), RecoverError> {
         let intent = entry.intent().map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
         if !self.tablets.contains_key(&tablet) {
             self.store.create_tablet(tablet)?;
@@ -176,7 +176,7 @@ impl<S: Store> Replay<'_, S> {
         Ok(())
     }
 
-    fn gather(&mut self, tablet: Block, changes: impl IntoIterator<Item = Change>) {
+    fn gather(&mut self, tablet: TabletSerial, changes: impl IntoIterator<Item = Change>) {
         let gathered = self.gathered.entry(tablet).or_default();
         for change in changes {
             self.gathered_bytes += change.key.len() + change.value.as_ref().map_or(0, Vec::len);
@@ -197,7 +197,7 @@ impl<S: Store> Replay<'_, S> {
 
 /// Gives the items and inboxes of a tablet that the store has from before version 4 of records their keys of
 /// now. What was not flushed of this when the server stops is done again at its next start.
-fn renew_keys<S: Store>(store: &mut S, tablet: Block, applied: LogIndex) -> Result<(), RecoverError> {
+fn renew_keys<S: Store>(store: &mut S, tablet: TabletSerial, applied: LogIndex) -> Result<(), RecoverError> {
     let (start, end) = KEYS_BEFORE_SERIALS;
     let range = KeyRange { start: start.to_vec(), end: Some(end.to_vec()) };
     loop {
@@ -215,7 +215,7 @@ fn renew_keys<S: Store>(store: &mut S, tablet: Block, applied: LogIndex) -> Resu
 }
 
 /// A key as it is now.
-fn renewed(key: Vec<u8>, tablet: Block, index: LogIndex) -> Result<Vec<u8>, RecoverError> {
+fn renewed(key: Vec<u8>, tablet: TabletSerial, index: LogIndex) -> Result<Vec<u8>, RecoverError> {
     if !Key::is_before_serials(&key) {
         return Ok(key);
     }
@@ -234,19 +234,25 @@ mod tests {
     use crate::record::records::LoggedChange;
     use bearing_proto::peer::ItemId;
     use bearing_seams::{CrashFault, LoggedRecord, MemStore, MemTabletLog};
-    use bearing_types::TabletSerial;
 
     const FRESH: DiskId = DiskId(1);
+    const RING: TabletSerial = TabletSerial(1);
 
     fn part(index: u64, reset: bool, key: u8, value: u8) -> LoggedRecord {
         let change = LoggedChange { key: vec![key], value: Some(vec![value]) };
         let bytes = LogEntry { reset, changes: vec![change] }.encode();
-        LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes }
+        LoggedRecord { serial: RING, epoch: Epoch(1), index: LogIndex(index), commit: LogIndex(index), bytes }
     }
 
     fn intent(epoch: u64) -> LoggedRecord {
         let bytes = LogEntry::of_intent(Epoch(epoch)).encode();
-        LoggedRecord { tablet: Block::RING, epoch: Epoch(epoch), index: LogIndex::ZERO, bytes }
+        LoggedRecord {
+            serial: RING,
+            epoch: Epoch(epoch),
+            index: LogIndex::ZERO,
+            commit: LogIndex::ZERO,
+            bytes,
+        }
     }
 
     fn log_of(records: &[LoggedRecord]) -> MemTabletLog {
@@ -257,7 +263,7 @@ mod tests {
     }
 
     fn ring(store: &mut MemStore, log: &mut MemTabletLog) -> RecoveredTablet {
-        recover(store, log, FRESH).unwrap().tablets[&Block::RING]
+        recover(store, log, FRESH).unwrap().tablets[&RING]
     }
 
     #[test]
@@ -271,7 +277,7 @@ mod tests {
             let found = ring(&mut store, &mut log);
             assert_eq!(found, RecoveredTablet { last: LogIndex(13), intent: None, gap: None });
             let range = bearing_seams::KeyRange { start: Vec::new(), end: None };
-            let pairs = store.range(Block::RING, &range, 9).unwrap();
+            let pairs = store.range(RING, &range, 9).unwrap();
             assert_eq!(pairs, [(vec![1], vec![2]), (vec![2], vec![2]), (vec![4], vec![2])]);
         }
     }
@@ -300,7 +306,7 @@ mod tests {
     /// A store and a log as programs left them that knew items and inboxes by where tablets start.
     #[test]
     fn items_and_inboxes_from_before_serials_get_their_keys_of_now_however_often_it_is_cut_short() {
-        let tablet = Block::RING.sub_block(1, 1);
+        let tablet = TabletSerial(0b11);
         let old_item = |index: u8| [14, 0, 0, 0, 0, 0, 0, 0, index, 0].to_vec();
         let old_inbox = vec![15, 0x80, 0, 0, 0, 0, 0, 0, 0];
         let item = |index| {
@@ -311,7 +317,8 @@ mod tests {
         let logged = |index: u64, key: Vec<u8>, value: Option<u8>| {
             let change = LoggedChange { key, value: value.map(|value| vec![value]) };
             let bytes = LogEntry { reset: false, changes: vec![change] }.encode();
-            LoggedRecord { tablet, epoch: Epoch(1), index: LogIndex(index), bytes }
+            let index = LogIndex(index);
+            LoggedRecord { serial: tablet, epoch: Epoch(1), index, commit: index, bytes }
         };
         let all = KeyRange { start: Vec::new(), end: None };
         for seed in 0..20 {
@@ -346,7 +353,7 @@ mod tests {
         let bytes = LogEntry { reset: false, changes: vec![LoggedChange { key: vec![14, 1], value: None }] };
         let record = LoggedRecord { bytes: bytes.encode(), ..part(4, false, 1, 1) };
         let found = recover(&mut MemStore::default(), &mut log_of(&[record]), FRESH);
-        assert_eq!(found, Err(RecoverError::Record(Block::RING, LogIndex(4), RecordError::Malformed)));
+        assert_eq!(found, Err(RecoverError::Record(RING, LogIndex(4), RecordError::Malformed)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::event::AppendNumber;
 use bearing_seams::{Change, Pair};
-use bearing_types::{Block, Epoch, LogIndex, Position};
+use bearing_types::{Block, Epoch, LogIndex, Position, TabletSerial};
 
 /// A part of a tablet as it arrives.
 pub(crate) struct CopiedPart {
@@ -18,6 +18,7 @@ pub(crate) struct CopiedPart {
 #[derive(Debug)]
 pub(crate) struct Arriving {
     pub block: Block,
+    pub serial: TabletSerial,
     pub epoch: Epoch,
     pub from: Position,
     pub base: LogIndex,

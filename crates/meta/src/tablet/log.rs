@@ -8,7 +8,7 @@ use bearing_proto::client::Reply;
 use bearing_proto::data::DataRequest;
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, Epoch, LogIndex, Sequence, ServerId, SessionId};
+use bearing_types::{Epoch, LogIndex, Sequence, ServerId, SessionId, TabletSerial};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Something that leaves when a log record is committed.
@@ -25,7 +25,7 @@ pub(crate) enum Held {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Log {
-    block: Block,
+    serial: TabletSerial,
     epoch: Epoch,
     next: LogIndex,
     committed: LogIndex,
@@ -41,10 +41,10 @@ pub(crate) struct Log {
 
 impl Log {
     /// Of a tablet whose log before `next` is in the store.
-    pub fn new(block: Block, epoch: Epoch, next: LogIndex) -> Log {
+    pub fn new(serial: TabletSerial, epoch: Epoch, next: LogIndex) -> Log {
         let before = LogIndex(next.0 - 1);
         Log {
-            block,
+            serial,
             epoch,
             next,
             committed: before,
@@ -97,7 +97,8 @@ impl Log {
         let changes: Vec<LoggedChange> =
             batch.iter().map(|(key, record)| LoggedChange::new(key, record.as_ref())).collect();
         let entry = LogEntry { reset: false, changes };
-        let logged = LoggedRecord { tablet: self.block, epoch: self.epoch, index, bytes: entry.encode() };
+        let (serial, epoch, commit) = (self.serial, self.epoch, self.committed);
+        let logged = LoggedRecord { serial, epoch, index, commit, bytes: entry.encode() };
         out.push(Command::Append(number, logged));
         self.appended.push_back((number, index));
         let values = entry.changes.into_iter().map(|change| change.value);
@@ -135,7 +136,7 @@ impl Log {
     /// Sends what is gathered to the store.
     pub fn apply(&mut self, out: &mut Vec<Command>) {
         if let Some((index, changes)) = self.applies.take() {
-            out.push(Command::Apply(self.block, index, changes));
+            out.push(Command::Apply(self.serial, index, changes));
         }
     }
 

@@ -42,6 +42,7 @@ pub(crate) struct Leaving {
 #[derive(Debug)]
 pub(crate) struct Tablet {
     pub block: Block,
+    pub serial: TabletSerial,
     pub epoch: Epoch,
     pub phase: Phase,
     pub log: Log,
@@ -69,12 +70,20 @@ pub(crate) struct Tablet {
 }
 
 impl Tablet {
-    pub fn new(now: Now, block: Block, epoch: Epoch, next_index: LogIndex, config: &Config) -> Tablet {
+    pub fn new(
+        now: Now,
+        block: Block,
+        serial: TabletSerial,
+        epoch: Epoch,
+        next_index: LogIndex,
+        config: &Config,
+    ) -> Tablet {
         Tablet {
             block,
+            serial,
             epoch,
             phase: Phase::Serving,
-            log: Log::new(block, epoch, next_index),
+            log: Log::new(serial, epoch, next_index),
             cache: Cache::new(config.cache_entries_max),
             quotas: Quotas::default(),
             keys: KeyLocks::default(),
@@ -93,11 +102,6 @@ impl Tablet {
             apply_gathered_max: config.apply_gathered_max,
             applies_early: config.planted(Mutant::WrongSyncOrder),
         }
-    }
-
-    /// Its number for ever. So far all tablets are those that clusters were made with.
-    pub fn serial(&self) -> TabletSerial {
-        TabletSerial::of_first(self.block).expect("no cluster is made with so many tablets")
     }
 
     /// Whether a session lives, or did when it was last asked for. The mark of a holder is a record that goes

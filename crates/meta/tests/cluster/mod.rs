@@ -22,7 +22,7 @@ use bearing_seams::{
 };
 use bearing_types::{
     Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash,
-    NameKey, NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, Wall,
+    NameKey, NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, TabletSerial, Wall,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -204,6 +204,7 @@ impl Cluster {
         records: &[(bearing_meta::Key, bearing_meta::Record)],
     ) {
         let Host { mut store, log, .. } = self.hosts.remove(&id).unwrap();
+        let tablet = serial(tablet);
         let applied = store.applied(tablet).unwrap().unwrap();
         let change = |(key, record): &(bearing_meta::Key, bearing_meta::Record)| bearing_seams::Change {
             key: key.encode(),
@@ -219,6 +220,7 @@ impl Cluster {
         // What is committed is in the stores after the next upkeep.
         self.pass(Duration::from_millis(50));
         let Host { mut store, log, .. } = self.hosts.remove(&id).unwrap();
+        let tablet = serial(tablet);
         let mut value = store.get(tablet, key).unwrap().expect("the record is in the store");
         damage(&mut value);
         let applied = store.applied(tablet).unwrap().unwrap();
@@ -732,6 +734,11 @@ impl Cluster {
             after = last.unwrap_or(after).max(bearing_types::Cookie::new(next, 0));
         }
     }
+}
+
+/// Under which servers keep the records of a tablet.
+pub fn serial(tablet: Block) -> TabletSerial {
+    TabletSerial::of_first(tablet).unwrap()
 }
 
 /// Steps of what was lent under incarnation 1.

@@ -2,7 +2,7 @@
 
 use super::{Stop, Subject};
 use crate::{Change, KeyRange, Store};
-use bearing_types::{Block, LogIndex, Position};
+use bearing_types::{LogIndex, TabletSerial};
 
 /// Holds an entry store to its promises. `make` gives a fresh, empty one each time.
 pub fn store<S: Store>(mut make: impl FnMut() -> Subject<S>) {
@@ -18,13 +18,8 @@ pub fn store<S: Store>(mut make: impl FnMut() -> Subject<S>) {
     a_clean_stop_keeps_flushed_changes(&mut make());
 }
 
-fn low() -> Block {
-    Block::around(Position(0), 1)
-}
-
-fn high() -> Block {
-    Block::around(Position(u64::MAX), 1)
-}
+const LOW: TabletSerial = TabletSerial(2);
+const HIGH: TabletSerial = TabletSerial(u64::MAX);
 
 fn put(key: &[u8], value: &[u8]) -> Change {
     Change { key: key.to_vec(), value: Some(value.to_vec()) }
@@ -48,7 +43,7 @@ fn batch(index: u64) -> Vec<Change> {
     ]
 }
 
-fn expect_prefix(store: &mut impl Store, tablet: Block, applied: u64) {
+fn expect_prefix(store: &mut impl Store, tablet: TabletSerial, applied: u64) {
     let mut expected = Vec::new();
     for index in applied.saturating_sub(1).max(1)..=applied {
         expected.push((format!("own {index:08}").into_bytes(), index.to_be_bytes().to_vec()));
@@ -60,7 +55,7 @@ fn expect_prefix(store: &mut impl Store, tablet: Block, applied: u64) {
     assert_eq!(found, expected, "the content of {tablet} must be exactly that of index {applied}");
 }
 
-fn apply_batches(store: &mut impl Store, tablet: Block, indices: std::ops::RangeInclusive<u64>) {
+fn apply_batches(store: &mut impl Store, tablet: TabletSerial, indices: std::ops::RangeInclusive<u64>) {
     for index in indices {
         store.apply(tablet, LogIndex(index), &batch(index)).unwrap();
     }
@@ -69,20 +64,20 @@ fn apply_batches(store: &mut impl Store, tablet: Block, indices: std::ops::Range
 fn tablets_are_listed_in_order_and_start_empty(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
     assert_eq!(store.tablets().unwrap(), vec![]);
-    assert_eq!(store.applied(high()).unwrap(), None, "no keyspace, no applied index");
-    store.create_tablet(high()).unwrap();
-    store.create_tablet(low()).unwrap();
-    assert_eq!(store.tablets().unwrap(), vec![low(), high()]);
-    assert_eq!(store.applied(high()).unwrap(), Some(LogIndex::ZERO));
-    assert_eq!(store.range(high(), &all(), 10).unwrap(), vec![], "the applied index is not among the pairs");
-    store.apply(high(), LogIndex(1), &batch(1)).unwrap();
-    store.create_tablet(high()).unwrap();
-    expect_prefix(store, high(), 1);
+    assert_eq!(store.applied(HIGH).unwrap(), None, "no keyspace, no applied index");
+    store.create_tablet(HIGH).unwrap();
+    store.create_tablet(LOW).unwrap();
+    assert_eq!(store.tablets().unwrap(), vec![LOW, HIGH]);
+    assert_eq!(store.applied(HIGH).unwrap(), Some(LogIndex::ZERO));
+    assert_eq!(store.range(HIGH, &all(), 10).unwrap(), vec![], "the applied index is not among the pairs");
+    store.apply(HIGH, LogIndex(1), &batch(1)).unwrap();
+    store.create_tablet(HIGH).unwrap();
+    expect_prefix(store, HIGH, 1);
 }
 
 fn changes_are_puts_and_deletes_in_order(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    store.create_tablet(low()).unwrap();
+    store.create_tablet(LOW).unwrap();
     let changes = [
         put(b"a", b"1"),
         put(b"b", b""),
@@ -91,25 +86,25 @@ fn changes_are_puts_and_deletes_in_order(subject: &mut Subject<impl Store>) {
         delete(b"never there"),
         put(b"", b"empty"),
     ];
-    store.apply(low(), LogIndex(3), &changes).unwrap();
-    assert_eq!(store.get(low(), b"a").unwrap(), Some(b"2".to_vec()), "the later change of a key counts");
-    assert_eq!(store.get(low(), b"b").unwrap(), None);
-    assert_eq!(store.get(low(), b"").unwrap(), Some(b"empty".to_vec()), "the empty key is a key");
-    store.apply(low(), LogIndex(4), &[put(b"b", b"")]).unwrap();
-    assert_eq!(store.get(low(), b"b").unwrap(), Some(Vec::new()), "an empty value is a value");
-    store.apply(low(), LogIndex(5), &[]).unwrap();
-    assert_eq!(store.applied(low()).unwrap(), Some(LogIndex(5)), "a batch without changes moves the index");
+    store.apply(LOW, LogIndex(3), &changes).unwrap();
+    assert_eq!(store.get(LOW, b"a").unwrap(), Some(b"2".to_vec()), "the later change of a key counts");
+    assert_eq!(store.get(LOW, b"b").unwrap(), None);
+    assert_eq!(store.get(LOW, b"").unwrap(), Some(b"empty".to_vec()), "the empty key is a key");
+    store.apply(LOW, LogIndex(4), &[put(b"b", b"")]).unwrap();
+    assert_eq!(store.get(LOW, b"b").unwrap(), Some(Vec::new()), "an empty value is a value");
+    store.apply(LOW, LogIndex(5), &[]).unwrap();
+    assert_eq!(store.applied(LOW).unwrap(), Some(LogIndex(5)), "a batch without changes moves the index");
 }
 
 fn ranges_are_half_open_ordered_and_bounded(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    store.create_tablet(low()).unwrap();
+    store.create_tablet(LOW).unwrap();
     let keys: [&[u8]; 5] = [b"a", b"a\x00", b"b", b"b\xff\xff", b"\xff\xff\xff"];
     let changes: Vec<Change> = keys.iter().rev().map(|key| put(key, key)).collect();
-    store.apply(low(), LogIndex(1), &changes).unwrap();
+    store.apply(LOW, LogIndex(1), &changes).unwrap();
     let mut keys_of = |start: &[u8], end: Option<&[u8]>, count_max| {
         let range = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
-        let pairs = store.range(low(), &range, count_max).unwrap();
+        let pairs = store.range(LOW, &range, count_max).unwrap();
         pairs.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
     };
     assert_eq!(keys_of(b"", None, 10), keys, "all keys, in order of their bytes");
@@ -126,104 +121,97 @@ fn ranges_are_half_open_ordered_and_bounded(subject: &mut Subject<impl Store>) {
 
 fn tablets_do_not_share_keys(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    // The same start, but another length: another tablet.
-    for tablet in [Block::RING, low()] {
+    for (tablet, value) in [(LOW, 0), (HIGH, 1)] {
         store.create_tablet(tablet).unwrap();
-        store
-            .apply(
-                tablet,
-                LogIndex(u64::from(tablet.prefix_bits()) + 7),
-                &[put(b"k", &[tablet.prefix_bits()])],
-            )
-            .unwrap();
+        store.apply(tablet, LogIndex(7 + u64::from(value)), &[put(b"k", &[value])]).unwrap();
     }
-    assert_eq!(store.get(Block::RING, b"k").unwrap(), Some(vec![0]));
-    assert_eq!(store.get(low(), b"k").unwrap(), Some(vec![1]));
-    assert_eq!(store.applied(Block::RING).unwrap(), Some(LogIndex(7)));
-    assert_eq!(store.applied(low()).unwrap(), Some(LogIndex(8)));
+    assert_eq!(store.get(LOW, b"k").unwrap(), Some(vec![0]));
+    assert_eq!(store.get(HIGH, b"k").unwrap(), Some(vec![1]));
+    assert_eq!(store.applied(LOW).unwrap(), Some(LogIndex(7)));
+    assert_eq!(store.applied(HIGH).unwrap(), Some(LogIndex(8)));
 }
 
 fn a_missing_tablet_is_an_error(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    assert!(store.get(low(), b"k").is_err(), "reading nothing is not finding nothing");
-    assert!(store.range(low(), &all(), 1).is_err());
-    assert!(store.apply(low(), LogIndex(1), &batch(1)).is_err());
-    store.remove_tablet(low()).expect("removing what is gone changes nothing");
-    store.create_tablet(low()).expect("a refused call breaks nothing");
+    assert!(store.get(LOW, b"k").is_err(), "reading nothing is not finding nothing");
+    assert!(store.range(LOW, &all(), 1).is_err());
+    assert!(store.apply(LOW, LogIndex(1), &batch(1)).is_err());
+    store.remove_tablet(LOW).expect("removing what is gone changes nothing");
+    store.create_tablet(LOW).expect("a refused call breaks nothing");
 }
 
 fn a_removed_tablet_is_gone_for_good(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    for tablet in [low(), high()] {
+    for tablet in [LOW, HIGH] {
         store.create_tablet(tablet).unwrap();
         apply_batches(store, tablet, 1..=5);
     }
     store.flush().unwrap();
-    store.remove_tablet(low()).unwrap();
-    assert_eq!(store.tablets().unwrap(), vec![high()]);
+    store.remove_tablet(LOW).unwrap();
+    assert_eq!(store.tablets().unwrap(), vec![HIGH]);
     let store = subject.restart(Stop::Crash);
-    assert_eq!(store.tablets().unwrap(), vec![high()], "removal is stable when it returns");
-    store.create_tablet(low()).unwrap();
-    assert_eq!(store.applied(low()).unwrap(), Some(LogIndex::ZERO));
-    expect_prefix(store, low(), 0);
-    expect_prefix(store, high(), 5);
+    assert_eq!(store.tablets().unwrap(), vec![HIGH], "removal is stable when it returns");
+    store.create_tablet(LOW).unwrap();
+    assert_eq!(store.applied(LOW).unwrap(), Some(LogIndex::ZERO));
+    expect_prefix(store, LOW, 0);
+    expect_prefix(store, HIGH, 5);
     store.flush().unwrap();
-    expect_prefix(subject.restart(Stop::Crash), low(), 0);
+    expect_prefix(subject.restart(Stop::Crash), LOW, 0);
 }
 
 fn flushed_changes_survive_a_crash(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    store.create_tablet(low()).unwrap();
-    store.create_tablet(high()).unwrap();
-    apply_batches(store, low(), 1..=9);
+    store.create_tablet(LOW).unwrap();
+    store.create_tablet(HIGH).unwrap();
+    apply_batches(store, LOW, 1..=9);
     store.flush().unwrap();
     let store = subject.restart(Stop::Crash);
-    assert_eq!(store.tablets().unwrap(), vec![low(), high()]);
-    assert_eq!(store.applied(low()).unwrap(), Some(LogIndex(9)));
-    assert_eq!(store.applied(high()).unwrap(), Some(LogIndex::ZERO));
-    expect_prefix(store, low(), 9);
+    assert_eq!(store.tablets().unwrap(), vec![LOW, HIGH]);
+    assert_eq!(store.applied(LOW).unwrap(), Some(LogIndex(9)));
+    assert_eq!(store.applied(HIGH).unwrap(), Some(LogIndex::ZERO));
+    expect_prefix(store, LOW, 9);
 }
 
 fn after_a_crash_a_tablet_holds_exactly_a_prefix(subject: &mut Subject<impl Store>) {
     let mut stable = 0;
     for round in 0..4 {
         let store = subject.engine();
-        store.create_tablet(low()).unwrap();
-        apply_batches(store, low(), stable + 1..=stable + 10);
+        store.create_tablet(LOW).unwrap();
+        apply_batches(store, LOW, stable + 1..=stable + 10);
         store.flush().unwrap();
         let flushed = stable + 10;
-        apply_batches(store, low(), flushed + 1..=flushed + 20);
+        apply_batches(store, LOW, flushed + 1..=flushed + 20);
         let store = subject.restart(Stop::Crash);
-        stable = store.applied(low()).unwrap().expect("a flushed tablet is there").0;
+        stable = store.applied(LOW).unwrap().expect("a flushed tablet is there").0;
         assert!(
             (flushed..=flushed + 20).contains(&stable),
             "round {round}: index {stable} after flush at {flushed}"
         );
-        expect_prefix(store, low(), stable);
+        expect_prefix(store, LOW, stable);
     }
 }
 
 fn replay_after_a_crash_gives_the_same_content(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    store.create_tablet(low()).unwrap();
-    apply_batches(store, low(), 1..=10);
+    store.create_tablet(LOW).unwrap();
+    apply_batches(store, LOW, 1..=10);
     store.flush().unwrap();
-    apply_batches(store, low(), 11..=30);
+    apply_batches(store, LOW, 11..=30);
     let store = subject.restart(Stop::Crash);
-    let from = store.applied(low()).unwrap().unwrap().0;
+    let from = store.applied(LOW).unwrap().unwrap().0;
     // One batch too many at the start: changes are absolute, so applying twice is applying once.
-    apply_batches(store, low(), from..=30);
-    expect_prefix(store, low(), 30);
+    apply_batches(store, LOW, from..=30);
+    expect_prefix(store, LOW, 30);
 }
 
 fn a_clean_stop_keeps_flushed_changes(subject: &mut Subject<impl Store>) {
     let store = subject.engine();
-    store.create_tablet(high()).unwrap();
-    apply_batches(store, high(), 1..=3);
+    store.create_tablet(HIGH).unwrap();
+    apply_batches(store, HIGH, 1..=3);
     store.flush().unwrap();
     let store = subject.restart(Stop::Clean);
-    assert_eq!(store.applied(high()).unwrap(), Some(LogIndex(3)));
-    expect_prefix(store, high(), 3);
-    apply_batches(store, high(), 4..=5);
-    expect_prefix(store, high(), 5);
+    assert_eq!(store.applied(HIGH).unwrap(), Some(LogIndex(3)));
+    expect_prefix(store, HIGH, 3);
+    apply_batches(store, HIGH, 4..=5);
+    expect_prefix(store, HIGH, 5);
 }

@@ -2,7 +2,7 @@
 
 use super::{Stop, Subject};
 use crate::{LogMark, LoggedRecord, TabletLog};
-use bearing_types::{Block, Epoch, LogIndex, Position};
+use bearing_types::{Epoch, LogIndex, TabletSerial};
 
 /// Holds a tablet log to its promises. `make` gives a fresh, empty one each time.
 pub fn tablet_log<L: TabletLog>(mut make: impl FnMut() -> Subject<L>) {
@@ -18,9 +18,10 @@ pub fn tablet_log<L: TabletLog>(mut make: impl FnMut() -> Subject<L>) {
 
 fn record(number: u64) -> LoggedRecord {
     LoggedRecord {
-        tablet: Block::around(Position(number << 62), 2),
+        serial: TabletSerial(number % 4 * (u64::MAX / 3)),
         epoch: Epoch(number / 3),
         index: LogIndex(number),
+        commit: LogIndex(number / 2),
         bytes: (0..number * 7 % 300).map(|n| (n + number) as u8).collect(),
     }
 }

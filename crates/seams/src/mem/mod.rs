@@ -60,12 +60,19 @@ fn refused<T>(doing: String) -> EngineResult<T> {
 mod tests {
     use super::*;
     use crate::{Change, ChunkLog, LoggedRecord, Store, TabletLog};
-    use bearing_types::{Block, ChunkId, Epoch, LogIndex};
+    use bearing_types::{ChunkId, Epoch, LogIndex, TabletSerial};
 
     const CHUNK: ChunkId = ChunkId(1);
+    const TABLET: TabletSerial = TabletSerial(1);
 
     fn record(index: u64) -> LoggedRecord {
-        LoggedRecord { tablet: Block::RING, epoch: Epoch(1), index: LogIndex(index), bytes: vec![7; 100] }
+        LoggedRecord {
+            serial: TABLET,
+            epoch: Epoch(1),
+            index: LogIndex(index),
+            commit: LogIndex::ZERO,
+            bytes: vec![7; 100],
+        }
     }
 
     #[test]
@@ -80,10 +87,10 @@ mod tests {
         log.sync().unwrap();
 
         let mut store = MemStore::new();
-        store.create_tablet(Block::RING).unwrap();
+        store.create_tablet(TABLET).unwrap();
         store.fail_next_sync();
         let change = [Change { key: vec![1], value: None }];
-        assert!(store.flush().is_err() && store.apply(Block::RING, LogIndex(1), &change).is_err());
+        assert!(store.flush().is_err() && store.apply(TABLET, LogIndex(1), &change).is_err());
     }
 
     #[test]

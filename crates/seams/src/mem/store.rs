@@ -2,7 +2,7 @@
 
 use super::{CrashFault, Switches, refused};
 use crate::{Change, DiskLabel, EngineResult, KeyRange, Pair, Store};
-use bearing_types::{Block, DiskId, LogIndex};
+use bearing_types::{DiskId, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -58,7 +58,7 @@ impl Keyspace {
 /// it small.
 #[derive(Clone, Debug, Default)]
 pub struct MemStore {
-    keyspaces: BTreeMap<Block, Keyspace>,
+    keyspaces: BTreeMap<TabletSerial, Keyspace>,
     switches: Switches,
     disk: Option<DiskId>,
 }
@@ -105,7 +105,7 @@ impl MemStore {
         self.switches.full = full;
     }
 
-    fn keyspace(&self, tablet: Block) -> EngineResult<&Keyspace> {
+    fn keyspace(&self, tablet: TabletSerial) -> EngineResult<&Keyspace> {
         match self.keyspaces.get(&tablet) {
             Some(keyspace) => Ok(keyspace),
             None => refused(format!("read tablet {tablet}, which has no keyspace")),
@@ -114,31 +114,31 @@ impl MemStore {
 }
 
 impl Store for MemStore {
-    fn tablets(&mut self) -> EngineResult<Vec<Block>> {
+    fn tablets(&mut self) -> EngineResult<Vec<TabletSerial>> {
         Ok(self.keyspaces.keys().copied().collect())
     }
 
-    fn create_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+    fn create_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
         self.switches.check_write("create keyspace")?;
         self.keyspaces.entry(tablet).or_insert_with(Keyspace::empty);
         Ok(())
     }
 
-    fn remove_tablet(&mut self, tablet: Block) -> EngineResult<()> {
+    fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
         self.switches.check_sync("remove keyspace")?;
         self.keyspaces.remove(&tablet);
         Ok(())
     }
 
-    fn applied(&mut self, tablet: Block) -> EngineResult<Option<LogIndex>> {
+    fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>> {
         Ok(self.keyspaces.get(&tablet).map(|keyspace| keyspace.applied))
     }
 
-    fn get(&mut self, tablet: Block, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+    fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
         Ok(self.keyspace(tablet)?.pairs.get(key).cloned())
     }
 
-    fn range(&mut self, tablet: Block, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
+    fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
         let keyspace = self.keyspace(tablet)?;
         if range.end.as_ref().is_some_and(|end| *end <= range.start) {
             return Ok(Vec::new());
@@ -148,7 +148,7 @@ impl Store for MemStore {
         Ok(pairs.take(count_max).map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    fn apply(&mut self, tablet: Block, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
+    fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
         self.switches.check_write("apply changes")?;
         match self.keyspaces.get_mut(&tablet) {
             Some(keyspace) => keyspace.apply(applied, changes),
