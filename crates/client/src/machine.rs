@@ -158,6 +158,7 @@ impl State {
             | Message::Recalled(_)
             | Message::OpenState(_)
             | Message::Peer(_)
+            | Message::Replication(_)
             | Message::Data(_)
             | Message::Ask(_)
             | Message::Told(_)

@@ -73,6 +73,19 @@ pub struct Config {
     pub stop_timeout: Duration,
     /// How long a data server may take to answer a fence.
     pub fence_timeout: Duration,
+    /// How often an owner is heard of by the members of its tablets.
+    pub beacon_interval: Duration,
+    /// How long an owner may rely on a member's answer, from when it sent what is answered.
+    pub server_lease_ttl: Duration,
+    /// A member takes over when it has not heard of the owner for so long. More than the lease, by what
+    /// clocks may run apart.
+    pub takeover_grace: Duration,
+    /// Each member waits for so much longer than the one before it in turn.
+    pub takeover_stagger: Duration,
+    /// An owner that was not heard since this server's start, or a member that never answered, gets so long.
+    pub first_grace: Duration,
+    /// A member that answers nothing, or syncs nothing, for so long is swapped out.
+    pub member_timeout: Duration,
     /// How often the coordinator is asked for a newer map.
     pub map_interval: Duration,
     /// Node ids taken from the common counter at a time; more are taken when half of them are used.
@@ -179,6 +192,12 @@ impl Config {
             coordinator_resend_interval_max: Duration::from_millis(800),
             stop_timeout: Duration::from_secs(1),
             fence_timeout: Duration::from_millis(1500),
+            beacon_interval: Duration::from_millis(20),
+            server_lease_ttl: Duration::from_millis(200),
+            takeover_grace: Duration::from_millis(250),
+            takeover_stagger: Duration::from_millis(150),
+            first_grace: Duration::from_secs(2),
+            member_timeout: Duration::from_secs(1),
             map_interval: Duration::from_millis(500),
             id_range: 1 << 20,
             jobs_max: 8192,

@@ -9,6 +9,7 @@ use bearing_proto::client::{
 use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
+use bearing_proto::replication::ReplicationMessage;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
 use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash, TabletSerial};
 
@@ -62,6 +63,8 @@ pub enum Event {
     OpenState(SessionId, OpenState),
     /// From another metadata server.
     Peer(ServerId, PeerMessage),
+    /// From another metadata server.
+    Replication(ServerId, ReplicationMessage),
     /// From a data server.
     Data(ServerId, DataReply),
     /// From the coordinator.
@@ -99,6 +102,8 @@ pub enum Command {
     LockFree(SessionId, LockFree),
     /// To another metadata server.
     Peer(ServerId, PeerMessage),
+    /// To another metadata server.
+    Replication(ServerId, ReplicationMessage),
     /// To a data server.
     Data(ServerId, DataRequest),
     /// To the coordinator.
@@ -135,6 +140,8 @@ pub enum Command {
 pub enum Note {
     /// A tablet is served from now on.
     Serving(Block, bearing_types::Epoch),
+    /// A tablet is claimed, because its owner is silent.
+    TakingOver(Block, ServerId),
     /// A tablet is served elsewhere from now on.
     Left(Block),
     /// The log or the store failed: nothing is accepted any more.

@@ -18,6 +18,7 @@ mod lease;
 mod memory;
 mod mutant;
 mod record;
+mod replication;
 mod tablet;
 mod txn;
 mod view;

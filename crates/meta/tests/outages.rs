@@ -208,7 +208,7 @@ fn a_coordinator_that_answers_late_has_its_tablets_served_under_one_new_epoch() 
 fn a_swap_whose_answer_was_lost_counts() {
     let mut cluster = cluster(Scheme::AnglecutHashed);
     let before = epochs(&cluster);
-    cluster.swaps_unanswered = 9;
+    cluster.swaps_unanswered = 3;
     let log = cluster.kill(RESTARTED);
     cluster.revive(RESTARTED, log);
     cluster.pass(Duration::from_secs(3));

@@ -29,7 +29,7 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, peer, ticket};
+use crate::{client, clock, coordinator, data, peer, replication, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -129,6 +129,8 @@ pub enum Message {
     },
     /// Between client and any server.
     Ticket(ticket::TicketMessage),
+    /// Between metadata servers.
+    Replication(replication::ReplicationMessage),
 }
 
 /// Why a packet was not taken.

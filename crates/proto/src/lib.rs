@@ -24,6 +24,7 @@ pub mod map;
 pub mod notice;
 pub mod operation;
 pub mod peer;
+pub mod replication;
 pub mod rules;
 pub mod sessions;
 pub mod space;

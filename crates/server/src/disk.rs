@@ -67,8 +67,14 @@ enum Flush {
 }
 
 impl<L: TabletLog + DiskLabel> Disk<L> {
-    /// A disk whose log is replayed: all that is in it is in the store.
-    pub fn new(store: StoreThread, log: L, log_bytes_max: u64) -> Disk<L> {
+    /// A disk whose log is replayed: all that is in it is in the store, but for what is not known to be
+    /// committed, up to these records.
+    pub fn new(
+        store: StoreThread,
+        log: L,
+        log_bytes_max: u64,
+        unapplied: BTreeMap<TabletSerial, LogIndex>,
+    ) -> Disk<L> {
         Disk {
             unflushed_bytes: log.bytes_used(),
             store,
@@ -76,7 +82,7 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
             log_bytes_max,
             gathered: Vec::new(),
             gathered_last: None,
-            unapplied: BTreeMap::new(),
+            unapplied,
             flush: Flush::Idle,
             stuck: None,
             stuck_told: false,
@@ -287,7 +293,7 @@ mod tests {
 
     fn disk(log_bytes_max: u64) -> Disk<MemTabletLog> {
         let store = StoreThread::start(MemStore::default(), || ()).unwrap();
-        let mut disk = Disk::new(store, MemTabletLog::default(), log_bytes_max);
+        let mut disk = Disk::new(store, MemTabletLog::default(), log_bytes_max, BTreeMap::new());
         disk.create_tablet(RING).unwrap();
         disk
     }

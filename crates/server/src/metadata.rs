@@ -60,7 +60,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             reason: format!("no thread could be made for the store: {error}"),
         })?;
         let reserve_asked = config.metadata.reserve_bytes;
-        let disk = Disk::new(store, log, log_bytes_max);
+        let disk = Disk::new(store, log, log_bytes_max, recovered.unapplied());
         let events = VecDeque::from([Event::Start(recovered)]);
         Ok(TabletKeeper {
             id,
@@ -246,6 +246,9 @@ impl<L: TabletLog + DiskLabel> TabletKeeper<L> {
             }
             Command::LockFree(session, free) => post.to_session(session, &Message::LockFree(free), &[]),
             Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), &[]),
+            Command::Replication(server, message) => {
+                post.to_server(server, &Message::Replication(message), &[])
+            }
             Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
             Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
             Command::Append(number, record) => self.disk.append(number, record),
@@ -267,6 +270,9 @@ impl<L: TabletLog + DiskLabel> TabletKeeper<L> {
     fn note(&mut self, note: Note) {
         match note {
             Note::Serving(tablet, epoch) => tracing::info!("tablet {tablet} is served under epoch {epoch}"),
+            Note::TakingOver(tablet, owner) => {
+                tracing::warn!("tablet {tablet} is claimed: {owner} is silent")
+            }
             Note::Left(tablet) => tracing::info!("tablet {tablet} is served elsewhere now"),
             Note::Failed(reason) => {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
@@ -298,6 +304,7 @@ fn event_of(sender: Sender, squash: Squash, message: Message) -> Option<Event> {
             Some(Event::OpenState(session, open_state))
         }
         (Sender::Server(server), Message::Peer(message)) => Some(Event::Peer(server, message)),
+        (Sender::Server(server), Message::Replication(message)) => Some(Event::Replication(server, message)),
         (Sender::Server(server), Message::DataReply(reply)) => Some(Event::Data(server, reply)),
         (Sender::Server(_), Message::Told(told)) => Some(Event::Told(told)),
         _ => None,

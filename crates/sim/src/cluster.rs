@@ -13,7 +13,7 @@ pub const COORDINATOR: ServerId = ServerId(1_000_000);
 /// The coordinator's host.
 pub const COORDINATOR_HOST: HostId = HostId(0);
 /// Metadata servers.
-pub const METADATA: u8 = 3;
+pub const METADATA: u8 = 5;
 /// Data servers.
 pub const DATA: u8 = 3;
 /// Copies of written data.
@@ -89,7 +89,12 @@ impl Hosts {
     }
 
     /// A new cluster's registers.
-    pub fn registers(self, scheme: Scheme, tablet_bits: u8, name_key: NameKey) -> MemCoordinator {
+    pub fn registers(
+        self,
+        scheme: Scheme,
+        (tablet_bits, copies): (u8, u8),
+        name_key: NameKey,
+    ) -> MemCoordinator {
         let mut coordinator = MemCoordinator::new();
         let mut put = |key: &str, value: Vec<u8>| {
             let change = RegisterChange::new(key, None, Some(value));
@@ -108,7 +113,8 @@ impl Hosts {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
             put(&server_key(server), encode_register(&ServerEntry { server, kind, address }));
         }
-        let assignment = Assignment::even(&owners, tablet_bits, 1).expect("three servers and a few tablets");
+        let assignment =
+            Assignment::even(&owners, tablet_bits, usize::from(copies)).expect("a few servers and tablets");
         for tablet in assignment.tablets() {
             put(&tablet_key(tablet.block), encode_register(tablet));
         }
@@ -118,7 +124,7 @@ impl Hosts {
             scheme,
             root: NodeId::ROOT,
             data_copies: COPIES,
-            metadata_copies: 1,
+            metadata_copies: copies,
         };
         put(FILESYSTEM_KEY, encode_register(&filesystem));
         coordinator

@@ -24,13 +24,24 @@ pub struct CoordinatorHost {
     pub loses: bool,
     on_way: BTreeMap<u64, (HostId, Sender, Message)>,
     answers: u64,
+    /// Registers of tablets are told up to this version.
+    told: u64,
 }
 
 impl CoordinatorHost {
     /// A coordinator that holds these registers.
     pub fn new(hosts: Hosts, registers: MemCoordinator) -> CoordinatorHost {
         let post = Post::new(COORDINATOR_HOST, Sender::Server(COORDINATOR));
-        CoordinatorHost { registers, post, hosts, late: 0, loses: false, on_way: BTreeMap::new(), answers: 0 }
+        CoordinatorHost {
+            registers,
+            post,
+            hosts,
+            late: 0,
+            loses: false,
+            on_way: BTreeMap::new(),
+            answers: 0,
+            told: 0,
+        }
     }
 
     /// A packet arrived.
@@ -61,6 +72,13 @@ impl CoordinatorHost {
             }
         }
         self.post.flush(world);
+    }
+
+    /// Tablets whose registers have changed since this was asked last.
+    pub fn news(&mut self) -> Vec<Tablet> {
+        let changes = self.registers.changes(TABLET_PREFIX, self.told).expect("registers in memory are read");
+        self.told = changes.version;
+        changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
     }
 
     /// The tablets that are registered as a server's, and under which epochs.

@@ -4,11 +4,14 @@
 //! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness:
 //! which request was committed when.
 
+use crate::cluster::Hosts;
 use crate::complaint::{Complaint, Promise};
+use crate::line::{Line, Synced};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
 use bearing_meta::{ChunkRecord, ItemPlace, Key, LogEntry, Record};
+use bearing_placement::Tablet;
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{Deferred, ItemId};
@@ -16,16 +19,6 @@ use bearing_seams::LoggedRecord;
 use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A tablet as its logs tell it.
-#[derive(Debug, Default)]
-struct Line {
-    /// Who served it under which epoch.
-    owners: BTreeMap<Epoch, HostId>,
-    last: Option<(Epoch, LogIndex)>,
-    /// What a host that will take it over has copied.
-    copies: BTreeMap<HostId, BTreeMap<Vec<u8>, Vec<u8>>>,
-}
 
 /// See the module.
 #[derive(Default)]
@@ -84,6 +77,12 @@ impl Ledger {
         }
     }
 
+    /// The coordinator has this register of a tablet from now on.
+    pub fn registered(&mut self, tablet: &Tablet, hosts: Hosts) {
+        let members = tablet.members.iter().filter_map(|server| hosts.host_of(*server)).collect();
+        self.lines.entry(tablet.block).or_default().registered(tablet.epoch, members);
+    }
+
     /// A server says that it serves a tablet.
     pub fn serving(&mut self, world: &World, host: HostId, tablet: Block, epoch: Epoch) {
         let line = self.lines.entry(tablet).or_default();
@@ -96,8 +95,9 @@ impl Ledger {
                 format!("{tablet} is served by {host:?} under {epoch}, but {owner:?} had it under {newest}");
             self.blame(world, Promise::OneOwner, what);
         }
-        if newest.is_some_and(|(_, owner)| owner != host) {
-            self.check_copy(world, host, tablet, copied.unwrap_or_default());
+        // Who takes over what it had is no hand-over.
+        if let Some(copied) = copied.filter(|copied| !copied.is_empty()) {
+            self.check_copy(world, host, tablet, copied);
         }
     }
 
@@ -133,21 +133,25 @@ impl Ledger {
             return world.counts.add("log records of intents");
         }
         let line = self.lines.entry(tablet).or_default();
-        if line.owners.get(&record.epoch) != Some(&host) {
-            let copy = line.copies.entry(host).or_default();
-            if entry.reset {
-                copy.clear();
+        match line.synced(host, record) {
+            Synced::Stable => {}
+            Synced::Open => return world.counts.add("log records that other members lack"),
+            Synced::Known => return world.counts.add("log records written again"),
+            Synced::Wrong(what) => return self.blame(world, Promise::LogOrder, format!("{tablet}: {what}")),
+            Synced::OfAnother => {
+                let copy = line.copies.entry(host).or_default();
+                if entry.reset {
+                    copy.clear();
+                }
+                for change in entry.changes {
+                    match change.value {
+                        Some(value) => copy.insert(change.key, value),
+                        None => copy.remove(&change.key),
+                    };
+                }
+                return world.counts.add("log records of others");
             }
-            for change in entry.changes {
-                match change.value {
-                    Some(value) => copy.insert(change.key, value),
-                    None => copy.remove(&change.key),
-                };
-            }
-            world.counts.add("log records of hand-overs");
-            return;
         }
-        self.check_line(world, host, record);
         let mut changes = Vec::new();
         for change in &entry.changes {
             match change.decode() {
@@ -191,22 +195,6 @@ impl Ledger {
             name,
             node,
         }));
-    }
-
-    fn check_line(&mut self, world: &World, host: HostId, record: &LoggedRecord) {
-        let tablet = block_of(record);
-        let line = self.lines.entry(tablet).or_default();
-        let Some((epoch, last)) = line.last.replace((record.epoch, record.index)) else { return };
-        if record.epoch < epoch {
-            let what = format!("{host:?} logged for {tablet} under {} after {epoch}", record.epoch);
-            self.blame(world, Promise::OneOwner, what);
-        }
-        // A hand-over takes indices for its parts.
-        let follows = if record.epoch == epoch { record.index == last.next() } else { record.index > last };
-        if !follows {
-            let what = format!("{host:?} logged {} of {tablet} after {last}", record.index);
-            self.blame(world, Promise::LogOrder, what);
-        }
     }
 
     fn bear_witness(&mut self, world: &World, changes: &[(Key, Option<Record>)]) {
@@ -270,6 +258,11 @@ impl Ledger {
     /// Who serves a tablet, by its newest epoch.
     pub fn owner_of(&self, tablet: Block) -> Option<HostId> {
         self.lines.get(&tablet)?.owners.last_key_value().map(|(_, host)| *host)
+    }
+
+    /// Who holds a tablet's log by its register.
+    pub fn members_of(&self, tablet: Block) -> Vec<HostId> {
+        self.lines.get(&tablet).into_iter().flat_map(Line::members).collect()
     }
 
     /// All tablets.

@@ -44,6 +44,9 @@ struct Arguments {
     /// No faults
     #[arg(long)]
     calm: bool,
+    /// Copies of each tablet
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    copies: u8,
     /// Clients ask for delegated directories
     #[arg(long)]
     delegations: bool,
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         scheme: arguments.scheme,
         planted,
         calm: arguments.calm,
+        copies: arguments.copies,
         delegations: arguments.delegations || planted.is_of_delegation(),
         commands: arguments.commands,
         told: arguments.tell,

@@ -150,6 +150,7 @@ impl MetaHost {
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
         let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh);
         let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
+        self.unapplied = recovered.unapplied();
         let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
         self.step(world, ledger, Event::Start(recovered));
@@ -326,6 +327,9 @@ impl MetaHost {
                     Event::OpenState(session, open_state)
                 }
                 (Sender::Server(server), Message::Peer(message)) => Event::Peer(server, message),
+                (Sender::Server(server), Message::Replication(message)) => {
+                    Event::Replication(server, message)
+                }
                 (Sender::Server(server), Message::DataReply(reply)) => Event::Data(server, reply),
                 (Sender::Server(_), Message::Told(told)) => Event::Told(told),
                 _ => continue,
@@ -412,6 +416,7 @@ impl MetaHost {
                 self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
             }
             Command::Peer(server, message) => self.send(world, server, &Message::Peer(message)),
+            Command::Replication(server, message) => self.send(world, server, &Message::Replication(message)),
             Command::Data(server, request) => self.send(world, server, &Message::Data(request)),
             Command::Ask(ask) => {
                 let receiver = Sender::Server(COORDINATOR);
@@ -469,6 +474,7 @@ impl MetaHost {
                 }
                 ledger.serving(world, self.host, tablet, epoch);
             }
+            Note::TakingOver(..) => world.counts.add("meta: tablets claimed of a silent server"),
             Note::Left(_) => world.counts.add("meta: tablets left"),
             Note::Failed(reason) | Note::Unreadable(reason) => {
                 world.counts.add("meta: stopped after a failure");
@@ -500,8 +506,11 @@ impl MetaHost {
 
     fn append(&mut self, world: &mut World, number: AppendNumber, record: LoggedRecord) {
         world.digest.bytes(&record.bytes);
+        // An intent has no index; what is written again under a new epoch voids what was behind it.
         let last = self.unapplied.entry(record.serial).or_insert(record.index);
-        *last = record.index.max(*last);
+        if record.index > LogIndex::ZERO {
+            *last = record.index;
+        }
         self.gathered.push((number, record));
     }
 

@@ -2,7 +2,7 @@
 //! not shift them.
 
 use crate::clock::{MILLISECOND, SECOND};
-use crate::cluster::{COORDINATOR_HOST, Hosts};
+use crate::cluster::{COORDINATOR_HOST, Hosts, METADATA};
 use crate::counts::Counts;
 use crate::disks::WrongDisk;
 use crate::network::{HostId, Weather};
@@ -223,7 +223,7 @@ impl Nemesis {
             7 => Act::Storm(spell),
             8 => Act::Slow(self.one_of(hosts.metadata().chain(hosts.data())), spell),
             9 => self.turn_clock(),
-            10 => Act::HandOver(self.rng.next(), ServerId(self.rng.between(1, 3) as u32)),
+            10 => Act::HandOver(self.rng.next(), ServerId(self.rng.between(1, u64::from(METADATA)) as u32)),
             11 => Act::FailSync(self.one_of(hosts.metadata())),
             12 => Act::FailSync(self.one_of(hosts.data())),
             13 => Act::PowerCut(downtime),

@@ -13,6 +13,8 @@ pub struct Options {
     pub planted: Planted,
     /// No faults at all, to look at the rest.
     pub calm: bool,
+    /// Copies of each tablet.
+    pub copies: u8,
     /// Clients ask for delegations in three of four sessions.
     pub delegations: bool,
     /// The digest covers all that machines command, also what is in no packet: for changes that move code
@@ -32,6 +34,7 @@ impl Options {
             scheme: None,
             planted: Planted::default(),
             calm: false,
+            copies: 1,
             delegations: false,
             commands: false,
             told: false,

@@ -135,8 +135,8 @@ impl Sim {
         // Directories that lie in several tablets are not delegated.
         let scheme =
             if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };
-        let registers =
-            hosts.registers(options.scheme.unwrap_or(scheme), rng.between(2, 4) as u8, NameKey(rng.next()));
+        let tablets = (rng.between(3, 4) as u8, options.copies);
+        let registers = hosts.registers(options.scheme.unwrap_or(scheme), tablets, NameKey(rng.next()));
         let (planted, delegations) = (options.planted, options.delegations);
         let metadata =
             hosts.metadata().map(|host| MetaHost::new(host, hosts, rng.fork(2), planted)).collect();
@@ -173,6 +173,8 @@ impl Sim {
 
     /// Starts everything.
     pub fn boot(&mut self) {
+        let Sim { coordinator, ledger, hosts, .. } = self;
+        coordinator.news().iter().for_each(|tablet| ledger.registered(tablet, *hosts));
         for host in self.hosts.all() {
             self.start(host);
         }
@@ -405,7 +407,10 @@ impl Sim {
     fn arrive(&mut self, from: HostId, to: HostId, way: crate::network::Way, packet: &[u8]) {
         let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
         match hosts.role(to) {
-            Role::Coordinator => coordinator.arrive(world, from, way, packet),
+            Role::Coordinator => {
+                coordinator.arrive(world, from, way, packet);
+                coordinator.news().iter().for_each(|tablet| ledger.registered(tablet, *hosts));
+            }
             Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
             Role::Data(_) => {
                 data[index_of(to, 1 + crate::cluster::METADATA)].arrive(world, from, way, packet)
@@ -725,50 +730,6 @@ impl Sim {
     }
 
     // --- the end ---
-
-    /// Compares what servers hold with what is stable: every stable record, and nothing else. What is
-    /// committed goes to the store a little later, and marks are collected also when nothing else happens: so
-    /// this waits, not for long, for a moment at which they are the same.
-    pub fn compare_stores(&mut self) {
-        let mut different = self.differences();
-        for _ in 0..100 {
-            if different.is_empty() {
-                return;
-            }
-            self.run_for(50 * MILLISECOND);
-            different = self.differences();
-        }
-        for what in different {
-            self.ledger.blame(&self.world, Promise::StoreHolds, what);
-        }
-    }
-
-    fn differences(&mut self) -> Vec<String> {
-        let mut different = Vec::new();
-        let tablets: Vec<Block> = self.ledger.tablets().collect();
-        for tablet in tablets {
-            let Some(owner) = self.ledger.owner_of(tablet) else { continue };
-            let store = self.metadata[index_of(owner, 1)].store();
-            // What is of the server's disk and not of the tablet comes last.
-            let end = Some(bearing_meta::Key::Intent.encode());
-            let all = bearing_seams::KeyRange { start: Vec::new(), end };
-            let Some(serial) = bearing_types::TabletSerial::of_first(tablet) else { continue };
-            let held = bearing_seams::Store::range(store, serial, &all, usize::MAX).unwrap_or_default();
-            let expected = self.ledger.model.stored(tablet);
-            if held.iter().map(|(key, value)| (key, value)).eq(expected.iter()) {
-                continue;
-            }
-            let lost = expected.keys().find(|key| held.binary_search_by(|(held, _)| held.cmp(key)).is_err());
-            let extra = held.iter().map(|(key, _)| key).find(|key| !expected.contains_key(*key));
-            let decoded = |key: Option<&Vec<u8>>| key.and_then(|key| bearing_meta::Key::decode(key));
-            different.push(format!(
-                "{owner:?} holds other records of {tablet} than are stable: lost {:?}, not stable {:?}",
-                decoded(lost),
-                decoded(extra)
-            ));
-        }
-        different
-    }
 
     /// What came of it.
     pub fn report(mut self, seed: u64) -> Report {

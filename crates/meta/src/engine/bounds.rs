@@ -34,7 +34,7 @@ impl MetaServer {
             bound("jobs waiting for locks", of_tablets(|tablet| tablet.keys.waiting()), self.jobs.len()),
             bound(
                 "replies held for the log",
-                of_tablets(|tablet| tablet.log.parked()),
+                of_tablets(|tablet| tablet.exit.parked()),
                 self.config.replies_kept_max,
             ),
             bound(

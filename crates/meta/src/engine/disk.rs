@@ -13,7 +13,7 @@
 //! Intents are of the disk, not of the tablet: they have no index in its log, are not copied in a hand-over,
 //! and void nothing.
 
-use crate::engine::disk_state::{Logged, Stage};
+use crate::engine::disk_state::Stage;
 use crate::engine::machine::MetaServer;
 use crate::event::{AppendNumber, Command, Note};
 use crate::mutant::Mutant;
@@ -21,7 +21,7 @@ use crate::record::{LogEntry, intent_change};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::disk::{Judgement, judge};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, DiskId, Epoch, LogIndex, Now, TabletSerial};
+use bearing_types::{DiskId, Epoch, LogIndex, Now, TabletSerial};
 
 /// The epoch of all tablets in a new cluster: nobody has served them yet.
 const FIRST_EPOCH: Epoch = Epoch(1);
@@ -71,8 +71,7 @@ impl MetaServer {
         if self.config.planted(Mutant::AnyDisk) {
             return true;
         }
-        let serial = self.startup.serial_of(assigned.block);
-        let Some(lack) = self.disk.lacks(assigned, serial) else { return true };
+        let Some(lack) = self.disk.lacks(assigned) else { return true };
         self.refuse_disk(&lack, out);
         false
     }
@@ -86,7 +85,7 @@ impl MetaServer {
     fn adopt_disk(&mut self, disk: DiskId, out: &mut Vec<Command>) {
         let mine: Vec<Assigned> = self.startup.registered_to(self.id).collect();
         let served = mine.iter().find(|assigned| assigned.epoch > FIRST_EPOCH);
-        if let Some(assigned) = served.filter(|_| self.startup.recovered.is_empty()) {
+        if let Some(assigned) = served.filter(|_| self.copies.is_empty() && self.disk.gaps.is_empty()) {
             let what = format!(
                 "the coordinator has tablet {} of this server under {}, so it has served, but its store and its tablet log are empty",
                 assigned.block, assigned.epoch
@@ -97,7 +96,7 @@ impl MetaServer {
         self.disk.found.iter_mut().for_each(|(_, id)| *id = Some(disk));
         self.disk.stage = Stage::Adopting(disk);
         for assigned in mine {
-            self.log_intent(assigned.block, assigned.epoch, None, out);
+            self.log_intent(assigned.serial, assigned.epoch, out);
         }
         self.end_adoption();
     }
@@ -110,34 +109,28 @@ impl MetaServer {
         }
     }
 
-    /// Intends to serve a tablet under an epoch, and asks for that when the intent is stable.
-    pub(crate) fn intend(
-        &mut self,
-        now: Now,
-        block: Block,
-        epoch: Epoch,
-        version: u64,
-        out: &mut Vec<Command>,
-    ) {
-        let serial = self.startup.serial_of(block);
-        if self.disk.intended.get(&serial) >= Some(&epoch) {
-            return self.ask_to_take(now, block, epoch, version, out);
+    /// Intends to own a tablet under an epoch. Whether that is stable already.
+    pub(crate) fn intend(&mut self, serial: TabletSerial, epoch: Epoch, out: &mut Vec<Command>) -> bool {
+        let stable = self.disk.intended.get(&serial) >= Some(&epoch);
+        if !stable {
+            self.log_intent(serial, epoch, out);
         }
-        self.log_intent(block, epoch, Some(version), out);
+        stable
     }
 
-    fn log_intent(&mut self, block: Block, epoch: Epoch, then_take: Option<u64>, out: &mut Vec<Command>) {
+    fn log_intent(&mut self, serial: TabletSerial, epoch: Epoch, out: &mut Vec<Command>) {
         let number = self.next_append_number();
         let bytes = LogEntry::of_intent(epoch).encode();
-        let (serial, index, commit) = (self.startup.serial_of(block), LogIndex::ZERO, LogIndex::ZERO);
+        let (index, commit) = (LogIndex::ZERO, LogIndex::ZERO);
         out.push(Command::CreateTablet(serial));
         out.push(Command::Append(number, LoggedRecord { serial, epoch, index, commit, bytes }));
-        self.disk.logged.insert(number, Logged { block, serial, epoch, then_take });
+        self.disk.logged.insert(number, (serial, epoch));
     }
 
     /// Removes what the store holds of a tablet, and with it the intent to serve it.
     pub(crate) fn remove_stored(&mut self, serial: TabletSerial, out: &mut Vec<Command>) {
         self.disk.intended.remove(&serial);
+        self.copies.remove(&serial);
         out.push(Command::RemoveTablet(serial));
     }
 
@@ -148,13 +141,11 @@ impl MetaServer {
         if stable.is_empty() {
             return;
         }
-        for Logged { block, serial, epoch, then_take } in stable.into_values() {
+        for (serial, epoch) in stable.into_values() {
             self.disk.intended.insert(serial, epoch);
-            out.push(Command::Apply(serial, self.last_here(block), vec![intent_change(epoch)]));
+            out.push(Command::Apply(serial, self.stored(serial), vec![intent_change(epoch)]));
             out.push(Command::Note(Note::Step("intent stable")));
-            if let Some(version) = then_take {
-                self.ask_to_take(now, block, epoch, version, out);
-            }
+            self.on_intended(serial, epoch);
         }
         self.end_adoption();
         self.register_disk(now, out);

@@ -4,7 +4,7 @@ use crate::event::AppendNumber;
 use crate::record::Recovered;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::disk::DiskPart;
-use bearing_types::{Block, DiskId, Epoch, LogIndex, TabletSerial};
+use bearing_types::{DiskId, Epoch, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 
 /// How far it is known whose disk this is.
@@ -20,16 +20,6 @@ pub(crate) enum Stage {
     Ours,
 }
 
-/// An intent that is logged but not stable.
-#[derive(Clone, Debug)]
-pub(crate) struct Logged {
-    pub block: Block,
-    pub serial: TabletSerial,
-    pub epoch: Epoch,
-    /// The version of the register to be swapped then.
-    pub then_take: Option<u64>,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct DiskState {
@@ -37,7 +27,8 @@ pub(crate) struct DiskState {
     pub fresh: DiskId,
     pub stage: Stage,
     pub intended: BTreeMap<TabletSerial, Epoch>,
-    pub logged: BTreeMap<AppendNumber, Logged>,
+    /// Intents that are logged but not stable.
+    pub logged: BTreeMap<AppendNumber, (TabletSerial, Epoch)>,
     pub gaps: BTreeMap<TabletSerial, (LogIndex, LogIndex)>,
 }
 
@@ -80,8 +71,8 @@ impl DiskState {
     }
 
     /// Why a tablet that is registered as ours cannot be served from this disk.
-    pub fn lacks(&self, assigned: &Assigned, serial: TabletSerial) -> Option<String> {
-        let block = assigned.block;
+    pub fn lacks(&self, assigned: &Assigned) -> Option<String> {
+        let (block, serial) = (assigned.block, assigned.serial);
         if let Some((last, next)) = self.gaps.get(&serial) {
             return Some(format!(
                 "the store has tablet {block} up to record {last}, the tablet log goes on with {next}: one of them is older than the other"

@@ -90,7 +90,9 @@ impl MetaServer {
             return self.damaged(id, what, out);
         }
         // Of a tablet that was to be served, or is to be handed over: neither will be.
-        self.forget_startup_load(ticket);
+        if let Some(start) = self.start_of_load(ticket) {
+            self.forget_startup_load(start);
+        }
         out.push(Command::Note(Note::Damaged(what)));
     }
 
@@ -107,7 +109,7 @@ impl MetaServer {
         let number = tablet.coordinated.begin();
         self.counters.transactions += 1;
         let coordinator = tablet.block.start();
-        let transaction = TransactionId { coordinator, epoch: tablet.epoch, number };
+        let transaction = TransactionId { coordinator, epoch: tablet.born, number };
         job.context.transaction = Some(transaction);
         self.transactions.insert(transaction, job.id);
     }
@@ -122,7 +124,7 @@ impl MetaServer {
         }
         let (Some(transaction), Some(session)) = (job.context.transaction, job.session()) else { return };
         let over_below =
-            self.tablets.get(&job.tablet).map_or(0, |tablet| tablet.coordinated.over_below(tablet.epoch));
+            self.tablets.get(&job.tablet).map_or(0, |tablet| tablet.coordinated.over_below(tablet.born));
         for (number, slot) in job.context.parts.iter_mut().enumerate().filter(|(_, slot)| wanted(&slot.vote))
         {
             slot.vote = PartVote::Sent;

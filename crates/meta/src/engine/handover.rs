@@ -4,12 +4,13 @@
 use crate::disk_space::Headroom;
 use crate::engine::machine::MetaServer;
 use crate::event::{AppendNumber, Command, LoadResult, LoadTicket, Note};
-use crate::record::{KEYS_END, LogEntry, LoggedChange, decode_pairs};
+use crate::record::{KEYS_END, LogEntry, LoggedChange, RecoveredTablet, decode_pairs};
+use crate::replication::{Copy, Log};
 use crate::tablet::{Arriving, CopiedPart, Leaving, Phase, part_index};
 use bearing_placement::Tablet;
 use bearing_proto::peer::{PeerBody, PeerMessage};
 use bearing_seams::{Change, KeyRange, LoggedRecord};
-use bearing_types::{Block, Epoch, Now, Position, ServerId, TabletSerial};
+use bearing_types::{Block, LogIndex, Now, Position, ServerId};
 use std::time::Duration;
 
 /// A target that has not taken over after so long is given up.
@@ -23,7 +24,9 @@ impl MetaServer {
         let here = self
             .tablets
             .get(&start)
-            .is_some_and(|tablet| tablet.block == block && matches!(tablet.phase, Phase::Serving));
+            .is_some_and(|tablet| tablet.block == block && matches!(tablet.phase, Phase::Serving))
+            // One that has other members moves by these.
+            && self.tablets.get(&start).is_some_and(|tablet| tablet.log.members.is_empty());
         if !here || to == self.id {
             return;
         }
@@ -96,7 +99,7 @@ impl MetaServer {
 
     pub(crate) fn send_copy(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let (block, epoch, base) = (tablet.block, tablet.epoch, tablet.log.last());
+        let (block, epoch, base) = (tablet.block, tablet.epoch(), tablet.log.last());
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         let Some(pairs) = leaving.pairs.clone() else { return };
         leaving.sent = now.mono;
@@ -136,12 +139,12 @@ impl MetaServer {
         let Some((version, assigned)) = register.filter(|(_, assigned)| assigned.owner == self.id) else {
             return;
         };
-        if !self.startup.pending.contains(&start)
+        if !self.claims.contains_key(&assigned.serial)
             && self.tablets.get(&start).is_some_and(|tablet| tablet.log.is_settled())
         {
             out.push(Command::Note(Note::Step("hand-over given up")));
-            self.leave(start, false, out);
-            self.take_tablet(now, &assigned, version, out);
+            self.leave(assigned.serial, false, out);
+            self.claim_own(&assigned, version, out);
         }
     }
 
@@ -149,7 +152,10 @@ impl MetaServer {
 
     pub(crate) fn on_copy(&mut self, from: Position, part: CopiedPart, out: &mut Vec<Command>) {
         let start = part.block.start();
-        if self.tablets.contains_key(&start) || self.startup.pending.contains(&start) {
+        let registered = self.startup.registers.get(&start).map(|(_, assigned)| assigned.serial);
+        let busy =
+            registered.is_none_or(|serial| self.owned(serial).is_some() || self.claims.contains_key(&serial));
+        if busy {
             return;
         }
         let known = self
@@ -170,7 +176,7 @@ impl MetaServer {
                 return;
             }
             let block = part.block;
-            let serial = self.startup.serial_of(block);
+            let serial = registered.expect("looked up just now");
             self.remove_stored(serial, out);
             out.push(Command::CreateTablet(serial));
             let arriving = Arriving {
@@ -214,7 +220,7 @@ impl MetaServer {
             .map(|change| LoggedChange { key: change.key.clone(), value: change.value.clone() });
         let entry = LogEntry { reset: part.number == 0, changes: logged.collect() };
         let index = part_index(arriving.base, part.number);
-        let (serial, commit) = (arriving.serial, arriving.base);
+        let (serial, commit) = (arriving.serial, index);
         let record = LoggedRecord { serial, epoch: part.epoch, index, commit, bytes: entry.encode() };
         out.push(Command::Append(number, record));
         arriving.unstable.push((number, part.number, changes));
@@ -245,27 +251,30 @@ impl MetaServer {
         }
     }
 
-    /// Takes tablets that have arrived whole. The source's epoch must still stand.
-    pub(crate) fn take_arrived(&mut self, now: Now, out: &mut Vec<Command>) {
+    /// Claims tablets that have arrived whole. The source's epoch must still stand.
+    pub(crate) fn take_arrived(&mut self, out: &mut Vec<Command>) {
         let whole = |arriving: &Arriving| arriving.complete && arriving.unstable.is_empty();
         let whole = self.arriving.iter().filter(|(_, arriving)| whole(arriving));
-        let arrived: Vec<(Position, TabletSerial, Epoch)> =
-            whole.map(|(start, arriving)| (*start, arriving.serial, arriving.epoch)).collect();
-        for (start, serial, epoch) in arrived {
-            let Some((version, assigned)) = self.startup.registers.get(&start).cloned() else { continue };
-            if self.startup.pending.contains(&start) || assigned.epoch < epoch {
+        let arrived: Vec<Position> = whole.map(|(start, _)| *start).collect();
+        for start in arrived {
+            let register = self.startup.registers.get(&start).cloned();
+            let epoch = self.arriving.get(&start).map(|arriving| arriving.epoch);
+            let Some((version, assigned)) = register.filter(|(_, assigned)| Some(assigned.epoch) >= epoch)
+            else {
+                continue;
+            };
+            let Some(Arriving { serial, epoch, base, parts, .. }) = self.arriving.remove(&start) else {
+                continue;
+            };
+            if assigned.epoch != epoch {
+                self.remove_stored(serial, out);
                 continue;
             }
-            // Under a later epoch it may be ours already: a swap whose answer was lost. Then what arrived is
-            // all there is of the tablet.
-            let ours = assigned.owner == self.id;
-            if assigned.epoch == epoch || ours {
-                out.push(Command::Note(Note::Step("hand-over taken")));
-                self.take_tablet(now, &assigned, version, out);
-            } else {
-                self.arriving.remove(&start);
-                self.remove_stored(serial, out);
-            }
+            let last = LogIndex(part_index(base, parts).0 - 1);
+            let found = RecoveredTablet { last, epoch, ..RecoveredTablet::nothing() };
+            self.copies.insert(serial, Copy::new(Log::found(serial, found), None));
+            out.push(Command::Note(Note::Step("hand-over taken")));
+            self.claim_for_itself(assigned, version, out);
         }
     }
 }

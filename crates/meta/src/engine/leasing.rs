@@ -163,7 +163,7 @@ impl MetaServer {
         for wish in wishes {
             self.counters.recalls += 1;
             let recall =
-                Recall { tablet: state.block, epoch: state.epoch, number: wish.number, keys: wish.keys };
+                Recall { tablet: state.block, epoch: state.epoch(), number: wish.number, keys: wish.keys };
             out.push(Command::Recall(wish.session, recall));
         }
     }
@@ -179,7 +179,7 @@ impl MetaServer {
             self.counters.open_state_queries += 1;
             let open_state_query = OpenStateQuery {
                 tablet: state.block,
-                epoch: state.epoch,
+                epoch: state.epoch(),
                 number: wish.number,
                 nodes: wish.nodes,
             };
@@ -198,7 +198,7 @@ impl MetaServer {
     ) {
         let config = &self.config;
         let start = recalled.tablet.start();
-        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == recalled.epoch)
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch() == recalled.epoch)
         else {
             return;
         };
@@ -226,7 +226,7 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let start = open_state.tablet.start();
-        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch == open_state.epoch)
+        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch() == open_state.epoch)
         else {
             return;
         };

@@ -4,24 +4,26 @@
 use crate::chunks::Health;
 use crate::config::Config;
 use crate::disk_space::Space;
+use crate::engine::adopt::Adoption;
+use crate::engine::claims::Claim;
 use crate::engine::disk_state::DiskState;
 use crate::engine::jobs::Jobs;
 use crate::engine::registers::Startup;
+use crate::engine::replicate::{Outgoing, owned};
 use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
-use crate::mutant::Mutant;
 use crate::record::Key;
-use crate::tablet::{Held, Tablet};
+use crate::replication::{Copy, Log, Pairs};
+use crate::tablet::Tablet;
 use crate::view::Ids;
 use crate::words::JobId;
-use bearing_lookup::{ClientMap, Located};
+use bearing_lookup::ClientMap;
 use bearing_placement::Assignment;
 use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
-use bearing_proto::data::DataCall;
 use bearing_proto::keys::ServerKeys;
-use bearing_proto::peer::{PeerBody, PeerMessage};
+use bearing_proto::peer::PeerMessage;
 use bearing_seams::EngineError;
 use bearing_types::{Mono, Now, Position, ServerId, SessionId, TabletSerial, TransactionId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Counts of what the server did. Shells publish them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +58,22 @@ pub struct MetaServer {
     pub(crate) config: Config,
     pub(crate) keys: ServerKeys,
     pub(crate) tablets: BTreeMap<Position, Tablet>,
+    /// Tablets that are this server's and not served yet.
+    pub(crate) adoptions: BTreeMap<Position, Adoption>,
     /// Where each of these begins.
     pub(crate) starts: BTreeMap<TabletSerial, Position>,
+    /// Tablets that others own, or nobody yet.
+    pub(crate) copies: BTreeMap<TabletSerial, Copy>,
+    pub(crate) claims: BTreeMap<TabletSerial, Claim>,
+    pub(crate) pairs: Pairs,
+    /// Servers that are members of tablets of this one's.
+    pub(crate) partners: Vec<ServerId>,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) next_beacon: Mono,
+    /// Tablets with records that are not synced.
+    pub(crate) appending: BTreeSet<TabletSerial>,
+    /// Since when there are such, and none was synced.
+    pub(crate) stuck_since: Option<Mono>,
     pub(crate) jobs: Jobs,
     pub(crate) ready: VecDeque<JobId>,
     pub(crate) next_job: u64,
@@ -105,7 +121,16 @@ impl MetaServer {
             config,
             keys,
             tablets: BTreeMap::new(),
+            adoptions: BTreeMap::new(),
             starts: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            pairs: Pairs::new(0, Mono::ZERO),
+            partners: Vec::new(),
+            outgoing: Outgoing::default(),
+            next_beacon: Mono::ZERO,
+            appending: BTreeSet::new(),
+            stuck_since: None,
             jobs: Jobs::default(),
             ready: VecDeque::new(),
             next_job: 0,
@@ -144,6 +169,7 @@ impl MetaServer {
             return self.step_failed(event, out);
         }
         self.notice_stop(now);
+        let from = out.len();
         match event {
             Event::Start(recovered) => self.start(now, recovered, out),
             Event::Request(session, squash, mut request) => {
@@ -153,6 +179,7 @@ impl MetaServer {
             Event::Recalled(session, recalled) => self.on_recalled(now, session, recalled, out),
             Event::OpenState(session, open_state) => self.on_open_state(now, session, open_state, out),
             Event::Peer(_, message) => self.on_peer(now, message, out),
+            Event::Replication(server, message) => self.on_replication(now, server, message, out),
             Event::Data(server, reply) => self.on_data(now, server, reply),
             Event::Told(told) => self.on_told(now, told, out),
             Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),
@@ -168,12 +195,18 @@ impl MetaServer {
         if now.mono >= self.next_upkeep {
             self.upkeep(now, out);
         }
+        self.beacon(now);
         self.settle(now, out);
+        self.ask_for_claims(now, out);
+        self.send_entries(now, from, out);
     }
 
     /// When the machine wants a [`Event::Tick`].
     pub fn next_wake(&self) -> Mono {
-        self.next_upkeep
+        match self.partners.is_empty() && self.copies.is_empty() {
+            true => self.next_upkeep,
+            false => self.next_upkeep.min(self.next_beacon),
+        }
     }
 
     /// What it did so far.
@@ -183,7 +216,7 @@ impl MetaServer {
 
     /// The tablets that it serves now, with their epochs.
     pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
-        self.tablets.values().map(|tablet| (tablet.block, tablet.epoch))
+        self.tablets.values().map(|tablet| (tablet.block, tablet.epoch()))
     }
 
     /// Whether any tablet of it holds something for a session: leases, delegations, open files, replies.
@@ -220,9 +253,22 @@ impl MetaServer {
     pub(crate) fn stop_serving(&mut self) {
         self.failed = true;
         self.tablets.clear();
+        self.adoptions.clear();
         self.starts.clear();
+        self.copies.clear();
+        self.claims.clear();
         self.jobs.clear();
         self.ready.clear();
+    }
+
+    /// The log of a tablet that this server owns.
+    pub(crate) fn owned(&mut self, serial: TabletSerial) -> Option<&mut Log> {
+        owned(&mut self.tablets, &mut self.adoptions, &self.starts, serial)
+    }
+
+    pub(crate) fn tablet_holding(&self, position: Position) -> Option<&Tablet> {
+        let (_, tablet) = self.tablets.range(..=position).next_back()?;
+        tablet.block.contains(position).then_some(tablet)
     }
 
     pub(crate) fn tablet_at(&mut self, position: Position) -> Option<&mut Tablet> {
@@ -234,66 +280,6 @@ impl MetaServer {
         self.next_append += 1;
         self.counters.records += 1;
         AppendNumber(self.next_append)
-    }
-
-    // --- sending ---
-
-    pub(crate) fn reply(&self, session: SessionId, reply: Reply, out: &mut Vec<Command>) {
-        out.push(Command::Reply(session, reply));
-    }
-
-    /// Sends to whoever owns a position. What cannot be routed is lost, as in any network: senders repeat.
-    pub(crate) fn send_peer(&mut self, from: Position, to: Position, body: PeerBody, out: &mut Vec<Command>) {
-        let Some(located) = self.map.locate(to) else {
-            self.startup.want_map();
-            return;
-        };
-        let message = PeerMessage { from, to, epoch: located.epoch, body };
-        self.route(located, message, out);
-    }
-
-    pub(crate) fn route(&mut self, located: Located, message: PeerMessage, out: &mut Vec<Command>) {
-        if located.owner == self.id {
-            self.inward.push_back(message);
-        } else {
-            out.push(Command::Peer(located.owner, message));
-        }
-    }
-
-    /// Lets something leave once a record of its tablet is committed.
-    pub(crate) fn hold(
-        &mut self,
-        tablet: Position,
-        index: bearing_types::LogIndex,
-        held: Held,
-        out: &mut Vec<Command>,
-    ) {
-        if self.config.planted(Mutant::ReplyBeforeCommit) {
-            return self.release(tablet, held, out);
-        }
-        let Some(state) = self.tablets.get_mut(&tablet) else { return };
-        if let Some(held) = state.log.hold(index, held) {
-            self.release(tablet, held, out);
-        }
-    }
-
-    fn release(&mut self, tablet: Position, held: Held, out: &mut Vec<Command>) {
-        match held {
-            Held::Reply(session, reply) => self.reply(session, reply, out),
-            Held::Mutation(session, sequence) => self.reply_if_complete(tablet, session, sequence, out),
-            // The address is looked up when the message leaves, not when it was written.
-            Held::Peer(message) => self.send_peer(message.from, message.to, message.body, out),
-            Held::Data(server, request) => {
-                let step = match request.call {
-                    DataCall::Fence { .. } => Some("fences sent"),
-                    DataCall::Seal { .. } => Some("seals sent"),
-                    DataCall::Remove { .. } => Some("removals sent"),
-                    _ => None,
-                };
-                out.push(Command::Data(server, request));
-                out.extend(step.map(|name| Command::Note(Note::Step(name))));
-            }
-        }
     }
 
     // --- the log and the store ---
@@ -308,23 +294,15 @@ impl MetaServer {
         if let Err(error) = result {
             return self.fail("sync the tablet log", &error, out);
         }
-        let starts: Vec<Position> = self.tablets.keys().copied().collect();
-        for start in starts {
-            let Some(tablet) = self.tablets.get_mut(&start) else { continue };
-            let held = tablet.synced(number, out);
-            self.mark_outbox_committed(now, start, out);
-            for held in held {
-                self.release(start, held, out);
-            }
-        }
+        self.on_appended(now, number, out);
         self.parts_stable(number, out);
         self.intents_stable(now, number, out);
     }
 
     pub(crate) fn apply_all(&mut self, out: &mut Vec<Command>) {
-        for tablet in self.tablets.values_mut() {
-            tablet.log.apply(out);
-        }
+        let served = self.tablets.values_mut().map(|tablet| &mut tablet.log);
+        let held = self.copies.values_mut().map(|copy| &mut copy.log);
+        served.chain(held).for_each(|log| log.apply(out));
     }
 
     fn on_applied(
@@ -338,9 +316,15 @@ impl MetaServer {
         if let Err(error) = result {
             return self.fail("apply to the store", &error, out);
         }
+        if let Some(copy) = self.copies.get_mut(&serial) {
+            copy.log.on_applied(index);
+        }
         let Some(start) = self.starts.get(&serial).copied() else { return };
+        if let Some(adoption) = self.adoptions.get_mut(&start) {
+            adoption.log.on_applied(index);
+        }
         if let Some(tablet) = self.tablets.get_mut(&start) {
-            tablet.applied(index);
+            tablet.on_applied(index);
         }
         self.go_on_leaving(now, start, out);
     }
@@ -358,8 +342,8 @@ impl MetaServer {
             Err(EngineError::Corrupt { what }) => return self.on_damaged_load(ticket, what, out),
             Err(error) => return self.fail("read the store", &error, out),
         };
-        if self.startup.loads.contains_key(&ticket) {
-            return self.on_startup_load(now, ticket, loaded, out);
+        if let Some(start) = self.start_of_load(ticket) {
+            return self.on_startup_load(now, start, loaded, out);
         }
         if self.on_leaving_load(now, ticket, &loaded, out) {
             return;

@@ -1,11 +1,14 @@
 //! The machine: takes events, runs jobs, fetches what they lack, writes what they decide, and gives commands.
 //! The only folder that sees all others.
 
+mod adopt;
 mod bounds;
+mod claims;
 mod collect;
 mod delegations;
 mod disk;
 mod disk_state;
+mod exit;
 mod expire;
 mod fetch;
 mod handover;
@@ -17,6 +20,7 @@ mod machine;
 mod maintenance;
 mod peers;
 mod registers;
+mod replicate;
 mod request;
 mod run;
 mod space;

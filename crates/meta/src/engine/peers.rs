@@ -108,8 +108,8 @@ impl MetaServer {
     ) {
         let me = self.id;
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        if asked.epoch != tablet.epoch {
-            let here = (tablet.block, tablet.epoch, me);
+        if asked.epoch != tablet.epoch() {
+            let here = (tablet.block, tablet.epoch(), me);
             return self.send_peer(asked.to, asked.from, PeerBody::NotMine { tablet: Some(here) }, out);
         }
         tablet.participant.set_over_below(transaction, over_below);
@@ -212,7 +212,7 @@ impl MetaServer {
             return self.hold_peer(start, index, from, PeerBody::Decided { transaction, commit: true }, out);
         }
         let undecided =
-            transaction.epoch == tablet.epoch && tablet.coordinated.is_undecided(transaction.number);
+            transaction.epoch == tablet.born && tablet.coordinated.is_undecided(transaction.number);
         if !undecided {
             // No decision and no live transaction: it aborted, or everybody has settled long ago.
             out.push(Command::Note(Note::Step("presumed abort")));

@@ -1,12 +1,12 @@
 //! What is known of the coordinator's registers, and what is on its way (see `engine/startup.rs`).
 
 use crate::config::Config;
-use crate::event::{Command, LoadTicket};
+use crate::event::Command;
 use crate::words::Asking;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{Ask, AskCall};
-use bearing_types::{Block, DiskId, Epoch, LogIndex, Mono, Now, Position, ServerId, TabletSerial};
-use std::collections::{BTreeMap, BTreeSet};
+use bearing_types::{Block, DiskId, Mono, Now, Position, ServerId};
+use std::collections::BTreeMap;
 
 /// The machine's questions to the coordinator have this bit, those of its shell do not.
 pub(crate) const FIRST_ASK: u64 = 1 << 63;
@@ -17,7 +17,8 @@ pub(crate) enum AskKind {
     Changes {
         anew: bool,
     },
-    Take(Block, Epoch),
+    /// A swap for tablets that are claimed.
+    Claims,
     Disk,
 }
 
@@ -28,14 +29,6 @@ pub(crate) struct Open {
     pub kind: AskKind,
     pub call: AskCall,
     pub asked: Option<Asking>,
-}
-
-#[derive(Debug)]
-pub(crate) struct StartLoad {
-    pub block: Block,
-    pub serial: TabletSerial,
-    pub epoch: Epoch,
-    pub next_index: LogIndex,
 }
 
 /// What is known of the registers, and what is on its way.
@@ -50,10 +43,6 @@ pub(crate) struct Startup {
     pub registers: BTreeMap<Position, (u64, Assigned)>,
     /// The disk that is registered as this server's.
     pub disk: Option<DiskId>,
-    pub recovered: BTreeMap<TabletSerial, LogIndex>,
-    pub loads: BTreeMap<LoadTicket, StartLoad>,
-    /// Tablets that are being taken or loaded.
-    pub pending: BTreeSet<Position>,
 }
 
 impl Startup {
@@ -66,9 +55,6 @@ impl Startup {
             polled: None,
             registers: BTreeMap::new(),
             disk: None,
-            recovered: BTreeMap::new(),
-            loads: BTreeMap::new(),
-            pending: BTreeSet::new(),
         }
     }
 
@@ -93,11 +79,6 @@ impl Startup {
         }
     }
 
-    /// The serial of a tablet that is registered: so far each has the one that it was made with.
-    pub fn serial_of(&self, block: Block) -> TabletSerial {
-        TabletSerial::of_first(block).expect("no cluster is made with blocks of more than 31 bits")
-    }
-
     /// The tablets that are registered as a server's.
     pub fn registered_to(&self, server: ServerId) -> impl Iterator<Item = Assigned> + '_ {
         self.registers
@@ -107,12 +88,14 @@ impl Startup {
             .cloned()
     }
 
-    pub fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) {
+    /// Asks; gives the number of the question.
+    pub fn ask(&mut self, now: Now, kind: AskKind, call: AskCall, out: &mut Vec<Command>) -> u64 {
         let id = self.next_ask;
         self.next_ask += 1;
         let asked = Some(Asking::new(now.mono));
         self.asks.insert(id, Open { kind, call: call.clone(), asked });
         out.push(Command::Ask(Ask { id, call }));
+        id
     }
 
     /// How many questions are not answered.
@@ -120,18 +103,16 @@ impl Startup {
         self.asks.len()
     }
 
-    /// The planted bug.
-    pub fn forget_late(&mut self, now: Now, config: &Config) {
+    /// The planted bug. Gives the numbers of questions whose answers count for nothing from now on.
+    pub fn forget_late(&mut self, now: Now, config: &Config) -> Vec<u64> {
         let late = |open: &Open| {
             open.asked.is_some_and(|asked| now.mono.since(asked.first) >= config.coordinator_resend_interval)
         };
-        for open in self.asks.values().filter(|open| late(open)) {
-            self.wanted = true;
-            if let AskKind::Take(block, _) = open.kind {
-                self.pending.remove(&block.start());
-            }
-        }
+        let forgotten: Vec<u64> =
+            self.asks.iter().filter(|(_, open)| late(open)).map(|(id, _)| *id).collect();
+        self.wanted |= !forgotten.is_empty();
         self.asks.retain(|_, open| !late(open));
+        forgotten
     }
 
     /// Sends again what is not answered.
@@ -149,7 +130,7 @@ impl Startup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::TabletSerial;
+    use bearing_types::{Epoch, TabletSerial};
 
     fn tablet(block: Block) -> Assigned {
         let serial = TabletSerial::of_first(block).unwrap();

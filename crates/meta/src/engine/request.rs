@@ -1,20 +1,19 @@
 //! Requests of clients: admitted at most once, answered once their records are committed.
 
 use crate::decide::JobWork;
+use crate::engine::exit::LEAVING_RETRY_US;
 use crate::engine::jobs::Party;
 use crate::engine::machine::MetaServer;
 use crate::event::Command;
 use crate::mutant::Mutant;
-use crate::tablet::{Phase, Repeat};
+use crate::tablet::{Held, Phase, Repeat};
 use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
 use bearing_proto::sessions::{SESSIONS_TOLD_MAX, SessionDescription, SessionsView};
-use bearing_types::{Code, MapVersion, Now, Position, Sequence, SessionId};
+use bearing_types::{Code, LogIndex, MapVersion, Now, Position, Sequence, SessionId};
 use std::collections::BTreeMap;
 
-/// How long a client waits before it asks a tablet again that is being handed over, in microseconds.
-const LEAVING_RETRY_US: u32 = 5_000;
-
-/// The same when its session has as many operations under way as it may.
+/// How long a client waits before it asks again when its session has as many operations under way as it may,
+/// in microseconds.
 const BUSY_RETRY_US: u32 = 50_000;
 
 /// The same while this server's clock is off.
@@ -44,7 +43,7 @@ impl MetaServer {
         let timeless = matches!(request.call, Call::OpenSession | Call::RenewSession | Call::CloseSession);
         if self.clock_off && !timeless {
             let answer = Answer::Retry { after_us: CLOCK_RETRY_US };
-            return self.reply(session, Reply { sequence, answer }, out);
+            return self.answer_at_once(session, sequence, answer, out);
         }
         let unknown = self.filesystem.is_none();
         // Who has its share under way already must be able to say that it lives.
@@ -62,21 +61,21 @@ impl MetaServer {
         };
         if unknown || matches!(tablet.phase, Phase::Leaving(_)) {
             let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
-            return self.reply(session, Reply { sequence, answer }, out);
+            return self.answer_at_once(session, sequence, answer, out);
         }
-        if request.call.mutates() && request.epoch != tablet.epoch {
+        if request.call.mutates() && request.epoch != tablet.epoch() {
             return self.refer(session, sequence, request.position, out);
         }
         let start = tablet.block.start();
         if tablet.sessions.has_ended(session) {
-            let reply = self.done(start, sequence, Err(Code::SessionEnded));
-            return self.reply(session, reply, out);
+            let (index, reply) = self.session_is_over(start, sequence);
+            return self.hold(start, index, Held::Reply(session, reply), out);
         }
         let finished = tablet.sessions.hear(session, now.mono, request.finished_below);
-        tablet.log.drop_with_next(finished);
+        tablet.drop_with_next(finished);
         // A stray copy of something under way, or answered as soon as a record is stable: that answer is for
         // it too.
-        if under_way || tablet.log.is_parked(session, sequence) {
+        if under_way || tablet.exit.is_parked(session, sequence) {
             return;
         }
         if request.call.mutates() {
@@ -91,61 +90,17 @@ impl MetaServer {
         }
         let too_many =
             request.call.mutates() && tablet.sessions.keeps_too_much_for(session, (kept_max, bytes_max));
-        if busy || too_many || tablet.log.parked() >= kept_max {
+        if busy || too_many || tablet.exit.parked() >= kept_max {
             let answer = Answer::Retry { after_us: BUSY_RETRY_US };
-            return self.reply(session, Reply { sequence, answer }, out);
+            return self.answer_at_once(session, sequence, answer, out);
         }
         self.new_job(start, JobWork::Request(session, Box::new(request)), now);
     }
 
-    /// Sends the reply to a mutation if its record is committed and its queued items have arrived.
-    pub(crate) fn reply_if_complete(
-        &self,
-        start: Position,
-        session: SessionId,
-        sequence: Sequence,
-        out: &mut Vec<Command>,
-    ) {
-        let Some(tablet) = self.tablets.get(&start) else { return };
-        let Some(answered) = tablet.sessions.answered(session, sequence) else { return };
-        let early = self.config.planted(Mutant::ReplyBeforeCommit);
-        if (answered.index <= tablet.log.committed() && answered.awaited.is_empty()) || early {
-            let reply = self.done(start, sequence, answered.result.clone());
-            self.reply(session, reply, out);
-        }
-    }
-
-    /// An answer that was decided here.
-    pub(crate) fn done(&self, start: Position, sequence: Sequence, result: Result<Body, Code>) -> Reply {
-        let answer = match self.tablets.get(&start) {
-            Some(tablet) => {
-                Answer::Done { tablet: tablet.block, epoch: tablet.epoch, result: result.map(Box::new) }
-            }
-            None => Answer::Unknown,
-        };
-        Reply { sequence, answer }
-    }
-
-    /// Says who serves a position, as far as is known.
-    pub(crate) fn refer(
-        &mut self,
-        session: SessionId,
-        sequence: Sequence,
-        position: Position,
-        out: &mut Vec<Command>,
-    ) {
-        self.counters.referrals += 1;
-        let serving = self.tablet_at(position).map(|tablet| (tablet.block, tablet.epoch));
-        let answer = match (serving, self.map.locate(position)) {
-            (Some((tablet, epoch)), _) => Answer::Referral { tablet, epoch, owner: self.id },
-            // Owned by this server, but not served yet: the client waits a moment.
-            (None, Some(located)) if located.owner == self.id => Answer::Retry { after_us: LEAVING_RETRY_US },
-            (None, Some(located)) => {
-                Answer::Referral { tablet: located.block, epoch: located.epoch, owner: located.owner }
-            }
-            (None, None) => Answer::Unknown,
-        };
-        self.reply(session, Reply { sequence, answer }, out);
+    /// What is said to a session that is over, and the record that this rests on.
+    pub(crate) fn session_is_over(&self, start: Position, sequence: Sequence) -> (LogIndex, Reply) {
+        let index = self.tablets.get(&start).map_or(LogIndex::ZERO, |tablet| tablet.log.last());
+        (index, self.done(start, sequence, Err(Code::SessionEnded)))
     }
 
     fn answer_map(
@@ -156,13 +111,13 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let (Some(version), Some(assignment)) = (self.map.version(), &self.assignment) else {
-            return self.reply(session, Reply { sequence, answer: Answer::Unknown }, out);
+            return self.answer_at_once(session, sequence, Answer::Unknown, out);
         };
         let map = (have != Some(version)).then(|| {
             let assignment = assignment.clone();
             Box::new(ClusterMap { version, assignment, servers: self.servers() })
         });
-        self.reply(session, unplaced(sequence, Ok(Body::Map(map))), out);
+        self.answer_at_once(session, sequence, unplaced(Ok(Body::Map(map))), out);
     }
 
     fn answer_statfs(&self, session: SessionId, sequence: Sequence, out: &mut Vec<Command>) {
@@ -170,7 +125,7 @@ impl MetaServer {
             self.filesystem.as_ref().map_or(1, |filesystem| u64::from(filesystem.data_copies.max(1)));
         let (used, free) = self.health.space();
         let view = StatfsView { bytes_total: (used + free) / copies, bytes_free: free / copies };
-        self.reply(session, unplaced(sequence, Ok(Body::Statfs(view))), out);
+        self.answer_at_once(session, sequence, unplaced(Ok(Body::Statfs(view))), out);
     }
 
     /// Keeps what a client says of itself, at the home of its session.
@@ -184,6 +139,7 @@ impl MetaServer {
         let Some(tablet) = self.tablet_at(position) else {
             return self.refer(session, sequence, position, out);
         };
+        let start = tablet.block.start();
         let result = if !description.is_short() {
             Err(Code::InvalidArgument)
         } else if tablet.sessions.is_registered(session) {
@@ -192,7 +148,8 @@ impl MetaServer {
         } else {
             Err(Code::SessionEnded)
         };
-        self.reply(session, unplaced(sequence, result), out);
+        let reply = Reply { sequence, answer: unplaced(result) };
+        self.hold(start, LogIndex::ZERO, Held::Reply(session, reply), out);
     }
 
     /// The sessions that this server knows of, for an operator.
@@ -242,11 +199,10 @@ impl MetaServer {
 }
 
 /// An answer that no tablet stands behind.
-fn unplaced(sequence: Sequence, result: Result<Body, Code>) -> Reply {
-    let answer = Answer::Done {
+fn unplaced(result: Result<Body, Code>) -> Answer {
+    Answer::Done {
         tablet: bearing_types::Block::RING,
         epoch: bearing_types::Epoch(0),
         result: result.map(Box::new),
-    };
-    Reply { sequence, answer }
+    }
 }

@@ -14,7 +14,7 @@ use crate::record::{Key, OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::tablet::{Answered, Held, Phase, Tablet};
 use crate::view::{Context, Draft, Memory, Stop, View};
 use crate::words::{JobId, LockedBy};
-use bearing_proto::client::{Answer, Call, LeaseKey, Reply};
+use bearing_proto::client::{Answer, Call, LeaseKey};
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,8 +74,8 @@ impl MetaServer {
             // It may have been woken by something else than the lock that it waits for.
             tablet.keys.stop_waiting(id);
             self.abort_parts(&mut job, out);
-            let reply = self.done(job.tablet, sequence, Err(Code::SessionEnded));
-            self.reply(session, reply, out);
+            let (index, reply) = self.session_is_over(job.tablet, sequence);
+            self.hold(job.tablet, index, Held::Reply(session, reply), out);
             return self.drop_job(job);
         }
         if matches!(job.work, JobWork::Request(..))
@@ -88,7 +88,8 @@ impl MetaServer {
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let given_up = job.session().and_then(|session| tablet.sessions.given_up(session));
-        let full = self.space.headroom() == Headroom::None;
+        // What is leased has to be logged first.
+        let full = self.space.headroom() == Headroom::None || tablet.log.members.lack_some();
         let leases_within = job.session().filter(|_| full);
         let leases_within =
             leases_within.map(|session| tablet.horizon.stable(session, tablet.log.committed()));
@@ -432,18 +433,6 @@ impl MetaServer {
         }
     }
 
-    pub(crate) fn hold_peer(
-        &mut self,
-        start: Position,
-        index: LogIndex,
-        to: Position,
-        body: PeerBody,
-        out: &mut Vec<Command>,
-    ) {
-        let message = PeerMessage { from: start, to, epoch: bearing_types::Epoch(0), body };
-        self.hold(start, index, Held::Peer(message), out);
-    }
-
     #[allow(clippy::too_many_arguments)]
     fn note_prepared(
         &mut self,
@@ -475,7 +464,7 @@ impl MetaServer {
         match &job.work {
             JobWork::Request(session, request) => {
                 let answer = Answer::Retry { after_us: 500 };
-                self.reply(*session, Reply { sequence: request.sequence, answer }, out);
+                self.answer_at_once(*session, request.sequence, answer, out);
             }
             JobWork::Prepare { from, transaction, part_number, .. } => {
                 let body = PeerBody::Prepared {

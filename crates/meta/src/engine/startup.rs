@@ -3,28 +3,26 @@
 
 use crate::config::Config;
 use crate::decide::rules::namespace::{REAPER, empty_fragment};
+use crate::engine::adopt::Adoption;
 use crate::engine::disk_state::DiskState;
 use crate::engine::machine::MetaServer;
-use crate::engine::registers::{AskKind, FIRST_ASK, Open, StartLoad};
+use crate::engine::registers::{AskKind, FIRST_ASK, Open};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::mutant::Mutant;
-use crate::record::{
-    DirectoryContent, Key, NodeContent, NodeRecord, RESIDENT_TAGS, Reach, Record, Recovered, decode_pairs,
-};
+use crate::record::{DirectoryContent, Key, NodeContent, NodeRecord, Reach, Record, Recovered, decode_pairs};
+use crate::replication::{Copy, Log, Members, Pairs};
 use crate::tablet::{Answered, Tablet};
 use crate::words::LockedBy;
-use bearing_lookup::Located;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
 use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{
     AskCall, FILESYSTEM_KEY, Register, RegisterChanges, RegisterError, SERVER_PREFIX, TABLET_PREFIX,
-    TellBody, Told, block_of_key, decode_register, encode_register, server_key, tablet_key,
+    TellBody, Told, block_of_key, decode_register, encode_register, server_key,
 };
 use bearing_proto::disk::{DiskRecord, disk_key};
-use bearing_seams::KeyRange;
 use bearing_types::{
-    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, ServerId, Uid,
-    Version, Wall,
+    Acls, Attributes, Block, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, ServerId,
+    TabletSerial, Uid, Version, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +33,14 @@ impl MetaServer {
     pub(crate) fn start(&mut self, now: Now, recovered: Recovered, out: &mut Vec<Command>) {
         self.number_from(now);
         self.disk = DiskState::new(&recovered);
-        self.startup.recovered =
-            recovered.tablets.iter().map(|(serial, found)| (*serial, found.last)).collect();
+        self.pairs = Pairs::new(recovered.fresh.0 as u64, now.mono);
+        // One with a gap is as good as none.
+        let whole = recovered.tablets.into_iter().filter(|(_, found)| found.gap.is_none());
+        let copies = whole.map(|(serial, found)| {
+            let intent = found.intent;
+            (serial, Copy::new(Log::found(serial, found), intent))
+        });
+        self.copies = copies.collect();
         self.poll_map(now, out);
     }
 
@@ -55,7 +59,8 @@ impl MetaServer {
         let (resend, poll) = (self.config.resend_interval, self.config.map_interval);
         let startup = &mut self.startup;
         if self.config.planted(Mutant::LateAnswerForgotten) {
-            startup.forget_late(now, &self.config);
+            let forgotten = startup.forget_late(now, &self.config);
+            self.claims.retain(|_, claim| !claim.is_asked_in(&forgotten));
         }
         startup.ask_again(now, &self.config, out);
         let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes { .. }));
@@ -75,19 +80,13 @@ impl MetaServer {
             (AskKind::Changes { anew }, Ok(TellBody::Registers(changes))) => {
                 self.on_changes(now, changes, anew, out)
             }
-            (AskKind::Take(block, epoch), Ok(TellBody::Swapped(version))) if !self.is_past(block, epoch) => {
-                self.taken(now, block, epoch, version, out)
+            (AskKind::Claims, Ok(TellBody::Swapped(version))) => self.on_swapped(now, told.id, version, out),
+            (AskKind::Claims, Ok(TellBody::Conflict { present, .. })) => {
+                self.on_conflict(now, told.id, present, out)
             }
-            // An earlier copy of the same question took effect: this life of the server has put it there, for
-            // nobody else and no earlier life asks for that epoch after the registers were listed.
-            (AskKind::Take(block, epoch), Ok(TellBody::Conflict { present, .. }))
-                if self.is_own(&present, block, epoch) && !self.is_past(block, epoch) =>
-            {
-                self.taken(now, block, epoch, present[0].version, out)
-            }
-            (AskKind::Take(block, _), _) => {
-                // Somebody else was quicker: the registers tell.
-                self.startup.pending.remove(&block.start());
+            // Asked again, with whatever is known by then.
+            (AskKind::Claims, _) => {
+                self.claims.retain(|_, claim| !claim.is_asked_in(&[told.id]));
                 self.startup.want_map();
             }
             // The listing judges: it may be another's disk that is registered.
@@ -127,7 +126,7 @@ impl MetaServer {
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, self.servers()));
         if self.check_disk(now, self.startup.disk, out) {
-            self.match_registers(now, out);
+            self.match_registers(out);
         }
     }
 
@@ -169,59 +168,52 @@ impl MetaServer {
         self.stop_serving();
     }
 
-    /// Takes what the registers say is ours, and leaves what they say is not.
-    fn match_registers(&mut self, now: Now, out: &mut Vec<Command>) {
+    /// Claims what the registers say is ours, and leaves what they say is not.
+    fn match_registers(&mut self, out: &mut Vec<Command>) {
         let registers: Vec<(u64, Assigned)> = self.startup.registers.values().cloned().collect();
         for (version, assigned) in registers {
             let start = assigned.block.start();
-            let serving = self.tablets.get(&start).map(|tablet| tablet.epoch);
+            let owned = self.owned(assigned.serial).map(|log| log.epoch());
             let mine = assigned.owner == self.id;
-            match serving {
+            if let Some(copy) = self.copies.get_mut(&assigned.serial) {
+                copy.on_registered(assigned.epoch);
+            }
+            match owned {
                 Some(epoch) if assigned.epoch > epoch => {
-                    self.leave(start, !mine, out);
+                    let holds = assigned.members.contains(&self.id);
+                    self.leave(assigned.serial, !holds, out);
                     out.push(Command::Note(Note::Step("tablet left")));
                 }
                 Some(_) => continue,
                 None => {}
             }
-            let busy = self.startup.pending.contains(&start) || self.arriving.contains_key(&start);
+            let busy = self.claims.contains_key(&assigned.serial) || self.arriving.contains_key(&start);
             if mine && !busy {
                 if !self.disk_has(&assigned, out) {
                     return;
                 }
-                self.take_tablet(now, &assigned, version, out);
+                self.claim_own(&assigned, version, out);
             }
         }
+        self.drop_copies(out);
+        self.take_arrived(out);
     }
 
-    /// Makes this server the owner under the next epoch, if nobody else was quicker.
-    pub(crate) fn take_tablet(
-        &mut self,
-        now: Now,
-        assigned: &Assigned,
-        version: u64,
-        out: &mut Vec<Command>,
-    ) {
-        // What arrives while it is not known whose disk this is waits.
-        if !self.disk.is_ours() {
-            return;
+    /// Removes what is held of tablets that are others' by now.
+    fn drop_copies(&mut self, out: &mut Vec<Command>) {
+        let me = self.id;
+        let others = |assigned: &Assigned| !assigned.members.contains(&me) && assigned.learner != Some(me);
+        let registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+        let dropped: Vec<TabletSerial> = registers
+            .filter(|assigned| others(assigned) && !self.claims.contains_key(&assigned.serial))
+            .filter(|assigned| {
+                self.copies.get(&assigned.serial).is_some_and(|copy| copy.log.epoch() < assigned.epoch)
+            })
+            .map(|assigned| assigned.serial)
+            .collect();
+        for serial in dropped {
+            self.remove_stored(serial, out);
         }
-        self.startup.pending.insert(assigned.block.start());
-        self.intend(now, assigned.block, assigned.epoch.next(), version, out);
-    }
-
-    /// Swaps a tablet's register, which has this version: to take it under an epoch is intended, stably.
-    pub(crate) fn ask_to_take(
-        &mut self,
-        now: Now,
-        block: Block,
-        epoch: Epoch,
-        version: u64,
-        out: &mut Vec<Command>,
-    ) {
-        let value = Some(encode_register(&self.own(block, epoch)));
-        let call = AskCall::swap(tablet_key(block), Some(version), value);
-        self.startup.ask(now, AskKind::Take(block, epoch), call, out);
     }
 
     /// Writes the register of the disk, when that is due and not under way.
@@ -235,85 +227,44 @@ impl MetaServer {
         self.startup.ask(now, AskKind::Disk, call, out);
     }
 
-    /// The last record of a tablet that is in this server's store, or on its way there.
-    pub(crate) fn last_here(&self, block: Block) -> LogIndex {
-        match self.arriving.get(&block.start()) {
-            Some(arriving) => LogIndex(arriving.next_index().0 - 1),
-            None => {
-                let serial = self.startup.serial_of(block);
-                self.startup.recovered.get(&serial).copied().unwrap_or(LogIndex::ZERO)
-            }
+    /// What the store has of a tablet, or is being given, ends with this record.
+    pub(crate) fn stored(&mut self, serial: TabletSerial) -> LogIndex {
+        let arriving = self.arriving.values().find(|arriving| arriving.serial == serial);
+        if let Some(arriving) = arriving {
+            return LogIndex(arriving.next_index().0 - 1);
         }
+        let held = self.copies.get(&serial).map(|copy| copy.log.stored());
+        held.or_else(|| self.owned(serial).map(|log| log.stored())).unwrap_or(LogIndex::ZERO)
     }
 
-    /// Whether a tablet is known to have a later epoch already: an answer may come very late.
-    fn is_past(&self, block: Block, epoch: Epoch) -> bool {
-        let known = self.startup.registers.get(&block.start());
-        known.is_some_and(|(_, assigned)| assigned.epoch > epoch)
-    }
-
-    /// What the register of a tablet says when it is ours.
-    fn own(&self, block: Block, epoch: Epoch) -> Assigned {
-        let serial = self.startup.registers.get(&block.start()).map(|(_, assigned)| assigned.serial);
-        let serial = serial.expect("a tablet that is taken has a register");
-        Assigned { block, serial, epoch, owner: self.id, members: vec![self.id], learner: None }
-    }
-
-    /// Whether that is what stands in the way of taking it.
-    fn is_own(&self, present: &[Register], block: Block, epoch: Epoch) -> bool {
-        present.first().is_some_and(|register| decode_register(&register.value) == Ok(self.own(block, epoch)))
-    }
-
-    /// The register is ours: load what has to be in memory.
-    fn taken(&mut self, _now: Now, block: Block, epoch: Epoch, version: u64, out: &mut Vec<Command>) {
-        let start = block.start();
-        self.startup.registers.insert(start, (version, self.own(block, epoch)));
-        self.map.learn(Located { block, epoch, owner: self.id });
-        self.startup.want_map();
-        let (serial, next_index) = (self.startup.serial_of(block), self.last_here(block).next());
-        self.arriving.remove(&start);
-        let ticket = LoadTicket(self.next_load);
-        self.next_load += 1;
-        out.push(Command::Note(Note::Step("epoch taken")));
-        out.push(Command::CreateTablet(serial));
-        let ranges = RESIDENT_TAGS
-            .iter()
-            .map(|tag| (KeyRange { start: vec![*tag], end: Some(vec![*tag + 1]) }, usize::MAX));
-        let root = self.root_here(block).map(|(_, seat)| Key::Node(seat.node).encode());
-        out.push(Command::Load {
-            ticket,
-            tablet: serial,
-            keys: root.into_iter().collect(),
-            ranges: ranges.collect(),
-        });
-        self.startup.loads.insert(ticket, StartLoad { block, serial, epoch, next_index });
-    }
-
-    fn root_here(&self, block: Block) -> Option<(FilesystemRecord, Seat)> {
+    pub(crate) fn root_here(&self, block: Block) -> Option<(FilesystemRecord, Seat)> {
         let filesystem = self.filesystem?;
         let seat = Seat::root(filesystem.root, filesystem.scheme.seating());
         block.contains(seat.home).then_some((filesystem, seat))
     }
 
+    /// Which tablet's records are loaded.
+    pub(crate) fn start_of_load(&self, ticket: LoadTicket) -> Option<Position> {
+        let loading = self.adoptions.iter().find(|(_, adoption)| adoption.loading == Some(ticket));
+        loading.map(|(start, _)| *start)
+    }
+
     /// A tablet's records cannot be read: it is not served, and tried again.
-    pub(crate) fn forget_startup_load(&mut self, ticket: LoadTicket) {
-        if let Some(load) = self.startup.loads.remove(&ticket) {
-            self.startup.pending.remove(&load.block.start());
+    pub(crate) fn forget_startup_load(&mut self, start: Position) {
+        if let Some(adoption) = self.adoptions.remove(&start) {
+            self.give_back(adoption.log);
         }
     }
 
     pub(crate) fn on_startup_load(
         &mut self,
         now: Now,
-        ticket: LoadTicket,
+        start: Position,
         loaded: LoadResult,
         out: &mut Vec<Command>,
     ) {
-        let Some(load) = self.startup.loads.remove(&ticket) else { return };
-        let start = load.block.start();
-        self.startup.pending.remove(&start);
-        let StartLoad { block, serial, epoch, next_index } = load;
-        let mut tablet = Tablet::new(now, block, serial, epoch, next_index, &self.config);
+        let Some(Adoption { block, log, .. }) = self.adoptions.remove(&start) else { return };
+        let mut tablet = Tablet::new(now, block, log, &self.config);
         for pairs in loaded.ranges {
             match decode_pairs(pairs) {
                 Ok(pairs) => pairs
@@ -322,7 +273,8 @@ impl MetaServer {
                 // What decides over duplicates and locks is damaged: serving without it could lose or repeat
                 // operations.
                 Err(what) => {
-                    return out.push(Command::Note(Note::Damaged(format!("tablet {}: {what}", load.block))));
+                    self.give_back(tablet.log);
+                    return out.push(Command::Note(Note::Damaged(format!("tablet {block}: {what}"))));
                 }
             }
         }
@@ -332,12 +284,12 @@ impl MetaServer {
         sessions.iter().for_each(|(session, _)| tablet.opens.inherit(*session, until));
         let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
+        let epoch = tablet.epoch();
         self.tablets.insert(start, tablet);
-        self.starts.insert(serial, start);
-        if let (Some((_, seat)), Some(None)) = (self.root_here(load.block), loaded.values.first()) {
+        if let (Some((_, seat)), Some(None)) = (self.root_here(block), loaded.values.first()) {
             self.make_root(now, start, seat, out);
         }
-        out.push(Command::Note(Note::Serving(load.block, load.epoch)));
+        out.push(Command::Note(Note::Serving(block, epoch)));
         self.send_recalls(start, recalls, out);
         for node in reaping {
             self.begin_reaping(now, start, node);
@@ -358,18 +310,31 @@ impl MetaServer {
     }
 
     /// Stops serving a tablet. What clients and peers had under way here is theirs to repeat elsewhere.
-    pub(crate) fn leave(&mut self, start: Position, forget: bool, out: &mut Vec<Command>) {
-        let Some(tablet) = self.tablets.remove(&start) else { return };
-        for id in self.jobs.of_tablet(start) {
-            self.jobs.remove(id);
-        }
-        self.transactions.retain(|transaction, _| transaction.coordinator != start);
-        out.push(Command::Note(Note::Left(tablet.block)));
-        self.starts.remove(&tablet.serial);
-        self.startup.recovered.insert(tablet.serial, tablet.log.last());
+    pub(crate) fn leave(&mut self, serial: TabletSerial, forget: bool, out: &mut Vec<Command>) {
+        let Some(start) = self.starts.get(&serial).copied() else { return };
+        let log = match (self.tablets.remove(&start), self.adoptions.remove(&start)) {
+            (Some(tablet), _) => {
+                for id in self.jobs.of_tablet(start) {
+                    self.jobs.remove(id);
+                }
+                self.transactions.retain(|transaction, _| transaction.coordinator != start);
+                out.push(Command::Note(Note::Left(tablet.block)));
+                tablet.log
+            }
+            (None, Some(adoption)) => adoption.log,
+            (None, None) => return,
+        };
+        self.give_back(log);
         if forget {
-            self.remove_stored(tablet.serial, out);
+            self.remove_stored(serial, out);
         }
+    }
+
+    /// What this server owned is a copy like any other.
+    pub(crate) fn give_back(&mut self, mut log: Log) {
+        log.members = Members::default();
+        self.starts.remove(&log.serial());
+        self.copies.insert(log.serial(), Copy::new(log, None));
     }
 
     fn watch_data_servers(&mut self, now: Now) {

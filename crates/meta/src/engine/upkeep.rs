@@ -22,7 +22,10 @@ impl MetaServer {
     pub(crate) fn upkeep(&mut self, now: Now, out: &mut Vec<Command>) {
         self.next_upkeep = now.mono.after(upkeep_interval(&self.config));
         self.poll_map(now, out);
-        self.take_arrived(now, out);
+        self.take_arrived(out);
+        self.take_over(now, out);
+        self.swap_out(now, out);
+        self.copies.values_mut().for_each(|copy| copy.log.apply(out));
         self.draw_ids(now);
         self.expire_data_requests(now);
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
@@ -70,8 +73,8 @@ impl MetaServer {
                 slot.vote = PartVote::Wanted;
             }
             self.send_parts(now, &mut job, out);
-            let committed =
-                self.tablets.get(&job.tablet).map_or(LogIndex::ZERO, |tablet| tablet.log.committed());
+            let speaking = self.tablets.get(&job.tablet).filter(|tablet| self.may_speak(tablet));
+            let committed = speaking.map_or(LogIndex::ZERO, |tablet| tablet.log.committed());
             for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
                 // What did not leave yet is held.
                 let Some((id, _)) = slot.sent.filter(|(_, behind)| *behind <= committed) else { continue };

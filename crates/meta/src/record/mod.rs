@@ -18,4 +18,4 @@ pub(crate) use records::{
     Delegated, Finished, Gather, Holder, QuotaRecord, Share, UsageRecord, decode_pairs,
 };
 pub(crate) use recover::intent_change;
-pub use recover::{RecoverError, Recovered, RecoveredTablet, recover};
+pub use recover::{KeyChange, RecoverError, Recovered, RecoveredTablet, recover};

@@ -5,6 +5,7 @@
 //! never guessed at.
 
 use crate::record::key::Key;
+use crate::record::recover::KeyChange;
 use crate::record::{Reach, older};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
@@ -14,7 +15,7 @@ use bearing_types::{
     Access, Acls, Amount, Attributes, Block, ChunkId, Code, Credentials, Epoch, FileLocks, FileType,
     LogIndex, Name, NodeId, Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
 /// The version of stored records.
@@ -515,11 +516,31 @@ struct BorrowedEntry<'a> {
     changes: Vec<(&'a [u8], Option<&'a [u8]>)>,
 }
 
+/// As a `Vec<u8>`, in one piece.
+struct Raw<'a>(&'a [u8]);
+
+impl Serialize for Raw<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
 impl LogEntry {
     /// The record's bytes: a version byte, then the entry in postcard's encoding.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = |change: &LoggedChange| change.key.len() + change.value.as_ref().map_or(0, Vec::len) + 8;
         encode_versioned(self, LOG_VERSION, 16 + self.changes.iter().map(bytes).sum::<usize>())
+    }
+
+    /// The bytes of an entry with these changes.
+    pub(crate) fn encode_changes(changes: &[KeyChange]) -> Vec<u8> {
+        let changes: Vec<(Vec<u8>, Option<&Vec<u8>>)> =
+            changes.iter().map(|(key, value)| (key.encode(), value.as_ref())).collect();
+        let bytes = |(key, value): &(Vec<u8>, Option<&Vec<u8>>)| key.len() + value.map_or(0, Vec::len) + 8;
+        let about = 16 + changes.iter().map(bytes).sum::<usize>();
+        let raw = changes.iter().map(|(key, value)| (Raw(key), value.map(|value| Raw(value))));
+        let raw: Vec<(Raw<'_>, Option<Raw<'_>>)> = raw.collect();
+        encode_versioned(&(false, raw), LOG_VERSION, about)
     }
 
     /// An entry from its bytes.

@@ -1,9 +1,9 @@
-//! Recovery: the log is replayed into the store from what the store has flushed. Afterwards the store holds
-//! all that was ever committed, and tablets start from it alone. What does not fit together is noted by
-//! tablet, not judged: it matters only where the register says that the tablet is ours.
+//! Recovery: what is known to be committed is replayed from the log into the store, from what the store has
+//! flushed; what lies behind is handed back as prepared. What does not fit together is noted by tablet, not
+//! judged: it matters only where the register says that the tablet is ours.
 
 use crate::record::key::{KEYS_BEFORE_SERIALS, Key};
-use crate::record::records::{LogEntry, Record, RecordError};
+use crate::record::records::{LogEntry, LoggedChange, Record, RecordError};
 use bearing_seams::{Change, DiskLabel, EngineError, KeyRange, LoggedRecord, Store, TabletLog};
 use bearing_types::{DiskId, Epoch, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
@@ -57,11 +57,18 @@ pub struct Recovered {
     pub tablets: BTreeMap<TabletSerial, RecoveredTablet>,
 }
 
-/// What the store, with the log replayed, holds of a tablet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A key with its new value, `None` if it is deleted.
+pub type KeyChange = (Key, Option<Vec<u8>>);
+
+/// What is here of a tablet, with the log replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredTablet {
-    /// The last record.
+    /// The last record that is known to be committed. The store has all up to it.
     pub last: LogIndex,
+    /// What the records behind it change, one after the other: nobody here knows whether they are committed.
+    pub prepared: Vec<Vec<KeyChange>>,
+    /// The newest epoch of a record in the log; zero if there is none.
+    pub epoch: Epoch,
     /// The newest epoch under which this server has intended to serve it.
     pub intent: Option<Epoch>,
     /// Records are missing: after this one the log goes on with that one.
@@ -69,7 +76,21 @@ pub struct RecoveredTablet {
 }
 
 impl RecoveredTablet {
-    const NOTHING: RecoveredTablet = RecoveredTablet { last: LogIndex::ZERO, intent: None, gap: None };
+    /// Of a tablet of which nothing is here.
+    pub fn nothing() -> RecoveredTablet {
+        let (last, epoch) = (LogIndex::ZERO, Epoch(0));
+        RecoveredTablet { last, prepared: Vec::new(), epoch, intent: None, gap: None }
+    }
+}
+
+impl Recovered {
+    /// The last record of each tablet that is in the log and not in the store.
+    pub fn unapplied(&self) -> BTreeMap<TabletSerial, LogIndex> {
+        let prepared = self.tablets.iter().filter(|(_, found)| !found.prepared.is_empty());
+        prepared
+            .map(|(serial, found)| (*serial, LogIndex(found.last.0 + found.prepared.len() as u64)))
+            .collect()
+    }
 }
 
 /// Replays the log.
@@ -98,13 +119,15 @@ pub fn recover<S: Store + DiskLabel, L: TabletLog + DiskLabel>(
         from = Some(last);
     }
     replay.apply()?;
-    let tablets = replay.tablets;
+    let tablets = replay.finish()?;
     Ok(Recovered { store: store.disk()?, log: log.disk()?, fresh, tablets })
 }
 
 struct Replay<'a, S> {
     store: &'a mut S,
     tablets: BTreeMap<TabletSerial, RecoveredTablet>,
+    /// Records that are not known to be committed, each with its epoch.
+    prepared: BTreeMap<TabletSerial, BTreeMap<LogIndex, (Epoch, Vec<LoggedChange>)>>,
     /// What the store does not have yet of each tablet, up to its last record.
     gathered: BTreeMap<TabletSerial, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     gathered_bytes: usize,
@@ -120,9 +143,10 @@ impl<S: Store> Replay<'_, S> {
             let intent = intent.map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
             let intent = intent.and_then(Record::into_intent);
             renew_keys(store, tablet, last)?;
-            tablets.insert(tablet, RecoveredTablet { last, intent, gap: None });
+            tablets.insert(tablet, RecoveredTablet { last, intent, ..RecoveredTablet::nothing() });
         }
-        Ok(Replay { store, tablets, gathered: BTreeMap::new(), gathered_bytes: 0 })
+        let (prepared, gathered) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Replay { store, tablets, prepared, gathered, gathered_bytes: 0 })
     }
 
     fn take(&mut self, record: LoggedRecord) -> Result<(), RecoverError> {
@@ -132,34 +156,82 @@ impl<S: Store> Replay<'_, S> {
         if index == LogIndex::ZERO {
             return self.take_intent(tablet, &entry);
         }
-        let known = self.tablets.get(&tablet).copied();
+        if !self.tablets.contains_key(&tablet) {
+            self.store.create_tablet(tablet)?;
+            self.tablets.insert(tablet, RecoveredTablet::nothing());
+        }
+        if entry.reset {
+            self.reset(tablet, index)?;
+        }
+        let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
+        held.epoch = held.epoch.max(record.epoch);
+        let prepared = self.prepared.entry(tablet).or_default();
+        // A record voids those of lower epochs at and behind its own index.
+        prepared.retain(|other, (epoch, _)| *other < index || *epoch >= record.epoch);
         // The order of the log counts, not the indices: a hand-over that was begun anew repeats indices of
         // the one that was not finished. Whatever follows such a record is in the log too, since only what is
         // oldest is cut.
-        if !entry.reset && known.is_some_and(|known| index <= known.last) {
-            return Ok(());
+        if index > held.last {
+            prepared.insert(index, (record.epoch, entry.changes));
         }
-        if entry.reset {
-            self.gathered.remove(&tablet);
-            self.store.remove_tablet(tablet)?;
+        self.commit(tablet, record.commit)
+    }
+
+    /// Nothing counts that was here of a tablet before this record: it arrives by hand-over.
+    fn reset(&mut self, tablet: TabletSerial, index: LogIndex) -> Result<(), RecoverError> {
+        self.gathered.remove(&tablet);
+        self.prepared.remove(&tablet);
+        self.store.remove_tablet(tablet)?;
+        self.store.create_tablet(tablet)?;
+        let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
+        (held.last, held.gap) = (LogIndex(index.0 - 1), None);
+        // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces. Until it is
+        // applied the intent, which the log may not have any more, is nowhere.
+        if let Some(intent) = held.intent {
+            self.gather(tablet, [intent_change(intent)]);
+            self.apply()?;
         }
-        if entry.reset || known.is_none() {
-            self.store.create_tablet(tablet)?;
+        Ok(())
+    }
+
+    /// What is prepared up to a record is committed.
+    fn commit(&mut self, tablet: TabletSerial, up_to: LogIndex) -> Result<(), RecoverError> {
+        let Some(prepared) = self.prepared.get_mut(&tablet) else { return Ok(()) };
+        let later = prepared.split_off(&up_to.next());
+        for (index, (_, changes)) in std::mem::replace(prepared, later) {
+            let renewed = changes
+                .into_iter()
+                .map(|change| Ok(Change { key: renewed(change.key, tablet, index)?, value: change.value }));
+            let changes = renewed.collect::<Result<Vec<_>, RecoverError>>()?;
+            self.gather(tablet, changes);
+            let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
+            if index != held.last.next() {
+                held.gap = held.gap.or(Some((held.last, index)));
+            }
+            held.last = index;
         }
-        let renewed = entry
-            .changes
-            .into_iter()
-            .map(|change| Ok(Change { key: renewed(change.key, tablet, index)?, value: change.value }));
-        let changes = renewed.collect::<Result<Vec<_>, RecoverError>>()?;
-        // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces.
-        let intent = known.and_then(|known| known.intent).filter(|_| entry.reset).map(intent_change);
-        self.gather(tablet, changes.into_iter().chain(intent));
-        let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
-        let follows = entry.reset || index == held.last.next();
-        let gap = if follows { held.gap } else { held.gap.or(Some((held.last, index))) };
-        *held = RecoveredTablet { last: index, gap: gap.filter(|_| !entry.reset), ..*held };
-        // Until then the intent, which the log may not have any more, is nowhere.
-        if entry.reset { self.apply() } else { Ok(()) }
+        Ok(())
+    }
+
+    /// What is left is prepared.
+    fn finish(mut self) -> Result<BTreeMap<TabletSerial, RecoveredTablet>, RecoverError> {
+        for (tablet, prepared) in self.prepared {
+            let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
+            let mut last = held.last;
+            for (index, (_, changes)) in prepared {
+                if index != last.next() {
+                    held.gap = held.gap.or(Some((last, index)));
+                }
+                last = index;
+                let malformed = RecoverError::Record(tablet, index, RecordError::Malformed);
+                let known = changes.into_iter().map(|change| {
+                    let key = renewed(change.key, tablet, index)?;
+                    Ok((Key::decode(&key).ok_or(malformed.clone())?, change.value))
+                });
+                held.prepared.push(known.collect::<Result<_, RecoverError>>()?);
+            }
+        }
+        Ok(self.tablets)
     }
 
     /// Intents are beside the tablet's own records: they have no index, and the newest counts.
@@ -168,7 +240,7 @@ impl<S: Store> Replay<'_, S> {
         if !self.tablets.contains_key(&tablet) {
             self.store.create_tablet(tablet)?;
         }
-        let held = self.tablets.entry(tablet).or_insert(RecoveredTablet::NOTHING);
+        let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
         if held.intent < Some(intent) {
             held.intent = Some(intent);
             self.gather(tablet, [intent_change(intent)]);
@@ -231,9 +303,9 @@ pub(crate) fn intent_change(epoch: Epoch) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::records::LoggedChange;
     use bearing_proto::peer::ItemId;
     use bearing_seams::{CrashFault, LoggedRecord, MemStore, MemTabletLog};
+    use bearing_types::NodeId;
 
     const FRESH: DiskId = DiskId(1);
     const RING: TabletSerial = TabletSerial(1);
@@ -263,7 +335,54 @@ mod tests {
     }
 
     fn ring(store: &mut MemStore, log: &mut MemTabletLog) -> RecoveredTablet {
-        recover(store, log, FRESH).unwrap().tablets[&RING]
+        recover(store, log, FRESH).unwrap().tablets[&RING].clone()
+    }
+
+    fn found_up_to(last: u64, intent: Option<u64>, epoch: u64) -> RecoveredTablet {
+        let (last, intent, epoch) = (LogIndex(last), intent.map(Epoch), Epoch(epoch));
+        RecoveredTablet { last, intent, epoch, ..RecoveredTablet::nothing() }
+    }
+
+    /// A record that says how far the tablet was committed.
+    fn entry(epoch: u64, index: u64, commit: u64, value: u8) -> LoggedRecord {
+        let changes = vec![LoggedChange { key: Key::Node(NodeId(1)).encode(), value: Some(vec![value]) }];
+        let bytes = LogEntry { reset: false, changes }.encode();
+        let (epoch, index, commit) = (Epoch(epoch), LogIndex(index), LogIndex(commit));
+        LoggedRecord { serial: RING, epoch, index, commit, bytes }
+    }
+
+    fn node(store: &mut MemStore) -> Option<u8> {
+        store.get(RING, &Key::Node(NodeId(1)).encode()).unwrap().map(|value| value[0])
+    }
+
+    fn prepared(found: &RecoveredTablet) -> Vec<u8> {
+        found.prepared.iter().map(|changes| changes[0].1.as_ref().unwrap()[0]).collect()
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_committed_is_applied_and_the_rest_is_handed_back() {
+        let mut store = MemStore::default();
+        let records = [entry(1, 1, 0, 1), entry(1, 2, 1, 2), entry(1, 3, 1, 3), entry(1, 4, 2, 4)];
+        for _ in 0..2 {
+            let found = ring(&mut store, &mut log_of(&records));
+            assert_eq!((found.last, prepared(&found), found.gap), (LogIndex(2), vec![3, 4], None));
+            assert_eq!(node(&mut store), Some(2));
+        }
+        let recovered = recover(&mut store, &mut log_of(&records), FRESH).unwrap();
+        assert_eq!(recovered.unapplied(), BTreeMap::from([(RING, LogIndex(4))]));
+    }
+
+    #[test]
+    fn a_record_voids_those_of_lower_epochs_at_and_behind_its_index() {
+        let mut store = MemStore::default();
+        let old = [entry(1, 1, 0, 1), entry(1, 2, 1, 2), entry(1, 3, 1, 3), entry(1, 4, 1, 4)];
+        let new = [entry(3, 3, 2, 13)];
+        let found = ring(&mut store, &mut log_of(&[&old[..], &new].concat()));
+        assert_eq!((found.last, found.epoch, prepared(&found)), (LogIndex(2), Epoch(3), vec![13]));
+        // One of a lower epoch that comes late voids nothing.
+        let late = [entry(2, 3, 0, 23)];
+        let found = ring(&mut MemStore::default(), &mut log_of(&[&new[..], &late].concat()));
+        assert_eq!(found.epoch, Epoch(3));
     }
 
     #[test]
@@ -275,7 +394,7 @@ mod tests {
         // Once from nothing, and once more when the store has it all.
         for _ in 0..2 {
             let found = ring(&mut store, &mut log);
-            assert_eq!(found, RecoveredTablet { last: LogIndex(13), intent: None, gap: None });
+            assert_eq!(found, found_up_to(13, None, 1));
             let range = bearing_seams::KeyRange { start: Vec::new(), end: None };
             let pairs = store.range(RING, &range, 9).unwrap();
             assert_eq!(pairs, [(vec![1], vec![2]), (vec![2], vec![2]), (vec![4], vec![2])]);
@@ -286,21 +405,19 @@ mod tests {
     fn the_newest_intent_counts_also_when_the_log_that_had_it_is_cut() {
         let records = [intent(2), part(1, false, 1, 1), intent(4), part(2, false, 1, 2), intent(3)];
         let (mut store, mut log) = (MemStore::default(), log_of(&records));
-        let expected = RecoveredTablet { last: LogIndex(2), intent: Some(Epoch(4)), gap: None };
-        assert_eq!(ring(&mut store, &mut log), expected);
-        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
+        assert_eq!(ring(&mut store, &mut log), found_up_to(2, Some(4), 1));
+        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), found_up_to(2, Some(4), 0));
     }
 
     #[test]
     fn an_intent_outlives_the_hand_over_that_replaces_the_tablet_before_it() {
         let records = [part(1, true, 1, 1), intent(4)];
         let (mut store, mut log) = (MemStore::default(), log_of(&records));
-        let expected = RecoveredTablet { last: LogIndex(1), intent: Some(Epoch(4)), gap: None };
         // The second time the hand-over is replayed into a store that has the intent already.
         for _ in 0..2 {
-            assert_eq!(ring(&mut store, &mut log), expected);
+            assert_eq!(ring(&mut store, &mut log), found_up_to(1, Some(4), 1));
         }
-        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), expected);
+        assert_eq!(ring(&mut store, &mut MemTabletLog::default()), found_up_to(1, Some(4), 0));
     }
 
     /// A store and a log as programs left them that knew items and inboxes by where tablets start.

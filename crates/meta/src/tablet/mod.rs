@@ -1,15 +1,15 @@
-//! A tablet as it is served: its log, what is known of its sessions, and the marks that it collects.
+//! A tablet as it is served: what is known of its sessions, what waits to leave it, and the marks that it
+//! collects.
 
-mod apply;
 mod arriving;
-mod log;
+mod exit;
 mod marks;
 mod replies;
 mod served;
 mod sessions;
 
 pub(crate) use arriving::{Arriving, CopiedPart, part_index};
-pub(crate) use log::Held;
+pub(crate) use exit::Held;
 pub(crate) use replies::Answered;
 pub(crate) use served::{Leaving, Phase, Tablet};
 pub(crate) use sessions::Repeat;

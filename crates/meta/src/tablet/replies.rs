@@ -80,10 +80,11 @@ fn size(answered: &Answered) -> usize {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::replication::Log;
     use crate::tablet::served::Tablet;
     use bearing_proto::client::LeaseMs;
     use bearing_proto::delegation::{StepDone, StepsDone};
-    use bearing_types::{Block, Epoch, Mono, Now, SessionId, TabletSerial, Wall};
+    use bearing_types::{Block, Mono, Now, SessionId, TabletSerial, Wall};
 
     fn answered(result: Result<Body, Code>) -> Answered {
         Answered { result, index: LogIndex(1), awaited: BTreeSet::new() }
@@ -93,7 +94,7 @@ mod tests {
     fn nobody_has_more_kept_for_him_than_his_share() {
         let config = Config { replies_bytes_max: 512 * BYTES_EACH, ..Config::standard() };
         let now = Now { mono: Mono(0), wall: Wall(0) };
-        let mut tablet = Tablet::new(now, Block::RING, TabletSerial(1), Epoch(1), LogIndex(1), &config);
+        let mut tablet = Tablet::new(now, Block::RING, Log::empty(TabletSerial(1)), &config);
         let keep = |tablet: &mut Tablet, session, number| {
             tablet.sessions.keep_answer(SessionId(session), Sequence(number), answered(Ok(Body::Done)));
         };

@@ -8,7 +8,8 @@ use crate::lease::{Delegations, Horizon, LeaseTable, LockTable, OpenTable};
 use crate::memory::{Cache, Quotas};
 use crate::mutant::Mutant;
 use crate::record::{Key, Record};
-use crate::tablet::log::{Held, Log};
+use crate::replication::Log;
+use crate::tablet::exit::Exit;
 use crate::tablet::marks::Collector;
 use crate::tablet::sessions::Sessions;
 use crate::txn::{Coordinated, KeyLocks, Participant, Queue};
@@ -43,9 +44,13 @@ pub(crate) struct Leaving {
 pub(crate) struct Tablet {
     pub block: Block,
     pub serial: TabletSerial,
-    pub epoch: Epoch,
+    /// The epoch under which this server began to serve it: transactions are numbered from there.
+    pub born: Epoch,
     pub phase: Phase,
     pub log: Log,
+    pub exit: Exit,
+    /// Records that need not be kept any more: they go with the next entry.
+    stale: Vec<Key>,
     pub cache: Cache,
     pub quotas: Quotas,
     pub keys: KeyLocks,
@@ -70,20 +75,16 @@ pub(crate) struct Tablet {
 }
 
 impl Tablet {
-    pub fn new(
-        now: Now,
-        block: Block,
-        serial: TabletSerial,
-        epoch: Epoch,
-        next_index: LogIndex,
-        config: &Config,
-    ) -> Tablet {
+    /// Of a tablet whose log says that it is this server's.
+    pub fn new(now: Now, block: Block, log: Log, config: &Config) -> Tablet {
         Tablet {
             block,
-            serial,
-            epoch,
+            serial: log.serial(),
+            born: log.epoch(),
             phase: Phase::Serving,
-            log: Log::new(serial, epoch, next_index),
+            log,
+            exit: Exit::default(),
+            stale: Vec::new(),
             cache: Cache::new(config.cache_entries_max),
             quotas: Quotas::default(),
             keys: KeyLocks::default(),
@@ -117,15 +118,29 @@ impl Tablet {
             || self.delegations.of_session(session).next().is_some()
     }
 
+    /// The epoch under which it is served.
+    pub fn epoch(&self) -> Epoch {
+        self.log.epoch()
+    }
+
+    /// Records go with the next entry, unless that says otherwise.
+    pub fn drop_with_next(&mut self, keys: Vec<Key>) {
+        self.stale.extend(keys);
+    }
+
     /// Logs changes and puts them into the overlay. Returns the entry's index.
     pub fn write(
         &mut self,
-        batch: BTreeMap<Key, Option<Record>>,
+        mut batch: BTreeMap<Key, Option<Record>>,
         number: AppendNumber,
         out: &mut Vec<Command>,
     ) -> LogIndex {
-        let (index, changes) = self.log.append(batch, number, out);
-        for (key, record) in changes {
+        for key in self.stale.drain(..) {
+            batch.entry(key).or_insert(None);
+        }
+        let changes = batch.iter().map(|(key, record)| (*key, record.as_ref().map(Record::encode)));
+        let index = self.log.append(number, changes.collect(), out);
+        for (key, record) in batch {
             self.cache.change(key, record, index);
         }
         if self.applies_early {
@@ -134,19 +149,18 @@ impl Tablet {
         index
     }
 
-    /// Notes that appends up to `number` are stable. Returns what may leave now.
-    pub fn synced(&mut self, number: AppendNumber, out: &mut Vec<Command>) -> Vec<Held> {
-        let held = self.log.synced(number);
+    /// More of the log may be committed.
+    pub fn commit(&mut self, out: &mut Vec<Command>) {
+        self.log.commit_as_owner();
         // A tablet that leaves is copied from the store.
         if self.log.gathered() >= self.apply_gathered_max || matches!(self.phase, Phase::Leaving(_)) {
             self.log.apply(out);
         }
-        held
     }
 
     /// The store holds everything up to an entry.
-    pub fn applied(&mut self, up_to: LogIndex) {
-        for (index, keys) in self.log.applied(up_to) {
+    pub fn on_applied(&mut self, up_to: LogIndex) {
+        for (index, keys) in self.log.on_applied(up_to) {
             self.cache.applied(keys, index);
         }
     }

@@ -2,6 +2,7 @@
 //! at once. Faults are the simulator's business.
 
 pub mod disks;
+pub mod members;
 
 use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
@@ -120,12 +121,16 @@ impl Cluster {
 
     /// The same with these data servers.
     pub fn with_data(servers: u32, scheme: Scheme, config: Config, data: &[ServerId]) -> Cluster {
+        Cluster::made(servers, scheme, config, data, 1)
+    }
+
+    fn made(servers: u32, scheme: Scheme, config: Config, data: &[ServerId], copies: u8) -> Cluster {
         let ids: Vec<ServerId> = (1..=servers).map(ServerId).collect();
         let mut coordinator = MemCoordinator::new();
         let mut put = |key: String, value| {
             coordinator.swap(&[RegisterChange::new(key, None, value)]).unwrap();
         };
-        for tablet in Assignment::even(&ids, 4, 1).unwrap().tablets() {
+        for tablet in Assignment::even(&ids, 4, usize::from(copies)).unwrap().tablets() {
             put(tablet_key(tablet.block), encode(tablet));
         }
         let filesystem = FilesystemRecord {
@@ -134,7 +139,7 @@ impl Cluster {
             scheme,
             root: NodeId::ROOT,
             data_copies: 2,
-            metadata_copies: 1,
+            metadata_copies: copies,
         };
         put(FILESYSTEM_KEY.to_owned(), encode(&filesystem));
         let data = data.iter().map(|server| (*server, ServerKind::Data));
@@ -365,6 +370,9 @@ impl Cluster {
                 }
                 Command::LockFree(session, free) => self.free.push((session, free)),
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
+                Command::Replication(to, message) => {
+                    self.events.push_back((to, Event::Replication(id, message)));
+                }
                 Command::Data(server, request) => {
                     let overheard_by = self.overheard_by.filter(|other| *other != server);
                     for server in overheard_by.into_iter().chain([server]) {

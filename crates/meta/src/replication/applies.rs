@@ -7,13 +7,10 @@
 //! Invariants: only committed changes go; what has gone, in the order given, is a prefix of the log, whatever
 //! was left out of it because it came and went within one gathering.
 
-use crate::record::Key;
+use crate::record::{Key, KeyChange};
 use bearing_seams::Change;
 use bearing_types::LogIndex;
 use std::collections::{BTreeMap, VecDeque};
-
-/// A key with its new value, `None` if it is deleted.
-pub(crate) type KeyChange = (Key, Option<Vec<u8>>);
 
 /// See the module.
 #[derive(Debug)]
@@ -21,6 +18,8 @@ pub(crate) struct Applies {
     logged: VecDeque<(LogIndex, Vec<KeyChange>)>,
     gathered: BTreeMap<Key, Gathered>,
     gathered_up_to: LogIndex,
+    /// What goes to the store, or went, ends with this entry.
+    taken_up_to: LogIndex,
     /// Keys of the commands that are not confirmed.
     under_way: VecDeque<(LogIndex, Vec<Key>)>,
 }
@@ -38,14 +37,30 @@ enum Gathered {
 }
 
 impl Applies {
-    /// Nothing is on its way.
-    pub fn new() -> Applies {
+    /// The store has everything up to an entry, and nothing is on its way.
+    pub fn from(stored: LogIndex) -> Applies {
         Applies {
             logged: VecDeque::new(),
             gathered: BTreeMap::new(),
-            gathered_up_to: LogIndex::ZERO,
+            gathered_up_to: stored,
+            taken_up_to: stored,
             under_way: VecDeque::new(),
         }
+    }
+
+    /// Entries that are not committed, oldest first.
+    pub fn prepared(&self) -> impl Iterator<Item = (LogIndex, &[KeyChange])> {
+        self.logged.iter().map(|(index, changes)| (*index, &changes[..]))
+    }
+
+    /// Forgets entries that are not committed, from one on.
+    pub fn cut(&mut self, from: LogIndex) {
+        self.logged.retain(|(index, _)| *index < from);
+    }
+
+    /// What goes to the store, or went, ends with this entry.
+    pub fn taken_up_to(&self) -> LogIndex {
+        self.taken_up_to
     }
 
     /// Takes the changes of a log record, in the order of the log.
@@ -86,9 +101,11 @@ impl Applies {
 
     /// What is gathered, with the log record up to which that goes; `None` if there is nothing.
     pub fn take(&mut self) -> Option<(LogIndex, Vec<Change>)> {
-        if self.gathered.is_empty() {
+        // An entry without changes has to be known of too.
+        if self.gathered_up_to == self.taken_up_to {
             return None;
         }
+        self.taken_up_to = self.gathered_up_to;
         let gathered = std::mem::take(&mut self.gathered);
         let mut keys = Vec::with_capacity(gathered.len());
         let mut changes = Vec::with_capacity(gathered.len());
@@ -126,7 +143,7 @@ mod tests {
 
     #[test]
     fn only_what_is_committed_goes_and_each_key_once_with_its_last_value() {
-        let mut applies = Applies::new();
+        let mut applies = Applies::from(LogIndex::ZERO);
         for index in 1..=3 {
             applies.log(LogIndex(index), vec![(NODE, Some(vec![index as u8]))]);
         }
@@ -141,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_came_and_went_is_not_told_to_the_store_but_one_it_has_is_deleted() {
-        let mut applies = Applies::new();
+        let mut applies = Applies::from(LogIndex::ZERO);
         applies.log(LogIndex(1), vec![(REPLY, Some(vec![1]))]);
         applies.log(LogIndex(2), vec![(REPLY, None)]);
         applies.commit(LogIndex(2));
@@ -173,7 +190,7 @@ mod tests {
         fn gathered_or_not_the_store_becomes_the_same(
             log in prop::collection::vec((0..4_u64, any::<bool>(), any::<bool>()), 1..60),
         ) {
-            let mut applies = Applies::new();
+            let mut applies = Applies::from(LogIndex::ZERO);
             let mut store = BTreeMap::new();
             let mut history = Vec::new();
             let mut replies = 0;

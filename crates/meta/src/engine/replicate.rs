@@ -1,0 +1,321 @@
+//! Entries on their way between servers: an owner sends what it logs to the tablet's members and hears how
+//! far they have it; a member logs what it is sent. One message a step and server, in either direction;
+//! without entries it is a beacon, by which leases are kept.
+
+use crate::engine::adopt::Adoption;
+use crate::engine::machine::MetaServer;
+use crate::event::{AppendNumber, Command, Note};
+use crate::replication::{Answer, Copy, Log, Pairs};
+use crate::tablet::Tablet;
+use bearing_proto::replication::{Append, Entries, EntryBytes, Held, Progress, ReplicationMessage};
+use bearing_types::{LogIndex, Now, Position, ServerId, TabletSerial};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// So many bytes of entries are sent again at a time.
+const RESENT_BYTES_MAX: usize = 256 << 10;
+/// What a member lacks is sent again after this pause at the earliest: the rest may be on its way.
+const LACKING_PAUSE: Duration = Duration::from_millis(5);
+/// An owner whose log has not got on for so long leaves its tablets to others.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// What is to be sent at the end of a step.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    appends: BTreeMap<ServerId, Append>,
+    answers: BTreeMap<ServerId, Held>,
+}
+
+impl MetaServer {
+    // --- sending ---
+
+    /// Sends on what this step has logged, and what others are owed. `from` is where the step's commands
+    /// begin.
+    pub(crate) fn send_entries(&mut self, now: Now, from: usize, out: &mut Vec<Command>) {
+        for command in &out[from..] {
+            let Command::Append(_, record) = command else { continue };
+            self.appending.insert(record.serial);
+            let Some(log) = owned(&mut self.tablets, &mut self.adoptions, &self.starts, record.serial) else {
+                continue;
+            };
+            if record.index == LogIndex::ZERO || record.epoch != log.epoch() || log.members.is_empty() {
+                continue;
+            }
+            log.members.sent(now.mono, record.index, log.committed());
+            for server in log.members.servers() {
+                let append = self.outgoing.append_to(&self.pairs, now, server);
+                add_entry(append, log, record.index, record.bytes.clone());
+            }
+        }
+        self.stuck_since = match self.appending.is_empty() {
+            true => None,
+            false => self.stuck_since.or(Some(now.mono)),
+        };
+        for (server, append) in std::mem::take(&mut self.outgoing.appends) {
+            out.push(Command::Replication(server, ReplicationMessage::Append(append)));
+        }
+        for (server, held) in std::mem::take(&mut self.outgoing.answers) {
+            // How the pair stands now, not when the first word was added.
+            let Held { life, stamp, term, .. } = self.pairs.answer(server);
+            let held = Held { life, stamp, term, ..held };
+            out.push(Command::Replication(server, ReplicationMessage::Held(held)));
+        }
+    }
+
+    /// Beacons, and what members are owed again.
+    pub(crate) fn beacon(&mut self, now: Now) {
+        if now.mono < self.next_beacon || self.failed {
+            return;
+        }
+        self.next_beacon = now.mono.after(self.config.beacon_interval);
+        self.partners = self.find_partners();
+        if self.is_stuck(now) {
+            return;
+        }
+        for server in &self.partners {
+            self.outgoing.append_to(&self.pairs, now, *server);
+        }
+        let serials: Vec<TabletSerial> = self.starts.keys().copied().collect();
+        for serial in serials {
+            self.tell_progress(now, serial);
+        }
+    }
+
+    pub(crate) fn find_partners(&self) -> Vec<ServerId> {
+        let logs = self.tablets.values().map(|tablet| &tablet.log);
+        let logs = logs.chain(self.adoptions.values().map(|adoption| &adoption.log));
+        let mut partners: Vec<ServerId> = logs.flat_map(|log| log.members.servers()).collect();
+        partners.sort_unstable();
+        partners.dedup();
+        partners
+    }
+
+    fn tell_progress(&mut self, now: Now, serial: TabletSerial) {
+        let (pause, pairs) = (self.config.resend_interval, &self.pairs);
+        let Some(log) = owned(&mut self.tablets, &mut self.adoptions, &self.starts, serial) else { return };
+        let told = log.members.untold(pairs, log.committed());
+        let progress = Progress { serial, epoch: log.epoch(), index: log.committed() };
+        for server in told {
+            self.outgoing.append_to(pairs, now, server).commits.push(progress);
+        }
+        for (server, after) in log.members.lagging(now.mono, pause) {
+            resend(self.outgoing.append_to(pairs, now, server), log, after);
+        }
+    }
+
+    /// Whether nothing that this server logged was synced for so long that others do better without it.
+    pub(crate) fn is_stuck(&self, now: Now) -> bool {
+        self.stuck_since.is_some_and(|since| now.mono.since(since) >= STUCK)
+    }
+
+    // --- what comes ---
+
+    pub(crate) fn on_replication(
+        &mut self,
+        now: Now,
+        from: ServerId,
+        message: ReplicationMessage,
+        out: &mut Vec<Command>,
+    ) {
+        match message {
+            ReplicationMessage::Append(append) => self.on_append(now, from, append, out),
+            ReplicationMessage::Held(held) => self.on_held(now, from, held, out),
+        }
+    }
+
+    fn on_append(&mut self, now: Now, from: ServerId, append: Append, out: &mut Vec<Command>) {
+        // Before the registers are known, nobody can be told from who owned something once.
+        if self.startup.version == 0 || !self.disk.is_ours() {
+            return;
+        }
+        self.pairs.on_append(now.mono, from, &append);
+        self.outgoing.answers.entry(from).or_default();
+        for entries in append.entries {
+            let answer = self.on_entries(from, &entries, out);
+            self.outgoing.answer(from, answer);
+        }
+        for progress in append.commits {
+            let answer = match self.copies.get_mut(&progress.serial) {
+                Some(copy) => copy.on_committed(progress.epoch, progress.index),
+                None => self.without_copy(progress),
+            };
+            self.outgoing.answer(from, answer);
+        }
+    }
+
+    fn on_entries(&mut self, from: ServerId, entries: &Entries, out: &mut Vec<Command>) -> Answer {
+        let serial = entries.serial;
+        // Somebody else owns it by now.
+        if self.owned(serial).is_some_and(|log| log.epoch() < entries.epoch) {
+            self.leave(serial, false, out);
+            self.startup.want_map();
+        }
+        let new = entries.first == LogIndex(1) && entries.index == entries.first;
+        let mine = self.starts.contains_key(&serial);
+        if new && !mine && !self.copies.contains_key(&serial) {
+            out.push(Command::CreateTablet(serial));
+            self.copies.insert(serial, Copy::new(Log::empty(serial), None));
+        }
+        let Some(copy) = self.copies.get_mut(&serial) else {
+            let progress = Progress { serial, epoch: entries.epoch, index: LogIndex::ZERO };
+            return self.without_copy(progress);
+        };
+        let (next_append, records) = (&mut self.next_append, &mut self.counters.records);
+        let mut number = || {
+            (*next_append, *records) = (*next_append + 1, *records + 1);
+            AppendNumber(*next_append)
+        };
+        match copy.on_entries(from, entries, &mut number, out) {
+            Ok(answer) => answer,
+            Err(error) => {
+                out.push(Command::Note(Note::Damaged(format!("an entry of {serial} from {from}: {error}"))));
+                Answer::Refused(Progress { serial, epoch: entries.epoch, index: LogIndex::ZERO })
+            }
+        }
+    }
+
+    /// What an owner is told about a tablet that is not held for it.
+    fn without_copy(&mut self, progress: Progress) -> Answer {
+        match self.owned(progress.serial) {
+            Some(log) => Answer::Refused(Progress { epoch: log.epoch(), ..progress }),
+            None => Answer::Lacking(Progress { index: LogIndex::ZERO, ..progress }),
+        }
+    }
+
+    fn on_held(&mut self, now: Now, from: ServerId, held: Held, out: &mut Vec<Command>) {
+        let relied = self.pairs.has_lease(now.mono, from, self.config.server_lease_ttl);
+        let Some(newest) = self.pairs.on_held(from, &held) else { return };
+        let term = newest.then_some(held.term);
+        for progress in held.synced {
+            let Some(log) = self.log_under(progress) else { continue };
+            let news = log.members.on_synced(now.mono, from, progress.index, term);
+            if news {
+                self.advance(now, progress.serial, out);
+            }
+        }
+        for progress in held.lacking {
+            let log = owned(&mut self.tablets, &mut self.adoptions, &self.starts, progress.serial);
+            let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
+            if log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
+                resend(self.outgoing.append_to(&self.pairs, now, from), log, progress.index);
+            }
+        }
+        for progress in held.refused {
+            if self.owned(progress.serial).is_some_and(|log| progress.epoch > log.epoch()) {
+                self.startup.want_map();
+            }
+        }
+        if !relied {
+            let waiting = self.tablets.iter().filter(|(_, tablet)| !tablet.exit.is_empty());
+            let waiting: Vec<Position> = waiting.map(|(start, _)| *start).collect();
+            waiting.into_iter().for_each(|start| self.let_go(start, out));
+        }
+    }
+
+    fn log_under(&mut self, progress: Progress) -> Option<&mut Log> {
+        self.owned(progress.serial).filter(|log| log.epoch() == progress.epoch)
+    }
+
+    // --- what is synced ---
+
+    /// What this server has appended up to a number is stable here.
+    pub(crate) fn on_appended(&mut self, now: Now, number: AppendNumber, out: &mut Vec<Command>) {
+        self.stuck_since = None;
+        for serial in std::mem::take(&mut self.appending) {
+            let synced = match self.copies.get_mut(&serial) {
+                Some(copy) => {
+                    if let (true, Some((sender, _))) = (copy.on_synced(number), copy.sender()) {
+                        self.outgoing.answer(sender, Answer::Synced(copy.synced()));
+                    }
+                    if copy.log.gathered() >= self.config.apply_gathered_max {
+                        copy.log.apply(out);
+                    }
+                    copy.log.is_synced()
+                }
+                None => {
+                    let synced = self.owned(serial).is_none_or(|log| {
+                        log.on_synced(number);
+                        log.is_synced()
+                    });
+                    self.advance(now, serial, out);
+                    synced
+                }
+            };
+            if !synced {
+                self.appending.insert(serial);
+            }
+        }
+    }
+
+    /// More of a tablet of this server's may be committed.
+    fn advance(&mut self, now: Now, serial: TabletSerial, out: &mut Vec<Command>) {
+        let Some(start) = self.starts.get(&serial).copied() else { return };
+        if self.adoptions.contains_key(&start) {
+            return self.advance_adoption(start, out);
+        }
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        tablet.commit(out);
+        self.mark_outbox_committed(now, start, out);
+        self.let_go(start, out);
+    }
+}
+
+impl Outgoing {
+    fn append_to(&mut self, pairs: &Pairs, now: Now, server: ServerId) -> &mut Append {
+        self.appends.entry(server).or_insert_with(|| pairs.beacon(now.mono, server))
+    }
+
+    fn answer(&mut self, to: ServerId, answer: Answer) {
+        let held = self.answers.entry(to).or_default();
+        match answer {
+            Answer::Synced(progress) => held.synced.push(progress),
+            Answer::Lacking(progress) => held.lacking.push(progress),
+            Answer::Refused(progress) => held.refused.push(progress),
+        }
+    }
+}
+
+/// The log of a tablet that this server owns, or is about to serve.
+pub(crate) fn owned<'a>(
+    tablets: &'a mut BTreeMap<Position, Tablet>,
+    adoptions: &'a mut BTreeMap<Position, Adoption>,
+    starts: &BTreeMap<TabletSerial, Position>,
+    serial: TabletSerial,
+) -> Option<&'a mut Log> {
+    let start = starts.get(&serial)?;
+    let served = tablets.get_mut(start).map(|tablet| &mut tablet.log);
+    served.or_else(|| adoptions.get_mut(start).map(|adoption| &mut adoption.log))
+}
+
+/// Adds an entry, to those before it if it follows them.
+fn add_entry(append: &mut Append, log: &Log, index: LogIndex, bytes: Vec<u8>) {
+    let serial = log.serial();
+    let follows = |entries: &&mut Entries| {
+        entries.serial == serial
+            && entries.epoch == log.epoch()
+            && entries.index.0 + entries.entries.len() as u64 == index.0
+    };
+    match append.entries.last_mut().filter(follows) {
+        Some(entries) => entries.entries.push(EntryBytes(bytes)),
+        None => append.entries.push(Entries {
+            serial,
+            epoch: log.epoch(),
+            first: log.first(),
+            commit: log.committed(),
+            index,
+            entries: vec![EntryBytes(bytes)],
+        }),
+    }
+}
+
+/// Sends what follows an entry, as far as it is not committed: what is committed all members have.
+fn resend(append: &mut Append, log: &Log, after: LogIndex) {
+    let mut bytes_sent = 0;
+    for (index, bytes) in log.prepared_from(after.next().max(log.first())) {
+        bytes_sent += bytes.len();
+        add_entry(append, log, index, bytes);
+        if bytes_sent >= RESENT_BYTES_MAX {
+            break;
+        }
+    }
+}

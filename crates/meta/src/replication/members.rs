@@ -1,0 +1,246 @@
+//! What the owner of a tablet knows of the other servers that hold its log.
+//!
+//! Invariants: an entry is committed when the owner and every member has synced it, learners not counted; a
+//! member counts as one that relies on this server only in the term in which it confirmed this tablet under
+//! its present epoch.
+
+use crate::config::Config;
+use crate::replication::Pairs;
+use bearing_types::{LogIndex, Mono, ServerId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    others: BTreeMap<ServerId, Member>,
+    /// With too few of them nothing new is committed, but for the beginning of the epoch, up to this entry.
+    too_few: Option<LogIndex>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// It has synced everything up to this entry.
+    synced: LogIndex,
+    /// The term in which it last said so.
+    confirmed: Option<u64>,
+    /// The last entry that was sent to it.
+    sent: LogIndex,
+    /// Up to where it was told that all is committed.
+    told: LogIndex,
+    /// When it last got on, or was sent something when it lacked nothing.
+    moved: Mono,
+    /// When it was last sent what it lacks.
+    resent: Mono,
+    /// Since when it does not rely on this server.
+    missing: Option<Mono>,
+}
+
+impl Members {
+    /// An epoch begins: these have everything before `first`, and nothing was sent to them.
+    pub fn of_epoch(others: impl Iterator<Item = ServerId>, first: LogIndex, now: Mono) -> Members {
+        let before = LogIndex(first.0 - 1);
+        let new = Member {
+            synced: before,
+            confirmed: None,
+            sent: before,
+            told: LogIndex::ZERO,
+            moved: now,
+            resent: now,
+            missing: None,
+        };
+        Members { others: others.map(|server| (server, new)).collect(), too_few: None }
+    }
+
+    /// They are fewer than have to be for anything new; the epoch's beginning goes up to this entry.
+    pub fn are_too_few(&mut self, begun: LogIndex) {
+        self.too_few = Some(begun);
+    }
+
+    /// Whether nothing new is committed, for want of members.
+    pub fn lack_some(&self) -> bool {
+        self.too_few.is_some()
+    }
+
+    /// The other servers.
+    pub fn servers(&self) -> impl Iterator<Item = ServerId> + '_ {
+        self.others.keys().copied()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.others.is_empty()
+    }
+
+    /// An entry is on its way to all of them, with how far the tablet is committed.
+    pub fn sent(&mut self, now: Mono, index: LogIndex, committed: LogIndex) {
+        for member in self.others.values_mut() {
+            if member.sent == member.synced {
+                member.moved = now;
+            }
+            (member.sent, member.told) = (index, committed);
+        }
+    }
+
+    /// Those that are to be told how far it is committed: who does not know, and who has to confirm the
+    /// tablet again. They count as told.
+    pub fn untold(&mut self, pairs: &Pairs, committed: LogIndex) -> Vec<ServerId> {
+        let due = |server: &ServerId, member: &Member| {
+            member.told < committed || pairs.is_of_another_term(*server, member.confirmed)
+        };
+        let due = self.others.iter_mut().filter(|(server, member)| due(server, member));
+        due.map(|(server, member)| {
+            member.told = committed;
+            *server
+        })
+        .collect()
+    }
+
+    /// A member says what it has, in a term. An answer that is not its newest says nothing of the term.
+    /// Whether this is news.
+    pub fn on_synced(&mut self, now: Mono, server: ServerId, index: LogIndex, term: Option<u64>) -> bool {
+        let Some(member) = self.others.get_mut(&server) else { return false };
+        let news = index > member.synced || (term.is_some() && term != member.confirmed);
+        if index > member.synced {
+            (member.synced, member.moved) = (index, now);
+        }
+        member.confirmed = term.or(member.confirmed);
+        news
+    }
+
+    /// Up to where all of them have synced, and this server, which has it up to `own`.
+    pub fn committed(&self, own: LogIndex) -> LogIndex {
+        let by_all = self.others.values().map(|member| member.synced).fold(own, LogIndex::min);
+        self.too_few.map_or(by_all, |begun| by_all.min(begun))
+    }
+
+    /// Whether all of them leave the tablet to this server now.
+    pub fn rely(&self, pairs: &Pairs, now: Mono, config: &Config) -> bool {
+        let relies = |(server, member): (&ServerId, &Member)| {
+            pairs.relies(now, *server, member.confirmed, config.server_lease_ttl)
+        };
+        self.others.iter().all(relies)
+    }
+
+    /// Those that are to be sent again what follows an entry, because they have not got on for so long.
+    pub fn lagging(&mut self, now: Mono, pause: Duration) -> Vec<(ServerId, LogIndex)> {
+        let idle = |member: &Member| now.since(member.moved.max(member.resent)) >= pause;
+        let late = self.others.iter_mut().filter(|(_, member)| member.synced < member.sent && idle(member));
+        let again = late.map(|(server, member)| {
+            member.resent = now;
+            (*server, member.synced)
+        });
+        again.collect()
+    }
+
+    /// A member lacks what follows an entry: whether that is to be sent again now.
+    pub fn on_lacking(&mut self, now: Mono, server: ServerId, pause: Duration) -> bool {
+        let Some(member) = self.others.get_mut(&server) else { return false };
+        let due = now.since(member.resent) >= pause;
+        if due {
+            member.resent = now;
+        }
+        due
+    }
+
+    /// Those that have not relied on this server, or not got on with what was sent to them, for as long as a
+    /// member may. To be asked often: it notes since when.
+    pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<ServerId> {
+        let mut out = Vec::new();
+        for (server, member) in &mut self.others {
+            let relies = pairs.relies(now, *server, member.confirmed, config.server_lease_ttl);
+            let since = if relies { None } else { Some(member.missing.unwrap_or(now)) };
+            member.missing = since;
+            let met = pairs.answered(*server).is_some();
+            let timeout = if met { config.member_timeout } else { config.first_grace };
+            let stuck = member.synced < member.sent && now.since(member.moved) >= timeout;
+            if stuck || since.is_some_and(|since| now.since(since) >= timeout) {
+                out.push(*server);
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_proto::replication::Held;
+
+    const B: ServerId = ServerId(2);
+    const C: ServerId = ServerId(3);
+
+    fn ms(ms: u64) -> Mono {
+        Mono(ms * 1_000_000)
+    }
+
+    fn answered(pairs: &mut Pairs, by: ServerId, at: u64, term: u64) {
+        let held = Held { life: 7, stamp: ms(at).0, term, ..Held::default() };
+        assert_eq!(pairs.on_held(by, &held), Some(true));
+    }
+
+    #[test]
+    fn committed_is_what_the_slowest_has_synced_and_the_owner_too() {
+        let mut members = Members::of_epoch([B, C].into_iter(), LogIndex(5), ms(0));
+        members.sent(ms(0), LogIndex(9), LogIndex(4));
+        assert_eq!(members.committed(LogIndex(9)), LogIndex(4));
+        members.on_synced(ms(1), B, LogIndex(9), None);
+        members.on_synced(ms(1), C, LogIndex(7), None);
+        assert_eq!(members.committed(LogIndex(9)), LogIndex(7));
+        assert_eq!(members.committed(LogIndex(6)), LogIndex(6));
+        members.on_synced(ms(2), C, LogIndex(6), None);
+        assert_eq!(members.committed(LogIndex(9)), LogIndex(7), "what came late takes nothing back");
+        assert_eq!(Members::default().committed(LogIndex(3)), LogIndex(3));
+    }
+
+    #[test]
+    fn all_have_to_rely_on_the_owner_each_in_its_present_term() {
+        let (mut pairs, config) = (Pairs::new(7, ms(0)), Config::standard());
+        let mut members = Members::of_epoch([B, C].into_iter(), LogIndex(1), ms(0));
+        answered(&mut pairs, B, 10, 20);
+        answered(&mut pairs, C, 10, 30);
+        members.on_synced(ms(11), B, LogIndex(0), Some(20));
+        assert!(!members.rely(&pairs, ms(11), &config), "C has not confirmed it");
+        assert_eq!(members.untold(&pairs, LogIndex(0)), [C]);
+        members.on_synced(ms(11), C, LogIndex(0), Some(30));
+        assert!(members.rely(&pairs, ms(11), &config));
+        answered(&mut pairs, B, 12, 21);
+        assert!(!members.rely(&pairs, ms(13), &config), "B has claimed something since");
+        assert!(Members::default().rely(&pairs, ms(13), &config), "alone");
+    }
+
+    #[test]
+    fn a_member_that_does_not_get_on_is_swapped_out_and_one_that_is_only_busy_is_not() {
+        let (mut pairs, config) = (Pairs::new(7, ms(0)), Config::standard());
+        let mut members = Members::of_epoch([B].into_iter(), LogIndex(1), ms(0));
+        for at in (0..5_000).step_by(10) {
+            answered(&mut pairs, B, at, 20);
+            members.sent(ms(at), LogIndex(at + 10), LogIndex(0));
+            members.on_synced(ms(at), B, LogIndex(at), Some(20));
+            assert!(members.failing(&pairs, ms(at), &config).is_empty(), "always behind, never stuck");
+        }
+        let mut found = None;
+        for at in (5_000..8_000).step_by(10) {
+            answered(&mut pairs, B, at, 20);
+            found = found.or((!members.failing(&pairs, ms(at), &config).is_empty()).then_some(at));
+        }
+        assert_eq!(
+            found,
+            Some(4_990 + config.member_timeout.as_millis() as u64),
+            "it answers, but syncs nothing"
+        );
+    }
+
+    #[test]
+    fn what_is_lacking_is_sent_again_after_a_pause_not_at_once() {
+        let mut members = Members::of_epoch([B].into_iter(), LogIndex(1), ms(0));
+        let pause = Duration::from_millis(50);
+        members.sent(ms(100), LogIndex(3), LogIndex(0));
+        assert_eq!(members.lagging(ms(149), pause), []);
+        assert_eq!(members.lagging(ms(150), pause), [(B, LogIndex(0))]);
+        assert_eq!(members.lagging(ms(151), pause), []);
+        assert!(!members.on_lacking(ms(152), B, pause));
+        members.on_synced(ms(160), B, LogIndex(3), None);
+        assert_eq!(members.lagging(ms(999), pause), []);
+    }
+}

@@ -1,0 +1,35 @@
+//! What tests of copies ask.
+
+use super::Cluster;
+use bearing_meta::{Config, Event};
+use bearing_placement::Scheme;
+use bearing_proto::client::{Answer, Call, Request};
+use bearing_proto::coordinator::{decode_register, tablet_key};
+use bearing_seams::Coordinator;
+use bearing_types::{Position, Sequence, SessionId};
+use std::time::Duration;
+
+impl Cluster {
+    /// A cluster with so many copies of each tablet.
+    pub fn with_copies(servers: u32, copies: u8) -> Cluster {
+        Cluster::made(servers, Scheme::AnglecutHashed, Config::standard(), &super::DATA, copies)
+    }
+
+    /// Sends a call once; whether it is done a second later.
+    pub fn is_done_in_time(&mut self, session: SessionId, position: Position, call: Call) -> bool {
+        self.next_sequence += 1;
+        let sequence = Sequence(self.next_sequence);
+        let (server, _, epoch) = self.owner(position);
+        let request = Request { sequence, finished_below: sequence, position, epoch, call };
+        self.send(server, Event::Request(session, self.squash, request));
+        self.pass(Duration::from_secs(1));
+        matches!(self.answer(session, sequence), Some(Answer::Done { result: Ok(_), .. }))
+    }
+
+    /// What the coordinator has of the tablet at a position.
+    pub fn register_of(&mut self, position: Position) -> bearing_placement::Tablet {
+        let (_, block, _) = self.owner(position);
+        let entry = self.coordinator.read(&tablet_key(block)).unwrap().expect("each tablet has a register");
+        decode_register(&entry.value).unwrap()
+    }
+}

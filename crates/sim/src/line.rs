@@ -1,0 +1,140 @@
+//! The log of one tablet, as all its members together have it: what of it is stable.
+//!
+//! Who is a member under which epoch is taken from the coordinator's registers as they change, not from what
+//! servers say. An entry is stable when every member of its epoch has synced it.
+
+use crate::network::HostId;
+use bearing_seams::LoggedRecord;
+use bearing_types::{Epoch, LogIndex};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// Who served it under which epoch, and said so.
+    pub owners: BTreeMap<Epoch, HostId>,
+    /// Who was a member under which epoch.
+    members: BTreeMap<Epoch, BTreeSet<HostId>>,
+    /// Entries that not every member has synced yet: by whom, and what they hold.
+    open: BTreeMap<(Epoch, LogIndex), (BTreeSet<HostId>, Vec<u8>)>,
+    /// The last stable entry.
+    last: Option<(Epoch, LogIndex)>,
+    /// What stable entries hold.
+    stable: BTreeMap<LogIndex, Vec<u8>>,
+    /// What a host that will take it over has copied.
+    pub copies: BTreeMap<HostId, BTreeMap<Vec<u8>, Vec<u8>>>,
+}
+
+/// What became of an entry that a host has synced.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Synced {
+    /// The host is no member under that epoch: part of a hand-over.
+    OfAnother,
+    /// Other members have not synced it.
+    Open,
+    /// It is stable now.
+    Stable,
+    /// It was stable before.
+    Known,
+    /// It cannot be; why.
+    Wrong(String),
+}
+
+impl Line {
+    /// The tablet's register says this from now on.
+    pub fn registered(&mut self, epoch: Epoch, members: BTreeSet<HostId>) {
+        self.members.insert(epoch, members);
+    }
+
+    /// Who holds its log under the newest epoch.
+    pub fn members(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.members.last_key_value().into_iter().flat_map(|(_, members)| members.iter().copied())
+    }
+
+    /// A host has synced an entry.
+    pub fn synced(&mut self, host: HostId, record: &LoggedRecord) -> Synced {
+        let (epoch, index) = (record.epoch, record.index);
+        let Some(members) = self.members.get(&epoch).filter(|members| members.contains(&host)) else {
+            return Synced::OfAnother;
+        };
+        if let Some(bytes) = self.stable.get(&index) {
+            return match *bytes == record.bytes {
+                true => Synced::Known,
+                false => Synced::Wrong(format!("{host:?} has another {index} under {epoch} than was stable")),
+            };
+        }
+        let (by, bytes) =
+            self.open.entry((epoch, index)).or_insert_with(|| (BTreeSet::new(), record.bytes.clone()));
+        if *bytes != record.bytes {
+            return Synced::Wrong(format!("{host:?} has another {index} under {epoch} than others"));
+        }
+        by.insert(host);
+        if !by.is_superset(members) {
+            return Synced::Open;
+        }
+        self.stabilize(host, record)
+    }
+
+    fn stabilize(&mut self, host: HostId, record: &LoggedRecord) -> Synced {
+        let (epoch, index) = (record.epoch, record.index);
+        self.open.retain(|(_, other), _| *other > index);
+        let before = self.last.replace((epoch, index));
+        self.stable.insert(index, record.bytes.clone());
+        let Some((last_epoch, last)) = before else { return Synced::Stable };
+        if epoch < last_epoch {
+            return Synced::Wrong(format!("{host:?} logged under {epoch} after {last_epoch}"));
+        }
+        // A hand-over takes indices for its parts.
+        let follows = if epoch == last_epoch { index == last.next() } else { index > last };
+        match follows {
+            true => Synced::Stable,
+            false => Synced::Wrong(format!("{host:?} logged {index} after {last}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::TabletSerial;
+
+    const A: HostId = HostId(1);
+    const B: HostId = HostId(2);
+    const C: HostId = HostId(3);
+
+    fn entry(epoch: u64, index: u64, value: u8) -> LoggedRecord {
+        let (epoch, index, commit) = (Epoch(epoch), LogIndex(index), LogIndex::ZERO);
+        LoggedRecord { serial: TabletSerial(1), epoch, index, commit, bytes: vec![value] }
+    }
+
+    fn line() -> Line {
+        let mut line = Line::default();
+        line.registered(Epoch(2), BTreeSet::from([A, B, C]));
+        line
+    }
+
+    #[test]
+    fn an_entry_is_stable_when_the_last_member_of_its_epoch_has_it() {
+        let mut line = line();
+        assert_eq!(line.synced(A, &entry(2, 1, 1)), Synced::Open);
+        assert_eq!(line.synced(C, &entry(2, 1, 1)), Synced::Open);
+        assert_eq!(line.synced(B, &entry(2, 1, 1)), Synced::Stable);
+        assert_eq!(line.synced(B, &entry(2, 1, 1)), Synced::Known);
+        assert_eq!(line.synced(HostId(4), &entry(2, 2, 1)), Synced::OfAnother);
+    }
+
+    #[test]
+    fn what_was_stable_is_the_same_for_ever_and_what_was_not_may_be_another_under_a_later_epoch() {
+        let mut line = line();
+        for host in [A, B, C] {
+            line.synced(host, &entry(2, 1, 1));
+        }
+        assert_eq!(line.synced(A, &entry(2, 2, 2)), Synced::Open);
+        line.registered(Epoch(3), BTreeSet::from([B, C]));
+        assert_eq!(line.synced(B, &entry(3, 1, 1)), Synced::Known);
+        assert_eq!(line.synced(B, &entry(3, 2, 9)), Synced::Open);
+        assert_eq!(line.synced(C, &entry(3, 2, 9)), Synced::Stable);
+        assert!(matches!(line.synced(C, &entry(3, 1, 7)), Synced::Wrong(_)));
+        assert!(matches!(line.synced(A, &entry(2, 2, 2)), Synced::Wrong(_)), "it would be lost");
+    }
+}
