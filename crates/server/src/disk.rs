@@ -1,9 +1,10 @@
 //! The disk of a metadata server: its store and its tablet log, and when the log is cut.
 //!
-//! Store commands are carried out by the store's thread in the order given; appends of a turn are gathered
-//! and synced together here. The log is cut in three steps: when it has grown by its limit since the last
-//! flush, and every record in it was handed to the store, the store is told to flush; the next append's mark
-//! is then the first that is still needed; when the flush is done, the log is cut there.
+//! Both work on threads of their own, in the order given. One batch of appends is under way at a time, and
+//! shares one sync; what is appended meanwhile is gathered for the next. The log is cut in three steps: when
+//! it has grown by its limit since the last flush, and every record in it was handed to the store, the store
+//! is told to flush; the mark of the batch under way, or else of the next, is then the first that is still
+//! needed; when the flush is done, the log is cut there.
 //!
 //! When the disk is full, what was gathered stays gathered, and is tried again: it is neither in the log nor
 //! lost. The log is cut as far as it can be meanwhile, because that gives space back. A store that finds no
@@ -11,13 +12,13 @@
 //! long before (`bearing_meta::Headroom`).
 
 use crate::StartError;
+use crate::log_thread::{LogDone, LogThread, LogWork};
 use crate::store_thread::{Done, StoreThread, Work};
 use bearing_meta::{AppendNumber, Event, LoadTicket};
-use bearing_seams::{
-    Change, DiskLabel, EngineError, EngineResult, KeyRange, LogMark, LoggedRecord, TabletLog,
-};
+use bearing_seams::{Change, DiskLabel, KeyRange, LogMark, LoggedRecord, Store, TabletLog};
 use bearing_types::{DiskId, LogIndex, Mono, TabletSerial};
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 /// About what a record takes in the log beside its bytes.
@@ -28,23 +29,70 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const PRESSED: u64 = 4;
 
 /// See the module.
-pub struct Disk<L> {
+pub struct Disk {
     store: StoreThread,
-    log: L,
+    log: LogThread,
     log_bytes_max: u64,
-    gathered: Vec<LoggedRecord>,
-    gathered_last: Option<AppendNumber>,
+    gathered: Batch,
+    /// What the log's thread is writing; it has the records.
+    under_way: Option<Batch>,
     /// Bytes of log that no flush covers: what a crash now would have to replay, if the flush under way
     /// succeeds.
     unflushed_bytes: u64,
-    /// The last record of each tablet that is in the log but was not yet handed to the store.
-    unapplied: BTreeMap<TabletSerial, LogIndex>,
+    /// What is in the log but was not yet handed to the store.
+    unapplied: LastRecords,
     flush: Flush,
     /// When to try again what found no space.
     stuck: Option<Mono>,
     /// Whether the machine was told that there is no space.
     stuck_told: bool,
     pressure: Pressure,
+}
+
+/// Records that are written and synced together.
+#[derive(Debug, Default)]
+struct Batch {
+    records: Vec<LoggedRecord>,
+    /// Of the last; `None` when there are none.
+    number: Option<AppendNumber>,
+    bytes: u64,
+    last: LastRecords,
+}
+
+impl Batch {
+    fn push(&mut self, number: AppendNumber, record: LoggedRecord) {
+        self.bytes += record.bytes.len() as u64 + FRAME_BYTES;
+        self.last.note(record.serial, record.index);
+        self.number = Some(number);
+        self.records.push(record);
+    }
+
+    /// Adds what was gathered after it.
+    fn extend(&mut self, later: Batch) {
+        self.bytes += later.bytes;
+        self.last.extend(later.last);
+        self.number = later.number.or(self.number);
+        self.records.extend(later.records);
+    }
+}
+
+/// The last record of each tablet among some.
+#[derive(Debug, Default)]
+struct LastRecords(BTreeMap<TabletSerial, LogIndex>);
+
+impl LastRecords {
+    fn note(&mut self, tablet: TabletSerial, index: LogIndex) {
+        let last = self.0.entry(tablet).or_insert(index);
+        // A record of a new epoch voids those from its index on, so that may also be less than before. An
+        // intent has no index, but must reach the store like the rest.
+        if index > LogIndex::ZERO {
+            *last = index;
+        }
+    }
+
+    fn extend(&mut self, later: LastRecords) {
+        later.0.into_iter().for_each(|(tablet, index)| self.note(tablet, index));
+    }
 }
 
 /// How much the disk needs what the log takes.
@@ -66,48 +114,40 @@ enum Flush {
     Done,
 }
 
-impl<L: TabletLog + DiskLabel> Disk<L> {
+impl Disk {
     /// A disk whose log is replayed: all that is in it is in the store, but for what is not known to be
-    /// committed, up to these records.
-    pub fn new(
-        store: StoreThread,
-        log: L,
+    /// committed, up to these records. `wake` is called on the threads of store and log when there is
+    /// something for [`Disk::next_done`].
+    pub fn start(
+        store: impl Store + DiskLabel + Send + 'static,
+        log: impl TabletLog + DiskLabel + Send + 'static,
         log_bytes_max: u64,
         unapplied: BTreeMap<TabletSerial, LogIndex>,
-    ) -> Disk<L> {
-        Disk {
+        wake: impl Fn() + Clone + Send + 'static,
+    ) -> io::Result<Disk> {
+        Ok(Disk {
             unflushed_bytes: log.bytes_used(),
-            store,
-            log,
+            store: StoreThread::start(store, wake.clone())?,
+            log: LogThread::start(log, wake)?,
             log_bytes_max,
-            gathered: Vec::new(),
-            gathered_last: None,
-            unapplied,
+            gathered: Batch::default(),
+            under_way: None,
+            unapplied: LastRecords(unapplied),
             flush: Flush::Idle,
             stuck: None,
             stuck_told: false,
             pressure: Pressure::Usual,
-        }
+        })
     }
 
-    /// Gathers a record for the next [`Disk::sync`].
+    /// Gathers a record for the next batch.
     pub fn append(&mut self, number: AppendNumber, record: LoggedRecord) {
-        self.unflushed_bytes += record.bytes.len() as u64 + FRAME_BYTES;
-        self.gathered.push(record);
-        self.gathered_last = Some(number);
-    }
-
-    /// Whether [`Disk::sync`] has something to do now.
-    pub fn wants_sync(&self, now: Mono) -> bool {
-        match self.stuck {
-            Some(again) => now >= again,
-            None => self.gathered_last.is_some() || self.stuck_told,
-        }
+        self.gathered.push(number, record);
     }
 
     /// When to come back although nothing happened.
     pub fn next_try(&self) -> Option<Mono> {
-        self.stuck
+        self.stuck.filter(|_| self.under_way.is_none())
     }
 
     /// Whether there is little space on the disk.
@@ -119,48 +159,54 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
         };
     }
 
-    /// Writes and syncs what was gathered, or says whether there is space; `None` when there is nothing to do
-    /// or to say.
-    pub fn sync(&mut self, now: Mono) -> Option<Event> {
-        if self.stuck.is_some_and(|again| now < again) {
-            return None;
+    /// Lets store and log begin what they were given: of the log, unless a batch is under way, or waits for
+    /// space, all that was gathered.
+    pub fn begin(&mut self, now: Mono) {
+        self.store.send();
+        let waits = self.under_way.is_some() || self.stuck.is_some_and(|again| now < again);
+        if !waits && self.gathered.number.is_some() {
+            let mut batch = std::mem::take(&mut self.gathered);
+            self.log.add(LogWork::Write(std::mem::take(&mut batch.records)));
+            self.under_way = Some(batch);
         }
-        if self.gathered_last.is_none() {
-            return std::mem::take(&mut self.stuck_told).then_some(Event::LogStuck(false));
-        }
-        let written = self.log.append(&self.gathered);
-        if let Err(EngineError::Full { doing }) = &written {
-            self.stuck = Some(now.after(TRY_AGAIN));
-            self.pressure = if self.pressure == Pressure::Usual { Pressure::New } else { self.pressure };
-            if !std::mem::replace(&mut self.stuck_told, true) {
-                tracing::error!("{doing}: the disk is full; it is tried again until there is space");
-                return Some(Event::LogStuck(true));
-            }
-            return None;
-        }
-        self.stuck = None;
-        let last = self.gathered_last.take()?;
-        let result = written.and_then(|mark| self.written(mark));
-        self.gathered.clear();
-        Some(Event::Synced(last, result))
+        self.log.send();
     }
 
-    fn written(&mut self, mark: LogMark) -> EngineResult<()> {
-        for record in &self.gathered {
-            // An intent has no index, but must reach the store like the rest.
-            let last = self.unapplied.entry(record.serial).or_insert(record.index);
-            *last = record.index.max(*last);
+    /// Takes back what found no space; the machine is told once.
+    fn no_space(&mut self, now: Mono, batch: Batch, doing: &str) -> Option<Event> {
+        let later = std::mem::replace(&mut self.gathered, batch);
+        self.gathered.extend(later);
+        self.stuck = Some(now.after(TRY_AGAIN));
+        self.pressure = if self.pressure == Pressure::Usual { Pressure::New } else { self.pressure };
+        self.cut_all_if_stuck();
+        if std::mem::replace(&mut self.stuck_told, true) {
+            return None;
         }
-        self.log.sync()?;
+        tracing::error!("{doing}: the disk is full; it is tried again until there is space");
+        Some(Event::LogStuck(true))
+    }
+
+    fn written(&mut self, batch: Batch, mark: LogMark) {
+        self.stuck = None;
+        self.unflushed_bytes += batch.bytes;
+        self.unapplied.extend(batch.last);
         match self.flush {
             Flush::UnderWay(None) => self.flush = Flush::UnderWay(Some(mark)),
-            Flush::Done => {
-                self.flush = Flush::Idle;
-                self.log.cut(mark)?;
-            }
+            Flush::Done => self.cut(mark),
             Flush::Idle | Flush::UnderWay(Some(_)) => {}
         }
-        Ok(())
+    }
+
+    fn cut(&mut self, before: LogMark) {
+        self.flush = Flush::Idle;
+        self.log.add(LogWork::Cut(before));
+    }
+
+    /// Nothing comes after what was flushed as long as there is no space, but what is being tried again.
+    fn cut_all_if_stuck(&mut self) {
+        if self.flush == Flush::Done && self.stuck.is_some() && self.under_way.is_none() {
+            self.cut(LogMark(u64::MAX));
+        }
     }
 
     /// Whether the log has grown by its limit since the last flush.
@@ -173,9 +219,10 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
         self.unflushed_bytes >= limit && self.flush == Flush::Idle
     }
 
-    /// Has the store flushed, unless something in the log was not yet handed to it.
+    /// Has the store flushed, unless something in the log was not yet handed to it. A batch that is under way
+    /// does not count: under load there always is one, and the log is only cut before it.
     pub fn flush(&mut self) {
-        if self.unapplied.is_empty() {
+        if self.unapplied.0.is_empty() {
             self.store.add(Work::Flush);
             self.flush = Flush::UnderWay(None);
             self.unflushed_bytes = 0;
@@ -183,18 +230,13 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
         }
     }
 
-    fn flushed(&mut self, result: EngineResult<()>) -> EngineResult<()> {
-        result?;
-        match std::mem::replace(&mut self.flush, Flush::Idle) {
-            Flush::UnderWay(Some(mark)) => self.log.cut(mark),
-            // Nothing can come after it, and it was all flushed.
-            Flush::UnderWay(None) if self.stuck.is_some() => self.log.cut(LogMark(u64::MAX)),
-            Flush::UnderWay(None) | Flush::Done => {
-                self.flush = Flush::Done;
-                Ok(())
-            }
-            Flush::Idle => Ok(()),
+    fn flushed(&mut self) {
+        match self.flush {
+            Flush::UnderWay(Some(mark)) => self.cut(mark),
+            Flush::UnderWay(None) | Flush::Done => self.flush = Flush::Done,
+            Flush::Idle => {}
         }
+        self.cut_all_if_stuck();
     }
 
     /// Has keys and ranges read.
@@ -211,37 +253,70 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
     /// Has committed changes applied.
     pub fn apply(&mut self, tablet: TabletSerial, index: LogIndex, changes: Vec<Change>) {
         self.store.add(Work::Apply(tablet, index, changes));
-        if self.unapplied.get(&tablet).is_some_and(|last| *last <= index) {
-            self.unapplied.remove(&tablet);
+        if self.unapplied.0.get(&tablet).is_some_and(|last| *last <= index) {
+            self.unapplied.0.remove(&tablet);
         }
     }
 
-    /// Lets the store begin what it was given.
-    pub fn begin(&mut self) {
-        self.store.send();
+    /// The next thing that log or store have done, as far as the machine wants to know of it.
+    pub fn next_done(&mut self, now: Mono) -> Result<Option<Event>, StartError> {
+        match self.log_done(now)? {
+            Some(event) => Ok(Some(event)),
+            None => self.store_done(),
+        }
     }
 
-    /// The next thing that the store has done, as far as the machine wants to know of it.
-    pub fn next_done(&mut self) -> Result<Option<Event>, StartError> {
-        loop {
-            match self.store.next().map_err(StartError::engine("work in the store"))? {
-                None => return Ok(None),
-                Some(Done::Loaded(ticket, result)) => return Ok(Some(Event::Loaded(ticket, result))),
-                Some(Done::Applied(tablet, index, result)) => {
-                    return Ok(Some(Event::Applied(tablet, index, result)));
+    fn log_done(&mut self, now: Mono) -> Result<Option<Event>, StartError> {
+        while let Some(done) = self.log.next().map_err(StartError::engine("work in the tablet log"))? {
+            match done {
+                LogDone::Written(result) => {
+                    let batch = self.taken_back();
+                    let number = batch.number;
+                    let result = result.map(|mark| self.written(batch, mark));
+                    return Ok(number.map(|number| Event::Synced(number, result)));
                 }
-                Some(Done::Flushed(result)) => {
-                    self.flushed(result).map_err(StartError::engine("flush the store"))?;
+                LogDone::NoSpace(records, doing) => {
+                    let batch = Batch { records, ..self.taken_back() };
+                    if let Some(event) = self.no_space(now, batch, &doing) {
+                        return Ok(Some(event));
+                    }
                 }
-                Some(Done::Tablet(_)) => {}
+                LogDone::Cut(result) => result.map_err(StartError::engine("cut the tablet log"))?,
+                LogDone::Labelled(_) => {}
             }
         }
+        let has_all = self.stuck.is_none() && self.under_way.is_none() && self.gathered.number.is_none();
+        Ok((has_all && std::mem::take(&mut self.stuck_told)).then_some(Event::LogStuck(false)))
+    }
+
+    fn taken_back(&mut self) -> Batch {
+        self.under_way.take().expect("only a batch that is under way is written")
+    }
+
+    fn store_done(&mut self) -> Result<Option<Event>, StartError> {
+        while let Some(done) = self.store.next().map_err(StartError::engine("work in the store"))? {
+            match done {
+                Done::Loaded(ticket, result) => return Ok(Some(Event::Loaded(ticket, result))),
+                Done::Applied(tablet, index, result) => {
+                    return Ok(Some(Event::Applied(tablet, index, result)));
+                }
+                Done::Flushed(result) => {
+                    result.map_err(StartError::engine("flush the store"))?;
+                    self.flushed();
+                }
+                Done::Tablet(_) => {}
+            }
+        }
+        Ok(None)
     }
 
     /// Gives the store and the log a disk id.
     pub fn set_disk(&mut self, disk: DiskId) -> Result<(), StartError> {
         let doing = "give the disk an id";
-        self.log.set_disk(disk).map_err(StartError::engine(doing))?;
+        match self.log.finish(LogWork::SetDisk(disk)).map_err(StartError::engine(doing))? {
+            LogDone::Labelled(result) => result.map_err(StartError::engine(doing))?,
+            other => unreachable!("the log was asked to {doing} and answered {other:?}"),
+        }
         self.change_tablets(Work::SetDisk(disk), doing)
     }
 
@@ -252,7 +327,10 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
 
     /// Drops a tablet's keyspace: its records in the log are needed no more.
     pub fn remove_tablet(&mut self, tablet: TabletSerial) -> Result<(), StartError> {
-        self.unapplied.remove(&tablet);
+        let under_way = self.under_way.as_mut().map(|batch| &mut batch.last);
+        for last in [&mut self.unapplied, &mut self.gathered.last].into_iter().chain(under_way) {
+            last.0.remove(&tablet);
+        }
         self.change_tablets(Work::Remove(tablet), "remove a tablet's keyspace")
     }
 
@@ -264,8 +342,18 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
         }
     }
 
-    /// Makes all that was applied stable, so that the next start has little to replay.
+    /// Waits for the log, and makes all that was applied stable, so that the next start has little to replay.
     pub fn stop(&mut self) -> Result<(), StartError> {
+        let doing = "end the work in the tablet log";
+        self.log.settle().map_err(StartError::engine(doing))?;
+        while let Some(done) = self.log.next().map_err(StartError::engine(doing))? {
+            match done {
+                LogDone::Written(result) => result.map(drop),
+                LogDone::Cut(result) => result,
+                LogDone::NoSpace(..) | LogDone::Labelled(_) => Ok(()),
+            }
+            .map_err(StartError::engine(doing))?;
+        }
         match self.store.finish(Work::Flush).map_err(StartError::engine("flush the store"))? {
             Done::Flushed(result) => result.map_err(StartError::engine("flush the store")),
             other => unreachable!("the store was asked to flush and answered {other:?}"),
@@ -276,8 +364,10 @@ impl<L: TabletLog + DiskLabel> Disk<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_seams::{MemStore, MemTabletLog};
+    use bearing_seams::{EngineResult, MemStore, MemTabletLog};
     use bearing_types::Epoch;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex, MutexGuard};
 
     const RING: TabletSerial = TabletSerial(1);
 
@@ -291,104 +381,276 @@ mod tests {
         }
     }
 
-    fn disk(log_bytes_max: u64) -> Disk<MemTabletLog> {
-        let store = StoreThread::start(MemStore::default(), || ()).unwrap();
-        let mut disk = Disk::new(store, MemTabletLog::default(), log_bytes_max, BTreeMap::new());
-        disk.create_tablet(RING).unwrap();
-        disk
+    /// A log that a test looks into; while the test has it, the log's thread waits.
+    #[derive(Clone, Default)]
+    struct SharedLog(Arc<Mutex<MemTabletLog>>, Arc<AtomicUsize>);
+
+    impl SharedLog {
+        fn hold(&self) -> MutexGuard<'_, MemTabletLog> {
+            self.0.lock().unwrap()
+        }
+
+        fn syncs(&self) -> usize {
+            self.1.load(Ordering::Relaxed)
+        }
     }
 
-    impl Disk<MemTabletLog> {
+    impl DiskLabel for SharedLog {
+        fn disk(&mut self) -> EngineResult<Option<DiskId>> {
+            self.hold().disk()
+        }
+
+        fn set_disk(&mut self, disk: DiskId) -> EngineResult<()> {
+            self.hold().set_disk(disk)
+        }
+    }
+
+    impl TabletLog for SharedLog {
+        fn append(&mut self, records: &[LoggedRecord]) -> EngineResult<LogMark> {
+            self.hold().append(records)
+        }
+
+        fn sync(&mut self) -> EngineResult<()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.hold().sync()
+        }
+
+        fn read(
+            &mut self,
+            from: Option<LogMark>,
+            count_max: usize,
+        ) -> EngineResult<Vec<(LogMark, LoggedRecord)>> {
+            self.hold().read(from, count_max)
+        }
+
+        fn cut(&mut self, before: LogMark) -> EngineResult<()> {
+            self.hold().cut(before)
+        }
+
+        fn bytes_used(&self) -> u64 {
+            self.hold().bytes_used()
+        }
+    }
+
+    fn disk(log_bytes_max: u64) -> (Disk, SharedLog) {
+        let log = SharedLog::default();
+        let (store, unapplied) = (MemStore::default(), BTreeMap::new());
+        let mut disk = Disk::start(store, log.clone(), log_bytes_max, unapplied, || ()).unwrap();
+        disk.create_tablet(RING).unwrap();
+        (disk, log)
+    }
+
+    fn synced(number: u64) -> Event {
+        Event::Synced(AppendNumber(number), Ok(()))
+    }
+
+    impl Disk {
+        fn append_begun(&mut self, index: u64) {
+            self.append(AppendNumber(index), record(index));
+            self.begin(Mono::ZERO);
+        }
+
         fn append_synced(&mut self, index: u64) {
             self.append(AppendNumber(index), record(index));
-            self.sync(Mono::ZERO);
+            assert_eq!(self.sync(Mono::ZERO), [synced(index)]);
+        }
+
+        /// Lets the log begin what it can now, and waits for what comes of it.
+        fn sync(&mut self, now: Mono) -> Vec<Event> {
+            self.begin(now);
+            self.log.settle().unwrap();
+            std::iter::from_fn(|| self.log_done(now).unwrap()).collect()
         }
 
         /// Until the store has done all that it was given.
         fn settle(&mut self) {
             // Making a keyspace that is there changes nothing, and comes last.
             self.create_tablet(RING).unwrap();
-            while self.next_done().unwrap().is_some() {}
+            while self.store_done().unwrap().is_some() {}
         }
 
-        fn kept(&mut self) -> Vec<u64> {
-            self.log.read(None, 99).unwrap().into_iter().map(|(_, record)| record.index.0).collect()
+        fn kept(&mut self, log: &SharedLog) -> Vec<u64> {
+            self.log.settle().unwrap();
+            log.hold().read(None, 99).unwrap().into_iter().map(|(_, record)| record.index.0).collect()
         }
     }
 
     #[test]
     fn appends_of_a_turn_share_one_sync_that_confirms_the_last() {
-        let mut disk = disk(1 << 20);
-        assert_eq!(disk.sync(Mono::ZERO), None);
+        let (mut disk, log) = disk(1 << 20);
+        assert_eq!(disk.sync(Mono::ZERO), []);
         disk.append(AppendNumber(4), record(1));
         disk.append(AppendNumber(5), record(2));
-        assert_eq!(disk.sync(Mono::ZERO), Some(Event::Synced(AppendNumber(5), Ok(()))));
-        assert_eq!(disk.log.read(None, 9).unwrap().len(), 2);
+        assert_eq!(disk.sync(Mono::ZERO), [synced(5)]);
+        assert_eq!((disk.kept(&log), log.syncs()), (vec![1, 2], 1));
+    }
+
+    #[test]
+    fn what_is_appended_while_a_batch_is_under_way_shares_the_next_sync() {
+        let (mut disk, log) = disk(1 << 20);
+        let held = log.hold();
+        for index in 1..=3 {
+            disk.append_begun(index);
+        }
+        assert_eq!(disk.next_done(Mono::ZERO).unwrap(), None, "nobody waits for the disk");
+        drop(held);
+        disk.log.settle().unwrap();
+        assert_eq!(disk.kept(&log), [1]);
+        assert_eq!(disk.next_done(Mono::ZERO).unwrap(), Some(synced(1)));
+        assert_eq!(disk.sync(Mono::ZERO), [synced(3)]);
+        assert_eq!((disk.kept(&log), log.syncs()), (vec![1, 2, 3], 2));
+    }
+
+    #[test]
+    fn a_disk_that_stops_waits_for_the_batch_under_way() {
+        let (mut disk, log) = disk(1 << 20);
+        disk.append_begun(1);
+        disk.stop().unwrap();
+        assert_eq!((disk.kept(&log), log.syncs()), (vec![1], 1));
+        let (mut disk, log) = self::disk(1 << 20);
+        log.hold().fail_next_sync();
+        disk.append_begun(1);
+        assert!(disk.stop().is_err_and(|error| error.is_of_disk()), "and tells when it failed");
+    }
+
+    #[test]
+    fn a_batch_under_way_when_a_flush_begins_is_kept_and_delays_no_flush() {
+        let (mut disk, log) = disk(1);
+        disk.append_synced(1);
+        disk.apply(RING, LogIndex(1), Vec::new());
+        let held = log.hold();
+        disk.append_begun(2);
+        disk.flush();
+        disk.settle();
+        drop(held);
+        assert_eq!(disk.sync(Mono::ZERO), [synced(2)]);
+        assert_eq!(disk.kept(&log), [2]);
+        disk.flush();
+        assert!(disk.is_flush_due(), "record 2 is not applied, so nothing was flushed");
+    }
+
+    #[test]
+    fn a_record_of_a_new_epoch_is_its_tablets_last_and_an_intent_only_has_to_be_applied() {
+        let mut last = LastRecords::default();
+        last.note(RING, LogIndex(5));
+        last.note(RING, LogIndex::ZERO);
+        assert_eq!(last.0[&RING], LogIndex(5));
+        let mut later = LastRecords::default();
+        later.note(RING, LogIndex(3));
+        later.note(TabletSerial(2), LogIndex::ZERO);
+        last.extend(later);
+        assert_eq!(last.0, BTreeMap::from([(RING, LogIndex(3)), (TabletSerial(2), LogIndex::ZERO)]));
+    }
+
+    #[test]
+    fn records_of_a_removed_tablet_hinder_no_flush() {
+        let (mut disk, log) = disk(1);
+        disk.append_synced(1);
+        let held = log.hold();
+        disk.append_begun(2);
+        disk.append(AppendNumber(3), record(3));
+        disk.remove_tablet(RING).unwrap();
+        drop(held);
+        disk.log.settle().unwrap();
+        assert_eq!(disk.log_done(Mono::ZERO).unwrap(), Some(synced(2)));
+        assert_eq!(disk.sync(Mono::ZERO), [synced(3)]);
+        assert!(disk.is_flush_due());
+        disk.flush();
+        assert!(!disk.is_flush_due());
     }
 
     #[test]
     fn the_log_is_cut_only_behind_what_is_applied_and_flushed() {
-        let mut disk = disk(1);
+        let (mut disk, log) = disk(1);
         disk.append_synced(1);
         disk.flush();
         disk.settle();
         disk.append_synced(2);
-        assert_eq!(disk.kept(), [1, 2], "record 1 is not applied yet");
+        assert_eq!(disk.kept(&log), [1, 2], "record 1 is not applied yet");
         disk.apply(RING, LogIndex(2), Vec::new());
         assert!(disk.is_flush_due());
         disk.flush();
         disk.append_synced(3);
-        assert_eq!(disk.kept(), [1, 2, 3], "the flush is not known to be done");
+        assert_eq!(disk.kept(&log), [1, 2, 3], "the flush is not known to be done");
         disk.append_synced(4);
         disk.settle();
-        assert_eq!(disk.kept(), [3, 4]);
+        assert_eq!(disk.kept(&log), [3, 4]);
     }
 
     #[test]
     fn a_flush_that_nothing_follows_has_the_log_cut_by_the_next_append() {
-        let mut disk = disk(1);
+        let (mut disk, log) = disk(1);
         disk.append_synced(1);
         disk.apply(RING, LogIndex(1), Vec::new());
         disk.flush();
         assert!(!disk.is_flush_due(), "one is under way");
         disk.settle();
-        assert_eq!(disk.kept(), [1]);
+        assert_eq!(disk.kept(&log), [1]);
         disk.append_synced(2);
-        assert_eq!(disk.kept(), [2]);
+        assert_eq!(disk.kept(&log), [2]);
         assert!(disk.is_flush_due());
     }
 
     #[test]
     fn what_finds_no_space_waits_for_some_and_the_log_is_cut_meanwhile() {
-        let mut disk = disk(1 << 20);
+        let (mut disk, log) = disk(1 << 20);
         disk.append_synced(1);
         disk.apply(RING, LogIndex(1), Vec::new());
-        disk.log.set_full(true);
+        log.hold().set_full(true);
         disk.append(AppendNumber(2), record(2));
-        assert!(disk.wants_sync(Mono::ZERO));
-        assert_eq!(disk.sync(Mono::ZERO), Some(Event::LogStuck(true)));
-        assert_eq!(disk.sync(Mono::ZERO), None);
-        assert!(!disk.wants_sync(Mono::ZERO), "not at once");
+        assert_eq!(disk.sync(Mono::ZERO), [Event::LogStuck(true)]);
+        assert_eq!(disk.sync(Mono::ZERO), [], "not at once");
         assert!(disk.is_flush_due(), "although the log is short");
         disk.flush();
         disk.settle();
-        assert_eq!(disk.kept(), [0; 0]);
+        assert_eq!(disk.kept(&log), [0; 0]);
         let again = disk.next_try().unwrap();
-        assert_eq!(disk.sync(again), None, "still full");
-        disk.log.set_full(false);
+        assert_eq!(disk.sync(again), [], "still full");
+        log.hold().set_full(false);
         disk.append(AppendNumber(3), record(3));
         let again = disk.next_try().unwrap();
-        assert!(disk.wants_sync(again));
-        assert_eq!(disk.sync(again), Some(Event::Synced(AppendNumber(3), Ok(()))));
-        assert!(disk.wants_sync(again), "that there is space is told");
-        assert_eq!(disk.sync(again), Some(Event::LogStuck(false)));
-        assert_eq!(disk.sync(again), None);
-        assert_eq!(disk.kept(), [2, 3]);
+        assert_eq!(disk.sync(again), [synced(3), Event::LogStuck(false)], "that there is space is told");
+        assert_eq!(disk.sync(again), []);
+        assert_eq!(disk.kept(&log), [2, 3]);
+    }
+
+    #[test]
+    fn what_is_being_tried_again_is_not_cut_with_the_rest() {
+        let (mut disk, log) = disk(1 << 20);
+        disk.append_synced(1);
+        disk.apply(RING, LogIndex(1), Vec::new());
+        log.hold().set_full(true);
+        disk.append(AppendNumber(2), record(2));
+        assert_eq!(disk.sync(Mono::ZERO), [Event::LogStuck(true)]);
+        disk.flush();
+        let mut held = log.hold();
+        let again = disk.next_try().unwrap();
+        disk.begin(again);
+        assert_eq!(disk.next_try(), None, "it is under way");
+        disk.settle();
+        held.set_full(false);
+        drop(held);
+        assert_eq!(disk.sync(again), [synced(2), Event::LogStuck(false)]);
+        assert_eq!(disk.kept(&log), [2]);
+    }
+
+    #[test]
+    fn what_was_flushed_before_the_disk_was_full_is_cut_when_it_is() {
+        let (mut disk, log) = disk(1);
+        disk.append_synced(1);
+        disk.apply(RING, LogIndex(1), Vec::new());
+        disk.flush();
+        disk.settle();
+        log.hold().set_full(true);
+        disk.append(AppendNumber(2), record(2));
+        assert_eq!(disk.sync(Mono::ZERO), [Event::LogStuck(true)]);
+        disk.begin(Mono::ZERO);
+        assert_eq!(disk.kept(&log), [0; 0]);
     }
 
     #[test]
     fn with_little_space_the_log_is_cut_at_once_and_then_sooner_than_usual() {
-        let mut disk = disk(400);
+        let (mut disk, _) = disk(400);
         disk.append_synced(1);
         disk.apply(RING, LogIndex(1), Vec::new());
         assert!(!disk.is_flush_due());

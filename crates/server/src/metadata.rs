@@ -1,8 +1,8 @@
 //! The metadata server's daemon: store and tablet log around the metadata machine.
 //!
-//! A turn steps the machine with all that came in and all that the store has done, carries out its commands
-//! in order, then syncs the appends once and lets the machine go on, until nothing is left to do. What the
-//! store is given it does meanwhile, on its own thread.
+//! A turn steps the machine with all that came in and all that log and store have done, carries out its
+//! commands in order, and begins what they are to do next, until nothing is left to do. They do it meanwhile,
+//! on threads of their own, and wake the loop.
 
 use crate::StartError;
 use crate::config::DaemonConfig;
@@ -13,12 +13,10 @@ use crate::post::Post;
 use crate::shell::{self, Driver};
 use crate::space::HeldSpace;
 use crate::state::ChunkReport;
-use crate::store_thread::StoreThread;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{DiskLabel, TabletLog};
 use bearing_types::{Block, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -55,12 +53,13 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             ..Config::standard()
         };
         let machine = MetaServer::new(id, limits, keys.clone());
-        let store = StoreThread::start(store, move || waker.wake()).map_err(|error| StartError::Stopped {
-            server: id,
-            reason: format!("no thread could be made for the store: {error}"),
-        })?;
+        let unapplied = recovered.unapplied();
+        let disk =
+            Disk::start(store, log, log_bytes_max, unapplied, move || waker.wake()).map_err(|error| {
+                let reason = format!("no threads could be made for store and tablet log: {error}");
+                StartError::Stopped { server: id, reason }
+            })?;
         let reserve_asked = config.metadata.reserve_bytes;
-        let disk = Disk::new(store, log, log_bytes_max, recovered.unapplied());
         let events = VecDeque::from([Event::Start(recovered)]);
         Ok(TabletKeeper {
             id,
@@ -82,10 +81,10 @@ pub fn segment_bytes(log_bytes_max: u64) -> u64 {
     (log_bytes_max / 4).clamp(64 << 10, 64 << 20)
 }
 
-struct TabletKeeper<L> {
+struct TabletKeeper {
     id: ServerId,
     machine: MetaServer,
-    disk: Disk<L>,
+    disk: Disk,
     space: HeldSpace,
     events: VecDeque<Event>,
     /// Who asked for the sessions, and under which number.
@@ -98,7 +97,7 @@ struct TabletKeeper<L> {
     reserve_asked: u64,
 }
 
-impl<L: TabletLog + DiskLabel> Driver for TabletKeeper<L> {
+impl Driver for TabletKeeper {
     fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         for message in messages {
             match (sender, message) {
@@ -117,24 +116,14 @@ impl<L: TabletLog + DiskLabel> Driver for TabletKeeper<L> {
             self.events.push_back(Event::Tick);
         }
         self.run_events(now, post)?;
+        if self.disk.is_flush_due() {
+            self.step(now, Event::LogFull, post)?;
+            self.disk.flush();
+            self.disk.begin(now.mono);
+        }
         for (operator, id) in std::mem::take(&mut self.operators) {
             let result = Ok(TellBody::Sessions(self.machine.sessions()));
             post.answer(operator, &Message::Told(Told { id, result }), &[]);
-        }
-        Ok(())
-    }
-
-    fn wants_sync(&self, now: Mono) -> bool {
-        self.disk.wants_sync(now) || self.disk.is_flush_due()
-    }
-
-    fn sync(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
-        self.run_to_the_end(now, post)?;
-        if self.disk.is_flush_due() {
-            self.step(now, Event::LogFull, post)?;
-            self.run_to_the_end(now, post)?;
-            self.disk.flush();
-            self.disk.begin();
         }
         Ok(())
     }
@@ -194,34 +183,23 @@ impl<L: TabletLog + DiskLabel> Driver for TabletKeeper<L> {
     }
 }
 
-impl<L: TabletLog + DiskLabel> TabletKeeper<L> {
-    /// Until nothing is left to do but to sync.
+impl TabletKeeper {
+    /// Until nothing is left to do but to wait for log and store.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
         loop {
+            while let Some(done) = self.disk.next_done(now.mono)? {
+                if done == Event::LogStuck(true) {
+                    self.space.give_up_some();
+                }
+                self.events.push_back(done);
+            }
+            let is_last = self.events.is_empty();
             while let Some(event) = self.events.pop_front() {
                 self.step(now, event, post)?;
             }
-            self.disk.begin();
-            match self.disk.next_done()? {
-                Some(done) => self.events.push_back(done),
-                None => break,
-            }
-        }
-        self.failed.take().map_or(Ok(()), Err)
-    }
-
-    /// Until nothing is left to do, and all that was appended is synced.
-    fn run_to_the_end(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
-        loop {
-            self.run_events(now, post)?;
-            match self.disk.sync(now.mono) {
-                Some(event) => {
-                    if event == Event::LogStuck(true) {
-                        self.space.give_up_some();
-                    }
-                    self.events.push_back(event);
-                }
-                None => return Ok(()),
+            self.disk.begin(now.mono);
+            if is_last {
+                return self.failed.take().map_or(Ok(()), Err);
             }
         }
     }

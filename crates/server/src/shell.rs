@@ -1,8 +1,7 @@
 //! The wheel that turns around a machine: receive a batch, open, let the driver work, seal, send.
 //!
 //! One thread, one socket loop. The machine holds back what must not leave before it is stable, so what is
-//! answered without a sync leaves before it. Packets that came while the driver worked share the sync with
-//! those before them.
+//! answered without a sync leaves before it.
 
 use crate::StartError;
 use crate::clocks::{Clocks, Verdict};
@@ -49,18 +48,8 @@ pub trait Driver {
     /// carried out yet.
     fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, attachment: Vec<u8>);
 
-    /// Works until nothing is left to do now but to sync, and hands what is to be sent to the post.
+    /// Works until nothing is left to do now, and hands what is to be sent to the post.
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError>;
-
-    /// Whether something waits for a sync.
-    fn wants_sync(&self, _now: Mono) -> bool {
-        false
-    }
-
-    /// Syncs, and works on until nothing is left to do.
-    fn sync(&mut self, _now: Now, _post: &mut Post) -> Result<(), StartError> {
-        Ok(())
-    }
 
     /// When the next turn is due even if nothing comes in.
     fn next_wake(&self) -> Option<Mono>;
@@ -219,20 +208,6 @@ impl Shell<'_> {
         }
         driver.turn(now, &mut self.post)?;
         self.send();
-        if driver.wants_sync(Clock.mono()) {
-            self.endpoint
-                .receive(Some(Duration::ZERO), incoming)
-                .map_err(|error| self.network_failed(&error))?;
-            if !incoming.is_empty() {
-                let now = Clock.now();
-                self.open(now, incoming, driver)?;
-                driver.turn(now, &mut self.post)?;
-                self.send();
-            }
-            self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
-            driver.sync(Clock.now(), &mut self.post)?;
-            self.send();
-        }
         self.endpoint.flush().map_err(|error| self.network_failed(&error))
     }
 

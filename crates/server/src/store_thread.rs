@@ -1,14 +1,10 @@
-//! A store on a thread of its own: the network never waits for a read, an apply, a flush or a compaction.
-//!
-//! Invariant: work is done in the order given, and its results come back in that order.
+//! The store on a thread of its own: the network never waits for a read, an apply, a flush or a compaction.
 
+use crate::engine_thread::EngineThread;
 use bearing_meta::{LoadResult, LoadTicket};
-use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Store};
+use bearing_seams::{Change, DiskLabel, EngineResult, KeyRange, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
-use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 /// What the store is to do.
 #[derive(Debug)]
@@ -41,16 +37,7 @@ pub enum Done {
 }
 
 /// See the module.
-pub struct StoreThread {
-    /// `None` once it is told to end.
-    work: Option<Sender<Vec<Work>>>,
-    done: Receiver<Vec<Done>>,
-    thread: Option<JoinHandle<()>>,
-    unsent: Vec<Work>,
-    arrived: VecDeque<Done>,
-    /// Work whose result has not arrived.
-    owed: usize,
-}
+pub type StoreThread = EngineThread<Work, Done>;
 
 impl StoreThread {
     /// Gives a store a thread; `wake` is called there whenever results are ready.
@@ -58,75 +45,8 @@ impl StoreThread {
         store: S,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<StoreThread> {
-        let (work, given) = channel::<Vec<Work>>();
-        let (ready, done) = channel();
-        let carry_out = move || {
-            let mut store = store;
-            for batch in given {
-                let results = batch.into_iter().map(|work| carry_out(&mut store, work)).collect();
-                if ready.send(results).is_err() {
-                    return;
-                }
-                wake();
-            }
-        };
-        let thread = std::thread::Builder::new().name("store".to_owned()).spawn(carry_out)?;
-        let (unsent, arrived) = (Vec::new(), VecDeque::new());
-        Ok(StoreThread { work: Some(work), done, thread: Some(thread), unsent, arrived, owed: 0 })
+        EngineThread::around("store", store, carry_out, wake)
     }
-
-    /// Adds work; [`StoreThread::send`] has it begun.
-    pub fn add(&mut self, work: Work) {
-        self.unsent.push(work);
-        self.owed += 1;
-    }
-
-    /// Hands over what was added.
-    pub fn send(&mut self) {
-        if let (false, Some(sender)) = (self.unsent.is_empty(), &self.work) {
-            // If the thread is gone, `next` says so.
-            let _ = sender.send(std::mem::take(&mut self.unsent));
-        }
-    }
-
-    /// The next result, if it is there. An error says that the thread died.
-    pub fn next(&mut self) -> EngineResult<Option<Done>> {
-        while self.arrived.is_empty() && self.owed > 0 {
-            match self.done.try_recv() {
-                Ok(results) => self.arrived.extend(results),
-                Err(std::sync::mpsc::TryRecvError::Empty) => break,
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => return Err(died()),
-            }
-        }
-        let next = self.arrived.pop_front();
-        self.owed -= usize::from(next.is_some());
-        Ok(next)
-    }
-
-    /// Has something done that must not wait for other turns, and waits for it.
-    pub fn finish(&mut self, work: Work) -> EngineResult<Done> {
-        self.add(work);
-        self.send();
-        while self.arrived.len() < self.owed {
-            self.arrived.extend(self.done.recv().map_err(|_| died())?);
-        }
-        self.owed -= 1;
-        self.arrived.pop_back().ok_or_else(died)
-    }
-}
-
-impl Drop for StoreThread {
-    fn drop(&mut self) {
-        self.work = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there was told by `next`.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn died() -> EngineError {
-    EngineError::Failed { doing: "work in the store (its thread died)".to_owned() }
 }
 
 fn carry_out(store: &mut (impl Store + DiskLabel), work: Work) -> Done {
@@ -148,6 +68,7 @@ fn carry_out(store: &mut (impl Store + DiskLabel), work: Work) -> Done {
 mod tests {
     use super::*;
     use bearing_seams::MemStore;
+    use std::sync::mpsc::channel;
 
     const RING: TabletSerial = TabletSerial(1);
 
