@@ -264,12 +264,13 @@ fn print(view: &View) {
     }
     if let Some(tablets) = &view.tablets {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["TABLET", "EPOCH", "OWNER"]);
+        table.load_style(presets::NOTHING).set_header(["TABLET", "EPOCH", "OWNER", "MEMBERS"]);
         for tablet in tablets {
             table.add_row([
                 tablet.block.clone(),
                 tablet.epoch.to_string(),
                 format!("metadata-{}", tablet.owner),
+                tablet.members.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
             ]);
         }
         println!("\n{table}");

@@ -46,6 +46,9 @@ pub struct Up {
     /// On how many data servers each byte is kept [default: 2, or 1 with one data server]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub data_copies: Option<u8>,
+    /// On how many metadata servers each part of the tree is kept, 1 to 5 [default: 1]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub metadata_copies: Option<u8>,
     /// How entries are placed: anglecut-hashed or hash [default: anglecut-hashed]
     #[arg(long, value_name = "S", value_parser = Scheme::live_from_name)]
     pub scheme: Option<Scheme>,
@@ -80,6 +83,8 @@ pub struct Supervise {
 /// What a new cluster has when nothing else is said.
 const SERVERS: u32 = 3;
 const COPIES: u8 = 2;
+/// Copies of metadata of a new cluster. A member that dies is not replaced yet, so more than one is asked for.
+const METADATA_COPIES: u8 = 1;
 /// The supervisor has its own, shorter patience and then says what is missing.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -154,11 +159,18 @@ fn plan_new(flags: &Up) -> Result<init::Plan> {
             "--data-copies {data_copies} needs at least {data_copies} data servers, there are {data}; raise --data or lower --data-copies"
         )));
     }
+    let metadata = flags.metadata.unwrap_or(SERVERS);
+    let metadata_copies = flags.metadata_copies.unwrap_or(METADATA_COPIES);
+    if u32::from(metadata_copies) > metadata {
+        bail!(Usage(format!(
+            "--metadata-copies {metadata_copies} needs at least {metadata_copies} metadata servers, there are {metadata}; raise --metadata or lower --metadata-copies"
+        )));
+    }
     Ok(init::Plan {
-        metadata: flags.metadata.unwrap_or(SERVERS),
+        metadata,
         data,
         data_copies,
-        metadata_copies: 1,
+        metadata_copies,
         scheme: flags.scheme.unwrap_or(Scheme::AnglecutHashed),
         port_base: flags.port_base,
     })
@@ -171,6 +183,11 @@ fn check_flags(flags: &Up, cluster: &Cluster) -> Result<()> {
         ("--metadata", flags.metadata.map(|n| n.to_string()), cluster.metadata.len().to_string()),
         ("--data", flags.data.map(|n| n.to_string()), cluster.data.len().to_string()),
         ("--data-copies", flags.data_copies.map(|n| n.to_string()), cluster.data_copies.to_string()),
+        (
+            "--metadata-copies",
+            flags.metadata_copies.map(|n| n.to_string()),
+            cluster.metadata_copies.to_string(),
+        ),
         ("--scheme", flags.scheme.map(|scheme| scheme.to_string()), cluster.scheme.to_string()),
         ("--port-base", flags.port_base.map(|port| port.to_string()), base.to_string()),
     ];
@@ -306,11 +323,12 @@ fn stop_again(child: &mut Child, mut signals: Signals) {
 fn say_where(plan: &Plan) -> Result<()> {
     let cluster = &plan.cluster;
     say!(
-        "cluster in {}: {}, {}, {} of data, scheme {}",
+        "cluster in {}: {}, {}, {} of data, {} of metadata, scheme {}",
         shown(plan.layout.root()),
         counted(cluster.metadata.len(), "metadata server", "metadata servers"),
         counted(cluster.data.len(), "data server", "data servers"),
         counted(usize::from(cluster.data_copies), "copy", "copies"),
+        cluster.metadata_copies,
         cluster.scheme
     )?;
     let addresses: Vec<String> = cluster.metadata_addresses().iter().map(ToString::to_string).collect();
@@ -346,6 +364,7 @@ mod tests {
             metadata: None,
             data: None,
             data_copies: None,
+            metadata_copies: None,
             scheme: None,
             mount: None,
             detach: false,
@@ -358,6 +377,8 @@ mod tests {
     fn one_data_server_means_one_copy_unless_said_otherwise() {
         assert_eq!(plan_new(&Up { data: Some(1), ..flags() }).unwrap().data_copies, 1);
         assert_eq!(plan_new(&flags()).unwrap().data_copies, 2);
+        let error = plan_new(&Up { metadata_copies: Some(4), ..flags() }).unwrap_err();
+        assert!(error.to_string().contains("needs at least 4 metadata servers, there are 3"), "{error}");
         let error = plan_new(&Up { data: Some(1), data_copies: Some(2), ..flags() }).unwrap_err();
         assert!(error.to_string().contains("--data-copies 2"), "{error}");
     }
