@@ -355,7 +355,7 @@ fn a_newer_description_of_the_cluster_is_refused() {
     let (_cluster, ran) = up_after("newer-cluster", |cluster| {
         let path = cluster.file("cluster.toml");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("format = 1", "format = 9")).unwrap();
+        fs::write(&path, text.replace("format = 2", "format = 9")).unwrap();
     });
     assert!(ran.refused(1).contains("format version 9"));
 }
@@ -423,7 +423,7 @@ fn a_newer_register_of_the_coordinator_is_refused_by_its_version() {
             registers.swap(&[change]).unwrap();
         });
         let refusal = ran.refused(1);
-        for part in [*key, "version 9", "version 1", "use a newer `bearing`"] {
+        for part in [*key, "version 9", "version 2", "use a newer `bearing`"] {
             assert!(refusal.contains(part), "{key}: {refusal}");
         }
     }
