@@ -83,7 +83,8 @@ pub struct Supervise {
 /// What a new cluster has when nothing else is said.
 const SERVERS: u32 = 3;
 const COPIES: u8 = 2;
-/// Copies of metadata of a new cluster. A member that dies is not replaced yet, so more than one is asked for.
+/// Copies of metadata of a new cluster. A member that dies is not replaced yet, so more than one is asked
+/// for.
 const METADATA_COPIES: u8 = 1;
 /// The supervisor has its own, shorter patience and then says what is missing.
 const PATIENCE: Duration = Duration::from_secs(180);
