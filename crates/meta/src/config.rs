@@ -107,7 +107,7 @@ pub struct Config {
     pub list_entries_max: u32,
     /// Extents in one answer.
     pub extents_max: u32,
-    /// Pairs in one part of a hand-over.
+    /// Pairs in one part of a snapshot, at most.
     pub copy_pairs_max: usize,
     /// A prepared participant asks the coordinator after so long.
     pub inquire_interval: Duration,
@@ -207,7 +207,7 @@ impl Config {
             items_resent_max: 256,
             list_entries_max: 1024,
             extents_max: 512,
-            copy_pairs_max: 256,
+            copy_pairs_max: 1024,
             inquire_interval: Duration::from_millis(200),
             job_timeout: Duration::from_secs(30),
             dead_mark_ttl: Duration::from_millis(300_500),

@@ -21,6 +21,23 @@ pub struct LoadTicket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppendNumber(pub u64);
 
+/// Numbers appends.
+#[derive(Debug, Default)]
+pub(crate) struct Appends(u64);
+
+impl Appends {
+    /// The number of the next one.
+    pub fn next(&mut self) -> AppendNumber {
+        self.0 += 1;
+        AppendNumber(self.0)
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.0
+    }
+}
+
 /// What the store said, in the order asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadResult {
@@ -76,7 +93,7 @@ pub enum Event {
     /// The changes of a tablet up to this record are in its store.
     Applied(TabletSerial, LogIndex, EngineResult<()>),
     /// Somebody wants a tablet served by another server.
-    HandOver(Block, ServerId),
+    Move(Block, ServerId),
     /// The log is to be cut: all that is committed shall go to the stores.
     LogFull,
     /// This server's clock is too far from those of others, or is so no more.
@@ -142,6 +159,9 @@ pub enum Note {
     Serving(Block, bearing_types::Epoch),
     /// A tablet is claimed, because its owner is silent.
     TakingOver(Block, ServerId),
+    /// Nothing more is committed under this epoch that this server, which has nearly all of the tablet, has
+    /// not synced: it is about to become a member.
+    Counting(Block, bearing_types::Epoch, ServerId),
     /// A tablet is served elsewhere from now on.
     Left(Block),
     /// The log or the store failed: nothing is accepted any more.

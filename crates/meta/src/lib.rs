@@ -31,8 +31,8 @@ pub use engine::{Bound, Counters, MetaServer};
 pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
 pub use mutant::Mutant;
 pub use record::{
-    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, Key, LOG_VERSION,
-    LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
-    RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet, ReplyRecord,
-    UsageScan, recover,
+    ChunkRecord, DirectoryContent, EntryKind, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, Key,
+    LOG_VERSION, LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord,
+    PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
+    ReplyRecord, UsageScan, recover,
 };

@@ -3,8 +3,10 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Key;
 use bearing_proto::client::Call;
-use bearing_types::{Epoch, Position, ServerId};
+use bearing_seams::{KeyRange, Store};
+use bearing_types::{Epoch, Position, ServerId, TabletSerial};
 use cluster::{ALICE, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,6 +60,11 @@ fn with_two_copies_a_lone_survivor_goes_on_and_with_three_it_only_answers() {
         let root = cluster.root(ALICE).grant;
         cluster.create(ALICE, &root, "f").unwrap();
         let home = root.body.seat.home;
+        // No other server lives that could have a copy.
+        let members = cluster.register_of(home).members;
+        let others: Vec<ServerId> =
+            cluster.hosts.keys().copied().filter(|server| !members.contains(server)).collect();
+        others.into_iter().for_each(|server| drop(cluster.kill(server)));
         for _ in 1..copies {
             let (owner, ..) = cluster.owner(home);
             cluster.kill(owner);
@@ -90,8 +97,70 @@ fn a_member_that_dies_is_swapped_out_and_one_that_is_back_in_time_is_not() {
     cluster.kill(member);
     cluster.pass(Duration::from_secs(3));
     let after = cluster.register_of(home);
-    assert_eq!((after.owner, after.members.len()), (owner, 2));
+    assert_eq!((after.owner, after.members.len(), after.learner), (owner, 3, None), "another has a copy");
     assert!(!after.members.contains(&member) && after.epoch > before.epoch);
     let root = cluster.root(ALICE).grant;
     cluster.create(ALICE, &root, "g").unwrap();
+}
+
+/// What servers have stored of a tablet, but for what is of their disks.
+fn stored(cluster: &mut Cluster, server: ServerId, serial: TabletSerial) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let all = KeyRange { start: Vec::new(), end: Some(Key::Intent.encode()) };
+    cluster.hosts.get_mut(&server).unwrap().store.range(serial, &all, usize::MAX).unwrap()
+}
+
+#[test]
+fn copies_are_made_again_while_the_tablet_is_served_and_all_of_them_are_the_same() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    for number in 0..300 {
+        cluster.create(ALICE, &root, &format!("f{number}")).unwrap();
+    }
+    let member = cluster.register_of(home).members[1];
+    let log = cluster.kill(member);
+    for number in 0..200 {
+        let root = cluster.root(ALICE).grant;
+        cluster.create(ALICE, &root, &format!("g{number}")).unwrap();
+        cluster.unlink(ALICE, &root, &format!("f{number}")).unwrap();
+        cluster.pass(Duration::from_millis(10));
+    }
+    cluster.pass(Duration::from_secs(2));
+    let healed = cluster.register_of(home);
+    assert!(healed.members.len() == 3 && !healed.members.contains(&member), "{healed:?}");
+    // Who is back has nothing to do until somebody lacks a copy again.
+    cluster.revive(member, log);
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.register_of(home).members, healed.members);
+    let owner = healed.owner;
+    let of_owner = stored(&mut cluster, owner, healed.serial);
+    assert!(of_owner.len() > 20, "{}", of_owner.len());
+    for server in healed.members {
+        assert!(stored(&mut cluster, server, healed.serial) == of_owner, "{server} has the same as {owner}");
+    }
+    cluster.kill(owner);
+    cluster.pass(Duration::from_secs(3));
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 1000).len(), 300);
+    assert_eq!(cluster.register_of(home).members.len(), 3);
+}
+
+#[test]
+fn three_servers_of_which_one_comes_back_have_three_copies_again() {
+    let mut cluster = Cluster::with_copies(3, 3);
+    cluster.open_session(ALICE);
+    let home = cluster.root(ALICE).grant.body.seat.home;
+    for _ in 0..3 {
+        let root = cluster.root(ALICE).grant;
+        let (owner, ..) = cluster.owner(home);
+        let log = cluster.kill(owner);
+        cluster.pass(Duration::from_secs(3));
+        assert_eq!(cluster.register_of(home).members.len(), 2);
+        cluster.create(ALICE, &root, &format!("without {owner}")).unwrap();
+        cluster.revive(owner, log);
+        cluster.pass(Duration::from_secs(2));
+        assert_eq!(cluster.register_of(home).members.len(), 3);
+    }
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 100).len(), 3);
 }

@@ -98,7 +98,7 @@ fn marks_of_removed_directories_go_after_the_life_of_grants_and_not_before() {
 }
 
 #[test]
-fn marks_survive_a_clock_that_jumps_a_restart_and_a_hand_over_and_go_in_the_end() {
+fn marks_survive_a_clock_that_jumps_a_restart_and_a_move_and_go_in_the_end() {
     let mut cluster = cluster();
     live_on(&mut cluster, KEPT);
     remove_directories(&mut cluster, 5);
@@ -114,7 +114,7 @@ fn marks_survive_a_clock_that_jumps_a_restart_and_a_hand_over_and_go_in_the_end(
     let block = cluster.hosts.values_mut().find_map(block_with_dead).expect("the marks lie somewhere");
     let (owner, ..) = cluster.owner(block.start());
     let other = cluster.hosts.keys().copied().find(|id| *id != owner).unwrap();
-    cluster.send(owner, Event::HandOver(block, other));
+    cluster.send(owner, Event::Move(block, other));
     cluster.pass(Duration::from_secs(2));
     assert_eq!(cluster.owner(block.start()).0, other);
     live_on(&mut cluster, KEPT - MINUTE);

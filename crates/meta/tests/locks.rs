@@ -65,14 +65,14 @@ fn told(cluster: &mut Cluster) -> Vec<(SessionId, u64)> {
 use LockMode::{Exclusive, Shared};
 
 #[test]
-fn a_lock_is_held_through_a_restart_and_a_hand_over_and_goes_when_it_is_given_back() {
+fn a_lock_is_held_through_a_restart_and_a_move_and_goes_when_it_is_given_back() {
     let (mut cluster, file) = with_file();
     take(&mut cluster, ALICE, file, range(0, 9, Exclusive), None).unwrap();
     let (owner, block, _) = cluster.owner(file.home);
     cluster.restart(owner);
     assert_eq!(take(&mut cluster, BOB, file, range(9, 9, Shared), None), Err(Code::Locked));
     let other = *cluster.hosts.keys().find(|id| **id != owner).unwrap();
-    cluster.send(owner, Event::HandOver(block, other));
+    cluster.send(owner, Event::Move(block, other));
     cluster.pass(Duration::from_secs(1));
     assert_eq!(cluster.owner(file.home).0, other);
     assert_eq!(take(&mut cluster, BOB, file, range(9, 9, Shared), None), Err(Code::Locked));

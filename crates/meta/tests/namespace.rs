@@ -3,12 +3,12 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::{Event, Key, NameEntry, NameRecord, Record};
+use bearing_meta::{EntryKind, Event, Key, LogEntry, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, Body, Call, RenameMode};
-use bearing_proto::peer::{PeerBody, PeerMessage};
+use bearing_proto::replication::{Append, EntryBytes, ReplicationMessage, SnapshotPart};
 use bearing_seams::TabletLog;
-use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId};
+use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId, TabletSerial};
 use cluster::{ALICE, BOB, Cluster, NAME_KEY, both, name, position, root_user};
 use std::time::Duration;
 
@@ -258,7 +258,7 @@ fn a_change_recalls_what_others_hold_and_then_goes_through() {
 }
 
 #[test]
-fn a_tablet_that_was_handed_over_serves_at_its_new_owner() {
+fn a_tablet_that_was_moved_serves_at_its_new_owner() {
     both(|mut cluster| {
         let root = cluster.root(ALICE).grant;
         for number in 0..300 {
@@ -266,7 +266,7 @@ fn a_tablet_that_was_handed_over_serves_at_its_new_owner() {
         }
         let (owner, block, epoch) = cluster.owner(root.body.seat.home);
         let to = ServerId(owner.0 % 3 + 1);
-        cluster.send(owner, bearing_meta::Event::HandOver(block, to));
+        cluster.send(owner, bearing_meta::Event::Move(block, to));
         cluster.pass(Duration::from_secs(1));
         let (now_owner, _, now_epoch) = cluster.owner(root.body.seat.home);
         assert_eq!(now_owner, to);
@@ -280,7 +280,7 @@ fn a_tablet_that_was_handed_over_serves_at_its_new_owner() {
 }
 
 #[test]
-fn a_late_part_of_a_hand_over_that_is_over_is_not_taken() {
+fn a_late_part_of_a_snapshot_is_not_taken() {
     let mut cluster = Cluster::new(3, Scheme::AnglecutHashed);
     cluster.open_session(ALICE);
     let root = cluster.root(ALICE).grant;
@@ -288,24 +288,24 @@ fn a_late_part_of_a_hand_over_that_is_over_is_not_taken() {
     let (owner, block, epoch) = cluster.owner(root.body.seat.home);
     let to = ServerId(owner.0 % 3 + 1);
     for (from, to) in [(owner, to), (to, owner)] {
-        cluster.send(from, Event::HandOver(block, to));
+        cluster.send(from, Event::Move(block, to));
         cluster.pass(Duration::from_secs(1));
     }
-    // The network kept the first part of the first hand-over until now. Taking it would make void whatever
-    // the server holds of the tablet.
+    // The network kept the first part of the first snapshot until now. Taking it would make void whatever the
+    // server holds of the tablet.
     let logged =
         |cluster: &mut Cluster| cluster.hosts.get_mut(&to).unwrap().log.read(None, 1 << 20).unwrap().len();
     let before = logged(&mut cluster);
-    let copy = |epoch| {
-        let (pairs, base) = (Vec::new(), LogIndex(1));
-        let body = PeerBody::Copy { tablet: block, epoch, number: 0, pairs, base, last: false };
-        Event::Peer(owner, PeerMessage { from: block.start(), to: block.start(), epoch, body })
-    };
-    cluster.send(to, copy(epoch));
+    for snapshot in [epoch.next(), cluster.owner(root.body.seat.home).2] {
+        let kind = EntryKind::Part { first: true, last: false };
+        let entry = EntryBytes(LogEntry { kind, changes: Vec::new() }.encode());
+        let serial = TabletSerial::of_first(block).unwrap();
+        let (base, end) = (LogIndex(1 << 20), LogIndex(1 << 20));
+        let part = SnapshotPart { serial, epoch: snapshot, snapshot, base, end, number: 0, entry };
+        let append = Append { parts: vec![part], ..Append::default() };
+        cluster.send(to, Event::Replication(owner, ReplicationMessage::Append(append)));
+    }
     assert_eq!(logged(&mut cluster), before);
-    let stands = cluster.owner(root.body.seat.home).2;
-    cluster.send(to, copy(stands));
-    assert_eq!(logged(&mut cluster), before + 1, "one of the epoch that stands is taken");
 }
 
 #[test]

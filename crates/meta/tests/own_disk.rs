@@ -179,10 +179,10 @@ fn nothing_is_asked_of_the_coordinator_before_the_intent_is_stable() {
 }
 
 #[test]
-fn intents_do_not_go_with_a_tablet_that_is_handed_over() {
+fn intents_do_not_go_with_a_tablet_that_is_moved() {
     let mut cluster = cluster();
     let (tablet, _) = cluster.hosts[&FIRST].machine.serving().next().unwrap();
-    cluster.send(FIRST, Event::HandOver(tablet, ServerId(2)));
+    cluster.send(FIRST, Event::Move(tablet, ServerId(2)));
     cluster.pass(Duration::from_secs(1));
     let (owner, block, epoch) = cluster.owner(tablet.start());
     assert_eq!((owner, block), (ServerId(2), tablet));

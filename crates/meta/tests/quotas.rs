@@ -137,7 +137,7 @@ fn space_is_counted_when_it_is_written_and_comes_back() {
 }
 
 #[test]
-fn use_is_known_after_restarts_and_a_hand_over() {
+fn use_is_known_after_restarts_and_a_move() {
     let (mut cluster, directory) = with_quota(limit(u64::MAX, 30));
     let grant = grant(&mut cluster, directory);
     let mut made = 0;
@@ -148,7 +148,7 @@ fn use_is_known_after_restarts_and_a_hand_over() {
     servers.iter().for_each(|server| cluster.restart(*server));
     let (owner, block, _) = cluster.owner(directory.home);
     let other = *servers.iter().find(|id| **id != owner).unwrap();
-    cluster.send(owner, bearing_meta::Event::HandOver(block, other));
+    cluster.send(owner, bearing_meta::Event::Move(block, other));
     cluster.pass(Duration::from_secs(2));
     assert_eq!(used(&mut cluster, directory).entries, made);
     for file in 20..80 {

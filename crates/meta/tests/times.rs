@@ -98,7 +98,7 @@ fn change_times_never_run_backwards_when_a_tablet_moves_to_a_server_with_a_slowe
 fn move_everything(cluster: &mut Cluster, from: ServerId, to: ServerId) {
     let blocks: Vec<_> = cluster.hosts[&from].machine.serving().map(|(block, _)| block).collect();
     for block in blocks {
-        cluster.send(from, Event::HandOver(block, to));
+        cluster.send(from, Event::Move(block, to));
         cluster.pass(Duration::from_secs(1));
     }
     assert_eq!(cluster.owner(Position(0)).0, to);

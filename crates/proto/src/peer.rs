@@ -1,4 +1,4 @@
-//! Between metadata servers: parts of transactions, queued items, questions, and the hand-over of tablets.
+//! Between metadata servers: parts of transactions, queued items, questions.
 
 use crate::client::{ChunkRef, Extent, Handle, NodeView, QuotaView};
 use bearing_placement::Seat;
@@ -96,30 +96,6 @@ pub enum PeerBody {
     NotMine {
         /// What the sender believes instead.
         tablet: Option<(Block, Epoch, bearing_types::ServerId)>,
-    },
-    /// Hand-over: a part of a tablet's records.
-    Copy {
-        /// The tablet.
-        tablet: Block,
-        /// The source's epoch.
-        epoch: Epoch,
-        /// Counts the parts from 0.
-        number: u32,
-        /// Keys and values as stored.
-        pairs: Vec<(Vec<u8>, Vec<u8>)>,
-        /// The index of the source's last record: the target's indices go on after it.
-        base: LogIndex,
-        /// Whether this is the last part.
-        last: bool,
-    },
-    /// Hand-over: the part is stable at the target.
-    Copied {
-        /// The tablet.
-        tablet: Block,
-        /// The source's epoch.
-        epoch: Epoch,
-        /// The part.
-        number: u32,
     },
     /// An item could not be executed yet; perhaps it can be now.
     Again {

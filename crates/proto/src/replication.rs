@@ -26,6 +26,43 @@ pub struct Append {
     pub entries: Vec<Entries>,
     /// How far tablets are committed. Each is answered.
     pub commits: Vec<Progress>,
+    /// Parts of snapshots, for a learner. Each is answered.
+    pub parts: Vec<SnapshotPart>,
+    /// Tablets that the sender no longer serves, and leaves to the receiver, which is a member: committed up
+    /// to these entries.
+    pub yields: Vec<Progress>,
+}
+
+/// A part of a tablet's records as the owner's store has them. Parts are read one after the other while the
+/// tablet is served, so later ones are of a later state: the entries behind `base`, which follow the last
+/// part, make all of it one state again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotPart {
+    /// The tablet.
+    pub serial: TabletSerial,
+    /// The epoch under which it is sent.
+    pub epoch: Epoch,
+    /// The epoch under which the receiver became a learner: names the snapshot.
+    pub snapshot: Epoch,
+    /// Every part has all up to this entry.
+    pub base: LogIndex,
+    /// No part has anything behind this entry: known with the last one.
+    pub end: LogIndex,
+    /// Counts the parts from 0.
+    pub number: u32,
+    /// What the log keeps of it.
+    pub entry: EntryBytes,
+}
+
+/// How many parts of a snapshot a learner has synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartsHeld {
+    /// The tablet.
+    pub serial: TabletSerial,
+    /// Names the snapshot.
+    pub snapshot: Epoch,
+    /// So many, from 0 on.
+    pub parts: u32,
 }
 
 /// Entries of a tablet's log, one behind the other.
@@ -88,4 +125,6 @@ pub struct Held {
     pub lacking: Vec<Progress>,
     /// Tablets that are not held for that server under its epoch, with the newest epoch that is known.
     pub refused: Vec<Progress>,
+    /// Snapshots that are arriving.
+    pub parts: Vec<PartsHeld>,
 }

@@ -251,6 +251,9 @@ impl TabletKeeper {
             Note::TakingOver(tablet, owner) => {
                 tracing::warn!("tablet {tablet} is claimed: {owner} is silent")
             }
+            Note::Counting(tablet, _, server) => {
+                tracing::info!("{server} is about to have a copy of tablet {tablet}")
+            }
             Note::Left(tablet) => tracing::info!("tablet {tablet} is served elsewhere now"),
             Note::Failed(reason) => {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });

@@ -14,8 +14,6 @@ pub enum Promise {
     OneOwner,
     /// The records of a tablet follow each other without a gap.
     LogOrder,
-    /// A hand-over brings everything that was stable, and nothing else.
-    HandOver,
     /// Every record that was written can be read.
     Readable,
     /// A change becomes stable once.

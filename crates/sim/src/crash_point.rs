@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Steps that most runs do not get to.
 const RARE: [&str; 14] = [
-    "hand-over given up",
+    "a move is given up",
     "silent session ended",
     "session open",
     "all flushed, session not closed",

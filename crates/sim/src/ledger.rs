@@ -10,7 +10,7 @@ use crate::line::{Line, Synced};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
-use bearing_meta::{ChunkRecord, ItemPlace, Key, LogEntry, Record};
+use bearing_meta::{ChunkRecord, EntryKind, ItemPlace, Key, LogEntry, Record};
 use bearing_placement::Tablet;
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
@@ -78,9 +78,15 @@ impl Ledger {
     }
 
     /// The coordinator has this register of a tablet from now on.
-    pub fn registered(&mut self, tablet: &Tablet, hosts: Hosts) {
+    pub fn registered(&mut self, world: &World, tablet: &Tablet, hosts: Hosts) {
+        world.tell(|| format!("registered: {tablet:?}"));
         let members = tablet.members.iter().filter_map(|server| hosts.host_of(*server)).collect();
         self.lines.entry(tablet.block).or_default().registered(tablet.epoch, members);
+    }
+
+    /// A server says that another one counts for what is committed of a tablet, before it is a member.
+    pub fn counts(&mut self, tablet: Block, epoch: Epoch, host: HostId) {
+        self.lines.entry(tablet).or_default().counts(epoch, host);
     }
 
     /// A server says that it serves a tablet.
@@ -88,33 +94,13 @@ impl Ledger {
         let line = self.lines.entry(tablet).or_default();
         let newest = line.owners.last_key_value().map(|(newest, owner)| (*newest, *owner));
         line.owners.insert(epoch, host);
-        let copied = line.copies.remove(&host);
-        line.copies.clear();
-        if let Some((newest, owner)) = newest.filter(|(newest, _)| *newest >= epoch) {
+        // One that has other members, and does not know yet that it lost them, can say nothing to anybody.
+        let late = |newest| newest > epoch && line.has_others(epoch);
+        if let Some((newest, owner)) = newest.filter(|(newest, _)| *newest >= epoch && !late(*newest)) {
             let what =
                 format!("{tablet} is served by {host:?} under {epoch}, but {owner:?} had it under {newest}");
             self.blame(world, Promise::OneOwner, what);
         }
-        // Who takes over what it had is no hand-over.
-        if let Some(copied) = copied.filter(|copied| !copied.is_empty()) {
-            self.check_copy(world, host, tablet, copied);
-        }
-    }
-
-    /// A hand-over must bring everything that was stable, and nothing else.
-    fn check_copy(&mut self, world: &World, host: HostId, tablet: Block, copied: BTreeMap<Vec<u8>, Vec<u8>>) {
-        let held = self.model.stored(tablet);
-        if *held == copied {
-            return;
-        }
-        let missing = held.iter().find(|(key, value)| copied.get(*key) != Some(*value));
-        let extra = copied.keys().find(|key| !held.contains_key(*key));
-        let (missing, extra) =
-            (missing.and_then(|(key, _)| Key::decode(key)), extra.and_then(|key| Key::decode(key)));
-        let what = format!(
-            "{tablet} came to {host:?} with other records than it had: lost or changed {missing:?}, came back {extra:?}"
-        );
-        self.blame(world, Promise::HandOver, what);
     }
 
     /// A record is stable now.
@@ -128,29 +114,32 @@ impl Ledger {
             }
         };
         world.counts.add("log records");
+        world.tell(|| {
+            let LoggedRecord { epoch, index, commit, .. } = record;
+            let keys: Vec<_> = entry.changes.iter().map(|change| Key::decode(&change.key)).collect();
+            format!(
+                "{host:?} synced {index} of {tablet} under {epoch} commit {commit}: {:?} {keys:?}",
+                entry.kind
+            )
+        });
         // Of its server's disk, not of the tablet.
         if record.index == LogIndex::ZERO {
             return world.counts.add("log records of intents");
         }
+        // What is in it is stable; how well it was copied the stores show at the end.
+        if matches!(entry.kind, EntryKind::Part { .. } | EntryKind::Replacement) {
+            return world.counts.add("log records of snapshots");
+        }
+        // An epoch record that is written again under a later epoch is an entry like others.
+        let bytes = LogEntry { kind: EntryKind::Changes, changes: entry.changes.clone() }.encode();
         let line = self.lines.entry(tablet).or_default();
-        match line.synced(host, record) {
+        match line.synced(host, &LoggedRecord { bytes, ..record.clone() }) {
             Synced::Stable => {}
             Synced::Open => return world.counts.add("log records that other members lack"),
             Synced::Known => return world.counts.add("log records written again"),
             Synced::Wrong(what) => return self.blame(world, Promise::LogOrder, format!("{tablet}: {what}")),
-            Synced::OfAnother => {
-                let copy = line.copies.entry(host).or_default();
-                if entry.reset {
-                    copy.clear();
-                }
-                for change in entry.changes {
-                    match change.value {
-                        Some(value) => copy.insert(change.key, value),
-                        None => copy.remove(&change.key),
-                    };
-                }
-                return world.counts.add("log records of others");
-            }
+            Synced::Void => return world.counts.add("log records that came too late"),
+            Synced::OfAnother => return world.counts.add("log records of learners"),
         }
         let mut changes = Vec::new();
         for change in &entry.changes {

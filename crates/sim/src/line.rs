@@ -1,7 +1,9 @@
 //! The log of one tablet, as all its members together have it: what of it is stable.
 //!
 //! Who is a member under which epoch is taken from the coordinator's registers as they change, not from what
-//! servers say. An entry is stable when every member of its epoch has synced it.
+//! servers say. An entry is stable when every member of its epoch has synced it; also those of the next
+//! epoch, if there is one already, and one that the owner says is about to become a member: he may own the
+//! tablet after it.
 
 use crate::network::HostId;
 use bearing_seams::LoggedRecord;
@@ -15,20 +17,20 @@ pub struct Line {
     pub owners: BTreeMap<Epoch, HostId>,
     /// Who was a member under which epoch.
     members: BTreeMap<Epoch, BTreeSet<HostId>>,
+    /// Who is about to become one under the next epoch.
+    counting: BTreeMap<Epoch, HostId>,
     /// Entries that not every member has synced yet: by whom, and what they hold.
     open: BTreeMap<(Epoch, LogIndex), (BTreeSet<HostId>, Vec<u8>)>,
     /// The last stable entry.
     last: Option<(Epoch, LogIndex)>,
-    /// What stable entries hold.
-    stable: BTreeMap<LogIndex, Vec<u8>>,
-    /// What a host that will take it over has copied.
-    pub copies: BTreeMap<HostId, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// What stable entries hold, and under which epoch they became stable.
+    stable: BTreeMap<LogIndex, (Epoch, Vec<u8>)>,
 }
 
 /// What became of an entry that a host has synced.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Synced {
-    /// The host is no member under that epoch: part of a hand-over.
+    /// The host is no member under that epoch: it learns the tablet, or was left out meanwhile.
     OfAnother,
     /// Other members have not synced it.
     Open,
@@ -36,6 +38,8 @@ pub enum Synced {
     Stable,
     /// It was stable before.
     Known,
+    /// A later epoch has begun without it, and its owner did not know.
+    Void,
     /// It cannot be; why.
     Wrong(String),
 }
@@ -46,6 +50,16 @@ impl Line {
         self.members.insert(epoch, members);
     }
 
+    /// The owner commits nothing more under an epoch without a host.
+    pub fn counts(&mut self, epoch: Epoch, host: HostId) {
+        self.counting.insert(epoch, host);
+    }
+
+    /// Whether it has more members than one under an epoch.
+    pub fn has_others(&self, epoch: Epoch) -> bool {
+        self.members.get(&epoch).is_some_and(|members| members.len() > 1)
+    }
+
     /// Who holds its log under the newest epoch.
     pub fn members(&self) -> impl Iterator<Item = HostId> + '_ {
         self.members.last_key_value().into_iter().flat_map(|(_, members)| members.iter().copied())
@@ -54,12 +68,11 @@ impl Line {
     /// A host has synced an entry.
     pub fn synced(&mut self, host: HostId, record: &LoggedRecord) -> Synced {
         let (epoch, index) = (record.epoch, record.index);
-        let Some(members) = self.members.get(&epoch).filter(|members| members.contains(&host)) else {
-            return Synced::OfAnother;
-        };
-        if let Some(bytes) = self.stable.get(&index) {
+        let Some(members) = self.members.get(&epoch) else { return Synced::OfAnother };
+        if let Some((stable, bytes)) = self.stable.get(&index) {
             return match *bytes == record.bytes {
                 true => Synced::Known,
+                false if epoch < *stable => Synced::Void,
                 false => Synced::Wrong(format!("{host:?} has another {index} under {epoch} than was stable")),
             };
         }
@@ -69,8 +82,9 @@ impl Line {
             return Synced::Wrong(format!("{host:?} has another {index} under {epoch} than others"));
         }
         by.insert(host);
-        if !by.is_superset(members) {
-            return Synced::Open;
+        let joined = self.members.get(&epoch.next()).into_iter().flatten();
+        if !members.iter().chain(joined).chain(self.counting.get(&epoch)).all(|member| by.contains(member)) {
+            return if members.contains(&host) { Synced::Open } else { Synced::OfAnother };
         }
         self.stabilize(host, record)
     }
@@ -79,14 +93,12 @@ impl Line {
         let (epoch, index) = (record.epoch, record.index);
         self.open.retain(|(_, other), _| *other > index);
         let before = self.last.replace((epoch, index));
-        self.stable.insert(index, record.bytes.clone());
+        self.stable.insert(index, (epoch, record.bytes.clone()));
         let Some((last_epoch, last)) = before else { return Synced::Stable };
         if epoch < last_epoch {
             return Synced::Wrong(format!("{host:?} logged under {epoch} after {last_epoch}"));
         }
-        // A hand-over takes indices for its parts.
-        let follows = if epoch == last_epoch { index == last.next() } else { index > last };
-        match follows {
+        match index == last.next() {
             true => Synced::Stable,
             false => Synced::Wrong(format!("{host:?} logged {index} after {last}")),
         }
@@ -135,6 +147,7 @@ mod tests {
         assert_eq!(line.synced(B, &entry(3, 2, 9)), Synced::Open);
         assert_eq!(line.synced(C, &entry(3, 2, 9)), Synced::Stable);
         assert!(matches!(line.synced(C, &entry(3, 1, 7)), Synced::Wrong(_)));
-        assert!(matches!(line.synced(A, &entry(2, 2, 2)), Synced::Wrong(_)), "it would be lost");
+        assert_eq!(line.synced(A, &entry(2, 2, 2)), Synced::Void);
+        assert!(matches!(line.synced(B, &entry(3, 2, 8)), Synced::Wrong(_)));
     }
 }

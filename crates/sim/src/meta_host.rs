@@ -165,7 +165,7 @@ impl MetaHost {
 
     fn config(&self) -> Config {
         let mut config = Config::standard();
-        // Small, so that cold reads, parts of listings and of hand-overs happen.
+        // Small, so that cold reads, parts of listings and of snapshots happen.
         config.cache_entries_max = 64;
         config.list_entries_max = 16;
         config.copy_pairs_max = 24;
@@ -283,8 +283,8 @@ impl MetaHost {
     }
 
     /// Somebody wants a tablet served elsewhere.
-    pub fn hand_over(&mut self, world: &mut World, ledger: &mut Ledger, block: Block, to: ServerId) {
-        self.step(world, ledger, Event::HandOver(block, to));
+    pub fn move_tablet(&mut self, world: &mut World, ledger: &mut Ledger, block: Block, to: ServerId) {
+        self.step(world, ledger, Event::Move(block, to));
         self.finish_step(world, ledger);
     }
 
@@ -473,6 +473,10 @@ impl MetaHost {
                     ledger.blame(world, Promise::RightDisk, what);
                 }
                 ledger.serving(world, self.host, tablet, epoch);
+            }
+            Note::Counting(tablet, epoch, server) => {
+                let host = self.hosts.host_of(server);
+                host.into_iter().for_each(|host| ledger.counts(tablet, epoch, host));
             }
             Note::TakingOver(..) => world.counts.add("meta: tablets claimed of a silent server"),
             Note::Left(_) => world.counts.add("meta: tablets left"),

@@ -45,7 +45,7 @@ pub enum Act {
     /// The next sync of a host fails.
     FailSync(HostId),
     /// A tablet, drawn by this number, shall be served by another server.
-    HandOver(u64, ServerId),
+    Move(u64, ServerId),
     /// The disks of these data servers are full, for so many nanoseconds.
     Fill(Vec<HostId>, u64),
     /// They have room again.
@@ -103,7 +103,7 @@ impl Act {
             Act::Slow(..) => "a slow disk",
             Act::Clock(..) => "a clock is turned",
             Act::FailSync(_) => "a sync will fail",
-            Act::HandOver(..) => "a tablet is handed over",
+            Act::Move(..) => "a tablet is moved",
             Act::Lose(_) => "a data server shall be lost",
             Act::CopyDisk(_) => "a metadata disk is copied",
             Act::WrongDisk(..) => "a metadata server shall get another disk",
@@ -223,7 +223,7 @@ impl Nemesis {
             7 => Act::Storm(spell),
             8 => Act::Slow(self.one_of(hosts.metadata().chain(hosts.data())), spell),
             9 => self.turn_clock(),
-            10 => Act::HandOver(self.rng.next(), ServerId(self.rng.between(1, u64::from(METADATA)) as u32)),
+            10 => Act::Move(self.rng.next(), ServerId(self.rng.between(1, u64::from(METADATA)) as u32)),
             11 => Act::FailSync(self.one_of(hosts.metadata())),
             12 => Act::FailSync(self.one_of(hosts.data())),
             13 => Act::PowerCut(downtime),

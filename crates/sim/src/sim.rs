@@ -58,6 +58,8 @@ pub struct Sim {
     pub recorder: Recorder,
     /// Which hosts there are.
     pub hosts: Hosts,
+    /// Of each tablet.
+    pub(crate) copies: u8,
     pub(crate) coordinator: CoordinatorHost,
     pub(crate) metadata: Vec<MetaHost>,
     pub(crate) data: Vec<DataHost>,
@@ -150,6 +152,7 @@ impl Sim {
             ledger: Ledger::default(),
             recorder: Recorder::default(),
             hosts,
+            copies: options.copies,
             coordinator: CoordinatorHost::new(hosts, registers),
             metadata,
             data,
@@ -174,7 +177,7 @@ impl Sim {
     /// Starts everything.
     pub fn boot(&mut self) {
         let Sim { coordinator, ledger, hosts, .. } = self;
-        coordinator.news().iter().for_each(|tablet| ledger.registered(tablet, *hosts));
+        coordinator.news().iter().for_each(|tablet| ledger.registered(&self.world, tablet, *hosts));
         for host in self.hosts.all() {
             self.start(host);
         }
@@ -409,7 +412,7 @@ impl Sim {
         match hosts.role(to) {
             Role::Coordinator => {
                 coordinator.arrive(world, from, way, packet);
-                coordinator.news().iter().for_each(|tablet| ledger.registered(tablet, *hosts));
+                coordinator.news().iter().for_each(|tablet| ledger.registered(world, tablet, *hosts));
             }
             Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
             Role::Data(_) => {
@@ -594,7 +597,7 @@ impl Sim {
                 Role::Data(_) => self.data[index_of(host, 1 + crate::cluster::METADATA)].fail_sync = true,
                 Role::Coordinator | Role::Client(_) => {}
             },
-            Act::HandOver(number, to) => self.hand_over(number, to),
+            Act::Move(number, to) => self.move_tablet(number, to),
             Act::Fill(disks, spell) => {
                 self.recorder.disks_were_full = true;
                 self.set_full(&disks, true);
@@ -719,13 +722,13 @@ impl Sim {
         }
     }
 
-    fn hand_over(&mut self, number: u64, to: bearing_types::ServerId) {
+    fn move_tablet(&mut self, number: u64, to: bearing_types::ServerId) {
         let tablets: Vec<Block> = self.ledger.tablets().collect();
         let Some(tablet) = Nemesis::tablet(number, &tablets) else { return };
         let Some(owner) = self.ledger.owner_of(tablet) else { return };
         if self.world.is_up(owner) && !self.world.is_frozen(owner) {
             let Sim { world, ledger, metadata, .. } = self;
-            metadata[index_of(owner, 1)].hand_over(world, ledger, tablet, to);
+            metadata[index_of(owner, 1)].move_tablet(world, ledger, tablet, to);
         }
     }
 

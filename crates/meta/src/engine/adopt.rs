@@ -2,7 +2,7 @@
 //! under the new epoch; when that is committed, and so in the store, what has to be in memory is loaded.
 
 use crate::engine::machine::MetaServer;
-use crate::event::{AppendNumber, Command, LoadTicket};
+use crate::event::{Command, LoadTicket};
 use crate::record::{Key, RESIDENT_TAGS};
 use crate::replication::{Log, Members};
 use bearing_placement::Tablet as Assigned;
@@ -36,12 +36,8 @@ impl MetaServer {
         };
         let others = assigned.members.iter().copied().filter(|server| *server != self.id);
         log.members = Members::of_epoch(others, log.committed().next(), now.mono);
-        let (next_append, records) = (&mut self.next_append, &mut self.counters.records);
-        let mut number = || {
-            (*next_append, *records) = (*next_append + 1, *records + 1);
-            AppendNumber(*next_append)
-        };
-        log.begin_epoch(assigned.epoch, &mut number, out);
+        log.learner_is(assigned.learner, assigned.epoch, now.mono);
+        log.begin_epoch(now.mono, assigned.epoch, &mut self.appends, out);
         if too_few {
             log.members.are_too_few(log.last());
         }
@@ -51,8 +47,7 @@ impl MetaServer {
 
     /// How many members a tablet must have for anything new to be committed.
     fn copies_min(&self) -> usize {
-        let copies = self.filesystem.as_ref().map_or(1, |filesystem| filesystem.metadata_copies);
-        usize::from(copies).saturating_sub(1).max(1)
+        self.copies_wanted().saturating_sub(1).max(1)
     }
 
     /// More of it may be committed; when all of it is, what has to be in memory is loaded.

@@ -1,6 +1,6 @@
 //! Claims: this server asks the coordinator for tablets under their next epochs. It does so for what is its
-//! own after a start, for what it takes over from a server that is silent, and for what it goes on with
-//! without a member that does not keep up.
+//! own after a start, for what it takes over from a server that is silent or leaves it, and for what it goes
+//! on with under other members (`engine/restore.rs`).
 //!
 //! A claim is intended first, stably, so that this disk is never behind its registers; then all that are
 //! intended are asked for in one swap, which takes effect for all of them or for none. Those whose registers
@@ -52,13 +52,6 @@ impl MetaServer {
         self.claim(assigned.owner, wanted, version, out);
     }
 
-    /// Claims what has arrived here from its owner.
-    pub(crate) fn claim_for_itself(&mut self, assigned: Assigned, version: u64, out: &mut Vec<Command>) {
-        let (me, epoch) = (self.id, assigned.epoch.next());
-        let wanted = Assigned { epoch, owner: me, members: vec![me], learner: None, ..assigned };
-        self.claim(me, wanted, version, out);
-    }
-
     /// Claims what silent servers own and this one is next to serve.
     pub(crate) fn take_over(&mut self, now: Now, out: &mut Vec<Command>) {
         if self.copies.is_empty() || self.failed || self.is_stuck(now) {
@@ -66,7 +59,8 @@ impl MetaServer {
         }
         let (me, mut wanted) = (self.id, Vec::new());
         for (version, assigned) in self.startup.registers.values() {
-            let Some(copy) = self.copies.get(&assigned.serial) else { continue };
+            let copy = self.copies.get(&assigned.serial).filter(|copy| !copy.is_arriving());
+            let Some(copy) = copy else { continue };
             let Some(turn) = turn(assigned.serial, &assigned.members, assigned.owner, me) else { continue };
             // The register is old when somebody sends under a newer epoch.
             let (owner, epoch) = copy.sender().unwrap_or((assigned.owner, assigned.epoch));
@@ -114,6 +108,11 @@ impl MetaServer {
             }
             let mut next = Assigned { epoch: assigned.epoch.next(), ..assigned.clone() };
             next.members.retain(|member| !gone.contains(member));
+            next.learner = next.learner.filter(|learner| !gone.contains(learner));
+            // One that answers and yet does not get on is not asked to learn what it had.
+            let lease_ttl = self.config.server_lease_ttl;
+            let slow = gone.into_iter().filter(|server| self.pairs.has_lease(now.mono, *server, lease_ttl));
+            slow.for_each(|server| self.restore.fail(server, now.mono));
             wanted.push((next, *version));
         }
         for (assigned, version) in wanted {
@@ -124,7 +123,7 @@ impl MetaServer {
 
     // --- how it is claimed ---
 
-    fn claim(&mut self, owner: ServerId, wanted: Assigned, version: u64, out: &mut Vec<Command>) {
+    pub(crate) fn claim(&mut self, owner: ServerId, wanted: Assigned, version: u64, out: &mut Vec<Command>) {
         // What arrives while it is not known whose disk this is waits.
         if !self.disk.is_ours() || self.claims.contains_key(&wanted.serial) {
             return;

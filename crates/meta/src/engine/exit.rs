@@ -9,7 +9,7 @@
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
 use crate::mutant::Mutant;
-use crate::tablet::{Held, Tablet};
+use crate::tablet::{Held, Phase, Tablet};
 use bearing_lookup::Located;
 use bearing_proto::client::{Answer, Body, Reply};
 use bearing_proto::data::DataCall;
@@ -19,7 +19,8 @@ use bearing_types::{Code, Epoch, LogIndex, Position, Sequence, SessionId};
 impl MetaServer {
     /// Whether a tablet may speak: nobody else can own it.
     pub(crate) fn may_speak(&self, tablet: &Tablet) -> bool {
-        tablet.log.members.rely(&self.pairs, self.awake, &self.config)
+        let yielded = matches!(&tablet.phase, Phase::Leaving(leaving) if leaving.yielded);
+        !yielded && tablet.log.members.rely(&self.pairs, self.awake, &self.config)
     }
 
     // --- from a tablet ---
@@ -177,11 +178,10 @@ impl MetaServer {
 /// How long a client waits before it asks a tablet again that is on its way, in microseconds.
 pub(crate) const LEAVING_RETRY_US: u32 = 5_000;
 
-/// Whether a message would be as good from anybody: it says where to ask, or to ask again, or speaks of a
-/// hand-over, whose target has no tablet yet.
+/// Whether a message would be as good from anybody: it says where to ask, or to ask again.
 fn rests_on_nothing(body: &PeerBody) -> bool {
     match body {
-        PeerBody::NotMine { .. } | PeerBody::Copied { .. } => true,
+        PeerBody::NotMine { .. } => true,
         PeerBody::Told { told, .. } => matches!(told, Told::Later),
         PeerBody::Prepared { vote, .. } => matches!(vote, Vote::Later),
         _ => false,

@@ -10,7 +10,8 @@ use crate::engine::disk_state::DiskState;
 use crate::engine::jobs::Jobs;
 use crate::engine::registers::Startup;
 use crate::engine::replicate::{Outgoing, owned};
-use crate::event::{AppendNumber, Command, Event, LoadTicket, Note};
+use crate::engine::restore::Restore;
+use crate::event::{AppendNumber, Appends, Command, Event, LoadTicket, Note};
 use crate::record::Key;
 use crate::replication::{Copy, Log, Pairs};
 use crate::tablet::Tablet;
@@ -50,6 +51,8 @@ pub struct Counters {
     pub copied_bytes: u64,
     /// Chunks that were removed.
     pub chunks_removed: u64,
+    /// Bytes of snapshots of tablets that were sent.
+    pub restored_bytes: u64,
 }
 
 /// See the module.
@@ -77,7 +80,7 @@ pub struct MetaServer {
     pub(crate) jobs: Jobs,
     pub(crate) ready: VecDeque<JobId>,
     pub(crate) next_job: u64,
-    pub(crate) next_append: u64,
+    pub(crate) appends: Appends,
     pub(crate) next_data: u64,
     /// Which request to a data server belongs to which job's slot, and when it was sent.
     pub(crate) data_requests: BTreeMap<u64, (JobId, usize, Mono)>,
@@ -107,7 +110,7 @@ pub struct MetaServer {
     /// Questions of several jobs are asked by one of them.
     pub(crate) asks_for_others: bool,
     pub(crate) next_resend: Mono,
-    pub(crate) arriving: BTreeMap<Position, crate::tablet::Arriving>,
+    pub(crate) restore: Restore,
     pub(crate) counters: Counters,
     /// Under the planted bug alone: jobs that keep what they touch while they wait for clients.
     pub(crate) waiting_for_recall: Vec<JobId>,
@@ -134,7 +137,7 @@ impl MetaServer {
             jobs: Jobs::default(),
             ready: VecDeque::new(),
             next_job: 0,
-            next_append: 0,
+            appends: Appends::default(),
             next_data: 0,
             data_requests: BTreeMap::new(),
             loads: BTreeMap::new(),
@@ -157,7 +160,7 @@ impl MetaServer {
             awake: Mono::ZERO,
             asks_for_others: false,
             next_resend: Mono::ZERO,
-            arriving: BTreeMap::new(),
+            restore: Restore::new(),
             counters: Counters::default(),
             waiting_for_recall: Vec::new(),
         }
@@ -184,8 +187,8 @@ impl MetaServer {
             Event::Told(told) => self.on_told(now, told, out),
             Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),
             Event::Synced(number, result) => self.on_synced(now, number, result, out),
-            Event::Applied(serial, index, result) => self.on_applied(now, serial, index, result, out),
-            Event::HandOver(block, to) => self.begin_hand_over(now, block, to, out),
+            Event::Applied(serial, index, result) => self.on_applied(serial, index, result, out),
+            Event::Move(block, to) => self.begin_move(now, block, to),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,
             Event::Space(disk) => self.on_space(disk, out),
@@ -211,7 +214,7 @@ impl MetaServer {
 
     /// What it did so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters { records: self.appends.count(), ..self.counters }
     }
 
     /// The tablets that it serves now, with their epochs.
@@ -277,9 +280,7 @@ impl MetaServer {
     }
 
     pub(crate) fn next_append_number(&mut self) -> AppendNumber {
-        self.next_append += 1;
-        self.counters.records += 1;
-        AppendNumber(self.next_append)
+        self.appends.next()
     }
 
     // --- the log and the store ---
@@ -295,7 +296,6 @@ impl MetaServer {
             return self.fail("sync the tablet log", &error, out);
         }
         self.on_appended(now, number, out);
-        self.parts_stable(number, out);
         self.intents_stable(now, number, out);
     }
 
@@ -307,7 +307,6 @@ impl MetaServer {
 
     fn on_applied(
         &mut self,
-        now: Now,
         serial: TabletSerial,
         index: bearing_types::LogIndex,
         result: Result<(), EngineError>,
@@ -326,7 +325,6 @@ impl MetaServer {
         if let Some(tablet) = self.tablets.get_mut(&start) {
             tablet.on_applied(index);
         }
-        self.go_on_leaving(now, start, out);
     }
 
     fn on_loaded(
@@ -345,7 +343,8 @@ impl MetaServer {
         if let Some(start) = self.start_of_load(ticket) {
             return self.on_startup_load(now, start, loaded, out);
         }
-        if self.on_leaving_load(now, ticket, &loaded, out) {
+        let mut loaded = loaded;
+        if self.on_part_load(now, ticket, &mut loaded, out) {
             return;
         }
         self.on_job_load(ticket, loaded, out);

@@ -7,7 +7,7 @@ use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
 use crate::memory::quota_table;
 use crate::record::{Key, Record};
-use crate::tablet::{CopiedPart, Held, Phase};
+use crate::tablet::{Held, Phase};
 use crate::txn::Delivery;
 use crate::view::PartVote;
 use crate::words::{Asking, JobId, LockedBy};
@@ -27,18 +27,13 @@ struct Asked {
 impl MetaServer {
     pub(crate) fn on_peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Command>) {
         let PeerMessage { from, to, epoch, body } = message;
-        match body {
-            PeerBody::NotMine { tablet } => return self.on_not_mine(tablet),
-            PeerBody::Copy { tablet, epoch, number, pairs, base, last } => {
-                let copied = CopiedPart { block: tablet, epoch, number, pairs, base, last };
-                return self.on_copy(from, copied, out);
-            }
-            _ => {}
+        if let PeerBody::NotMine { tablet } = body {
+            return self.on_not_mine(tablet);
         }
         let Some(tablet) = self.tablet_at(to) else {
             return self.say_not_mine(from, to, out);
         };
-        if let (Phase::Leaving(_), false) = (&tablet.phase, matches!(body, PeerBody::Copied { .. })) {
+        if matches!(tablet.phase, Phase::Leaving(_)) {
             return;
         }
         let start = tablet.block.start();
@@ -72,8 +67,7 @@ impl MetaServer {
             PeerBody::SessionOver { session } => self.sweep_everywhere(now, session),
             PeerBody::Ask { id, question } => self.on_question(now, start, from, id, question),
             PeerBody::Told { id, told } => self.on_answer(id, told),
-            PeerBody::Copied { number, .. } => self.on_copied(now, start, number, out),
-            PeerBody::NotMine { .. } | PeerBody::Copy { .. } => unreachable!("taken above"),
+            PeerBody::NotMine { .. } => unreachable!("taken above"),
         }
     }
 

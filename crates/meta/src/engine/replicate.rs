@@ -7,13 +7,13 @@ use crate::engine::machine::MetaServer;
 use crate::event::{AppendNumber, Command, Note};
 use crate::replication::{Answer, Copy, Log, Pairs};
 use crate::tablet::Tablet;
-use bearing_proto::replication::{Append, Entries, EntryBytes, Held, Progress, ReplicationMessage};
+use bearing_proto::replication::{
+    Append, Entries, EntryBytes, Held, PartsHeld, Progress, ReplicationMessage,
+};
 use bearing_types::{LogIndex, Now, Position, ServerId, TabletSerial};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So many bytes of entries are sent again at a time.
-const RESENT_BYTES_MAX: usize = 256 << 10;
 /// What a member lacks is sent again after this pause at the earliest: the rest may be on its way.
 const LACKING_PAUSE: Duration = Duration::from_millis(5);
 /// An owner whose log has not got on for so long leaves its tablets to others.
@@ -44,7 +44,7 @@ impl MetaServer {
             log.members.sent(now.mono, record.index, log.committed());
             for server in log.members.servers() {
                 let append = self.outgoing.append_to(&self.pairs, now, server);
-                add_entry(append, log, record.index, record.bytes.clone());
+                add_entry(append, log, server, record.index, record.bytes.clone());
             }
         }
         self.stuck_since = match self.appending.is_empty() {
@@ -84,7 +84,8 @@ impl MetaServer {
     pub(crate) fn find_partners(&self) -> Vec<ServerId> {
         let logs = self.tablets.values().map(|tablet| &tablet.log);
         let logs = logs.chain(self.adoptions.values().map(|adoption| &adoption.log));
-        let mut partners: Vec<ServerId> = logs.flat_map(|log| log.members.servers()).collect();
+        let members = logs.flat_map(|log| log.members.servers());
+        let mut partners: Vec<ServerId> = members.chain(self.candidates()).collect();
         partners.sort_unstable();
         partners.dedup();
         partners
@@ -99,8 +100,15 @@ impl MetaServer {
             self.outgoing.append_to(pairs, now, server).commits.push(progress);
         }
         for (server, after) in log.members.lagging(now.mono, pause) {
-            resend(self.outgoing.append_to(pairs, now, server), log, after);
+            resend(self.outgoing.append_to(pairs, now, server), log, server, after);
         }
+    }
+
+    /// What follows the snapshot goes to the tablet's learner.
+    pub(crate) fn send_tail(&mut self, now: Now, start: Position, to: ServerId) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let Some(base) = tablet.log.learner.as_ref().and_then(|learner| learner.base()) else { return };
+        resend(self.outgoing.append_to(&self.pairs, now, to), &tablet.log, to, base);
     }
 
     /// Whether nothing that this server logged was synced for so long that others do better without it.
@@ -141,6 +149,8 @@ impl MetaServer {
             };
             self.outgoing.answer(from, answer);
         }
+        append.parts.iter().for_each(|part| self.on_snapshot_part(from, part, out));
+        append.yields.into_iter().for_each(|yielded| self.on_yield(from, yielded, out));
     }
 
     fn on_entries(&mut self, from: ServerId, entries: &Entries, out: &mut Vec<Command>) -> Answer {
@@ -160,12 +170,7 @@ impl MetaServer {
             let progress = Progress { serial, epoch: entries.epoch, index: LogIndex::ZERO };
             return self.without_copy(progress);
         };
-        let (next_append, records) = (&mut self.next_append, &mut self.counters.records);
-        let mut number = || {
-            (*next_append, *records) = (*next_append + 1, *records + 1);
-            AppendNumber(*next_append)
-        };
-        match copy.on_entries(from, entries, &mut number, out) {
+        match copy.on_entries(from, entries, &mut self.appends, out) {
             Ok(answer) => answer,
             Err(error) => {
                 out.push(Command::Note(Note::Damaged(format!("an entry of {serial} from {from}: {error}"))));
@@ -189,6 +194,7 @@ impl MetaServer {
         for progress in held.synced {
             let Some(log) = self.log_under(progress) else { continue };
             let news = log.members.on_synced(now.mono, from, progress.index, term);
+            log.trim_tail();
             if news {
                 self.advance(now, progress.serial, out);
             }
@@ -197,9 +203,10 @@ impl MetaServer {
             let log = owned(&mut self.tablets, &mut self.adoptions, &self.starts, progress.serial);
             let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
             if log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
-                resend(self.outgoing.append_to(&self.pairs, now, from), log, progress.index);
+                resend(self.outgoing.append_to(&self.pairs, now, from), log, from, progress.index);
             }
         }
+        held.parts.into_iter().for_each(|parts| self.on_parts_held(now, from, parts, out));
         for progress in held.refused {
             if self.owned(progress.serial).is_some_and(|log| progress.epoch > log.epoch()) {
                 self.startup.want_map();
@@ -226,6 +233,14 @@ impl MetaServer {
                 Some(copy) => {
                     if let (true, Some((sender, _))) = (copy.on_synced(number), copy.sender()) {
                         self.outgoing.answer(sender, Answer::Synced(copy.synced()));
+                    }
+                    if let Some(arrival) = &mut copy.arrival
+                        && arrival.on_synced(number, out)
+                        && let Some((sender, _)) = copy.sender()
+                    {
+                        out.push(Command::Note(Note::Step("a part is kept, not answered")));
+                        let held = copy.arrival.as_ref().map(|arrival| arrival.held());
+                        held.into_iter().for_each(|held| self.outgoing.answer_parts(sender, held));
                     }
                     if copy.log.gathered() >= self.config.apply_gathered_max {
                         copy.log.apply(out);
@@ -261,8 +276,13 @@ impl MetaServer {
 }
 
 impl Outgoing {
-    fn append_to(&mut self, pairs: &Pairs, now: Now, server: ServerId) -> &mut Append {
+    pub fn append_to(&mut self, pairs: &Pairs, now: Now, server: ServerId) -> &mut Append {
         self.appends.entry(server).or_insert_with(|| pairs.beacon(now.mono, server))
+    }
+
+    /// A part of a snapshot is there.
+    pub fn answer_parts(&mut self, to: ServerId, held: PartsHeld) {
+        self.answers.entry(to).or_default().parts.push(held);
     }
 
     fn answer(&mut self, to: ServerId, answer: Answer) {
@@ -288,7 +308,7 @@ pub(crate) fn owned<'a>(
 }
 
 /// Adds an entry, to those before it if it follows them.
-fn add_entry(append: &mut Append, log: &Log, index: LogIndex, bytes: Vec<u8>) {
+fn add_entry(append: &mut Append, log: &Log, to: ServerId, index: LogIndex, bytes: Vec<u8>) {
     let serial = log.serial();
     let follows = |entries: &&mut Entries| {
         entries.serial == serial
@@ -300,7 +320,7 @@ fn add_entry(append: &mut Append, log: &Log, index: LogIndex, bytes: Vec<u8>) {
         None => append.entries.push(Entries {
             serial,
             epoch: log.epoch(),
-            first: log.first(),
+            first: log.first_for(to),
             commit: log.committed(),
             index,
             entries: vec![EntryBytes(bytes)],
@@ -308,14 +328,9 @@ fn add_entry(append: &mut Append, log: &Log, index: LogIndex, bytes: Vec<u8>) {
     }
 }
 
-/// Sends what follows an entry, as far as it is not committed: what is committed all members have.
-fn resend(append: &mut Append, log: &Log, after: LogIndex) {
-    let mut bytes_sent = 0;
-    for (index, bytes) in log.prepared_from(after.next().max(log.first())) {
-        bytes_sent += bytes.len();
-        add_entry(append, log, index, bytes);
-        if bytes_sent >= RESENT_BYTES_MAX {
-            break;
-        }
+/// Sends what follows an entry.
+fn resend(append: &mut Append, log: &Log, to: ServerId, after: LogIndex) {
+    for (index, bytes) in log.entries_for(to, after) {
+        add_entry(append, log, to, index, bytes);
     }
 }

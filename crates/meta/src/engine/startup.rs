@@ -172,7 +172,6 @@ impl MetaServer {
     fn match_registers(&mut self, out: &mut Vec<Command>) {
         let registers: Vec<(u64, Assigned)> = self.startup.registers.values().cloned().collect();
         for (version, assigned) in registers {
-            let start = assigned.block.start();
             let owned = self.owned(assigned.serial).map(|log| log.epoch());
             let mine = assigned.owner == self.id;
             if let Some(copy) = self.copies.get_mut(&assigned.serial) {
@@ -187,8 +186,7 @@ impl MetaServer {
                 Some(_) => continue,
                 None => {}
             }
-            let busy = self.claims.contains_key(&assigned.serial) || self.arriving.contains_key(&start);
-            if mine && !busy {
+            if mine && !self.claims.contains_key(&assigned.serial) {
                 if !self.disk_has(&assigned, out) {
                     return;
                 }
@@ -196,7 +194,6 @@ impl MetaServer {
             }
         }
         self.drop_copies(out);
-        self.take_arrived(out);
     }
 
     /// Removes what is held of tablets that are others' by now.
@@ -229,11 +226,8 @@ impl MetaServer {
 
     /// What the store has of a tablet, or is being given, ends with this record.
     pub(crate) fn stored(&mut self, serial: TabletSerial) -> LogIndex {
-        let arriving = self.arriving.values().find(|arriving| arriving.serial == serial);
-        if let Some(arriving) = arriving {
-            return LogIndex(arriving.next_index().0 - 1);
-        }
-        let held = self.copies.get(&serial).map(|copy| copy.log.stored());
+        let up_to = |copy: &Copy| if copy.is_arriving() { LogIndex::ZERO } else { copy.log.stored() };
+        let held = self.copies.get(&serial).map(up_to);
         held.or_else(|| self.owned(serial).map(|log| log.stored())).unwrap_or(LogIndex::ZERO)
     }
 
@@ -324,6 +318,7 @@ impl MetaServer {
             (None, Some(adoption)) => adoption.log,
             (None, None) => return,
         };
+        self.restore.stays(serial);
         self.give_back(log);
         if forget {
             self.remove_stored(serial, out);
@@ -332,7 +327,7 @@ impl MetaServer {
 
     /// What this server owned is a copy like any other.
     pub(crate) fn give_back(&mut self, mut log: Log) {
-        log.members = Members::default();
+        (log.members, log.learner) = (Members::default(), None);
         self.starts.remove(&log.serial());
         self.copies.insert(log.serial(), Copy::new(log, None));
     }

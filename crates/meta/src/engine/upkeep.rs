@@ -22,9 +22,9 @@ impl MetaServer {
     pub(crate) fn upkeep(&mut self, now: Now, out: &mut Vec<Command>) {
         self.next_upkeep = now.mono.after(upkeep_interval(&self.config));
         self.poll_map(now, out);
-        self.take_arrived(out);
         self.take_over(now, out);
         self.swap_out(now, out);
+        self.restore_copies(now, out);
         self.copies.values_mut().for_each(|copy| copy.log.apply(out));
         self.draw_ids(now);
         self.expire_data_requests(now);
@@ -38,7 +38,6 @@ impl MetaServer {
             }
             self.shrink_horizon(now, *start, out);
             self.watch_sessions(now, *start);
-            self.watch_leaving(now, *start, out);
         }
         if now.mono >= self.next_resend {
             self.next_resend = now.mono.after(self.config.resend_interval);

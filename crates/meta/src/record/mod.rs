@@ -10,9 +10,9 @@ pub use key::Key;
 pub(crate) use key::{KEYS_END, RESIDENT_TAGS};
 pub use reach::Reach;
 pub use records::{
-    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, LOG_VERSION,
-    LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord,
-    RECORD_VERSION, Record, RecordError, ReplyRecord, UsageScan,
+    ChunkRecord, DirectoryContent, EntryKind, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace,
+    LOG_VERSION, LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord,
+    PrepareRecord, RECORD_VERSION, Record, RecordError, ReplyRecord, UsageScan,
 };
 pub(crate) use records::{
     Delegated, Finished, Gather, Holder, QuotaRecord, Share, UsageRecord, decode_pairs,

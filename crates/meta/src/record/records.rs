@@ -501,17 +501,69 @@ taken_as! {
 /// What one log record does to its tablet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogEntry {
-    /// Whether everything before this record is void: the tablet arrives here by hand-over, and what this
-    /// server held of it long ago counts no more.
-    pub reset: bool,
+    /// Whether it is an entry like most.
+    pub kind: EntryKind,
     /// What changes.
     pub changes: Vec<LoggedChange>,
+}
+
+/// What a log record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// Changes after all that came before.
+    Changes,
+    /// With it an epoch has begun: what lower epochs have behind it is void.
+    Epoch,
+    /// Everything before it is void: servers that moved tablets without learners wrote this.
+    Replacement,
+    /// A part of a snapshot, under the index that all its parts have. Everything before the first is void;
+    /// none counts before the last.
+    Part {
+        /// It is the first.
+        first: bool,
+        /// It is the last.
+        last: bool,
+    },
+}
+
+impl EntryKind {
+    const fn to_byte(self) -> u8 {
+        match self {
+            EntryKind::Changes => 0,
+            EntryKind::Replacement => 1,
+            EntryKind::Epoch => 4,
+            EntryKind::Part { first, last } => 2 | (first as u8) | (last as u8) << 2,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<EntryKind> {
+        match byte {
+            0 => Some(EntryKind::Changes),
+            1 => Some(EntryKind::Replacement),
+            4 => Some(EntryKind::Epoch),
+            2 | 3 | 6 | 7 => Some(EntryKind::Part { first: byte & 1 != 0, last: byte & 4 != 0 }),
+            _ => None,
+        }
+    }
+}
+
+impl Serialize for EntryKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(self.to_byte())
+    }
+}
+
+impl<'de> Deserialize<'de> for EntryKind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<EntryKind, D::Error> {
+        let byte = u8::deserialize(deserializer)?;
+        EntryKind::from_byte(byte).ok_or_else(|| serde::de::Error::custom("no kind of entry"))
+    }
 }
 
 /// The same, where it was read: serde takes a `Vec<u8>` byte by byte, and a restart decodes a whole log.
 #[derive(Deserialize)]
 struct BorrowedEntry<'a> {
-    reset: bool,
+    kind: EntryKind,
     #[serde(borrow)]
     changes: Vec<(&'a [u8], Option<&'a [u8]>)>,
 }
@@ -532,6 +584,11 @@ impl LogEntry {
         encode_versioned(self, LOG_VERSION, 16 + self.changes.iter().map(bytes).sum::<usize>())
     }
 
+    /// The bytes of the entry with which an epoch has begun.
+    pub(crate) fn encode_epoch() -> Vec<u8> {
+        LogEntry { kind: EntryKind::Epoch, changes: Vec::new() }.encode()
+    }
+
     /// The bytes of an entry with these changes.
     pub(crate) fn encode_changes(changes: &[KeyChange]) -> Vec<u8> {
         let changes: Vec<(Vec<u8>, Option<&Vec<u8>>)> =
@@ -540,7 +597,7 @@ impl LogEntry {
         let about = 16 + changes.iter().map(bytes).sum::<usize>();
         let raw = changes.iter().map(|(key, value)| (Raw(key), value.map(|value| Raw(value))));
         let raw: Vec<(Raw<'_>, Option<Raw<'_>>)> = raw.collect();
-        encode_versioned(&(false, raw), LOG_VERSION, about)
+        encode_versioned(&(EntryKind::Changes, raw), LOG_VERSION, about)
     }
 
     /// An entry from its bytes.
@@ -555,13 +612,13 @@ impl LogEntry {
             key: key.to_vec(),
             value: value.map(<[u8]>::to_vec),
         };
-        Ok(LogEntry { reset: borrowed.reset, changes: borrowed.changes.into_iter().map(owned).collect() })
+        Ok(LogEntry { kind: borrowed.kind, changes: borrowed.changes.into_iter().map(owned).collect() })
     }
 
     /// That this server intends to serve the tablet under an epoch.
     pub fn of_intent(epoch: Epoch) -> LogEntry {
         let change = LoggedChange::new(&Key::Intent, Some(&Record::Intent(epoch)));
-        LogEntry { reset: false, changes: vec![change] }
+        LogEntry { kind: EntryKind::Changes, changes: vec![change] }
     }
 
     /// The epoch of [`LogEntry::of_intent`].

@@ -3,7 +3,7 @@
 //! judged: it matters only where the register says that the tablet is ours.
 
 use crate::record::key::{KEYS_BEFORE_SERIALS, Key};
-use crate::record::records::{LogEntry, LoggedChange, Record, RecordError};
+use crate::record::records::{EntryKind, LogEntry, LoggedChange, Record, RecordError};
 use bearing_seams::{Change, DiskLabel, EngineError, KeyRange, LoggedRecord, Store, TabletLog};
 use bearing_types::{DiskId, Epoch, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
@@ -160,32 +160,66 @@ impl<S: Store> Replay<'_, S> {
             self.store.create_tablet(tablet)?;
             self.tablets.insert(tablet, RecoveredTablet::nothing());
         }
-        if entry.reset {
-            self.reset(tablet, index)?;
+        match entry.kind {
+            EntryKind::Part { first, last } => {
+                return self.take_part(tablet, &record, entry.changes, (first, last));
+            }
+            EntryKind::Replacement => self.reset(tablet, LogIndex(index.0 - 1))?,
+            EntryKind::Changes | EntryKind::Epoch => {}
         }
         let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
         held.epoch = held.epoch.max(record.epoch);
         let prepared = self.prepared.entry(tablet).or_default();
-        // A record voids those of lower epochs at and behind its own index.
-        prepared.retain(|other, (epoch, _)| *other < index || *epoch >= record.epoch);
-        // The order of the log counts, not the indices: a hand-over that was begun anew repeats indices of
+        if entry.kind == EntryKind::Epoch {
+            prepared.retain(|other, (epoch, _)| *other <= index || *epoch >= record.epoch);
+        }
+        // The order of the log counts, not the indices: a replacement that was begun anew repeats indices of
         // the one that was not finished. Whatever follows such a record is in the log too, since only what is
         // oldest is cut.
-        if index > held.last {
+        let newest = prepared.get(&index).is_none_or(|(epoch, _)| *epoch <= record.epoch);
+        if index > held.last && newest {
             prepared.insert(index, (record.epoch, entry.changes));
         }
         self.commit(tablet, record.commit)
     }
 
-    /// Nothing counts that was here of a tablet before this record: it arrives by hand-over.
-    fn reset(&mut self, tablet: TabletSerial, index: LogIndex) -> Result<(), RecoverError> {
+    /// A part of a snapshot. Until the last one is there, the store has the tablet up to nothing.
+    fn take_part(
+        &mut self,
+        tablet: TabletSerial,
+        record: &LoggedRecord,
+        changes: Vec<LoggedChange>,
+        (first, last): (bool, bool),
+    ) -> Result<(), RecoverError> {
+        if first {
+            self.reset(tablet, LogIndex::ZERO)?;
+        }
+        let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
+        held.epoch = held.epoch.max(record.epoch);
+        // The parts before it were cut from the log when the store had all of them, and more.
+        if held.last >= record.index {
+            return Ok(());
+        }
+        self.prepared.remove(&tablet);
+        if last {
+            held.last = record.index;
+        }
+        self.gather(
+            tablet,
+            changes.into_iter().map(|change| Change { key: change.key, value: change.value }),
+        );
+        Ok(())
+    }
+
+    /// Nothing counts that was here of a tablet: what follows replaces it.
+    fn reset(&mut self, tablet: TabletSerial, last: LogIndex) -> Result<(), RecoverError> {
         self.gathered.remove(&tablet);
         self.prepared.remove(&tablet);
         self.store.remove_tablet(tablet)?;
         self.store.create_tablet(tablet)?;
         let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
-        (held.last, held.gap) = (LogIndex(index.0 - 1), None);
-        // The intent is the disk's, not the tablet's: it outlives what a hand-over replaces. Until it is
+        (held.last, held.gap) = (last, None);
+        // The intent is the disk's, not the tablet's: it outlives what is replaced. Until it is
         // applied the intent, which the log may not have any more, is nowhere.
         if let Some(intent) = held.intent {
             self.gather(tablet, [intent_change(intent)]);
@@ -312,7 +346,8 @@ mod tests {
 
     fn part(index: u64, reset: bool, key: u8, value: u8) -> LoggedRecord {
         let change = LoggedChange { key: vec![key], value: Some(vec![value]) };
-        let bytes = LogEntry { reset, changes: vec![change] }.encode();
+        let kind = if reset { EntryKind::Replacement } else { EntryKind::Changes };
+        let bytes = LogEntry { kind, changes: vec![change] }.encode();
         LoggedRecord { serial: RING, epoch: Epoch(1), index: LogIndex(index), commit: LogIndex(index), bytes }
     }
 
@@ -346,7 +381,7 @@ mod tests {
     /// A record that says how far the tablet was committed.
     fn entry(epoch: u64, index: u64, commit: u64, value: u8) -> LoggedRecord {
         let changes = vec![LoggedChange { key: Key::Node(NodeId(1)).encode(), value: Some(vec![value]) }];
-        let bytes = LogEntry { reset: false, changes }.encode();
+        let bytes = LogEntry { kind: EntryKind::Changes, changes }.encode();
         let (epoch, index, commit) = (Epoch(epoch), LogIndex(index), LogIndex(commit));
         LoggedRecord { serial: RING, epoch, index, commit, bytes }
     }
@@ -373,16 +408,19 @@ mod tests {
     }
 
     #[test]
-    fn a_record_voids_those_of_lower_epochs_at_and_behind_its_index() {
-        let mut store = MemStore::default();
-        let old = [entry(1, 1, 0, 1), entry(1, 2, 1, 2), entry(1, 3, 1, 3), entry(1, 4, 1, 4)];
-        let new = [entry(3, 3, 2, 13)];
-        let found = ring(&mut store, &mut log_of(&[&old[..], &new].concat()));
-        assert_eq!((found.last, found.epoch, prepared(&found)), (LogIndex(2), Epoch(3), vec![13]));
-        // One of a lower epoch that comes late voids nothing.
-        let late = [entry(2, 3, 0, 23)];
-        let found = ring(&mut MemStore::default(), &mut log_of(&[&new[..], &late].concat()));
-        assert_eq!(found.epoch, Epoch(3));
+    fn a_record_replaces_one_of_a_lower_epoch_and_that_of_the_epoch_voids_those_behind_it() {
+        let old =
+            [entry(1, 1, 0, 1), entry(1, 2, 1, 2), entry(1, 3, 1, 3), entry(1, 4, 1, 4), entry(1, 5, 1, 5)];
+        let begun = LoggedRecord { bytes: LogEntry::encode_epoch(), ..entry(3, 4, 2, 0) };
+        // One of a lower epoch that comes late changes nothing.
+        let new = [entry(3, 3, 2, 13), entry(2, 3, 0, 23), begun];
+        for (count, left) in [(1, &[13, 4, 5][..]), (2, &[13, 4, 5]), (3, &[13])] {
+            let mut log = log_of(&[&old[..], &new[..count]].concat());
+            let found = ring(&mut MemStore::default(), &mut log);
+            let values = found.prepared.iter().flatten().map(|(_, value)| value.as_ref().unwrap()[0]);
+            assert_eq!((found.last, found.epoch), (LogIndex(2), Epoch(3)));
+            assert_eq!(values.collect::<Vec<_>>(), left, "{count}");
+        }
     }
 
     #[test]
@@ -399,6 +437,48 @@ mod tests {
             let pairs = store.range(RING, &range, 9).unwrap();
             assert_eq!(pairs, [(vec![1], vec![2]), (vec![2], vec![2]), (vec![4], vec![2])]);
         }
+    }
+
+    fn snapshot_part(index: u64, first: bool, last: bool, key: u8, value: u8) -> LoggedRecord {
+        let changes = vec![LoggedChange { key: vec![key], value: Some(vec![value]) }];
+        let bytes = LogEntry { kind: EntryKind::Part { first, last }, changes }.encode();
+        LoggedRecord { bytes, ..entry(2, index, 0, 0) }
+    }
+
+    #[test]
+    fn a_snapshot_counts_from_its_last_part_on_and_voids_what_was_there() {
+        let old = [part(1, false, 1, 1), part(2, false, 9, 1)];
+        let parts = [
+            snapshot_part(7, true, false, 1, 2),
+            snapshot_part(7, false, false, 2, 2),
+            snapshot_part(7, false, true, 3, 2),
+        ];
+        let pairs = |store: &mut MemStore| {
+            let range = bearing_seams::KeyRange { start: Vec::new(), end: None };
+            let pairs = store.range(RING, &range, 9).unwrap();
+            pairs.into_iter().map(|(key, value)| (key[0], value[0])).collect::<Vec<_>>()
+        };
+        for count in 1..=3 {
+            let mut store = MemStore::default();
+            ring(&mut store, &mut log_of(&old));
+            let mut log = log_of(&[&old[..], &parts[..count]].concat());
+            let last = if count == 3 { 7 } else { 0 };
+            for _ in 0..2 {
+                assert_eq!(ring(&mut store, &mut log), found_up_to(last, None, 2));
+            }
+            // The store was flushed and the log cut between two parts.
+            ring(&mut store, &mut log_of(&parts[count..]));
+            assert_eq!(pairs(&mut store), [(1, 2), (2, 2), (3, 2)]);
+        }
+        let mut store = MemStore::default();
+        let later = [LoggedRecord { bytes: part(8, false, 1, 8).bytes, ..entry(2, 8, 8, 0) }];
+        for _ in 0..2 {
+            let found = ring(&mut store, &mut log_of(&[&parts[..], &later].concat()));
+            assert_eq!(found, found_up_to(8, None, 2));
+        }
+        // The first part is cut, the store has everything.
+        assert_eq!(ring(&mut store, &mut log_of(&[&parts[1..], &later].concat())), found_up_to(8, None, 2));
+        assert_eq!(pairs(&mut store), [(1, 8), (2, 2), (3, 2)]);
     }
 
     #[test]
@@ -433,7 +513,7 @@ mod tests {
         let put = |key: Vec<u8>, value: u8| Change { key, value: Some(vec![value]) };
         let logged = |index: u64, key: Vec<u8>, value: Option<u8>| {
             let change = LoggedChange { key, value: value.map(|value| vec![value]) };
-            let bytes = LogEntry { reset: false, changes: vec![change] }.encode();
+            let bytes = LogEntry { kind: EntryKind::Changes, changes: vec![change] }.encode();
             let index = LogIndex(index);
             LoggedRecord { serial: tablet, epoch: Epoch(1), index, commit: index, bytes }
         };
@@ -467,7 +547,10 @@ mod tests {
 
     #[test]
     fn a_key_from_before_serials_that_makes_no_sense_is_named() {
-        let bytes = LogEntry { reset: false, changes: vec![LoggedChange { key: vec![14, 1], value: None }] };
+        let bytes = LogEntry {
+            kind: EntryKind::Changes,
+            changes: vec![LoggedChange { key: vec![14, 1], value: None }],
+        };
         let record = LoggedRecord { bytes: bytes.encode(), ..part(4, false, 1, 1) };
         let found = recover(&mut MemStore::default(), &mut log_of(&[record]), FRESH);
         assert_eq!(found, Err(RecoverError::Record(RING, LogIndex(4), RecordError::Malformed)));

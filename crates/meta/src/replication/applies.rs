@@ -20,6 +20,9 @@ pub(crate) struct Applies {
     gathered_up_to: LogIndex,
     /// What goes to the store, or went, ends with this entry.
     taken_up_to: LogIndex,
+    /// Of what entries up to this one write, the store may have anything: it came with a snapshot that was
+    /// read while they were written.
+    known_up_to: LogIndex,
     /// Keys of the commands that are not confirmed.
     under_way: VecDeque<(LogIndex, Vec<Key>)>,
 }
@@ -44,6 +47,7 @@ impl Applies {
             gathered: BTreeMap::new(),
             gathered_up_to: stored,
             taken_up_to: stored,
+            known_up_to: LogIndex::ZERO,
             under_way: VecDeque::new(),
         }
     }
@@ -63,9 +67,17 @@ impl Applies {
         self.taken_up_to
     }
 
-    /// Takes the changes of a log record, in the order of the log.
+    /// The store may have anything of what entries up to this one write.
+    pub fn is_known_up_to(&mut self, index: LogIndex) {
+        self.known_up_to = self.known_up_to.max(index);
+    }
+
+    /// Takes the changes of a log record, in the order of the log, or instead of those that it had.
     pub fn log(&mut self, index: LogIndex, changes: Vec<KeyChange>) {
-        self.logged.push_back((index, changes));
+        match self.logged.binary_search_by_key(&index, |(logged, _)| *logged) {
+            Ok(place) => self.logged[place].1 = changes,
+            Err(_) => self.logged.push_back((index, changes)),
+        }
     }
 
     /// Everything up to a log record is committed.
@@ -73,18 +85,18 @@ impl Applies {
         while self.logged.front().is_some_and(|(index, _)| *index <= up_to) {
             let (index, changes) = self.logged.pop_front().expect("seen just now");
             for (key, value) in changes {
-                self.gather(key, value);
+                self.gather(index, key, value);
             }
             self.gathered_up_to = index;
         }
     }
 
-    fn gather(&mut self, key: Key, value: Option<Vec<u8>>) {
+    fn gather(&mut self, index: LogIndex, key: Key, value: Option<Vec<u8>>) {
         let earlier = self.gathered.remove(&key);
         let first = match &earlier {
             Some(Gathered::Put { first, .. }) => *first,
             Some(Gathered::Delete | Gathered::Nothing) => false,
-            None => key.is_written_once(),
+            None => key.is_written_once() && index > self.known_up_to,
         };
         let change = match value {
             Some(value) => Gathered::Put { value, first },
@@ -172,6 +184,17 @@ mod tests {
         applies.commit(LogIndex(4));
         let change = Change { key: REPLY.encode(), value: None };
         assert_eq!(applies.take(), Some((LogIndex(4), vec![change])));
+    }
+
+    #[test]
+    fn what_a_snapshot_may_have_brought_is_deleted_although_it_came_and_went() {
+        let mut applies = Applies::from(LogIndex::ZERO);
+        applies.is_known_up_to(LogIndex(1));
+        applies.log(LogIndex(1), vec![(REPLY, Some(vec![1]))]);
+        applies.log(LogIndex(2), vec![(REPLY, None)]);
+        applies.commit(LogIndex(2));
+        let change = Change { key: REPLY.encode(), value: None };
+        assert_eq!(applies.take(), Some((LogIndex(2), vec![change])));
     }
 
     fn store_after(log: &[KeyChange]) -> BTreeMap<Vec<u8>, Vec<u8>> {

@@ -3,10 +3,11 @@
 //! Invariants: what is confirmed to its owner is synced here under the owner's epoch; while this server
 //! claims the tablet, nothing is confirmed to anybody under a lower epoch.
 
-use crate::event::{AppendNumber, Command};
+use crate::event::{AppendNumber, Appends, Command};
 use crate::record::RecordError;
+use crate::replication::arrival::{Arrival, Part};
 use crate::replication::log::{Accepted, Log, Sent};
-use bearing_proto::replication::{Entries, Progress};
+use bearing_proto::replication::{Entries, PartsHeld, Progress, SnapshotPart};
 use bearing_types::{Epoch, LogIndex, ServerId, TabletSerial};
 
 /// See the module.
@@ -22,6 +23,8 @@ pub(crate) struct Copy {
     registered: Epoch,
     /// The epoch under which this server wants to own it, until it is known what came of that.
     claimed: Option<Epoch>,
+    /// The snapshot that it came with, or is coming, in this life.
+    pub arrival: Option<Arrival>,
 }
 
 /// What an owner is answered about a tablet.
@@ -40,12 +43,49 @@ impl Copy {
     /// intended, and does not know what came of that.
     pub fn new(log: Log, intent: Option<Epoch>) -> Copy {
         let claimed = intent.filter(|intent| *intent > log.epoch());
-        Copy { log, sender: None, told: LogIndex::ZERO, registered: Epoch(0), claimed }
+        Copy { log, sender: None, told: LogIndex::ZERO, registered: Epoch(0), claimed, arrival: None }
     }
 
     /// Who owns it by the newest epoch that has been heard of, and that epoch.
     pub fn sender(&self) -> Option<(ServerId, Epoch)> {
         Some((self.sender?, self.log.epoch()))
+    }
+
+    /// A snapshot begins: whatever was here is void.
+    pub fn arriving(part: &SnapshotPart) -> Copy {
+        let log = Log::after_snapshot(part.serial, part.epoch, part.base);
+        Copy { arrival: Some(Arrival::new(part)), ..Copy::new(log, None) }
+    }
+
+    /// Whether parts of it are lacking.
+    pub fn is_arriving(&self) -> bool {
+        self.arrival.as_ref().is_some_and(|arrival| !arrival.is_there())
+    }
+
+    /// Everything up to this entry is known to be committed, and here.
+    pub fn committed(&self) -> LogIndex {
+        if self.is_arriving() { LogIndex::ZERO } else { self.log.committed() }
+    }
+
+    /// A part of its snapshot. `None` if it is not to be answered.
+    pub fn on_part(
+        &mut self,
+        from: ServerId,
+        sent: &SnapshotPart,
+        part: Part,
+        appends: &mut Appends,
+        out: &mut Vec<Command>,
+    ) -> Option<PartsHeld> {
+        let arrival = self.arrival.as_mut().filter(|arrival| arrival.snapshot() == sent.snapshot)?;
+        if !arrival.is_next(sent) {
+            return Some(arrival.held());
+        }
+        let number = appends.next();
+        self.sender = Some(from);
+        self.log.write_part(number, sent.epoch, sent.entry.0.clone(), out);
+        self.log.store_may_know(sent.end);
+        arrival.take(part, number);
+        None
     }
 
     fn progress(&self, index: LogIndex) -> Progress {
@@ -62,16 +102,19 @@ impl Copy {
         &mut self,
         from: ServerId,
         entries: &Entries,
-        number: &mut impl FnMut() -> AppendNumber,
+        appends: &mut Appends,
         out: &mut Vec<Command>,
     ) -> Result<Answer, RecordError> {
         if self.is_over(entries.epoch) {
             return Ok(self.refused());
         }
+        if self.is_arriving() {
+            return Ok(self.lacking_all(entries.epoch));
+        }
         let mut index = entries.index;
         for entry in &entries.entries {
             let sent = Sent { epoch: entries.epoch, first: entries.first, index };
-            match self.log.accept(sent, &entry.0, number, out)? {
+            match self.log.accept(sent, &entry.0, appends, out)? {
                 Accepted::Logged | Accepted::Known => self.sender = Some(from),
                 Accepted::Lacking(last) => {
                     return Ok(Answer::Lacking(Progress { epoch: entries.epoch, ..self.progress(last) }));
@@ -88,15 +131,22 @@ impl Copy {
         if self.is_over(epoch) {
             return self.refused();
         }
+        if self.is_arriving() {
+            return self.lacking_all(epoch);
+        }
         if epoch > self.log.epoch() {
-            return Answer::Lacking(Progress { epoch, ..self.progress(self.log.last()) });
+            return Answer::Lacking(Progress { epoch, ..self.progress(self.log.committed()) });
         }
         self.told = self.told.max(index);
         self.log.commit(self.told);
         Answer::Synced(self.synced())
     }
 
-    /// Appends up to a number are stable. Whether its owner is to be told.
+    fn lacking_all(&self, epoch: Epoch) -> Answer {
+        Answer::Lacking(Progress { epoch, ..self.progress(LogIndex::ZERO) })
+    }
+
+    /// Appends up to a number are stable. Whether its owner is to be told of entries.
     pub fn on_synced(&mut self, number: AppendNumber) -> bool {
         let before = self.log.synced();
         self.log.on_synced(number);

@@ -2,16 +2,22 @@
 //! and not stable, what is committed, and what is on its way from here to the store.
 //!
 //! Invariants: entries follow each other without gaps; what is not known to be committed never reaches the
-//! store; an epoch begins at the first index of which its owner did not know that it was committed, and what
-//! was logged from there on under lower epochs is void.
+//! store; an epoch begins at the first index of which its owner did not know that it was committed. From
+//! there on its entries replace those of lower epochs one by one, and the epoch record voids the rest: until
+//! then they may be all that is left of what was stable.
 
-use crate::event::{AppendNumber, Command};
-use crate::record::{Key, KeyChange, LogEntry, LoggedChange, RecordError, RecoveredTablet};
+use crate::event::{AppendNumber, Appends, Command};
+use crate::record::{EntryKind, Key, KeyChange, LogEntry, LoggedChange, RecordError, RecoveredTablet};
 use crate::replication::applies::Applies;
+use crate::replication::learner::Learner;
 use crate::replication::members::Members;
 use bearing_seams::LoggedRecord;
-use bearing_types::{Epoch, LogIndex, TabletSerial};
+use bearing_types::{Epoch, LogIndex, Mono, ServerId, TabletSerial};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
+
+/// So many bytes of entries are sent again at a time.
+const RESENT_BYTES_MAX: usize = 256 << 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -21,17 +27,22 @@ pub(crate) struct Log {
     epoch: Epoch,
     /// The first entry of that epoch.
     first: LogIndex,
+    /// With this one an epoch of this server's own had begun: all before was there.
+    begun: LogIndex,
     next: LogIndex,
+    /// Up to this entry all are of the newest epoch, or were committed before it. What lies behind is of
+    /// lower ones.
+    taken: LogIndex,
     /// This server has synced everything up to this entry.
     synced: LogIndex,
     committed: LogIndex,
-    /// The store has everything up to this entry.
-    applied: LogIndex,
     /// What is being synced.
     appended: VecDeque<(AppendNumber, LogIndex)>,
     applies: Applies,
     /// The other servers that hold it for this one, while this one owns it.
     pub members: Members,
+    /// The server that is becoming one of them.
+    pub learner: Option<Learner>,
 }
 
 /// Entries of one epoch, as an owner sends them.
@@ -69,20 +80,29 @@ impl Log {
             serial,
             epoch: found.epoch,
             first: found.last.next(),
+            begun: LogIndex::ZERO,
             next: found.last.next(),
+            taken: found.last,
             synced: found.last,
             committed: found.last,
-            applied: found.last,
             appended: VecDeque::new(),
             applies: Applies::from(found.last),
             members: Members::default(),
+            learner: None,
         };
         for changes in found.prepared {
             log.applies.log(log.next, changes);
             log.synced = log.next;
+            log.taken = log.next;
             log.next = log.next.next();
         }
+        log.store_may_know(log.last());
         log
+    }
+
+    /// Of a tablet that arrives by a snapshot: everything up to `base` is there, or about to be.
+    pub fn after_snapshot(serial: TabletSerial, epoch: Epoch, base: LogIndex) -> Log {
+        Log::found(serial, RecoveredTablet { last: base, epoch, ..RecoveredTablet::nothing() })
     }
 
     // --- how far it is ---
@@ -93,11 +113,6 @@ impl Log {
 
     pub fn epoch(&self) -> Epoch {
         self.epoch
-    }
-
-    /// The first entry of the epoch.
-    pub fn first(&self) -> LogIndex {
-        self.first
     }
 
     /// The index of the next entry.
@@ -130,21 +145,16 @@ impl Log {
         self.appended.is_empty()
     }
 
-    /// Whether every entry is committed and in the store.
-    pub fn is_settled(&self) -> bool {
-        self.applied == self.last()
+    /// The store may have anything of what entries up to this one write.
+    pub fn store_may_know(&mut self, index: LogIndex) {
+        self.applies.is_known_up_to(index);
     }
 
     // --- the owner's ---
 
     /// An epoch of this server's own begins: what is prepared is written again under it, then an entry
-    /// without changes. Takes a number for each.
-    pub fn begin_epoch(
-        &mut self,
-        epoch: Epoch,
-        number: &mut impl FnMut() -> AppendNumber,
-        out: &mut Vec<Command>,
-    ) {
+    /// without changes.
+    pub fn begin_epoch(&mut self, now: Mono, epoch: Epoch, appends: &mut Appends, out: &mut Vec<Command>) {
         self.begin(epoch, self.committed.next());
         let prepared: Vec<(LogIndex, Vec<u8>)> = self
             .applies
@@ -154,12 +164,27 @@ impl Log {
         self.synced = self.committed;
         self.appended.clear();
         for (index, bytes) in prepared {
-            self.write(number(), index, bytes, out);
+            self.write(appends.next(), index, bytes, out);
         }
-        let index = self.next;
-        self.next = index.next();
-        self.applies.log(index, Vec::new());
-        self.write(number(), index, LogEntry::encode_changes(&[]), out);
+        self.begun = self.next;
+        self.add(appends.next(), LogEntry::encode_epoch(), Vec::new(), out);
+        if self.learner.as_ref().is_some_and(Learner::has_snapshot) {
+            self.snapshot_is_there(now);
+        }
+    }
+
+    /// With this entry the epoch had begun.
+    pub fn begun(&self) -> LogIndex {
+        self.begun
+    }
+
+    /// An epoch begins under which this server learns the tablet, or nobody.
+    pub fn learner_is(&mut self, server: Option<ServerId>, epoch: Epoch, now: Mono) {
+        let before = self.learner.take();
+        self.learner = server.map(|server| {
+            let same = before.filter(|learner| learner.server == server);
+            same.unwrap_or_else(|| Learner::new(server, epoch, now))
+        });
     }
 
     /// Appends an entry of this server's own. Gives its index.
@@ -169,17 +194,87 @@ impl Log {
         changes: Vec<KeyChange>,
         out: &mut Vec<Command>,
     ) -> LogIndex {
+        let bytes = LogEntry::encode_changes(&changes);
+        self.add(number, bytes, changes, out)
+    }
+
+    fn add(
+        &mut self,
+        number: AppendNumber,
+        bytes: Vec<u8>,
+        changes: Vec<KeyChange>,
+        out: &mut Vec<Command>,
+    ) -> LogIndex {
         let index = self.next;
-        self.next = index.next();
-        self.write(number, index, LogEntry::encode_changes(&changes), out);
+        (self.next, self.taken) = (index.next(), index);
+        if let Some(learner) = &mut self.learner {
+            learner.keep(index, LogEntry::encode_changes(&changes));
+        }
+        self.write(number, index, bytes, out);
         self.applies.log(index, changes);
         index
     }
 
-    /// The bytes of entries that are not committed, from one on.
-    pub fn prepared_from(&self, from: LogIndex) -> impl Iterator<Item = (LogIndex, Vec<u8>)> + '_ {
+    /// The entries for a server that follow one, as far as they are kept: what is committed all members have,
+    /// and a learner gets it all from its snapshot on.
+    pub fn entries_for(&self, server: ServerId, after: LogIndex) -> Vec<(LogIndex, Vec<u8>)> {
+        let mut bytes_sent = 0;
+        let mut fits = |bytes: &[u8]| {
+            bytes_sent += bytes.len();
+            bytes_sent - bytes.len() < RESENT_BYTES_MAX
+        };
+        if let Some(learner) = self.learner.as_ref().filter(|learner| learner.server == server) {
+            let later = learner.tail_after(after).take_while(|(_, bytes)| fits(bytes));
+            return later.map(|(index, bytes)| (index, bytes.to_vec())).collect();
+        }
+        let from = after.next().max(self.first);
         let later = self.applies.prepared().filter(move |(index, _)| *index >= from);
-        later.map(|(index, changes)| (index, LogEntry::encode_changes(changes)))
+        // The records of earlier epochs are entries like others.
+        let encode = |index, changes| match index == self.begun {
+            true => LogEntry::encode_epoch(),
+            false => LogEntry::encode_changes(changes),
+        };
+        let later = later.map(|(index, changes)| (index, encode(index, changes)));
+        later.take_while(|(_, bytes)| fits(bytes)).collect()
+    }
+
+    /// Where the epoch begins for a server: a learner takes all that follows its snapshot anew.
+    pub fn first_for(&self, server: ServerId) -> LogIndex {
+        let learner = self.learner.as_ref().filter(|learner| learner.server == server);
+        learner.and_then(Learner::base).map_or(self.first, LogIndex::next)
+    }
+
+    /// A snapshot for the learner begins with what is committed, which is given to the store. Gives its base.
+    pub fn begin_snapshot(&mut self, out: &mut Vec<Command>) -> LogIndex {
+        self.apply(out);
+        let base = self.applies.taken_up_to();
+        let prepared = self.applies.prepared();
+        let prepared: Vec<Vec<u8>> = prepared.map(|(_, changes)| LogEntry::encode_changes(changes)).collect();
+        if let Some(learner) = &mut self.learner {
+            learner.begin(base, prepared);
+        }
+        base
+    }
+
+    /// A server may have more than before: a learner is kept less for.
+    pub fn trim_tail(&mut self) {
+        let (committed, members) = (self.committed, &self.members);
+        if let Some(learner) = &mut self.learner
+            && let Some(synced) = members.learnt(learner.server)
+        {
+            learner.trim(synced.min(committed));
+        }
+    }
+
+    /// The learner has its snapshot and is sent what follows.
+    pub fn snapshot_is_there(&mut self, now: Mono) {
+        let (last, members) = (self.last(), &mut self.members);
+        if let Some(learner) = &mut self.learner
+            && let Some(base) = learner.base()
+        {
+            learner.is_there(now);
+            members.learn(learner.server, base, last, now);
+        }
     }
 
     // --- another owner's ---
@@ -189,36 +284,53 @@ impl Log {
         &mut self,
         sent: Sent,
         bytes: &[u8],
-        number: &mut impl FnMut() -> AppendNumber,
+        appends: &mut Appends,
         out: &mut Vec<Command>,
     ) -> Result<Accepted, RecordError> {
         if sent.epoch < self.epoch {
             return Ok(Accepted::Refused);
         }
         if sent.epoch > self.epoch {
-            // What lies before the epoch's first entry was committed, so all members had it; what lies behind
-            // is theirs to lose. In between nobody knows whose it is.
+            // What lies before the epoch's first entry was committed, so all members had it. In between
+            // nobody knows whose it is.
             if sent.first > self.next {
                 return Ok(Accepted::Lacking(self.last()));
             }
-            self.begin(sent.epoch, sent.first);
             let from = sent.first.max(self.committed.next());
-            self.applies.cut(from);
-            self.next = from;
-            self.synced = self.synced.min(self.last());
+            let before = LogIndex(from.0 - 1);
+            match sent.index.cmp(&from) {
+                Ordering::Less => return Ok(Accepted::Known),
+                Ordering::Greater => return Ok(Accepted::Lacking(before)),
+                Ordering::Equal => self.begin(sent.epoch, sent.first),
+            }
+            self.taken = before;
+            self.synced = self.synced.min(before);
             self.appended.retain(|(_, index)| *index < from);
         }
-        if sent.index > self.next {
-            return Ok(Accepted::Lacking(self.last()));
+        if sent.index > self.taken.next() {
+            return Ok(Accepted::Lacking(self.taken));
         }
-        if sent.index < self.next {
+        if sent.index <= self.taken {
             return Ok(Accepted::Known);
         }
-        let changes = decode(bytes)?;
-        self.next = sent.index.next();
-        self.write(number(), sent.index, bytes.to_vec(), out);
+        let (kind, changes) = decode(bytes)?;
+        self.taken = sent.index;
+        self.next = self.next.max(sent.index.next());
+        self.write(appends.next(), sent.index, bytes.to_vec(), out);
         self.applies.log(sent.index, changes);
+        if kind == EntryKind::Epoch {
+            self.next = sent.index.next();
+            self.applies.cut(self.next);
+        }
         Ok(Accepted::Logged)
+    }
+
+    /// Takes a part of the snapshot that this log begins with.
+    pub fn write_part(&mut self, number: AppendNumber, epoch: Epoch, bytes: Vec<u8>, out: &mut Vec<Command>) {
+        let (serial, index) = (self.serial, self.committed);
+        self.epoch = self.epoch.max(epoch);
+        out.push(Command::Append(number, LoggedRecord { serial, epoch, index, commit: index, bytes }));
+        self.appended.push_back((number, index));
     }
 
     // --- what becomes of entries ---
@@ -280,17 +392,16 @@ impl Log {
     /// The store holds everything up to an entry. Gives the entries and keys that this is news of, oldest
     /// first.
     pub fn on_applied(&mut self, up_to: LogIndex) -> Vec<(LogIndex, Vec<Key>)> {
-        let news = self.applies.applied(up_to);
-        if let Some((index, _)) = news.last() {
-            self.applied = *index;
-        }
-        news
+        self.applies.applied(up_to)
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Vec<KeyChange>, RecordError> {
+fn decode(bytes: &[u8]) -> Result<(EntryKind, Vec<KeyChange>), RecordError> {
     let entry = LogEntry::decode(bytes)?;
+    if !matches!(entry.kind, EntryKind::Changes | EntryKind::Epoch) {
+        return Err(RecordError::Malformed);
+    }
     let changed = |change: LoggedChange| Some((Key::decode(&change.key)?, change.value));
     let changes = entry.changes.into_iter().map(changed).collect::<Option<_>>();
-    changes.ok_or(RecordError::Malformed)
+    Ok((entry.kind, changes.ok_or(RecordError::Malformed)?))
 }

@@ -20,6 +20,10 @@ pub(crate) struct Members {
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
+    /// Whether it is one. A learner is not, until it has all that is committed.
+    counts: bool,
+    /// When it began to count, the owner had entries up to this one: other members may have synced these.
+    counted_at: LogIndex,
     /// It has synced everything up to this entry.
     synced: LogIndex,
     /// The term in which it last said so.
@@ -40,21 +44,48 @@ impl Members {
     /// An epoch begins: these have everything before `first`, and nothing was sent to them.
     pub fn of_epoch(others: impl Iterator<Item = ServerId>, first: LogIndex, now: Mono) -> Members {
         let before = LogIndex(first.0 - 1);
-        let new = Member {
-            synced: before,
-            confirmed: None,
-            sent: before,
-            told: LogIndex::ZERO,
-            moved: now,
-            resent: now,
-            missing: None,
-        };
+        let new = Member::that_has(before, now);
         Members { others: others.map(|server| (server, new)).collect(), too_few: None }
     }
 
     /// They are fewer than have to be for anything new; the epoch's beginning goes up to this entry.
     pub fn are_too_few(&mut self, begun: LogIndex) {
         self.too_few = Some(begun);
+    }
+
+    /// A learner has the snapshot, and is being sent what follows it, up to an entry. It counts for nothing
+    /// yet.
+    pub fn learn(&mut self, server: ServerId, base: LogIndex, sent: LogIndex, now: Mono) {
+        self.others.insert(server, Member { counts: false, sent, ..Member::that_has(base, now) });
+    }
+
+    /// Up to where a learner has synced, if it counts for nothing.
+    pub fn learnt(&self, server: ServerId) -> Option<LogIndex> {
+        self.others.get(&server).filter(|member| !member.counts).map(|member| member.synced)
+    }
+
+    /// A learner counts from now on, for commits and leases alike: soon the register will say so. The owner
+    /// has entries up to this one.
+    pub fn count(&mut self, server: ServerId, last: LogIndex) {
+        if let Some(member) = self.others.get_mut(&server) {
+            (member.counts, member.counted_at) = (true, last);
+        }
+    }
+
+    /// Whether a server that counts has all that can be committed without it, and leaves the tablet to this
+    /// one.
+    pub fn is_one(
+        &self,
+        server: ServerId,
+        committed: LogIndex,
+        pairs: &Pairs,
+        now: Mono,
+        config: &Config,
+    ) -> bool {
+        self.others.get(&server).is_some_and(|member| {
+            let needed = committed.max(member.counted_at);
+            member.counts && member.synced >= needed && member.relies(server, pairs, now, config)
+        })
     }
 
     /// Whether nothing new is committed, for want of members.
@@ -110,16 +141,15 @@ impl Members {
 
     /// Up to where all of them have synced, and this server, which has it up to `own`.
     pub fn committed(&self, own: LogIndex) -> LogIndex {
-        let by_all = self.others.values().map(|member| member.synced).fold(own, LogIndex::min);
+        let counting = self.others.values().filter(|member| member.counts);
+        let by_all = counting.map(|member| member.synced).fold(own, LogIndex::min);
         self.too_few.map_or(by_all, |begun| by_all.min(begun))
     }
 
     /// Whether all of them leave the tablet to this server now.
     pub fn rely(&self, pairs: &Pairs, now: Mono, config: &Config) -> bool {
-        let relies = |(server, member): (&ServerId, &Member)| {
-            pairs.relies(now, *server, member.confirmed, config.server_lease_ttl)
-        };
-        self.others.iter().all(relies)
+        let mut counting = self.others.iter().filter(|(_, member)| member.counts);
+        counting.all(|(server, member)| member.relies(*server, pairs, now, config))
     }
 
     /// Those that are to be sent again what follows an entry, because they have not got on for so long.
@@ -148,7 +178,7 @@ impl Members {
     pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<ServerId> {
         let mut out = Vec::new();
         for (server, member) in &mut self.others {
-            let relies = pairs.relies(now, *server, member.confirmed, config.server_lease_ttl);
+            let relies = member.relies(*server, pairs, now, config);
             let since = if relies { None } else { Some(member.missing.unwrap_or(now)) };
             member.missing = since;
             let met = pairs.answered(*server).is_some();
@@ -159,6 +189,26 @@ impl Members {
             }
         }
         out
+    }
+}
+
+impl Member {
+    fn that_has(synced: LogIndex, now: Mono) -> Member {
+        Member {
+            counts: true,
+            counted_at: LogIndex::ZERO,
+            synced,
+            confirmed: None,
+            sent: synced,
+            told: LogIndex::ZERO,
+            moved: now,
+            resent: now,
+            missing: None,
+        }
+    }
+
+    fn relies(&self, server: ServerId, pairs: &Pairs, now: Mono, config: &Config) -> bool {
+        pairs.relies(now, server, self.confirmed, config.server_lease_ttl)
     }
 }
 

@@ -3,11 +3,14 @@
 //! `docs/design/2026-11-23-copies-of-tablets.md`.
 
 mod applies;
+mod arrival;
 mod copy;
+mod learner;
 mod log;
 mod members;
 mod pairs;
 
+pub(crate) use arrival::Part;
 pub(crate) use copy::{Answer, Copy, turn};
 pub(crate) use log::Log;
 pub(crate) use members::Members;

@@ -1,14 +1,12 @@
 //! A tablet as it is served: what is known of its sessions, what waits to leave it, and the marks that it
 //! collects.
 
-mod arriving;
 mod exit;
 mod marks;
 mod replies;
 mod served;
 mod sessions;
 
-pub(crate) use arriving::{Arriving, CopiedPart, part_index};
 pub(crate) use exit::Held;
 pub(crate) use replies::Answered;
 pub(crate) use served::{Leaving, Phase, Tablet};

@@ -21,22 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Phase {
     /// It serves.
     Serving,
-    /// It is handed over; requests are told to retry.
+    /// Another server will; requests are told to retry.
     Leaving(Leaving),
 }
 
-/// A hand-over at its source.
+/// A tablet that a member is to serve.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub to: ServerId,
     pub since: Mono,
-    /// The part that is being read or on its way, and the key after which it starts.
-    pub part: u32,
-    pub after: Option<Vec<u8>>,
-    pub pairs: Option<Vec<(Vec<u8>, Vec<u8>)>>,
-    pub last: bool,
-    pub loading: Option<crate::event::LoadTicket>,
-    pub sent: Mono,
+    /// The member was told so: nothing leaves from here any more.
+    pub yielded: bool,
+    /// When it was told last.
+    pub said: Mono,
 }
 
 /// See the module.
@@ -152,8 +149,7 @@ impl Tablet {
     /// More of the log may be committed.
     pub fn commit(&mut self, out: &mut Vec<Command>) {
         self.log.commit_as_owner();
-        // A tablet that leaves is copied from the store.
-        if self.log.gathered() >= self.apply_gathered_max || matches!(self.phase, Phase::Leaving(_)) {
+        if self.log.gathered() >= self.apply_gathered_max {
             self.log.apply(out);
         }
     }

@@ -1,0 +1,426 @@
+//! Tablets get as many copies as they should have, and go to other servers. Both in the same three steps,
+//! each a swap of the register: a server learns the tablet, it becomes a member, and it may become the owner.
+//! Then a member too many is left out.
+
+use crate::config::Config;
+use crate::disk_space::Headroom;
+use crate::engine::machine::MetaServer;
+use crate::event::{Command, LoadResult, LoadTicket, Note};
+use crate::record::KEYS_END;
+use crate::replication::{Copy, Log, Part};
+use crate::tablet::{Leaving, Phase};
+use bearing_placement::Tablet as Assigned;
+use bearing_proto::client::ServerKind;
+use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
+use bearing_seams::KeyRange;
+use bearing_types::{Block, Mono, Now, Position, ServerId, TabletSerial};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Tablets of this server that others learn at the same time.
+const LEARNT_MAX: usize = 8;
+/// So many bytes of snapshots leave in a second: requests need the network and the disk too.
+const BYTES_PER_SECOND: u64 = 64 << 20;
+/// What was not sent for want of anything to send may be made up for, this long.
+const BURST: Duration = Duration::from_millis(50);
+/// A learner that lacks no more entries than this counts: from then on commits wait for it.
+const NEARLY: u64 = 256;
+/// A server that did not keep up learns nothing for so long.
+const FAILED_PAUSE: Duration = Duration::from_secs(5);
+/// A move that is not done after so long is given up: the tablet stays, or is taken back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Restore {
+    /// Bytes of snapshots that may leave now.
+    budget: u64,
+    refilled: Mono,
+    /// Servers that did not keep up, and when.
+    failed: BTreeMap<ServerId, Mono>,
+    moves: BTreeMap<TabletSerial, Move>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    to: ServerId,
+    since: Mono,
+}
+
+impl Restore {
+    pub fn new() -> Restore {
+        let (failed, moves) = (BTreeMap::new(), BTreeMap::new());
+        Restore { budget: 0, refilled: Mono::ZERO, failed, moves }
+    }
+
+    fn refill(&mut self, now: Mono) {
+        let bytes = |time: Duration| BYTES_PER_SECOND * time.as_micros() as u64 / 1_000_000;
+        let since = now.since(self.refilled).min(BURST);
+        (self.budget, self.refilled) = ((self.budget + bytes(since)).min(bytes(BURST)), now);
+    }
+
+    /// A tablet does not move, or has.
+    pub fn stays(&mut self, serial: TabletSerial) {
+        self.moves.remove(&serial);
+    }
+
+    /// A server does not keep up.
+    pub fn fail(&mut self, server: ServerId, now: Mono) {
+        self.failed.insert(server, now);
+    }
+}
+
+impl MetaServer {
+    /// Somebody wants a tablet of this server's served by another one.
+    pub(crate) fn begin_move(&mut self, now: Now, block: Block, to: ServerId) {
+        let Some(tablet) = self.tablets.get(&block.start()) else { return };
+        if tablet.block == block && to != self.id {
+            self.restore.moves.entry(tablet.serial).or_insert(Move { to, since: now.mono });
+        }
+    }
+
+    /// What time brings.
+    pub(crate) fn restore_copies(&mut self, now: Now, out: &mut Vec<Command>) {
+        self.restore.refill(now.mono);
+        self.restore.failed.retain(|_, since| now.mono.since(*since) < FAILED_PAUSE);
+        if self.is_stuck(now) {
+            return;
+        }
+        self.change_members(now, out);
+        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        for start in starts {
+            self.send_part(now, start, false, out);
+            self.go_on_leaving(now, start, out);
+        }
+    }
+
+    /// Other servers that are to be heard of: those that learn, and while a tablet lacks copies all that
+    /// could.
+    pub(crate) fn candidates(&self) -> Vec<ServerId> {
+        let logs = self.tablets.values().map(|tablet| &tablet.log);
+        let learners = logs.filter_map(|log| log.learner.as_ref().map(|learner| learner.server));
+        let targets = self.restore.moves.values().map(|wanted| wanted.to);
+        let mut out: Vec<ServerId> = learners.chain(targets).collect();
+        let copies = self.copies_wanted();
+        let lacking = |assigned: &Assigned| assigned.owner == self.id && assigned.members.len() < copies;
+        if self.startup.registers.values().any(|(_, assigned)| lacking(assigned)) {
+            out.extend(self.successors());
+        }
+        out
+    }
+
+    /// How many copies each tablet should have.
+    pub(crate) fn copies_wanted(&self) -> usize {
+        self.filesystem.as_ref().map_or(1, |filesystem| usize::from(filesystem.metadata_copies))
+    }
+
+    /// The other metadata servers, as they follow this one on the ring.
+    fn successors(&self) -> Vec<ServerId> {
+        let metadata = self.servers.values().filter(|entry| entry.kind == ServerKind::Metadata);
+        let mut others: Vec<ServerId> =
+            metadata.map(|entry| entry.server).filter(|server| *server != self.id).collect();
+        others.sort_unstable_by_key(|server| (*server < self.id, *server));
+        others
+    }
+
+    // --- who holds a tablet ---
+
+    fn change_members(&mut self, now: Now, out: &mut Vec<Command>) {
+        let mut learnt = self.tablets.values().filter(|tablet| tablet.log.learner.is_some()).count();
+        let successors = self.successors();
+        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        let mut wanted = Vec::new();
+        for start in starts {
+            let Some((version, assigned)) = self.startup.registers.get(&start).cloned() else { continue };
+            if self.claims.contains_key(&assigned.serial) {
+                continue;
+            }
+            let Some(tablet) = self.tablets.get_mut(&start) else { continue };
+            let stands = tablet.log.epoch() == assigned.epoch && matches!(tablet.phase, Phase::Serving);
+            if !stands {
+                continue;
+            }
+            let (log, block) = (&mut tablet.log, tablet.block);
+            let next = match learning(log, &self.pairs, now.mono, &self.config) {
+                Learning::Nobody => self.next_member(now, &assigned, &successors),
+                Learning::GoesOn => None,
+                Learning::Counts(server) => {
+                    out.push(Command::Note(Note::Counting(block, assigned.epoch, server)));
+                    None
+                }
+                Learning::Failed(server) => {
+                    self.restore.fail(server, now.mono);
+                    Some(Assigned { learner: None, ..assigned.clone() })
+                }
+                Learning::Done(server) => {
+                    out.push(Command::Note(Note::Step("a learner has everything")));
+                    let members = assigned.members.iter().copied().chain([server]).collect();
+                    Some(Assigned { members, learner: None, ..assigned.clone() })
+                }
+            };
+            wanted.extend(next.map(|next| (Assigned { epoch: assigned.epoch.next(), ..next }, version)));
+        }
+        // Those with the fewest copies first.
+        wanted.sort_by_key(|(assigned, _)| (assigned.learner.is_some(), assigned.members.len()));
+        for (assigned, version) in wanted {
+            if assigned.learner.is_some() {
+                learnt += 1;
+                if learnt > LEARNT_MAX {
+                    break;
+                }
+            }
+            self.claim(self.id, assigned, version, out);
+        }
+    }
+
+    /// What a tablet's register should say where nobody learns it, but for the epoch; `None` if it is as it
+    /// should be.
+    fn next_member(&mut self, now: Now, assigned: &Assigned, successors: &[ServerId]) -> Option<Assigned> {
+        let wanted = self.restore.moves.get(&assigned.serial).copied();
+        if let Some(Move { to, since }) = wanted {
+            if now.mono.since(since) >= PATIENCE {
+                self.restore.moves.remove(&assigned.serial);
+            } else if !assigned.members.contains(&to) {
+                return Some(Assigned { learner: Some(to), ..assigned.clone() });
+            } else {
+                self.begin_leaving(now, assigned.block.start(), to);
+                return None;
+            }
+        }
+        let copies = self.copies_wanted();
+        if assigned.members.len() > copies {
+            let furthest = successors.iter().rev().find(|server| assigned.members.contains(server))?;
+            let members = assigned.members.iter().copied().filter(|member| member != furthest).collect();
+            return Some(Assigned { members, ..assigned.clone() });
+        }
+        if assigned.members.len() == copies {
+            return None;
+        }
+        let lives = |server: ServerId| self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl);
+        let mut able = successors.iter().copied().filter(|server| {
+            !assigned.members.contains(server) && !self.restore.failed.contains_key(server) && lives(*server)
+        });
+        Some(Assigned { learner: Some(able.next()?), ..assigned.clone() })
+    }
+
+    // --- a snapshot, at the owner ---
+
+    /// Reads the next part for a tablet's learner, or sends again the one that is on its way.
+    fn send_part(&mut self, now: Now, start: Position, at_once: bool, out: &mut Vec<Command>) {
+        let (ticket, pause) = (LoadTicket(self.next_load), self.config.resend_interval);
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let (serial, epoch, log) = (tablet.serial, tablet.epoch(), &mut tablet.log);
+        let Some(learner) = &mut log.learner else { return };
+        if learner.has_snapshot() {
+            return;
+        }
+        if learner.is_part_due(now.mono, if at_once { Duration::ZERO } else { pause })
+            && let Some(part) = learner.part(serial, epoch)
+        {
+            let server = learner.server;
+            return self.outgoing.append_to(&self.pairs, now, server).parts.push(part);
+        }
+        // Behind the record of this epoch, whatever the learner has of an earlier one is older.
+        if learner.base().is_none() {
+            if log.committed() < log.begun() {
+                return;
+            }
+            log.begin_snapshot(out);
+            out.push(Command::Note(Note::Step("a snapshot begins")));
+        }
+        if self.restore.budget == 0 {
+            return;
+        }
+        let Some(from) = log.learner.as_mut().and_then(|learner| learner.next_part(ticket)) else { return };
+        self.next_load += 1;
+        let range = (KeyRange { start: from, end: Some(KEYS_END.to_vec()) }, self.config.copy_pairs_max);
+        out.push(Command::Load { ticket, tablet: serial, keys: Vec::new(), ranges: vec![range] });
+    }
+
+    /// Whether a load was one for a learner.
+    pub(crate) fn on_part_load(
+        &mut self,
+        now: Now,
+        ticket: LoadTicket,
+        loaded: &mut LoadResult,
+        out: &mut Vec<Command>,
+    ) -> bool {
+        let reads = |log: &Log| log.learner.as_ref().is_some_and(|learner| learner.is_reading(ticket));
+        let Some(tablet) = self.tablets.values_mut().find(|tablet| reads(&tablet.log)) else { return false };
+        let (start, stored) = (tablet.block.start(), tablet.log.stored());
+        if let Some(learner) = &mut tablet.log.learner {
+            let pairs = loaded.ranges.pop().unwrap_or_default();
+            let bytes = learner.read(pairs, self.config.copy_pairs_max, stored, now.mono) as u64;
+            self.restore.budget = self.restore.budget.saturating_sub(bytes);
+            self.counters.restored_bytes += bytes;
+        }
+        self.send_part(now, start, true, out);
+        true
+    }
+
+    pub(crate) fn on_parts_held(
+        &mut self,
+        now: Now,
+        from: ServerId,
+        held: PartsHeld,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(start) = self.starts.get(&held.serial).copied() else { return };
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let same = |server, snapshot| server == from && snapshot == held.snapshot;
+        let learner = tablet.log.learner.as_mut();
+        let Some(learner) = learner.filter(|learner| same(learner.server, learner.snapshot)) else { return };
+        if !learner.on_parts(held.parts, now.mono) {
+            return self.send_part(now, start, false, out);
+        }
+        out.push(Command::Note(Note::Step("a snapshot is there")));
+        tablet.log.snapshot_is_there(now.mono);
+        self.send_tail(now, start, from);
+    }
+
+    // --- a snapshot, at the learner ---
+
+    pub(crate) fn on_snapshot_part(&mut self, from: ServerId, sent: &SnapshotPart, out: &mut Vec<Command>) {
+        let part = match Part::decode(sent) {
+            Ok(part) => part,
+            Err(what) => {
+                let what = format!("a part of {} from {from}: {what}", sent.serial);
+                return out.push(Command::Note(Note::Damaged(what)));
+            }
+        };
+        let begun = self.copies.get(&sent.serial).and_then(|copy| copy.arrival.as_ref());
+        if part.first && begun.is_none_or(|arrival| arrival.snapshot() < sent.snapshot) {
+            if !self.may_learn(from, sent) {
+                return;
+            }
+            self.remove_stored(sent.serial, out);
+            out.push(Command::CreateTablet(sent.serial));
+            self.copies.insert(sent.serial, Copy::arriving(sent));
+        }
+        let Some(copy) = self.copies.get_mut(&sent.serial) else { return };
+        if let Some(held) = copy.on_part(from, sent, part, &mut self.appends, out) {
+            self.outgoing.answer_parts(from, held);
+        }
+    }
+
+    /// Whether what is here of a tablet may become void: the register has to say that this server learns it
+    /// of that one. A part that the network kept may be of long ago, of a snapshot that this server had and
+    /// counts on: then all that the part has is known here to be committed.
+    fn may_learn(&mut self, from: ServerId, sent: &SnapshotPart) -> bool {
+        let mut registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+        let stands = registers.find(|assigned| assigned.serial == sent.serial).is_some_and(|assigned| {
+            assigned.learner == Some(self.id) && assigned.owner == from && assigned.epoch >= sent.snapshot
+        });
+        if !stands {
+            self.startup.want_map();
+            return false;
+        }
+        let mine = self.starts.contains_key(&sent.serial) || self.claims.contains_key(&sent.serial);
+        let older = self.copies.get(&sent.serial).is_none_or(|copy| copy.committed() < sent.base);
+        // Without room for it, somebody else is asked in a while.
+        !mine && older && self.headroom() == Headroom::Enough
+    }
+
+    // --- another owner ---
+
+    /// Stops serving a tablet: a member will.
+    fn begin_leaving(&mut self, now: Now, start: Position, to: ServerId) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        // Those that waited for locks are gone too.
+        tablet.keys.forget_waiting();
+        tablet.phase = Phase::Leaving(Leaving { to, since: now.mono, yielded: false, said: Mono::ZERO });
+    }
+
+    /// Yields a tablet once all that was said of it has left; takes it back from a member that does not come
+    /// round to it.
+    fn go_on_leaving(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        for id in self.jobs.of_tablet(start) {
+            let leaving = |phase: &Phase| matches!(phase, Phase::Leaving(_));
+            if !self.tablets.get(&start).is_some_and(|tablet| leaving(&tablet.phase)) {
+                break;
+            }
+            if let Some(job) = self.jobs.remove(id) {
+                self.postpone(job, out);
+            }
+        }
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let (serial, epoch, index) = (tablet.serial, tablet.epoch(), tablet.log.committed());
+        let settled = index == tablet.log.last() && tablet.exit.is_empty();
+        let Phase::Leaving(leaving) = &mut tablet.phase else { return };
+        if now.mono.since(leaving.since) < PATIENCE {
+            if settled && now.mono.since(leaving.said) >= self.config.resend_interval {
+                leaving.yielded = true;
+                leaving.said = now.mono;
+                let to = leaving.to;
+                out.push(Command::Note(Note::Step("a tablet is yielded")));
+                let append = self.outgoing.append_to(&self.pairs, now, to);
+                append.yields.push(Progress { serial, epoch, index });
+            }
+            return;
+        }
+        let register = self.startup.registers.get(&start).cloned();
+        let register = register.filter(|(_, assigned)| assigned.epoch == epoch);
+        let Some((version, assigned)) = register.filter(|_| !self.claims.contains_key(&serial)) else {
+            return;
+        };
+        out.push(Command::Note(Note::Step("a move is given up")));
+        self.leave(serial, false, out);
+        self.claim_own(&assigned, version, out);
+    }
+
+    /// The owner of a tablet serves it no more and leaves it to this server.
+    pub(crate) fn on_yield(&mut self, from: ServerId, yielded: Progress, out: &mut Vec<Command>) {
+        let Some(copy) = self.copies.get(&yielded.serial).filter(|copy| !copy.is_arriving()) else { return };
+        let has_all = copy.log.synced() >= yielded.index && copy.log.epoch() == yielded.epoch;
+        let mut registers = self.startup.registers.values();
+        let Some((version, assigned)) = registers.find(|(_, other)| other.serial == yielded.serial) else {
+            return self.startup.want_map();
+        };
+        let stands =
+            assigned.owner == from && assigned.epoch == yielded.epoch && assigned.members.contains(&self.id);
+        if !stands {
+            return self.startup.want_map();
+        }
+        if has_all && !self.claims.contains_key(&yielded.serial) {
+            let (version, me) = (*version, self.id);
+            let others = assigned.members.iter().copied().filter(|member| *member != me);
+            let members = [me].into_iter().chain(others).collect();
+            let epoch = assigned.epoch.next();
+            let next = Assigned { epoch, owner: me, members, learner: None, ..assigned.clone() };
+            out.push(Command::Note(Note::Step("a yielded tablet is taken")));
+            self.claim(from, next, version, out);
+        }
+    }
+}
+
+/// How far a tablet's learner is.
+enum Learning {
+    Nobody,
+    GoesOn,
+    /// From now on what is committed it has too.
+    Counts(ServerId),
+    /// It does not keep up.
+    Failed(ServerId),
+    /// It has all that is committed, and whatever is committed from now on.
+    Done(ServerId),
+}
+
+fn learning(log: &mut Log, pairs: &crate::replication::Pairs, now: Mono, config: &Config) -> Learning {
+    let (committed, last) = (log.committed(), log.last());
+    let Some(learner) = &mut log.learner else { return Learning::Nobody };
+    let server = learner.server;
+    if learner.is_failing(now, config.member_timeout) {
+        return Learning::Failed(server);
+    }
+    if let Some(synced) = log.members.learnt(server)
+        && synced >= learner.end()
+        && synced.0 + NEARLY >= last.0
+    {
+        log.members.count(server, last);
+        return Learning::Counts(server);
+    }
+    match log.members.is_one(server, committed, pairs, now, config) {
+        true => Learning::Done(server),
+        false => Learning::GoesOn,
+    }
+}
