@@ -159,7 +159,8 @@ fn run_work(root: &Path, work: &Work) -> Result<()> {
         Work::Simulate => simulate(root),
         Work::PowerCuts => soak::power_cuts_of_ci(root),
         Work::Crashes => {
-            let args = sim::SimArgs { seeds: None, crashes: Some(sim::CI_CRASHES), ..sim_args() };
+            let crashes = Some(sim::CI_CRASHES);
+            let args = sim::SimArgs { seeds: None, crashes, copies: 1, ..sim_args() };
             simulate_once(root, &args).map(drop)
         }
     }
@@ -188,6 +189,7 @@ fn sim_args() -> sim::SimArgs {
         mutants: false,
         crashes: None,
         case: None,
+        copies: 3,
         delegations: false,
         jobs: 0,
     }
@@ -209,6 +211,8 @@ fn simulate(root: &Path) -> Result<()> {
     }
     println!("{} seeds twice, both times digest {first}", sim::CI_SEEDS);
     simulate_once(root, &sim::SimArgs { delegations: true, ..args.clone() })?;
+    simulate_once(root, &sim::SimArgs { copies: 1, ..args.clone() })?;
+    simulate_once(root, &sim::SimArgs { copies: 1, delegations: true, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { seeds: None, mutants: true, ..args }).map(drop)
 }
 

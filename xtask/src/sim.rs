@@ -3,8 +3,8 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `[--seeds N] --from S --ops K --jobs J [--delegations] [--mutant NAME | --mutants | --crashes
-//!   N]`, all integers decimal;
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--copies R] [--delegations] [--mutant NAME | --mutants |
+//!   --crashes N]`, all integers decimal;
 //! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with
 //!   `--mutants`: if every planted bug was caught, and the same seeds without any bug kept every promise);
 //! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync
@@ -20,8 +20,8 @@ use clap::Args;
 
 /// The simulator's program.
 const PROGRAM: &str = "bearing-sim";
-/// Seeds that `ci` runs.
-pub const CI_SEEDS: u64 = 200;
+/// Seeds that `ci` runs with three copies of each tablet, once more with delegations, and both with one copy.
+pub const CI_SEEDS: u64 = 60;
 /// Crash cases that `ci` runs.
 pub const CI_CRASHES: u64 = 12_000;
 
@@ -52,6 +52,9 @@ pub struct SimArgs {
     /// Run one crash case again, by its name
     #[arg(long)]
     pub case: Option<String>,
+    /// Copies of each tablet
+    #[arg(long, default_value_t = 1)]
+    pub copies: u8,
     /// Clients ask for delegated directories
     #[arg(long)]
     pub delegations: bool,
@@ -109,6 +112,9 @@ fn flags(args: &SimArgs) -> Vec<String> {
     for (name, value) in args.seeds.map(|seeds| ("--seeds", seeds)).into_iter().chain(numbers) {
         flags.extend([name.to_owned(), value.to_string()]);
     }
+    if args.copies != 1 {
+        flags.extend(["--copies".to_owned(), args.copies.to_string()]);
+    }
     if args.delegations {
         flags.push("--delegations".to_owned());
     }
@@ -152,12 +158,15 @@ mod tests {
             mutants: false,
             crashes: None,
             case: None,
+            copies: 1,
             delegations: false,
             jobs: 2,
         };
         assert_eq!(flags(&one).join(" "), "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");
         let all = SimArgs { seeds: None, mutant: None, mutants: true, ..one.clone() };
         assert_eq!(flags(&all).join(" "), "--from 7 --ops 10 --jobs 2 --mutants");
+        let copies = SimArgs { mutants: false, copies: 3, ..all.clone() };
+        assert_eq!(flags(&copies).join(" "), "--from 7 --ops 10 --jobs 2 --copies 3");
         let crashes = SimArgs { mutants: false, crashes: Some(50), ..all };
         assert_eq!(flags(&crashes).join(" "), "--from 7 --ops 10 --jobs 2 --crashes 50");
     }

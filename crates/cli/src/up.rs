@@ -46,7 +46,8 @@ pub struct Up {
     /// On how many data servers each byte is kept [default: 2, or 1 with one data server]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub data_copies: Option<u8>,
-    /// On how many metadata servers each part of the tree is kept, 1 to 5 [default: 1]
+    /// On how many metadata servers each part of the tree is kept, 1 to 5 [default: 3, or as many as there
+    /// are]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u8).range(1..=5))]
     pub metadata_copies: Option<u8>,
     /// How entries are placed: anglecut-hashed or hash [default: anglecut-hashed]
@@ -83,9 +84,8 @@ pub struct Supervise {
 /// What a new cluster has when nothing else is said.
 const SERVERS: u32 = 3;
 const COPIES: u8 = 2;
-/// Copies of metadata of a new cluster. A member that dies is not replaced yet, so more than one is asked
-/// for.
-const METADATA_COPIES: u8 = 1;
+/// Copies of metadata of a new cluster, if it has so many servers.
+const METADATA_COPIES: u8 = 3;
 /// The supervisor has its own, shorter patience and then says what is missing.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -161,7 +161,8 @@ fn plan_new(flags: &Up) -> Result<init::Plan> {
         )));
     }
     let metadata = flags.metadata.unwrap_or(SERVERS);
-    let metadata_copies = flags.metadata_copies.unwrap_or(METADATA_COPIES);
+    let default_copies = u32::from(METADATA_COPIES).min(metadata) as u8;
+    let metadata_copies = flags.metadata_copies.unwrap_or(default_copies);
     if u32::from(metadata_copies) > metadata {
         bail!(Usage(format!(
             "--metadata-copies {metadata_copies} needs at least {metadata_copies} metadata servers, there are {metadata}; raise --metadata or lower --metadata-copies"
@@ -375,9 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn one_data_server_means_one_copy_unless_said_otherwise() {
+    fn there_are_as_many_copies_as_servers_unless_said_otherwise() {
         assert_eq!(plan_new(&Up { data: Some(1), ..flags() }).unwrap().data_copies, 1);
         assert_eq!(plan_new(&flags()).unwrap().data_copies, 2);
+        assert_eq!(plan_new(&Up { metadata: Some(2), ..flags() }).unwrap().metadata_copies, 2);
+        assert_eq!(plan_new(&Up { metadata: Some(5), ..flags() }).unwrap().metadata_copies, 3);
         let error = plan_new(&Up { metadata_copies: Some(4), ..flags() }).unwrap_err();
         assert!(error.to_string().contains("needs at least 4 metadata servers, there are 3"), "{error}");
         let error = plan_new(&Up { data: Some(1), data_copies: Some(2), ..flags() }).unwrap_err();

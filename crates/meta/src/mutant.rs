@@ -39,11 +39,43 @@ pub enum Mutant {
     SealAtShortest,
     /// A data server that does not know a chunk counts as one that knows that it is empty.
     UnknownIsEmpty,
+    /// A member says that it has synced what it has only logged.
+    AcknowledgeBeforeSync,
+    /// An entry is committed when one member has it, not when all have.
+    CommitWithoutSlowest,
+    /// The record of an epoch takes nothing from members that have more than the new owner.
+    AdoptWithoutCutting,
+    /// After its own start a server takes over at once from owners that it has not heard.
+    NoGraceAfterRestart,
+    /// A lease between servers counts from when an answer arrived.
+    LeaseFromReceipt,
+    /// A late answer renews the lease like a new one.
+    LateStampRenews,
+    /// A member applies what it has synced.
+    ApplyBeforeCommit,
+    /// A learner becomes a member when it has its snapshot.
+    LearnerCounted,
+    /// In the log, the record of an epoch voids nothing.
+    VoidRuleOff,
+    /// An owner that was restarted goes on under the epoch that it had.
+    EpochResumed,
+    /// A tablet speaks also when its members do not leave it to its owner.
+    ReplyAfterLeaseEnd,
+    /// The same only towards other servers.
+    AnswerToPeerWithoutLease,
+    /// A new owner does not ask those who may hold leases of the one before it.
+    HorizonForgotten,
+    /// When a member is left out, the owner leaves out another one too.
+    WrongMembersAfterSwapOut,
+    /// An epoch of which nothing has to be written again has no record.
+    NoEpochRecord,
+    /// What is prepared is not written again under the new epoch.
+    SuffixUnderOldEpoch,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 15] = [
+    pub const ALL: [(&'static str, Mutant); 31] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -59,5 +91,26 @@ impl Mutant {
         ("wait-for-everybody", Mutant::WaitForEverybody),
         ("seal-at-shortest", Mutant::SealAtShortest),
         ("unknown-is-empty", Mutant::UnknownIsEmpty),
+        ("acknowledge-before-sync", Mutant::AcknowledgeBeforeSync),
+        ("commit-without-slowest", Mutant::CommitWithoutSlowest),
+        ("adopt-without-cutting", Mutant::AdoptWithoutCutting),
+        ("no-grace-after-restart", Mutant::NoGraceAfterRestart),
+        ("lease-from-receipt", Mutant::LeaseFromReceipt),
+        ("late-stamp-renews", Mutant::LateStampRenews),
+        ("apply-before-commit", Mutant::ApplyBeforeCommit),
+        ("learner-counted", Mutant::LearnerCounted),
+        ("void-rule-off", Mutant::VoidRuleOff),
+        ("epoch-resumed", Mutant::EpochResumed),
+        ("reply-after-lease-end", Mutant::ReplyAfterLeaseEnd),
+        ("horizon-forgotten", Mutant::HorizonForgotten),
+        ("answer-to-peer-without-lease", Mutant::AnswerToPeerWithoutLease),
+        ("wrong-members-after-swap-out", Mutant::WrongMembersAfterSwapOut),
+        ("no-epoch-record", Mutant::NoEpochRecord),
+        ("suffix-under-old-epoch", Mutant::SuffixUnderOldEpoch),
     ];
+
+    /// Whether it shows only with several copies of each tablet.
+    pub fn is_of_copies(self) -> bool {
+        self >= Mutant::AcknowledgeBeforeSync
+    }
 }

@@ -145,7 +145,8 @@ fn hunt(arguments: &Arguments, options: &Options) -> ExitCode {
         names.iter().flat_map(|name| starts.iter().map(|start| (*name, *start))).collect();
     let with = |planted: Planted| {
         let delegations = options.delegations || planted.is_of_delegation();
-        Options { planted, delegations, ..options.clone() }
+        let copies = if planted.is_of_copies() { 3 } else { 1 };
+        Options { planted, delegations, copies, ..options.clone() }
     };
     let named = |name: &str| Planted::named(name).expect("the names are those of planted bugs");
     let tracks = side_by_side(arguments.jobs, &work, |(name, start)| {
@@ -155,15 +156,18 @@ fn hunt(arguments: &Arguments, options: &Options) -> ExitCode {
         names.iter().zip(tracks.chunks(starts.len())).map(|(name, tracks)| Hunt::new(name, tracks)).collect();
     println!("{}", Hunt::HEAD);
     hunts.iter().for_each(|hunt| println!("{hunt}"));
-    let of_delegation = |name: &str| with(named(name)).delegations;
-    let used: BTreeSet<(u64, bool)> = work
+    let run_with = |name: &str| {
+        let Options { delegations, copies, .. } = with(named(name));
+        (delegations, copies)
+    };
+    let used: BTreeSet<(u64, (bool, u8))> = work
         .iter()
         .zip(&tracks)
-        .flat_map(|((name, _), track)| track.seeds().map(|seed| (seed, of_delegation(name))))
+        .flat_map(|((name, _), track)| track.seeds().map(|seed| (seed, run_with(name))))
         .collect();
-    let used: Vec<(u64, bool)> = used.into_iter().collect();
-    let clean = side_by_side(arguments.jobs, &used, |(seed, delegations)| {
-        run_caught(*seed, &Options { delegations: *delegations, ..options.clone() })
+    let used: Vec<(u64, (bool, u8))> = used.into_iter().collect();
+    let clean = side_by_side(arguments.jobs, &used, |(seed, (delegations, copies))| {
+        run_caught(*seed, &Options { delegations: *delegations, copies: *copies, ..options.clone() })
     });
     let broken: Vec<&Report> = clean.iter().filter(|report| !report.violations.is_empty()).collect();
     println!("without planted bugs {} of these {} seeds broke a promise", broken.len(), used.len());

@@ -67,6 +67,11 @@ impl Planted {
         meta.chain(bearing_client::Mutant::ALL.into_iter().map(|(name, _)| name)).collect()
     }
 
+    /// Whether it shows only with several copies of each tablet.
+    pub fn is_of_copies(self) -> bool {
+        self.meta.is_some_and(bearing_meta::Mutant::is_of_copies)
+    }
+
     /// Whether it shows only when clients ask for delegated directories.
     pub fn is_of_delegation(self) -> bool {
         self.client.is_some_and(bearing_client::Mutant::is_of_delegation)

@@ -3,6 +3,7 @@
 
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, LoadTicket};
+use crate::mutant::Mutant;
 use crate::record::{Key, RESIDENT_TAGS};
 use crate::replication::{Log, Members};
 use bearing_placement::Tablet as Assigned;
@@ -35,9 +36,12 @@ impl MetaServer {
             }
         };
         let others = assigned.members.iter().copied().filter(|server| *server != self.id);
-        log.members = Members::of_epoch(others, log.committed().next(), now.mono);
+        let fewer = log.members.servers().count() >= assigned.members.len();
+        let wrong = usize::from(fewer && self.config.planted(Mutant::WrongMembersAfterSwapOut));
+        log.members = Members::of_epoch(others.skip(wrong), log.committed().next(), now.mono);
+        log.members.forget_slowest = self.config.planted(Mutant::CommitWithoutSlowest);
         log.learner_is(assigned.learner, assigned.epoch, now.mono);
-        log.begin_epoch(now.mono, assigned.epoch, &mut self.appends, out);
+        log.begin_epoch(now.mono, assigned.epoch, &self.config, &mut self.appends, out);
         if too_few {
             log.members.are_too_few(log.last());
         }

@@ -9,12 +9,14 @@
 use crate::engine::machine::MetaServer;
 use crate::engine::registers::AskKind;
 use crate::event::{Command, Note};
+use crate::mutant::Mutant;
 use crate::replication::turn;
 use bearing_lookup::Located;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{AskCall, Register, SWAP_MAX, decode_register, encode_register, tablet_key};
 use bearing_seams::RegisterChange;
 use bearing_types::{Epoch, Now, ServerId, TabletSerial};
+use std::time::Duration;
 
 /// A tablet that this server wants under the next epoch.
 #[derive(Clone, Debug)]
@@ -68,7 +70,11 @@ impl MetaServer {
                 continue;
             }
             let pause = self.config.takeover_stagger * turn as u32;
-            let (grace, first) = (self.config.takeover_grace + pause, self.config.first_grace + pause);
+            let first_grace = match self.config.planted(Mutant::NoGraceAfterRestart) {
+                true => Duration::ZERO,
+                false => self.config.first_grace,
+            };
+            let (grace, first) = (self.config.takeover_grace + pause, first_grace + pause);
             if self.pairs.grace_left(now.mono, assigned.owner, grace, first).is_zero() {
                 let others = assigned.members.iter().filter(|server| ![me, assigned.owner].contains(server));
                 let members = [me].into_iter().chain(others.copied()).collect();

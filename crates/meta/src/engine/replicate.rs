@@ -5,6 +5,8 @@
 use crate::engine::adopt::Adoption;
 use crate::engine::machine::MetaServer;
 use crate::event::{AppendNumber, Command, Note};
+use crate::mutant::Mutant;
+use crate::record::LogEntry;
 use crate::replication::{Answer, Copy, Log, Pairs};
 use crate::tablet::Tablet;
 use bearing_proto::replication::{
@@ -138,7 +140,10 @@ impl MetaServer {
         }
         self.pairs.on_append(now.mono, from, &append);
         self.outgoing.answers.entry(from).or_default();
-        for entries in append.entries {
+        for mut entries in append.entries {
+            if self.config.planted(Mutant::AdoptWithoutCutting) {
+                entries.entries.iter_mut().for_each(|entry| LogEntry::plain_epoch(&mut entry.0));
+            }
             let answer = self.on_entries(from, &entries, out);
             self.outgoing.answer(from, answer);
         }
@@ -170,7 +175,11 @@ impl MetaServer {
             let progress = Progress { serial, epoch: entries.epoch, index: LogIndex::ZERO };
             return self.without_copy(progress);
         };
+        let early = self.config.planted(Mutant::AcknowledgeBeforeSync);
         match copy.on_entries(from, entries, &mut self.appends, out) {
+            Ok(Answer::Synced(synced)) if early => {
+                Answer::Synced(Progress { index: copy.log.last(), ..synced })
+            }
             Ok(answer) => answer,
             Err(error) => {
                 out.push(Command::Note(Note::Damaged(format!("an entry of {serial} from {from}: {error}"))));
@@ -187,7 +196,13 @@ impl MetaServer {
         }
     }
 
-    fn on_held(&mut self, now: Now, from: ServerId, held: Held, out: &mut Vec<Command>) {
+    fn on_held(&mut self, now: Now, from: ServerId, mut held: Held, out: &mut Vec<Command>) {
+        if self.config.planted(Mutant::LeaseFromReceipt) {
+            held.stamp = now.mono.0;
+        }
+        if self.config.planted(Mutant::LateStampRenews) {
+            held.stamp = held.stamp.max(self.pairs.answered(from).map_or(0, |answered| answered.0));
+        }
         let relied = self.pairs.has_lease(now.mono, from, self.config.server_lease_ttl);
         let Some(newest) = self.pairs.on_held(from, &held) else { return };
         let term = newest.then_some(held.term);
@@ -241,6 +256,9 @@ impl MetaServer {
                         out.push(Command::Note(Note::Step("a part is kept, not answered")));
                         let held = copy.arrival.as_ref().map(|arrival| arrival.held());
                         held.into_iter().for_each(|held| self.outgoing.answer_parts(sender, held));
+                    }
+                    if self.config.planted(Mutant::ApplyBeforeCommit) {
+                        copy.log.commit(copy.log.synced());
                     }
                     if copy.log.gathered() >= self.config.apply_gathered_max {
                         copy.log.apply(out);

@@ -21,7 +21,7 @@ use bearing_proto::coordinator::{
 };
 use bearing_proto::disk::{DiskRecord, disk_key};
 use bearing_types::{
-    Acls, Attributes, Block, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, ServerId,
+    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, ServerId,
     TabletSerial, Uid, Version, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,7 @@ impl MetaServer {
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, self.servers()));
         if self.check_disk(now, self.startup.disk, out) {
-            self.match_registers(out);
+            self.match_registers(now, out);
         }
     }
 
@@ -169,7 +169,7 @@ impl MetaServer {
     }
 
     /// Claims what the registers say is ours, and leaves what they say is not.
-    fn match_registers(&mut self, out: &mut Vec<Command>) {
+    fn match_registers(&mut self, now: Now, out: &mut Vec<Command>) {
         let registers: Vec<(u64, Assigned)> = self.startup.registers.values().cloned().collect();
         for (version, assigned) in registers {
             let owned = self.owned(assigned.serial).map(|log| log.epoch());
@@ -189,6 +189,10 @@ impl MetaServer {
             if mine && !self.claims.contains_key(&assigned.serial) {
                 if !self.disk_has(&assigned, out) {
                     return;
+                }
+                if self.config.planted(Mutant::EpochResumed) && assigned.epoch > Epoch(1) {
+                    self.begin_epoch(now, &assigned, out);
+                    continue;
                 }
                 self.claim_own(&assigned, version, out);
             }
@@ -273,7 +277,10 @@ impl MetaServer {
             }
         }
         link_waiters(&mut tablet);
-        let sessions: Vec<_> = tablet.horizon.sessions().collect();
+        let mut sessions: Vec<_> = tablet.horizon.sessions().collect();
+        if self.config.planted(Mutant::HorizonForgotten) {
+            sessions.clear();
+        }
         let until = now.mono.after(self.config.lease_ttl_max);
         sessions.iter().for_each(|(session, _)| tablet.opens.inherit(*session, until));
         let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);

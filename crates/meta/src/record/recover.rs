@@ -67,6 +67,9 @@ pub struct RecoveredTablet {
     pub last: LogIndex,
     /// What the records behind it change, one after the other: nobody here knows whether they are committed.
     pub prepared: Vec<Vec<KeyChange>>,
+    /// Up to this record all are of the newest epoch, or committed. What is prepared behind it is of lower
+    /// ones: its owner may have written others in their place.
+    pub taken: LogIndex,
     /// The newest epoch of a record in the log; zero if there is none.
     pub epoch: Epoch,
     /// The newest epoch under which this server has intended to serve it.
@@ -79,7 +82,7 @@ impl RecoveredTablet {
     /// Of a tablet of which nothing is here.
     pub fn nothing() -> RecoveredTablet {
         let (last, epoch) = (LogIndex::ZERO, Epoch(0));
-        RecoveredTablet { last, prepared: Vec::new(), epoch, intent: None, gap: None }
+        RecoveredTablet { last, prepared: Vec::new(), taken: last, epoch, intent: None, gap: None }
     }
 }
 
@@ -249,10 +252,14 @@ impl<S: Store> Replay<'_, S> {
 
     /// What is left is prepared.
     fn finish(mut self) -> Result<BTreeMap<TabletSerial, RecoveredTablet>, RecoverError> {
+        self.tablets.values_mut().for_each(|held| held.taken = held.last);
         for (tablet, prepared) in self.prepared {
             let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
             let mut last = held.last;
-            for (index, (_, changes)) in prepared {
+            for (index, (epoch, changes)) in prepared {
+                if epoch == held.epoch {
+                    held.taken = index;
+                }
                 if index != last.next() {
                     held.gap = held.gap.or(Some((last, index)));
                 }
@@ -375,7 +382,7 @@ mod tests {
 
     fn found_up_to(last: u64, intent: Option<u64>, epoch: u64) -> RecoveredTablet {
         let (last, intent, epoch) = (LogIndex(last), intent.map(Epoch), Epoch(epoch));
-        RecoveredTablet { last, intent, epoch, ..RecoveredTablet::nothing() }
+        RecoveredTablet { last, taken: last, intent, epoch, ..RecoveredTablet::nothing() }
     }
 
     /// A record that says how far the tablet was committed.
@@ -418,7 +425,8 @@ mod tests {
             let mut log = log_of(&[&old[..], &new[..count]].concat());
             let found = ring(&mut MemStore::default(), &mut log);
             let values = found.prepared.iter().flatten().map(|(_, value)| value.as_ref().unwrap()[0]);
-            assert_eq!((found.last, found.epoch), (LogIndex(2), Epoch(3)));
+            let taken = LogIndex(if count < 3 { 3 } else { 4 });
+            assert_eq!((found.last, found.epoch, found.taken), (LogIndex(2), Epoch(3), taken));
             assert_eq!(values.collect::<Vec<_>>(), left, "{count}");
         }
     }

@@ -6,7 +6,9 @@
 //! there on its entries replace those of lower epochs one by one, and the epoch record voids the rest: until
 //! then they may be all that is left of what was stable.
 
+use crate::config::Config;
 use crate::event::{AppendNumber, Appends, Command};
+use crate::mutant::Mutant;
 use crate::record::{EntryKind, Key, KeyChange, LogEntry, LoggedChange, RecordError, RecoveredTablet};
 use crate::replication::applies::Applies;
 use crate::replication::learner::Learner;
@@ -92,17 +94,16 @@ impl Log {
         };
         for changes in found.prepared {
             log.applies.log(log.next, changes);
-            log.synced = log.next;
-            log.taken = log.next;
             log.next = log.next.next();
         }
+        (log.taken, log.synced) = (found.taken, found.taken);
         log.store_may_know(log.last());
         log
     }
 
     /// Of a tablet that arrives by a snapshot: everything up to `base` is there, or about to be.
     pub fn after_snapshot(serial: TabletSerial, epoch: Epoch, base: LogIndex) -> Log {
-        Log::found(serial, RecoveredTablet { last: base, epoch, ..RecoveredTablet::nothing() })
+        Log::found(serial, RecoveredTablet { last: base, taken: base, epoch, ..RecoveredTablet::nothing() })
     }
 
     // --- how far it is ---
@@ -154,7 +155,14 @@ impl Log {
 
     /// An epoch of this server's own begins: what is prepared is written again under it, then an entry
     /// without changes.
-    pub fn begin_epoch(&mut self, now: Mono, epoch: Epoch, appends: &mut Appends, out: &mut Vec<Command>) {
+    pub fn begin_epoch(
+        &mut self,
+        now: Mono,
+        epoch: Epoch,
+        config: &Config,
+        appends: &mut Appends,
+        out: &mut Vec<Command>,
+    ) {
         self.begin(epoch, self.committed.next());
         let prepared: Vec<(LogIndex, Vec<u8>)> = self
             .applies
@@ -163,8 +171,13 @@ impl Log {
             .collect();
         self.synced = self.committed;
         self.appended.clear();
+        if config.planted(Mutant::NoEpochRecord) && prepared.is_empty() {
+            return;
+        }
         for (index, bytes) in prepared {
-            self.write(appends.next(), index, bytes, out);
+            if !config.planted(Mutant::SuffixUnderOldEpoch) {
+                self.write(appends.next(), index, bytes, out);
+            }
         }
         self.begun = self.next;
         self.add(appends.next(), LogEntry::encode_epoch(), Vec::new(), out);

@@ -16,6 +16,8 @@ pub(crate) struct Members {
     others: BTreeMap<ServerId, Member>,
     /// With too few of them nothing new is committed, but for the beginning of the epoch, up to this entry.
     too_few: Option<LogIndex>,
+    /// The planted bug.
+    pub forget_slowest: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,7 @@ impl Members {
     pub fn of_epoch(others: impl Iterator<Item = ServerId>, first: LogIndex, now: Mono) -> Members {
         let before = LogIndex(first.0 - 1);
         let new = Member::that_has(before, now);
-        Members { others: others.map(|server| (server, new)).collect(), too_few: None }
+        Members { others: others.map(|server| (server, new)).collect(), too_few: None, forget_slowest: false }
     }
 
     /// They are fewer than have to be for anything new; the epoch's beginning goes up to this entry.
@@ -142,6 +144,10 @@ impl Members {
     /// Up to where all of them have synced, and this server, which has it up to `own`.
     pub fn committed(&self, own: LogIndex) -> LogIndex {
         let counting = self.others.values().filter(|member| member.counts);
+        if self.forget_slowest {
+            let best = counting.map(|member| member.synced).max();
+            return best.map_or(own, |best| own.min(best));
+        }
         let by_all = counting.map(|member| member.synced).fold(own, LogIndex::min);
         self.too_few.map_or(by_all, |begun| by_all.min(begun))
     }
