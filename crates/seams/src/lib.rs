@@ -12,6 +12,7 @@ mod error;
 mod mem;
 mod store;
 mod tablet_log;
+mod unapplied;
 
 pub use chunk_log::{ChunkEntry, ChunkLog, End};
 pub use coordinator::{Changes, Coordinator, Entry, Found, REMOVALS_KEPT, RegisterChange, Swap};
@@ -20,3 +21,4 @@ pub use error::{EngineError, EngineResult};
 pub use mem::{CrashFault, MemChunkLog, MemCoordinator, MemStore, MemTabletLog};
 pub use store::{Change, KeyRange, Pair, Store};
 pub use tablet_log::{LogMark, LoggedRecord, TabletLog};
+pub use unapplied::{Cut, Unapplied};

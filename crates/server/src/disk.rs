@@ -2,9 +2,9 @@
 //!
 //! Both work on threads of their own, in the order given. One batch of appends is under way at a time, and
 //! shares one sync; what is appended meanwhile is gathered for the next. The log is cut in three steps: when
-//! it has grown by its limit since the last flush, and every record in it was handed to the store, the store
-//! is told to flush; the mark of the batch under way, or else of the next, is then the first that is still
-//! needed; when the flush is done, the log is cut there.
+//! it has grown by its limit since the last flush, the store is told to flush; the mark of the oldest batch
+//! with anything that was not handed to the store by then, or of the batch under way, or else of the next, is
+//! the first that is still needed; when the flush is done, the log is cut there.
 //!
 //! When the disk is full, what was gathered stays gathered, and is tried again: it is neither in the log nor
 //! lost. The log is cut as far as it can be meanwhile, because that gives space back. A store that finds no
@@ -14,8 +14,8 @@
 use crate::StartError;
 use crate::log_thread::{LogDone, LogThread, LogWork};
 use crate::store_thread::{Done, StoreThread, Work};
-use bearing_meta::{AppendNumber, Event, LoadTicket};
-use bearing_seams::{Change, DiskLabel, KeyRange, LogMark, LoggedRecord, Store, TabletLog};
+use bearing_meta::{AppendNumber, Event, LoadTicket, LogEntry};
+use bearing_seams::{Change, Cut, DiskLabel, KeyRange, LogMark, LoggedRecord, Store, TabletLog, Unapplied};
 use bearing_types::{DiskId, LogIndex, Mono, TabletSerial};
 use std::collections::BTreeMap;
 use std::io;
@@ -36,11 +36,9 @@ pub struct Disk {
     gathered: Batch,
     /// What the log's thread is writing; it has the records.
     under_way: Option<Batch>,
-    /// Bytes of log that no flush covers: what a crash now would have to replay, if the flush under way
-    /// succeeds.
+    /// Bytes of log that came since the last flush, or since the log was opened.
     unflushed_bytes: u64,
-    /// What is in the log but was not yet handed to the store.
-    unapplied: LastRecords,
+    unapplied: Unapplied,
     flush: Flush,
     /// When to try again what found no space.
     stuck: Option<Mono>,
@@ -56,13 +54,11 @@ struct Batch {
     /// Of the last; `None` when there are none.
     number: Option<AppendNumber>,
     bytes: u64,
-    last: LastRecords,
 }
 
 impl Batch {
     fn push(&mut self, number: AppendNumber, record: LoggedRecord) {
         self.bytes += record.bytes.len() as u64 + FRAME_BYTES;
-        self.last.note(record.serial, record.index);
         self.number = Some(number);
         self.records.push(record);
     }
@@ -70,28 +66,8 @@ impl Batch {
     /// Adds what was gathered after it.
     fn extend(&mut self, later: Batch) {
         self.bytes += later.bytes;
-        self.last.extend(later.last);
         self.number = later.number.or(self.number);
         self.records.extend(later.records);
-    }
-}
-
-/// The last record of each tablet among some.
-#[derive(Debug, Default)]
-struct LastRecords(BTreeMap<TabletSerial, LogIndex>);
-
-impl LastRecords {
-    fn note(&mut self, tablet: TabletSerial, index: LogIndex) {
-        let last = self.0.entry(tablet).or_insert(index);
-        // A record of a new epoch voids those from its index on, so that may also be less than before. An
-        // intent has no index, but must reach the store like the rest.
-        if index > LogIndex::ZERO {
-            *last = index;
-        }
-    }
-
-    fn extend(&mut self, later: LastRecords) {
-        later.0.into_iter().for_each(|(tablet, index)| self.note(tablet, index));
     }
 }
 
@@ -132,7 +108,7 @@ impl Disk {
             log_bytes_max,
             gathered: Batch::default(),
             under_way: None,
-            unapplied: LastRecords(unapplied),
+            unapplied: Unapplied::found(unapplied),
             flush: Flush::Idle,
             stuck: None,
             stuck_told: false,
@@ -142,6 +118,7 @@ impl Disk {
 
     /// Gathers a record for the next batch.
     pub fn append(&mut self, number: AppendNumber, record: LoggedRecord) {
+        self.unapplied.append(&record, LogEntry::voids_later);
         self.gathered.push(number, record);
     }
 
@@ -168,6 +145,7 @@ impl Disk {
             let mut batch = std::mem::take(&mut self.gathered);
             self.log.add(LogWork::Write(std::mem::take(&mut batch.records)));
             self.under_way = Some(batch);
+            self.unapplied.begin();
         }
         self.log.send();
     }
@@ -189,7 +167,7 @@ impl Disk {
     fn written(&mut self, batch: Batch, mark: LogMark) {
         self.stuck = None;
         self.unflushed_bytes += batch.bytes;
-        self.unapplied.extend(batch.last);
+        self.unapplied.written(mark);
         match self.flush {
             Flush::UnderWay(None) => self.flush = Flush::UnderWay(Some(mark)),
             Flush::Done => self.cut(mark),
@@ -219,14 +197,23 @@ impl Disk {
         self.unflushed_bytes >= limit && self.flush == Flush::Idle
     }
 
-    /// Has the store flushed, unless something in the log was not yet handed to it. A batch that is under way
-    /// does not count: under load there always is one, and the log is only cut before it.
+    /// Has the store flushed, unless nothing more could be cut then than before. What was not handed to it
+    /// yet stays in the log, with all that came since. A batch that is under way does not count: the log is
+    /// only cut before it.
     pub fn flush(&mut self) {
-        if self.unapplied.0.is_empty() {
-            self.store.add(Work::Flush);
-            self.flush = Flush::UnderWay(None);
+        let cut = self.unapplied.cut();
+        // With little space, what has to stay now is cut as soon as it can be.
+        let wants_more = self.pressure == Pressure::New && cut != Some(Cut::All);
+        if !wants_more {
             self.unflushed_bytes = 0;
             self.pressure = if self.pressure == Pressure::New { Pressure::Known } else { self.pressure };
+        }
+        if let Some(cut) = cut {
+            self.store.add(Work::Flush);
+            self.flush = Flush::UnderWay(match cut {
+                Cut::All => None,
+                Cut::Before(mark) => Some(mark),
+            });
         }
     }
 
@@ -253,9 +240,7 @@ impl Disk {
     /// Has committed changes applied.
     pub fn apply(&mut self, tablet: TabletSerial, index: LogIndex, changes: Vec<Change>) {
         self.store.add(Work::Apply(tablet, index, changes));
-        if self.unapplied.0.get(&tablet).is_some_and(|last| *last <= index) {
-            self.unapplied.0.remove(&tablet);
-        }
+        self.unapplied.applied(tablet, index);
     }
 
     /// The next thing that log or store have done, as far as the machine wants to know of it.
@@ -327,10 +312,7 @@ impl Disk {
 
     /// Drops a tablet's keyspace: its records in the log are needed no more.
     pub fn remove_tablet(&mut self, tablet: TabletSerial) -> Result<(), StartError> {
-        let under_way = self.under_way.as_mut().map(|batch| &mut batch.last);
-        for last in [&mut self.unapplied, &mut self.gathered.last].into_iter().chain(under_way) {
-            last.0.remove(&tablet);
-        }
+        self.unapplied.forget(tablet);
         self.change_tablets(Work::Remove(tablet), "remove a tablet's keyspace")
     }
 
@@ -371,9 +353,15 @@ mod tests {
 
     const RING: TabletSerial = TabletSerial(1);
 
+    const OTHER: TabletSerial = TabletSerial(2);
+
     fn record(index: u64) -> LoggedRecord {
+        record_of(RING, index)
+    }
+
+    fn record_of(serial: TabletSerial, index: u64) -> LoggedRecord {
         LoggedRecord {
-            serial: RING,
+            serial,
             epoch: Epoch(1),
             index: LogIndex(index),
             commit: LogIndex(index - 1),
@@ -526,24 +514,12 @@ mod tests {
         assert_eq!(disk.sync(Mono::ZERO), [synced(2)]);
         assert_eq!(disk.kept(&log), [2]);
         disk.flush();
-        assert!(disk.is_flush_due(), "record 2 is not applied, so nothing was flushed");
+        disk.settle();
+        assert_eq!(disk.kept(&log), [2], "record 2 is not applied");
     }
 
     #[test]
-    fn a_record_of_a_new_epoch_is_its_tablets_last_and_an_intent_only_has_to_be_applied() {
-        let mut last = LastRecords::default();
-        last.note(RING, LogIndex(5));
-        last.note(RING, LogIndex::ZERO);
-        assert_eq!(last.0[&RING], LogIndex(5));
-        let mut later = LastRecords::default();
-        later.note(RING, LogIndex(3));
-        later.note(TabletSerial(2), LogIndex::ZERO);
-        last.extend(later);
-        assert_eq!(last.0, BTreeMap::from([(RING, LogIndex(3)), (TabletSerial(2), LogIndex::ZERO)]));
-    }
-
-    #[test]
-    fn records_of_a_removed_tablet_hinder_no_flush() {
+    fn records_of_a_removed_tablet_are_kept_for_nobody() {
         let (mut disk, log) = disk(1);
         disk.append_synced(1);
         let held = log.hold();
@@ -556,7 +532,65 @@ mod tests {
         assert_eq!(disk.sync(Mono::ZERO), [synced(3)]);
         assert!(disk.is_flush_due());
         disk.flush();
-        assert!(!disk.is_flush_due());
+        disk.settle();
+        disk.append_synced(4);
+        assert_eq!(disk.kept(&log), [4]);
+    }
+
+    #[test]
+    fn the_log_is_cut_up_to_a_record_that_is_never_applied_and_not_beyond() {
+        let (mut disk, log) = disk(1);
+        disk.create_tablet(OTHER).unwrap();
+        disk.append_synced(1);
+        disk.append(AppendNumber(2), record_of(OTHER, 2));
+        disk.append_synced(3);
+        for index in 4..8 {
+            disk.append_synced(index);
+            disk.apply(RING, LogIndex(index), Vec::new());
+            assert!(disk.is_flush_due());
+            disk.flush();
+            disk.settle();
+            assert_eq!(disk.kept(&log), (2..=index).collect::<Vec<_>>(), "2 and 3 are of one batch");
+        }
+        disk.remove_tablet(OTHER).unwrap();
+        disk.append_synced(8);
+        disk.flush();
+        disk.settle();
+        assert_eq!(disk.kept(&log), [8]);
+    }
+
+    #[test]
+    fn a_busy_tablet_of_which_something_is_always_on_its_way_lets_the_log_be_cut() {
+        let (mut disk, log) = disk(1000);
+        for index in 1..100 {
+            disk.append_synced(index);
+            disk.apply(RING, LogIndex(index - 1), Vec::new());
+            if disk.is_flush_due() {
+                disk.flush();
+                disk.settle();
+            }
+            let kept = disk.kept(&log);
+            assert!(kept.len() < 10 && kept.contains(&index), "at {index}: {kept:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_in_the_log_when_it_was_opened_is_kept_until_it_is_applied() {
+        let log = SharedLog::default();
+        log.hold().append(&[record(1), record(2)]).unwrap();
+        log.hold().sync().unwrap();
+        let unapplied = BTreeMap::from([(RING, LogIndex(2))]);
+        let mut disk = Disk::start(MemStore::default(), log.clone(), 1, unapplied, || ()).unwrap();
+        disk.create_tablet(RING).unwrap();
+        for (applied, kept) in [(1, &[1, 2, 3][..]), (2, &[3])] {
+            disk.apply(RING, LogIndex(applied), Vec::new());
+            if applied == 1 {
+                disk.append_synced(3);
+            }
+            disk.flush();
+            disk.settle();
+            assert_eq!(disk.kept(&log), kept);
+        }
     }
 
     #[test]
@@ -646,6 +680,26 @@ mod tests {
         assert_eq!(disk.sync(Mono::ZERO), [Event::LogStuck(true)]);
         disk.begin(Mono::ZERO);
         assert_eq!(disk.kept(&log), [0; 0]);
+    }
+
+    #[test]
+    fn with_little_space_the_log_is_cut_again_when_more_of_it_is_applied() {
+        let (mut disk, log) = disk(1 << 20);
+        for index in 1..=3 {
+            disk.append_synced(index);
+        }
+        disk.apply(RING, LogIndex(1), Vec::new());
+        disk.set_pressed(true);
+        for (kept, applied) in [(&[2, 3][..], 1), (&[3], 2), (&[3], 3)] {
+            disk.apply(RING, LogIndex(applied), Vec::new());
+            assert!(disk.is_flush_due());
+            disk.flush();
+            disk.settle();
+            assert_eq!(disk.kept(&log), kept);
+        }
+        assert!(!disk.is_flush_due(), "all that was written is cut with the next append");
+        disk.append_synced(4);
+        assert_eq!(disk.kept(&log), [4]);
     }
 
     #[test]

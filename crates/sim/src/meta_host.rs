@@ -17,13 +17,13 @@ use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
-    AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, MetaServer, Note,
+    AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
 };
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
-    DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog,
+    Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
 };
-use bearing_types::{Block, DiskId, Epoch, LogIndex, ServerId, SessionId, Squash, TabletSerial};
+use bearing_types::{Block, DiskId, Epoch, ServerId, SessionId, Squash};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -67,8 +67,9 @@ pub struct MetaHost {
     jobs: BTreeMap<u64, Job>,
     next_job: u64,
     store_last: Instantly,
-    unapplied: BTreeMap<TabletSerial, LogIndex>,
-    flushed: bool,
+    unapplied: Unapplied,
+    /// The store is flushed, and the log not cut yet.
+    flushed: Option<Cut>,
     wake_at: Option<Instantly>,
     out: Vec<Command>,
     disk: DiskSpace,
@@ -131,8 +132,8 @@ impl MetaHost {
             jobs: BTreeMap::new(),
             next_job: 0,
             store_last: Instantly(0),
-            unapplied: BTreeMap::new(),
-            flushed: false,
+            unapplied: Unapplied::default(),
+            flushed: None,
             wake_at: None,
             out: Vec::new(),
             disk: ROOMY,
@@ -150,7 +151,7 @@ impl MetaHost {
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
         let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh);
         let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
-        self.unapplied = recovered.unapplied();
+        self.unapplied = Unapplied::found(recovered.unapplied());
         let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
         self.step(world, ledger, Event::Start(recovered));
@@ -206,8 +207,8 @@ impl MetaHost {
         self.fail_sync = false;
         self.dying = None;
         self.stuck = false;
-        self.unapplied.clear();
-        self.flushed = false;
+        self.unapplied = Unapplied::default();
+        self.flushed = None;
         let mut fault =
             crate::nemesis::crash_fault(self.faults.as_mut().unwrap_or(&mut self.rng), &mut world.counts);
         self.log.crash(&mut fault);
@@ -429,9 +430,7 @@ impl MetaHost {
             }
             Command::Apply(tablet, index, changes) => {
                 let result = self.store.apply(tablet, index, &changes);
-                if self.unapplied.get(&tablet).is_some_and(|last| *last <= index) {
-                    self.unapplied.remove(&tablet);
-                }
+                self.unapplied.applied(tablet, index);
                 self.report(world, Event::Applied(tablet, index, result));
             }
             Command::SetDisk(disk) => {
@@ -442,7 +441,7 @@ impl MetaHost {
                 self.store.create_tablet(tablet).expect("a store in memory makes keyspaces");
             }
             Command::RemoveTablet(tablet) => {
-                self.unapplied.remove(&tablet);
+                self.unapplied.forget(tablet);
                 self.store.remove_tablet(tablet).expect("a store in memory removes keyspaces");
             }
             Command::Map(..) => world.counts.add("meta: maps taken"),
@@ -510,11 +509,7 @@ impl MetaHost {
 
     fn append(&mut self, world: &mut World, number: AppendNumber, record: LoggedRecord) {
         world.digest.bytes(&record.bytes);
-        // An intent has no index; what is written again under a new epoch voids what was behind it.
-        let last = self.unapplied.entry(record.serial).or_insert(record.index);
-        if record.index > LogIndex::ZERO {
-            *last = record.index;
-        }
+        self.unapplied.append(&record, LogEntry::voids_later);
         self.gathered.push((number, record));
     }
 
@@ -546,6 +541,7 @@ impl MetaHost {
                 return;
             }
         }
+        self.unapplied.begin();
         let usual = self.rng.between(80_000, 2 * MILLISECOND);
         self.next_job += 1;
         self.jobs.insert(self.next_job, Job::Sync);
@@ -569,9 +565,14 @@ impl MetaHost {
         for record in &syncing.records {
             ledger.commit(world, self.host, record);
         }
-        if std::mem::take(&mut self.flushed) {
+        self.unapplied.written(syncing.mark);
+        if let Some(cut) = self.flushed.take() {
             world.counts.add("meta: log cut");
-            self.log.cut(syncing.mark).expect("a log in memory cuts");
+            let before = match cut {
+                Cut::All => syncing.mark,
+                Cut::Before(mark) => mark,
+            };
+            self.log.cut(before).expect("a log in memory cuts");
         }
         if self.crash_points.meet(&mut world.counts, &mut self.rng, "", "synced, nobody told") {
             self.dying = Some("a crash after a sync".into());
@@ -587,16 +588,19 @@ impl MetaHost {
         }
     }
 
-    /// As the daemon does it: when every record in a long log is applied, the store is flushed; the log is
-    /// cut after the next append.
+    /// As the daemon does it: when the log is long, what is committed goes to the store, and that is flushed;
+    /// the log is cut after the next append, before all that was not handed to the store by now.
     fn flush_if_due(&mut self, world: &mut World, ledger: &mut Ledger) {
-        let due = !self.flushed && self.log.bytes_used() >= LOG_BYTES_MAX;
-        if due && !self.unapplied.is_empty() {
-            self.step(world, ledger, Event::LogFull);
+        if self.flushed.is_some() || self.log.bytes_used() < LOG_BYTES_MAX {
+            return;
         }
-        if due && self.unapplied.is_empty() && self.dying.is_none() {
+        self.step(world, ledger, Event::LogFull);
+        if self.dying.is_some() {
+            return;
+        }
+        self.flushed = self.unapplied.cut();
+        if self.flushed.is_some() {
             self.store.flush().expect("a store in memory flushes");
-            self.flushed = true;
         }
     }
 
@@ -629,6 +633,7 @@ impl MetaHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_types::{LogIndex, TabletSerial};
 
     fn record(index: u64) -> LoggedRecord {
         LoggedRecord {
@@ -652,6 +657,6 @@ mod tests {
         assert!(host.log.bytes_used() >= LOG_BYTES_MAX);
         host.crowd(&mut world, &mut ledger, Some(Crowded::Low));
         host.crowd(&mut world, &mut ledger, None);
-        assert!(!host.flushed, "or the log would be cut when the host is up again");
+        assert!(host.flushed.is_none(), "or the log would be cut when the host is up again");
     }
 }

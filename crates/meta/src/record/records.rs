@@ -638,6 +638,11 @@ impl LogEntry {
             _ => Err(RecordError::Misplaced),
         }
     }
+
+    /// Whether a record with these bytes, and an index lower than those before it, voids what is behind it.
+    pub fn voids_later(bytes: &[u8]) -> bool {
+        LogEntry::decode(bytes).is_ok_and(|entry| entry.kind != EntryKind::Changes)
+    }
 }
 
 fn encode_versioned<T: Serialize>(value: &T, version: u8, about: usize) -> Vec<u8> {
@@ -738,5 +743,18 @@ impl InboxRecord {
         self.done_below = self.done_below.max(below);
         self.done.retain(|done| Some(*done) >= below);
         self.done.push((item.index, item.place));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_epoch_voids_what_is_behind_it_when_it_is_whole_and_not_before() {
+        // More may have to be written again.
+        assert!(!LogEntry::voids_later(&LogEntry::encode_changes(&[])));
+        assert!(LogEntry::voids_later(&LogEntry::encode_epoch()));
+        assert!(!LogEntry::voids_later(b"of a newer version"));
     }
 }
