@@ -1,7 +1,7 @@
 //! Who owns which tablet under which epoch: an immutable value that can check itself.
 
 use crate::arcs::Arcs;
-use bearing_types::{Block, Epoch, Position, ServerId, TabletSerial};
+use bearing_types::{Block, Epoch, LogIndex, Position, ServerId, TabletSerial};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,6 +21,9 @@ pub struct Tablet {
     pub members: Vec<ServerId>,
     /// A server that is being given its log.
     pub learner: Option<ServerId>,
+    /// It was committed up to this entry when this was registered: a server that has less of it has lost what
+    /// it had.
+    pub committed: LogIndex,
 }
 
 /// An assignment of the whole ring. What is decoded is checked as what is made.
@@ -137,6 +140,7 @@ impl Assignment {
                 owner: servers[first],
                 members: members.copied().collect(),
                 learner: None,
+                committed: LogIndex::ZERO,
             }
         }))
     }
@@ -152,6 +156,7 @@ impl Assignment {
             owner,
             members: arcs.successors(block.start(), copies),
             learner: None,
+            committed: LogIndex::ZERO,
         }))
     }
 
@@ -176,7 +181,8 @@ impl Assignment {
                 true => before.serial,
                 false => serials.next().expect("there is always another number"),
             };
-            tablets.push(Tablet { block, serial, epoch, owner, members, learner: None });
+            let committed = if block == before.block { before.committed } else { LogIndex::ZERO };
+            tablets.push(Tablet { block, serial, epoch, owner, members, learner: None, committed });
         }
         Assignment::new(tablets)
     }
@@ -278,7 +284,8 @@ mod tests {
     fn tablet(block: Block, members: &[u32]) -> Tablet {
         let members: Vec<_> = members.iter().copied().map(ServerId).collect();
         let serial = TabletSerial::of_first(block).unwrap();
-        Tablet { block, serial, epoch: Epoch(1), owner: ServerId(1), members, learner: None }
+        let committed = LogIndex::ZERO;
+        Tablet { block, serial, epoch: Epoch(1), owner: ServerId(1), members, learner: None, committed }
     }
 
     #[test]

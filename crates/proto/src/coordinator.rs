@@ -6,7 +6,9 @@ use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
 use bearing_placement::{Scheme, Tablet};
 use bearing_seams::{Changes, Coordinator, EngineError, EngineResult, Entry, RegisterChange, Swap};
-use bearing_types::{Block, Epoch, FilesystemId, NameKey, NodeId, ServerId, Squash, TabletSerial, Wall};
+use bearing_types::{
+    Block, Epoch, FilesystemId, LogIndex, NameKey, NodeId, ServerId, Squash, TabletSerial, Wall,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -104,7 +106,7 @@ impl RegisterValue for Tablet {
     fn from_older(older: OlderTablet) -> Option<Tablet> {
         let OlderTablet { block, epoch, owner, members } = older;
         let serial = TabletSerial::of_first(block)?;
-        Some(Tablet { block, serial, epoch, owner, members, learner: None })
+        Some(Tablet { block, serial, epoch, owner, members, learner: None, committed: LogIndex::ZERO })
     }
 }
 
@@ -383,7 +385,15 @@ mod tests {
     fn tablet() -> Tablet {
         let block = Block::RING.sub_block(4, 3);
         let (serial, members) = (TabletSerial(0b1_0011), vec![ServerId(7)]);
-        Tablet { block, serial, epoch: Epoch(5), owner: ServerId(7), members, learner: None }
+        Tablet {
+            block,
+            serial,
+            epoch: Epoch(5),
+            owner: ServerId(7),
+            members,
+            learner: None,
+            committed: LogIndex(9),
+        }
     }
 
     #[test]

@@ -42,13 +42,24 @@ pub struct ClusterMap {
 mod tests {
     use super::*;
     use bearing_placement::Tablet;
-    use bearing_types::{Block, Epoch, Position, TabletSerial};
+    use bearing_types::{Block, Epoch, LogIndex, Position, TabletSerial};
     use std::collections::BTreeMap;
 
     fn tablet(block: Block, owner: u32, replica: u32) -> (Position, Tablet) {
         let (owner, members) = (ServerId(owner), vec![ServerId(replica)]);
         let serial = TabletSerial::of_first(block).unwrap();
-        (block.start(), Tablet { block, serial, epoch: Epoch(1), owner, members, learner: None })
+        (
+            block.start(),
+            Tablet {
+                block,
+                serial,
+                epoch: Epoch(1),
+                owner,
+                members,
+                learner: None,
+                committed: LogIndex::ZERO,
+            },
+        )
     }
 
     fn decode(tablets: Vec<(Position, Tablet)>) -> Result<Assignment, postcard::Error> {

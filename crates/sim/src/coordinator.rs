@@ -10,7 +10,7 @@ use bearing_proto::coordinator::{AskCall, TABLET_PREFIX, TellBody, answer, decod
 use bearing_proto::disk::disk_key;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Coordinator, MemCoordinator, RegisterChange, Swap};
-use bearing_types::{Block, Epoch, ServerId};
+use bearing_types::ServerId;
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -82,11 +82,11 @@ impl CoordinatorHost {
     }
 
     /// The tablets that are registered as a server's, and under which epochs.
-    pub fn tablets_of(&mut self, server: ServerId) -> Vec<(Block, Epoch)> {
+    pub fn tablets_of(&mut self, server: ServerId) -> Vec<Tablet> {
         let changes = self.registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
         let tablets =
             changes.found.present.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
-        tablets.filter(|tablet| tablet.owner == server).map(|tablet| (tablet.block, tablet.epoch)).collect()
+        tablets.filter(|tablet| tablet.members.contains(&server)).collect()
     }
 
     /// The disk of a server is not registered any more: the next one is taken.

@@ -3,8 +3,10 @@
 //! and nothing is lost.
 
 use crate::counts::Counts;
+use bearing_meta::RecoveredTablet;
+use bearing_placement::Tablet;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
-use bearing_types::{Block, DiskId, Epoch, TabletSerial};
+use bearing_types::{DiskId, LogIndex, ServerId};
 use bearing_workload::Seeded;
 
 /// What is wrong with a disk.
@@ -49,15 +51,18 @@ impl WrongDisk {
 
 type Disk = (MemStore, MemTabletLog);
 
-/// Whether all tablets of the server were taken anew since the copy was made: a copy from within the same
-/// epochs looks like the right disk.
-fn is_seen_to_be_old((store, log): &Disk, registered_tablets: &[(Block, Epoch)]) -> bool {
+/// Whether all tablets of the server were taken anew since the copy was made, and those of others registered
+/// anew: a copy from within the same epochs looks like the right disk.
+fn is_seen_to_be_old((store, log): &Disk, server: ServerId, registered: &[Tablet]) -> bool {
     let recovered = bearing_meta::recover(&mut store.clone(), &mut log.clone(), DiskId(0));
     let tablets = recovered.map(|recovered| recovered.tablets).unwrap_or_default();
-    let found = |block: &Block| tablets.get(&TabletSerial::of_first(*block)?);
-    let intent = |block: &Block| found(block).and_then(|found| found.intent);
-    let newer = |(block, epoch): &(Block, Epoch)| intent(block) < Some(*epoch);
-    !registered_tablets.is_empty() && registered_tablets.iter().all(newer)
+    let found = |tablet: &Tablet| tablets.get(&tablet.serial);
+    let last = |found: &RecoveredTablet| LogIndex(found.last.0 + found.prepared.len() as u64);
+    let newer = |tablet: &Tablet| match tablet.owner == server {
+        true => found(tablet).and_then(|found| found.intent) < Some(tablet.epoch),
+        false => found(tablet).is_none_or(|found| last(found) < tablet.committed),
+    };
+    !registered.is_empty() && registered.iter().all(newer)
 }
 
 /// A server's disks but for the one that it runs on.
@@ -77,6 +82,16 @@ impl Disks {
         }
     }
 
+    /// Whether an older state of the right one is in its place.
+    pub fn is_older(&self) -> bool {
+        self.right.as_ref().is_some_and(|(_, wrong)| *wrong == WrongDisk::Older)
+    }
+
+    /// The disk that is there is the right one from now on.
+    pub fn keep(&mut self) {
+        self.right = None;
+    }
+
     /// What is wrong with the disk that the server has.
     pub fn wrong(&self) -> Option<String> {
         self.right.as_ref().map(|(_, wrong)| format!("a wrong disk ({wrong:?})"))
@@ -89,13 +104,13 @@ impl Disks {
         rng: &mut Seeded,
         kind: WrongDisk,
         (store, log): (&MemStore, &MemTabletLog),
-        registered_tablets: &[(Block, Epoch)],
+        (server, tablets): (ServerId, &[Tablet]),
     ) -> Option<Disk> {
         let registered = store.clone().disk().ok().flatten().is_some();
         if self.right.is_some() || !registered {
             return None;
         }
-        let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, registered_tablets));
+        let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, server, tablets));
         let mut wrong = match kind {
             WrongDisk::Empty | WrongDisk::Other => (MemStore::new(), MemTabletLog::new()),
             WrongDisk::NoStore => (MemStore::new(), log.clone()),

@@ -94,16 +94,16 @@ impl Audit {
         sim.crash(host);
         sim.start(host);
         // Two answers, that to the list and that to the swap; where others may take it over meanwhile, twice.
-        let answers = if sim.copies == 1 { 2 } else { 4 };
+        let answers = if sim.world.copies == 1 { 2 } else { 4 };
         sim.run_for(answers * LATE + BACK_WITHIN);
-        let after = match sim.copies {
+        let after = match sim.world.copies {
             1 => serving(sim, host),
             // Another member may have been faster.
             _ => sim.hosts.metadata().flat_map(|host| serving(sim, host)).collect(),
         };
         sim.coordinator.late = 0;
         sim.world.counts.add("drill: a server is started while the coordinator is slow");
-        let once = before.iter().all(|(block, epoch)| match sim.copies {
+        let once = before.iter().all(|(block, epoch)| match sim.world.copies {
             1 => after.get(block) == Some(&epoch.next()),
             _ => after.get(block).is_some_and(|after| after > epoch),
         });

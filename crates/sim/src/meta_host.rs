@@ -19,6 +19,7 @@ use crate::world::{Happening, World};
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
 };
+use bearing_placement::Tablet;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
@@ -229,14 +230,10 @@ impl MetaHost {
     }
 
     /// The host, which is down, is given another disk; whether there was one of that kind.
-    pub fn give_wrong_disk(
-        &mut self,
-        world: &mut World,
-        kind: WrongDisk,
-        registered_tablets: &[(Block, Epoch)],
-    ) -> bool {
+    pub fn give_wrong_disk(&mut self, world: &mut World, kind: WrongDisk, tablets: &[Tablet]) -> bool {
         let here = (&self.store, &self.log);
-        let taken = self.disks.take_out(&mut world.counts, &mut self.rng, kind, here, registered_tablets);
+        let registered = (self.server, tablets);
+        let taken = self.disks.take_out(&mut world.counts, &mut self.rng, kind, here, registered);
         let Some((store, log)) = taken else { return false };
         (self.store, self.log) = (store, log);
         true
@@ -248,6 +245,15 @@ impl MetaHost {
             (self.store, self.log) = (store, log);
             // It may have been full when it was taken out, and whoever puts it back has made room.
             self.log.set_full(false);
+        }
+    }
+
+    /// An older disk that its server was taken for a member with is the right one from then on: nobody would
+    /// put the other one back.
+    pub fn keep_older_disk(&mut self, world: &mut World) {
+        if self.disks.is_older() && self.machine.as_ref().is_some_and(MetaServer::is_settled_in) {
+            world.counts.add("meta: an older disk was filled up");
+            self.disks.keep();
         }
     }
 
@@ -467,7 +473,9 @@ impl MetaHost {
         match note {
             Note::Serving(tablet, epoch) => {
                 world.counts.add("meta: tablets taken");
-                if let Some(wrong) = self.disks.wrong() {
+                // A member with an older disk may have learnt all of it anew.
+                let learnt = world.copies > 1 && self.disks.is_older();
+                if let Some(wrong) = self.disks.wrong().filter(|_| !learnt) {
                     let what = format!("{} serves {tablet} from {wrong}", self.server);
                     ledger.blame(world, Promise::RightDisk, what);
                 }

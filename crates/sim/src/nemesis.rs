@@ -24,6 +24,15 @@ pub enum Act {
     Start(HostId),
     /// These directions are cut, for so many nanoseconds.
     Cut(Vec<(HostId, HostId)>, u64),
+    /// Packets in these directions are late, each by another time up to this, for so many nanoseconds.
+    Lag(Vec<(HostId, HostId)>, u64, u64),
+    /// They come at once again.
+    Prompt(Vec<(HostId, HostId)>),
+    /// A metadata server loses the others, but not its clients: what they tell it lags by up to so many
+    /// nanoseconds, and a while later these directions are cut, for so many.
+    Isolate(HostId, u64, Vec<(HostId, HostId)>, u64),
+    /// Two metadata servers die, the second so many nanoseconds later, for so many.
+    CrashTwo([HostId; 2], u64, u64),
     /// A client, drawn by this number among those that have files open, reaches nobody for so many
     /// nanoseconds: longer than any lease, shorter than the life of its session.
     CutOff(u64, u64),
@@ -96,6 +105,9 @@ impl Act {
             Act::PowerCut(_) => "all servers lose power",
             Act::Cut(ways, _) if ways.len() == 1 => "one way is cut",
             Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
+            Act::Isolate(..) => "a metadata server loses the others",
+            Act::Lag(..) => "packets lag",
+            Act::CrashTwo(..) => "two metadata servers die within one grace",
             Act::CutOff(..) => "a client shall be cut off",
             Act::CutFromHome(..) => "a client shall be cut off from its session's home",
             Act::Cut(..) => "half of the hosts are parted",
@@ -118,7 +130,7 @@ impl Act {
             Act::Crowd(_, Crowded::Low, _) => "a metadata disk has little space",
             Act::Crowd(_, Crowded::Short, _) => "a metadata disk has hardly any space",
             Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
-            Act::Next | Act::Start(_) | Act::Mend(_) | Act::Calm | Act::Fast(_) => "an end",
+            Act::Next | Act::Start(_) | Act::Mend(_) | Act::Prompt(_) | Act::Calm | Act::Fast(_) => "an end",
             Act::Room(_) | Act::Uncrowd(_) | Act::RightDisk(_) | Act::Thaw(_) | Act::Hasten => "an end",
             Act::Outage(COORDINATOR_HOST, _) => "the coordinator is down for long",
             Act::Outage(..) => "a metadata server is down for long",
@@ -210,7 +222,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6, 8,
+            8, 8, 6, 25, 8, 8,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -242,8 +254,35 @@ impl Nemesis {
             26 => Act::OlderDisk(self.one_of(hosts.data()), downtime),
             27 => Act::RotOpen(self.rng.next(), downtime),
             28 => Act::Away(self.one_of(hosts.data()), self.rng.between(8_000, 14_000) * MILLISECOND),
+            29 => self.isolate(),
+            30 => self.crash_two(downtime),
             _ => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
         }
+    }
+
+    fn isolate(&mut self) -> Act {
+        let host = self.one_of(self.hosts.metadata());
+        let others: Vec<HostId> = self.hosts.metadata().filter(|other| *other != host).collect();
+        let out = others.iter().map(|other| (host, *other));
+        let back = others.iter().map(|other| (*other, host));
+        let ways = match self.rng.below(3) {
+            0 => out.collect(),
+            1 => back.collect(),
+            _ => out.chain(back).collect(),
+        };
+        let lag = if self.rng.chance(1, 3) { 0 } else { self.rng.between(50, 400) * MILLISECOND };
+        // Often just long enough to be taken for dead.
+        let spell = match self.rng.chance(1, 2) {
+            true => self.rng.between(200, 700) * MILLISECOND,
+            false => self.spell(),
+        };
+        Act::Isolate(host, lag, ways, spell)
+    }
+
+    fn crash_two(&mut self, downtime: u64) -> Act {
+        let first = self.one_of(self.hosts.metadata());
+        let second = self.one_of(self.hosts.metadata().filter(|host| *host != first));
+        Act::CrashTwo([first, second], self.rng.between(1, 300) * MILLISECOND, downtime)
     }
 
     fn outage(&mut self) -> Act {

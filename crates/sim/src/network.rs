@@ -50,13 +50,21 @@ pub struct Network {
     /// How bad it is now.
     pub weather: Weather,
     cut: BTreeSet<(HostId, HostId)>,
+    /// Directions in which each packet is late by up to so many nanoseconds, so that they overtake each other.
+    lag: BTreeMap<(HostId, HostId), u64>,
     stream_last: BTreeMap<(HostId, HostId), u64>,
 }
 
 impl Network {
     /// A fair network.
     pub fn new(rng: Seeded) -> Network {
-        Network { rng, weather: Weather::FAIR, cut: BTreeSet::new(), stream_last: BTreeMap::new() }
+        Network {
+            rng,
+            weather: Weather::FAIR,
+            cut: BTreeSet::new(),
+            lag: BTreeMap::new(),
+            stream_last: BTreeMap::new(),
+        }
     }
 
     /// Cuts or heals one direction.
@@ -68,8 +76,17 @@ impl Network {
         }
     }
 
+    /// Packets in one direction are late by up to so many nanoseconds; 0: they are not.
+    pub fn set_lag(&mut self, from: HostId, to: HostId, lag: u64) {
+        match lag {
+            0 => self.lag.remove(&(from, to)),
+            _ => self.lag.insert((from, to), lag),
+        };
+    }
+
     /// Heals everything.
     pub fn heal(&mut self) {
+        self.lag.clear();
         self.cut.clear();
     }
 
@@ -88,10 +105,13 @@ impl Network {
             counts.add("fault: packet cut off by a partition");
             return Vec::new();
         }
-        match way {
+        let lag = self.lag.get(&(from, to)).copied();
+        let lag = lag.map_or(0, |lag| self.rng.below(lag));
+        let delays = match way {
             Way::Stream => vec![self.stream_delay(from, to, now)],
             Way::Datagram => self.datagram_delays(counts),
-        }
+        };
+        delays.into_iter().map(|delay| delay + if way == Way::Datagram { lag } else { 0 }).collect()
     }
 
     fn latency(&mut self) -> u64 {

@@ -58,8 +58,6 @@ pub struct Sim {
     pub recorder: Recorder,
     /// Which hosts there are.
     pub hosts: Hosts,
-    /// Of each tablet.
-    pub(crate) copies: u8,
     pub(crate) coordinator: CoordinatorHost,
     pub(crate) metadata: Vec<MetaHost>,
     pub(crate) data: Vec<DataHost>,
@@ -134,6 +132,7 @@ impl Sim {
         let mut world = World::new(rng.next(), hosts.count());
         world.digests_commands = options.commands;
         world.told = options.told;
+        world.copies = options.copies;
         // Directories that lie in several tablets are not delegated.
         let scheme =
             if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };
@@ -152,7 +151,6 @@ impl Sim {
             ledger: Ledger::default(),
             recorder: Recorder::default(),
             hosts,
-            copies: options.copies,
             coordinator: CoordinatorHost::new(hosts, registers),
             metadata,
             data,
@@ -561,6 +559,24 @@ impl Sim {
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, true));
                 self.world.after(spell, Happening::Act(Act::Mend(ways)));
             }
+            Act::Lag(ways, lag, spell) => {
+                ways.iter().for_each(|(from, to)| self.world.network.set_lag(*from, *to, lag));
+                self.world.after(spell, Happening::Act(Act::Prompt(ways)));
+            }
+            Act::Prompt(ways) => {
+                ways.iter().for_each(|(from, to)| self.world.network.set_lag(*from, *to, 0));
+            }
+            Act::Isolate(host, lag, ways, spell) => {
+                let others = self.hosts.metadata().filter(|other| *other != host);
+                let back = others.map(|other| (other, host)).collect();
+                let before = 2 * lag;
+                self.act(Act::Lag(back, lag, before + spell + lag));
+                self.world.after(before, Happening::Act(Act::Cut(ways, spell)));
+            }
+            Act::CrashTwo([first, second], apart, downtime) => {
+                self.act(Act::Crash(first, downtime));
+                self.world.after(apart, Happening::Act(Act::Crash(second, downtime)));
+            }
             Act::CutOff(number, spell) => self.cut_off(number, spell),
             Act::CutFromHome(number, spell) => self.cut_from_home(number, spell),
             Act::Mend(ways) => {
@@ -644,6 +660,7 @@ impl Sim {
 
     fn put_disk_back(&mut self, host: HostId) {
         if matches!(self.hosts.role(host), Role::Metadata(_)) {
+            self.metadata[index_of(host, 1)].keep_older_disk(&mut self.world);
             if self.metadata[index_of(host, 1)].has_wrong_disk() {
                 self.crash(host);
                 self.metadata[index_of(host, 1)].put_disk_back();

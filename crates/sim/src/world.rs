@@ -63,6 +63,8 @@ pub struct World {
     pub digest: Digest,
     /// Whether the digest covers all that machines command, too.
     pub digests_commands: bool,
+    /// Of each tablet.
+    pub copies: u8,
     /// What servers know.
     pub keys: ServerKeys,
     session_keys: BTreeMap<SessionId, Key>,
@@ -101,6 +103,7 @@ impl World {
             counts: Counts::default(),
             digest: Digest::default(),
             digests_commands: false,
+            copies: 1,
             keys: ServerKeys::new(&cluster, enrolment),
             session_keys: BTreeMap::new(),
             session_hosts: BTreeMap::new(),

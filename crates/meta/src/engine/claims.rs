@@ -10,7 +10,7 @@ use crate::engine::machine::MetaServer;
 use crate::engine::registers::AskKind;
 use crate::event::{Command, Note};
 use crate::mutant::Mutant;
-use crate::replication::turn;
+use crate::replication::{Copy, turn};
 use bearing_lookup::Located;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{AskCall, Register, SWAP_MAX, decode_register, encode_register, tablet_key};
@@ -61,7 +61,9 @@ impl MetaServer {
         }
         let (me, mut wanted) = (self.id, Vec::new());
         for (version, assigned) in self.startup.registers.values() {
-            let copy = self.copies.get(&assigned.serial).filter(|copy| !copy.is_arriving());
+            // An older state of the disk has less than was known to be committed.
+            let has_all = |copy: &&Copy| !copy.is_arriving() && copy.log.last() >= assigned.committed;
+            let copy = self.copies.get(&assigned.serial).filter(has_all);
             let Some(copy) = copy else { continue };
             let Some(turn) = turn(assigned.serial, &assigned.members, assigned.owner, me) else { continue };
             // The register is old when somebody sends under a newer epoch.
@@ -137,9 +139,13 @@ impl MetaServer {
         if owner != self.id {
             self.pairs.claim(owner);
         }
+        let mut wanted = wanted;
         if let Some(copy) = self.copies.get_mut(&wanted.serial) {
             copy.claim(wanted.epoch);
+            wanted.committed = wanted.committed.max(copy.committed());
         }
+        let owned = self.owned(wanted.serial).map(|log| log.committed());
+        wanted.committed = owned.map_or(wanted.committed, |committed| committed.max(wanted.committed));
         let stage = match self.intend(wanted.serial, wanted.epoch, out) {
             true => Stage::Ready,
             false => Stage::Intending,

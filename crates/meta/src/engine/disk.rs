@@ -127,9 +127,10 @@ impl MetaServer {
         self.disk.logged.insert(number, (serial, epoch));
     }
 
-    /// Removes what the store holds of a tablet, and with it the intent to serve it.
+    /// Removes what the store holds of a tablet, and with it the intent to serve it, and whatever was lacking.
     pub(crate) fn remove_stored(&mut self, serial: TabletSerial, out: &mut Vec<Command>) {
         self.disk.intended.remove(&serial);
+        self.disk.gaps.remove(&serial);
         self.copies.remove(&serial);
         out.push(Command::RemoveTablet(serial));
     }

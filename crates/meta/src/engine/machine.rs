@@ -230,6 +230,11 @@ impl MetaServer {
         self.tablets.values().map(|tablet| (tablet.block, tablet.epoch()))
     }
 
+    /// Whether it goes by its disk, and knows whose tablets are whose.
+    pub fn is_settled_in(&self) -> bool {
+        self.disk.is_ours() && !self.failed
+    }
+
     /// Whether any tablet of it holds something for a session: leases, delegations, open files, replies.
     pub fn holds_for(&self, session: SessionId) -> bool {
         self.tablets.values().any(|tablet| tablet.holds_for(session))

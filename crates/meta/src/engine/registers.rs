@@ -130,12 +130,12 @@ impl Startup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::{Epoch, TabletSerial};
+    use bearing_types::{Epoch, LogIndex, TabletSerial};
 
     fn tablet(block: Block) -> Assigned {
         let serial = TabletSerial::of_first(block).unwrap();
         let (owner, members) = (ServerId(1), vec![ServerId(1)]);
-        Assigned { block, serial, epoch: Epoch(1), owner, members, learner: None }
+        Assigned { block, serial, epoch: Epoch(1), owner, members, learner: None, committed: LogIndex::ZERO }
     }
 
     #[test]
