@@ -6,11 +6,11 @@
 
 use crate::cluster::Hosts;
 use crate::complaint::{Complaint, Promise};
-use crate::line::{Line, Synced};
+use crate::line::{Line, Synced, Told};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
-use bearing_meta::{ChunkRecord, EntryKind, ItemPlace, Key, LogEntry, Record};
+use bearing_meta::{ChunkRecord, EntryKind, ItemPlace, Key, LogEntry, LoggedChange, Record};
 use bearing_placement::Tablet;
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
@@ -133,7 +133,13 @@ impl Ledger {
         // An epoch record that is written again under a later epoch is an entry like others.
         let bytes = LogEntry { kind: EntryKind::Changes, changes: entry.changes.clone() }.encode();
         let line = self.lines.entry(tablet).or_default();
-        match line.synced(host, &LoggedRecord { bytes, ..record.clone() }) {
+        let timed = |change: &LoggedChange| {
+            change.value.is_some()
+                && matches!(Key::decode(&change.key), Some(Key::Node(_) | Key::Fragment(_)))
+        };
+        let is_epoch_record = entry.kind == EntryKind::Epoch;
+        let told = Told { is_epoch_record, is_unique: entry.changes.iter().any(timed) };
+        match line.synced(host, &LoggedRecord { bytes, ..record.clone() }, told) {
             Synced::Stable => {}
             Synced::Open => return world.counts.add("log records that other members lack"),
             Synced::Known => return world.counts.add("log records written again"),

@@ -21,10 +21,21 @@ pub struct Line {
     counting: BTreeMap<Epoch, HostId>,
     /// Entries that not every member has synced yet: by whom, and what they hold.
     open: BTreeMap<(Epoch, LogIndex), (BTreeSet<HostId>, Vec<u8>)>,
+    /// What lower epochs had behind a stable epoch record, of this epoch: nobody has it again from then on.
+    void: BTreeMap<LogIndex, BTreeMap<Vec<u8>, Epoch>>,
     /// The last stable entry.
     last: Option<(Epoch, LogIndex)>,
     /// What stable entries hold, and under which epoch they became stable.
     stable: BTreeMap<LogIndex, (Epoch, Vec<u8>)>,
+}
+
+/// What is known of an entry without its tablet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// It is the record of its epoch.
+    pub is_epoch_record: bool,
+    /// It says when it was made: nobody makes the same again.
+    pub is_unique: bool,
 }
 
 /// What became of an entry that a host has synced.
@@ -66,7 +77,7 @@ impl Line {
     }
 
     /// A host has synced an entry.
-    pub fn synced(&mut self, host: HostId, record: &LoggedRecord) -> Synced {
+    pub fn synced(&mut self, host: HostId, record: &LoggedRecord, told: Told) -> Synced {
         let (epoch, index) = (record.epoch, record.index);
         let Some(members) = self.members.get(&epoch) else { return Synced::OfAnother };
         if let Some((stable, bytes)) = self.stable.get(&index) {
@@ -82,15 +93,28 @@ impl Line {
             return Synced::Wrong(format!("{host:?} has another {index} under {epoch} than others"));
         }
         by.insert(host);
+        let void = self.void.get(&index).and_then(|void| void.get(&record.bytes));
+        if let Some(voided) = void.filter(|voided| told.is_unique && epoch >= **voided) {
+            return Synced::Wrong(format!(
+                "{host:?} has {index} under {epoch}, which the record of {voided} voids"
+            ));
+        }
         let joined = self.members.get(&epoch.next()).into_iter().flatten();
         if !members.iter().chain(joined).chain(self.counting.get(&epoch)).all(|member| by.contains(member)) {
             return if members.contains(&host) { Synced::Open } else { Synced::OfAnother };
         }
-        self.stabilize(host, record)
+        self.stabilize(host, record, told)
     }
 
-    fn stabilize(&mut self, host: HostId, record: &LoggedRecord) -> Synced {
+    fn stabilize(&mut self, host: HostId, record: &LoggedRecord, told: Told) -> Synced {
         let (epoch, index) = (record.epoch, record.index);
+        if told.is_epoch_record {
+            let behind = self.open.iter().filter(|((other, at), _)| *other < epoch && *at > index);
+            for ((_, at), (_, bytes)) in behind {
+                self.void.entry(*at).or_default().insert(bytes.clone(), epoch);
+            }
+        }
+        self.void.retain(|at, _| *at > index);
         self.open.retain(|(_, other), _| *other > index);
         let before = self.last.replace((epoch, index));
         self.stable.insert(index, (epoch, record.bytes.clone()));
@@ -128,26 +152,26 @@ mod tests {
     #[test]
     fn an_entry_is_stable_when_the_last_member_of_its_epoch_has_it() {
         let mut line = line();
-        assert_eq!(line.synced(A, &entry(2, 1, 1)), Synced::Open);
-        assert_eq!(line.synced(C, &entry(2, 1, 1)), Synced::Open);
-        assert_eq!(line.synced(B, &entry(2, 1, 1)), Synced::Stable);
-        assert_eq!(line.synced(B, &entry(2, 1, 1)), Synced::Known);
-        assert_eq!(line.synced(HostId(4), &entry(2, 2, 1)), Synced::OfAnother);
+        assert_eq!(line.synced(A, &entry(2, 1, 1), Told::default()), Synced::Open);
+        assert_eq!(line.synced(C, &entry(2, 1, 1), Told::default()), Synced::Open);
+        assert_eq!(line.synced(B, &entry(2, 1, 1), Told::default()), Synced::Stable);
+        assert_eq!(line.synced(B, &entry(2, 1, 1), Told::default()), Synced::Known);
+        assert_eq!(line.synced(HostId(4), &entry(2, 2, 1), Told::default()), Synced::OfAnother);
     }
 
     #[test]
     fn what_was_stable_is_the_same_for_ever_and_what_was_not_may_be_another_under_a_later_epoch() {
         let mut line = line();
         for host in [A, B, C] {
-            line.synced(host, &entry(2, 1, 1));
+            line.synced(host, &entry(2, 1, 1), Told::default());
         }
-        assert_eq!(line.synced(A, &entry(2, 2, 2)), Synced::Open);
+        assert_eq!(line.synced(A, &entry(2, 2, 2), Told::default()), Synced::Open);
         line.registered(Epoch(3), BTreeSet::from([B, C]));
-        assert_eq!(line.synced(B, &entry(3, 1, 1)), Synced::Known);
-        assert_eq!(line.synced(B, &entry(3, 2, 9)), Synced::Open);
-        assert_eq!(line.synced(C, &entry(3, 2, 9)), Synced::Stable);
-        assert!(matches!(line.synced(C, &entry(3, 1, 7)), Synced::Wrong(_)));
-        assert_eq!(line.synced(A, &entry(2, 2, 2)), Synced::Void);
-        assert!(matches!(line.synced(B, &entry(3, 2, 8)), Synced::Wrong(_)));
+        assert_eq!(line.synced(B, &entry(3, 1, 1), Told::default()), Synced::Known);
+        assert_eq!(line.synced(B, &entry(3, 2, 9), Told::default()), Synced::Open);
+        assert_eq!(line.synced(C, &entry(3, 2, 9), Told::default()), Synced::Stable);
+        assert!(matches!(line.synced(C, &entry(3, 1, 7), Told::default()), Synced::Wrong(_)));
+        assert_eq!(line.synced(A, &entry(2, 2, 2), Told::default()), Synced::Void);
+        assert!(matches!(line.synced(B, &entry(3, 2, 8), Told::default()), Synced::Wrong(_)));
     }
 }

@@ -271,10 +271,11 @@ impl Nemesis {
             _ => out.chain(back).collect(),
         };
         let lag = if self.rng.chance(1, 3) { 0 } else { self.rng.between(50, 400) * MILLISECOND };
-        // Often just long enough to be taken for dead.
-        let spell = match self.rng.chance(1, 2) {
-            true => self.rng.between(200, 700) * MILLISECOND,
-            false => self.spell(),
+        // Often just long enough to be taken for dead, and sometimes until others have forgotten it.
+        let spell = match self.rng.below(4) {
+            0 => self.rng.between(3_000, 10_000) * MILLISECOND,
+            1 => self.spell(),
+            _ => self.rng.between(200, 700) * MILLISECOND,
         };
         Act::Isolate(host, lag, ways, spell)
     }

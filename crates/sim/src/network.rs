@@ -50,7 +50,8 @@ pub struct Network {
     /// How bad it is now.
     pub weather: Weather,
     cut: BTreeSet<(HostId, HostId)>,
-    /// Directions in which each packet is late by up to so many nanoseconds, so that they overtake each other.
+    /// Directions in which each packet is late by up to so many nanoseconds, so that they overtake each
+    /// other.
     lag: BTreeMap<(HostId, HostId), u64>,
     stream_last: BTreeMap<(HostId, HostId), u64>,
 }

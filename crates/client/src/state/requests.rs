@@ -20,6 +20,8 @@ use std::time::Duration;
 const REFERRALS_AT_ONCE: u32 = 4;
 /// Resends after which the map is asked for again.
 const RESENDS_BEFORE_MAP: u32 = 2;
+/// From so many resends on a request goes to a successor of the owner too, each time to another one.
+const RESENDS_BEFORE_SUCCESSOR: u32 = 2;
 /// Pauses after "retry" stay short for so many times.
 const RETRIES_SOON: u32 = 10;
 /// So many times a request without an answer is sent again after the first pause; then pauses double.
@@ -153,7 +155,7 @@ impl Requests {
         let mut routed: Vec<_> = routed.collect();
         routed.sort();
         for ((to, transport, _), sequence) in routed {
-            self.send_one(sequence, (to, transport), mark, io);
+            self.send_one(sequence, (to, transport), mark, io, routes);
         }
         // Nothing was added meanwhile; this only keeps the buffer.
         self.sending = sending;
@@ -193,6 +195,7 @@ impl Requests {
         (to, transport): (Target, Transport),
         mark: Mark,
         io: &mut Io,
+        routes: &Routes,
     ) {
         let finished_below = self.finished_below();
         let Some(request) = self.outstanding.get_mut(&sequence) else { return };
@@ -214,8 +217,13 @@ impl Requests {
             call if call.mutates() => Some("change sent"),
             _ => None,
         };
+        let owner = request.sent_to.map(|(owner, _)| owner).filter(|_| tries >= RESENDS_BEFORE_SUCCESSOR);
+        let successor = owner.and_then(|owner| routes.successor(owner, tries - RESENDS_BEFORE_SUCCESSOR));
         let pause = resend_interval(io, tries);
         self.pause(sequence, pause, io);
+        if let Some(successor) = successor {
+            io.send(Target::Server(successor), transport, message.clone());
+        }
         io.send(to, transport, message);
         step.into_iter().for_each(|name| io.step(name));
     }
@@ -331,7 +339,12 @@ impl Requests {
             _ if !waits_for_it => {}
             Answer::Retry { after_us } => self.retry_later(sequence, after_us, io),
             Answer::Referral { tablet, epoch, owner } => {
-                self.follow_referral(sequence, Located { block: tablet, epoch, owner }, io, routes);
+                let located = Located { block: tablet, epoch, owner };
+                // A successor that knows of no other owner yet: that one is waited for.
+                let asked = request.sent_to.is_none_or(|(asked, _)| from == Target::Server(asked));
+                if asked || routes.learn(located) {
+                    self.follow_referral(sequence, located, io, routes);
+                }
             }
             Answer::Unknown => self.wait_for_map(sequence, io, routes),
             Answer::TooLarge => self.go_by_stream(sequence),

@@ -30,8 +30,18 @@ impl Routes {
         self.map.locate(position)
     }
 
-    pub fn learn(&mut self, located: Located) {
-        self.map.learn(located);
+    /// Takes what a server says of a tablet; whether that is news.
+    pub fn learn(&mut self, located: Located) -> bool {
+        self.map.learn(located)
+    }
+
+    /// The metadata server that comes so many places behind another one on the ring: it may have taken over
+    /// what that one owned.
+    pub fn successor(&self, of: ServerId, places: u32) -> Option<ServerId> {
+        let place = self.metadata_servers.iter().position(|server| *server == of)?;
+        let count = self.metadata_servers.len();
+        let behind = 1 + places as usize % (count - 1).max(1);
+        (count > 1).then(|| self.metadata_servers[(place + behind) % count])
     }
 
     pub fn some_metadata_server(&self, random: &mut Random) -> Option<ServerId> {
@@ -77,6 +87,7 @@ impl Routes {
         if newer {
             let metadata = map.servers.iter().filter(|entry| entry.kind == ServerKind::Metadata);
             self.metadata_servers = metadata.map(|entry| entry.server).collect();
+            self.metadata_servers.sort_unstable();
         }
         newer.then_some(map.servers)
     }

@@ -81,24 +81,53 @@ fn a_request_without_an_answer_is_sent_again_under_its_number_soon_and_then_with
     let mut world = World::open();
     world.start(ask());
     let first = world.take_one();
-    let mut times = vec![world.now.mono];
+    let (mut times, mut to_successors) = (vec![world.now.mono], 0);
     while times.len() < 16 {
         assert!(world.pass_to_next());
         for sent in std::mem::take(&mut world.sent) {
             if sent.request().call == asked() {
                 assert_eq!(sent.request().sequence, first.request().sequence);
-                times.push(world.now.mono);
+                match sent.to == first.to {
+                    true => times.push(world.now.mono),
+                    false => to_successors += 1,
+                }
             } else {
                 // Also asks who the owner is by now.
                 assert!(matches!(sent.request().call, Call::Map { .. }));
             }
         }
     }
+    assert_eq!(to_successors, 16 - 2, "each but the first two times it goes to another server too");
     let pauses: Vec<_> = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
     let (soon, later) = pauses.split_at(10);
     assert!(soon.iter().all(|pause| (75..=125).contains(&pause.as_millis())), "for a second: {pauses:?}");
     assert!(later[..4].windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
     assert!(later.iter().all(|pause| *pause <= Duration::from_millis(2500)), "{pauses:?}");
+}
+
+#[test]
+fn a_successor_that_knows_of_no_other_owner_is_not_listened_to_and_one_that_has_taken_over_is() {
+    let mut world = World::open();
+    world.start(ask());
+    let first = world.take_one();
+    let Target::Server(owner) = first.to else { panic!("{:?}", first.to) };
+    let to_successor = loop {
+        assert!(world.pass_to_next());
+        let other = |sent: &Sent| sent.request().call == asked() && sent.to != first.to;
+        if let Some(sent) = std::mem::take(&mut world.sent).into_iter().find(other) {
+            break sent;
+        }
+    };
+    let Target::Server(successor) = to_successor.to else { panic!("{:?}", to_successor.to) };
+    let tablet = map().assignment.tablets().find(|tablet| tablet.owner == owner).unwrap().clone();
+    let (tablet, epoch) = (tablet.block, tablet.epoch);
+    let sequence = first.request().sequence;
+    world.reply_from(to_successor.to, sequence, WireAnswer::Referral { tablet, epoch, owner });
+    assert!(world.sent.is_empty(), "the owner is waited for");
+    let taken = WireAnswer::Referral { tablet, epoch: epoch.next(), owner: successor };
+    world.reply_from(to_successor.to, sequence, taken);
+    let there = |sent: &Sent| sent.to == Target::Server(successor) && sent.request().epoch == epoch.next();
+    assert!(world.sent.iter().any(there));
 }
 
 #[test]

@@ -131,8 +131,12 @@ impl World {
     }
 
     pub fn reply(&mut self, sequence: Sequence, answer: WireAnswer) {
+        self.reply_from(Target::Server(S1), sequence, answer);
+    }
+
+    pub fn reply_from(&mut self, from: Target, sequence: Sequence, answer: WireAnswer) {
         let message = Message::Reply(Reply { sequence, answer });
-        self.step(Event::Message { from: Target::Server(S1), message, attachment: Vec::new() });
+        self.step(Event::Message { from, message, attachment: Vec::new() });
     }
 
     pub fn reply_done(&mut self, request: &Request, result: Result<Body, Code>) {

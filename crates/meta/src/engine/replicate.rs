@@ -175,6 +175,10 @@ impl MetaServer {
             let progress = Progress { serial, epoch: entries.epoch, index: LogIndex::ZERO };
             return self.without_copy(progress);
         };
+        // Clients may be about to ask this server who owns it.
+        if copy.is_news(entries.epoch) {
+            self.startup.want_map();
+        }
         let early = self.config.planted(Mutant::AcknowledgeBeforeSync);
         match copy.on_entries(from, entries, &mut self.appends, out) {
             Ok(Answer::Synced(synced)) if early => {

@@ -57,6 +57,11 @@ impl Copy {
         Copy { arrival: Some(Arrival::new(part)), ..Copy::new(log, None) }
     }
 
+    /// Whether its register is newer than this server knows.
+    pub fn is_news(&self, epoch: Epoch) -> bool {
+        epoch > self.registered
+    }
+
     /// Whether parts of it are lacking.
     pub fn is_arriving(&self) -> bool {
         self.arrival.as_ref().is_some_and(|arrival| !arrival.is_there())
