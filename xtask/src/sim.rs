@@ -3,8 +3,8 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `[--seeds N] --from S --ops K --jobs J [--copies R] [--delegations] [--mutant NAME | --mutants |
-//!   --crashes N]`, all integers decimal;
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--copies R] [--delegations] [--mutant NAME |
+//!   --mutants | --crashes N]`, all integers decimal;
 //! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with
 //!   `--mutants`: if every planted bug was caught, and the same seeds without any bug kept every promise);
 //! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync

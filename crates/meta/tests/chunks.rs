@@ -74,6 +74,25 @@ fn a_server_that_says_its_disk_failed_gets_no_new_chunks() {
 }
 
 #[test]
+fn chunks_lie_all_over_the_tablet_that_opens_them_and_are_found_there() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    for here in [HERE, Position(u64::MAX)] {
+        let (_, tablet, _) = cluster.owner(here);
+        let (lower, upper) = tablet.halves().unwrap();
+        let opened: Vec<ChunkView> = (0..20).map(|_| cluster.open_chunk(ALICE, here)).collect();
+        for view in &opened {
+            assert!(tablet.contains(view.chunk.position));
+            let shown = cluster.call(ALICE, view.chunk.position, Call::Chunk { chunk: view.chunk });
+            assert_eq!(chunk(shown).chunk, view.chunk);
+        }
+        for half in [lower, upper] {
+            assert!(opened.iter().any(|view| half.contains(view.chunk.position)), "{half}");
+        }
+    }
+}
+
+#[test]
 fn a_chunk_is_sealed_at_the_end_of_the_furthest_frame_though_questions_and_answers_are_lost() {
     let mut cluster = cluster();
     cluster.pass(Duration::from_secs(2));

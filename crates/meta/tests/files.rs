@@ -3,21 +3,26 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_placement::Scheme;
+use bearing_placement::{Scheme, position_of_chunk};
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, TimeChange};
 use bearing_proto::grant::{Admission, OpenToken};
-use bearing_types::{ChunkId, Code, Credentials, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall};
+use bearing_types::{
+    Block, ChunkId, Code, Credentials, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall,
+};
 use cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 
-/// The first chunk that is opened.
-const CHUNK: ChunkRef = ChunkRef { chunk: ChunkId(2), position: Position(0) };
+/// The first chunk that is opened, in the first of sixteen tablets.
+fn chunk() -> ChunkRef {
+    let (chunk, tablet) = (ChunkId(2), Block::around(Position(0), 4));
+    ChunkRef { chunk, position: position_of_chunk(chunk, tablet) }
+}
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
     cluster.open_session(ALICE);
     cluster.open_session(BOB);
     cluster.pass(std::time::Duration::from_secs(2));
-    assert_eq!(cluster.open_chunk(ALICE, CHUNK.position).chunk, CHUNK);
+    assert_eq!(cluster.open_chunk(ALICE, Position(0)).chunk, chunk());
     cluster
 }
 
@@ -27,7 +32,7 @@ fn create(cluster: &mut Cluster, text: &str) -> (Handle, OpenToken) {
 }
 
 fn extent(file_offset: u64, length: u32, frame: u64) -> Extent {
-    Extent { file_offset, length, chunk: CHUNK, frame, skip: 0 }
+    Extent { file_offset, length, chunk: chunk(), frame, skip: 0 }
 }
 
 fn commit_call(

@@ -27,5 +27,5 @@ pub use partition::{Activated, Activation, BTree, Growth, SplitPoints, block_of_
 pub use partition::{Hosts, Partition, PartitionError};
 pub use sample::{Tree, random_walk};
 pub use scheme::{Combination, LookupKind, PartitionKind, Scheme, Seating, UnknownScheme};
-pub use seat::{NAME_BLOCK_BITS, Seat, position_of_session};
+pub use seat::{NAME_BLOCK_BITS, Seat, position_of_chunk, position_of_session};
 pub use topology::{PLACES_MAX, Peer, Place, Port, SwitchId, Tier, Topology, TreeNode};

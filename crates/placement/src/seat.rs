@@ -1,7 +1,7 @@
 //! Seats: what a directory needs so that its children can be placed.
 
 use crate::scheme::Seating;
-use bearing_types::{Block, Generation, NameHash, NodeId, Position, SessionId};
+use bearing_types::{Block, ChunkId, Generation, NameHash, NodeId, Position, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// The length in bits of a name block at birth, and of the narrowest span: 2^24 positions.
@@ -139,6 +139,13 @@ pub fn position_of_session(session: SessionId) -> Position {
     Position(xxhash_rust::xxh3::xxh3_64_with_seed(&session.0.to_le_bytes(), 0x7365_7373))
 }
 
+/// Where the record of a chunk lies that a tablet opens: anywhere in it, so that chunks part when the tablet
+/// is cut. Nobody else can compute it, because the tablet may be cut by then: references name it.
+pub fn position_of_chunk(chunk: ChunkId, tablet: Block) -> Position {
+    let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&chunk.0.to_le_bytes(), 0x6368_6e6b);
+    tablet.sub_block(tablet.length_bits(), drawn).start()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +196,21 @@ mod tests {
                 prop_assert_eq!(child.home, child.span.start());
             }
         }
+    }
+
+    #[test]
+    fn chunks_that_a_tablet_opens_lie_in_it_and_as_many_in_either_half() {
+        for prefix_bits in [0, 1, 7, 40, 63] {
+            let tablet = Block::around(Position(0x5a5a_5a5a_5a5a_5a5a), prefix_bits);
+            let (lower, upper) = tablet.halves().unwrap();
+            let drawn: Vec<Position> =
+                (0..1000).map(|chunk| position_of_chunk(ChunkId(chunk), tablet)).collect();
+            let within = |half: Block| drawn.iter().filter(|position| half.contains(**position)).count();
+            assert_eq!(within(lower) + within(upper), 1000);
+            assert!((400..600).contains(&within(lower)), "{} of 1000 in {lower}", within(lower));
+        }
+        let single = Block::around(Position(9), 64);
+        assert_eq!(position_of_chunk(ChunkId(1), single), Position(9));
     }
 
     #[test]

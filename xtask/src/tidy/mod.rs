@@ -5,6 +5,7 @@
 
 mod circles;
 mod columns;
+mod exit;
 mod files;
 mod folders;
 mod hashes;
@@ -70,5 +71,6 @@ fn check(tree: &Tree) -> Findings {
     pages::check(tree, &mut found);
     circles::check(tree, &mut found);
     folders::check(tree, &mut found);
+    exit::check(tree, &mut found);
     found
 }

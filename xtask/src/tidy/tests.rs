@@ -387,6 +387,21 @@ fn an_import_against_the_table_of_folders_is_caught() {
 }
 
 #[test]
+fn a_reply_or_a_message_that_leaves_beside_the_one_exit_is_caught() {
+    caught_in_meta("fn f(out: &mut Vec<Command>) { out.push(Command::Reply(1, 2)); }", "beside the one exit");
+    caught_in_meta("fn f() -> Command { crate::event::Command::Peer(1, 2) }", "beside the one exit");
+    let made = "fn f() -> Command { Command::Peer(1, 2) }\n";
+    let fine = [
+        ("crates/meta/src/engine/exit.rs", format!("//! The exit.\n{made}")),
+        ("crates/meta/src/laws.rs+", made.to_owned()),
+        ("crates/server/src/lib.rs+", made.to_owned()),
+        ("crates/meta/src/lib.rs+", "fn f() -> Command { Command::Recall(1, 2) }\n".to_owned()),
+    ];
+    let fine = fine.each_ref().map(|(path, text)| (*path, text.as_str()));
+    assert_eq!(findings(&fine), [""; 0]);
+}
+
+#[test]
 fn a_circle_of_six_files_is_caught_and_one_of_five_is_not() {
     let names = ["a", "b", "c", "d", "e", "f"];
     let circle = |count: usize| -> Vec<(String, String)> {

@@ -3,6 +3,7 @@
 
 use crate::engine::jobs::Party;
 use crate::engine::machine::MetaServer;
+use crate::tablet::{PEERS_MAX, Tablet};
 
 /// Something that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +21,7 @@ impl MetaServer {
     pub fn bounds(&self) -> Vec<Bound> {
         let bound = |name, count, count_max| Bound { name, count, count_max };
         let tablets = self.tablets.values();
-        let of_tablets =
-            |count: fn(&crate::tablet::Tablet) -> usize| tablets.clone().map(count).max().unwrap_or(0);
+        let of_tablets = |count: fn(&Tablet) -> usize| tablets.clone().map(count).max().unwrap_or(0);
         // One for the registers, and one for each tablet.
         let asks_max = 1 + self.startup.registers.len().max(1);
         vec![
@@ -37,6 +37,7 @@ impl MetaServer {
                 of_tablets(|tablet| tablet.exit.parked()),
                 self.config.replies_kept_max,
             ),
+            bound("messages held for the log", of_tablets(|tablet| tablet.exit.peers()), PEERS_MAX),
             bound(
                 "replies kept for a session",
                 of_tablets(|tablet| tablet.sessions.replies_max()),

@@ -20,7 +20,7 @@ use crate::view::Ids;
 use crate::words::JobId;
 use bearing_lookup::ClientMap;
 use bearing_placement::Assignment;
-use bearing_proto::client::{Answer, FilesystemRecord, Reply, ServerEntry};
+use bearing_proto::client::{Answer, FilesystemRecord, ServerEntry};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::EngineError;
@@ -256,7 +256,7 @@ impl MetaServer {
     // After a failed sync nothing is known about what is stable: no reply leaves any more, reads included.
     fn step_failed(&mut self, event: Event, out: &mut Vec<Command>) {
         if let Event::Request(session, _, request) = event {
-            out.push(Command::Reply(session, Reply { sequence: request.sequence, answer: Answer::Unknown }));
+            self.answer_at_once(session, request.sequence, Answer::Unknown, out);
         }
     }
 

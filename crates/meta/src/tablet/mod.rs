@@ -7,7 +7,7 @@ mod replies;
 mod served;
 mod sessions;
 
-pub(crate) use exit::Held;
+pub(crate) use exit::{Held, PEERS_MAX};
 pub(crate) use replies::Answered;
 pub(crate) use served::{Leaving, Phase, Tablet};
 pub(crate) use sessions::Repeat;

@@ -4,9 +4,10 @@ use crate::decide::maintenance::{chunk_view, in_use};
 use crate::decide::ops::rights;
 use crate::record::{ChunkRecord, Finished, Key, Record};
 use crate::view::{Decide, Stop, View};
+use bearing_placement::position_of_chunk;
 use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
-use bearing_types::{ChunkId, Code, Position, ServerId};
+use bearing_types::{ChunkId, Code, ServerId};
 
 /// A new chunk. Servers to avoid are taken only when there are not enough others.
 pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
@@ -30,18 +31,14 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
         return Err(Stop::Later);
     }
     servers.truncate(copies);
-    let chunk = ChunkRef { chunk: ChunkId(id.0), position: position_here(view) };
+    let id = ChunkId(id.0);
+    let chunk = ChunkRef { chunk: id, position: position_of_chunk(id, view.tablet) };
     let record = ChunkRecord::new(chunk.position, servers, view.time());
     view.put(Key::Chunk(chunk.chunk), Record::Chunk(Box::new(record.clone())));
     Ok(Body::Chunk(ChunkView {
         capability: Some(append_right(view, chunk, &record)?),
         ..chunk_view(chunk, &record)
     }))
-}
-
-// Any position of this tablet serves: the chunk's record is found by the position that its reference names.
-fn position_here(view: &View) -> Position {
-    view.tablet.start()
 }
 
 pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
