@@ -16,7 +16,7 @@ use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{Deferred, ItemId};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, SessionId};
+use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,21 @@ impl Ledger {
     pub fn registered(&mut self, world: &World, tablet: &Tablet, hosts: Hosts) {
         world.tell(|| format!("registered: {tablet:?}"));
         let members = tablet.members.iter().filter_map(|server| hosts.host_of(*server)).collect();
-        self.lines.entry(tablet.block).or_default().registered(tablet.epoch, members);
+        self.lines.entry(tablet.block).or_default().registered(
+            tablet.epoch,
+            hosts.host_of(tablet.owner),
+            members,
+        );
+    }
+
+    /// A server says something for the tablet at a position, to a client or to another server: nobody else may
+    /// own it by then.
+    pub fn speaks(&mut self, world: &World, host: HostId, at: Position) {
+        let Some((tablet, line)) = self.lines.iter().find(|(block, _)| block.contains(at)) else { return };
+        if let Some((epoch, owner)) = line.owner_but(host) {
+            let what = format!("{host:?} speaks for {tablet}, which is {owner:?}'s under {epoch}");
+            self.blame(world, Promise::OneOwner, what);
+        }
     }
 
     /// A server says that another one counts for what is committed of a tablet, before it is a member.

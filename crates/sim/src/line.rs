@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Line {
     /// Who served it under which epoch, and said so.
     pub owners: BTreeMap<Epoch, HostId>,
+    /// The newest epoch by its register, and whose that is.
+    registered: Option<(Epoch, Option<HostId>)>,
     /// Who was a member under which epoch.
     members: BTreeMap<Epoch, BTreeSet<HostId>>,
     /// Who is about to become one under the next epoch.
@@ -57,8 +59,15 @@ pub enum Synced {
 
 impl Line {
     /// The tablet's register says this from now on.
-    pub fn registered(&mut self, epoch: Epoch, members: BTreeSet<HostId>) {
+    pub fn registered(&mut self, epoch: Epoch, owner: Option<HostId>, members: BTreeSet<HostId>) {
         self.members.insert(epoch, members);
+        self.registered = Some((epoch, owner));
+    }
+
+    /// Who owns it, and under which epoch, if that is another host.
+    pub fn owner_but(&self, host: HostId) -> Option<(Epoch, HostId)> {
+        let (epoch, owner) = self.registered?;
+        Some((epoch, owner?)).filter(|(_, owner)| *owner != host)
     }
 
     /// The owner commits nothing more under an epoch without a host.
@@ -145,7 +154,7 @@ mod tests {
 
     fn line() -> Line {
         let mut line = Line::default();
-        line.registered(Epoch(2), BTreeSet::from([A, B, C]));
+        line.registered(Epoch(2), Some(A), BTreeSet::from([A, B, C]));
         line
     }
 
@@ -166,7 +175,7 @@ mod tests {
             line.synced(host, &entry(2, 1, 1), Told::default());
         }
         assert_eq!(line.synced(A, &entry(2, 2, 2), Told::default()), Synced::Open);
-        line.registered(Epoch(3), BTreeSet::from([B, C]));
+        line.registered(Epoch(3), Some(B), BTreeSet::from([B, C]));
         assert_eq!(line.synced(B, &entry(3, 1, 1), Told::default()), Synced::Known);
         assert_eq!(line.synced(B, &entry(3, 2, 9), Told::default()), Synced::Open);
         assert_eq!(line.synced(C, &entry(3, 2, 9), Told::default()), Synced::Stable);

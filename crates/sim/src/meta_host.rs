@@ -20,6 +20,8 @@ use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
 };
 use bearing_placement::Tablet;
+use bearing_proto::client::Answer;
+use bearing_proto::peer::{PeerBody, Told, Vote};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
@@ -403,6 +405,12 @@ impl MetaHost {
     fn carry_out(&mut self, world: &mut World, ledger: &mut Ledger, command: Command) {
         match command {
             Command::Reply(session, reply) => {
+                // What is of no tablet has no epoch.
+                if let Answer::Done { tablet, epoch, .. } = &reply.answer
+                    && *epoch > Epoch(0)
+                {
+                    ledger.speaks(world, self.host, tablet.start());
+                }
                 let Some(host) = self.reach(world, session) else { return };
                 let message = Message::Reply(reply);
                 self.post.answer(world, host, Sender::Client(session), &message, &[]);
@@ -422,7 +430,12 @@ impl MetaHost {
                 let message = Message::LockFree(free);
                 self.post.send(world, host, Sender::Client(session), Way::Datagram, &message, &[]);
             }
-            Command::Peer(server, message) => self.send(world, server, &Message::Peer(message)),
+            Command::Peer(server, message) => {
+                if !could_be_anybodys(&message.body) {
+                    ledger.speaks(world, self.host, message.from);
+                }
+                self.send(world, server, &Message::Peer(message));
+            }
             Command::Replication(server, message) => self.send(world, server, &Message::Replication(message)),
             Command::Data(server, request) => self.send(world, server, &Message::Data(request)),
             Command::Ask(ask) => {
@@ -635,6 +648,16 @@ impl MetaHost {
             let life = world.life(self.host);
             world.at(at, Happening::Wake(self.host, life));
         }
+    }
+}
+
+/// Whether a message says only where to ask, or to ask again.
+fn could_be_anybodys(body: &PeerBody) -> bool {
+    match body {
+        PeerBody::NotMine { .. } => true,
+        PeerBody::Told { told, .. } => *told == Told::Later,
+        PeerBody::Prepared { vote, .. } => *vote == Vote::Later,
+        _ => false,
     }
 }
 

@@ -127,7 +127,8 @@ impl MetaServer {
         self.disk.logged.insert(number, (serial, epoch));
     }
 
-    /// Removes what the store holds of a tablet, and with it the intent to serve it, and whatever was lacking.
+    /// Removes what the store holds of a tablet, and with it the intent to serve it, and whatever was
+    /// lacking.
     pub(crate) fn remove_stored(&mut self, serial: TabletSerial, out: &mut Vec<Command>) {
         self.disk.intended.remove(&serial);
         self.disk.gaps.remove(&serial);
