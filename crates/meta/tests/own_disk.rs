@@ -4,11 +4,11 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::{Event, Note};
+use bearing_meta::{EntryKind, Event, LogEntry, Note};
 use bearing_placement::Scheme;
 use bearing_proto::disk::disk_key;
-use bearing_seams::{DiskLabel, MemStore, MemTabletLog, Store, TabletLog};
-use bearing_types::{Block, DiskId, ServerId};
+use bearing_seams::{DiskLabel, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, Position, ServerId};
 use cluster::{ALICE, Cluster, serial};
 use std::time::Duration;
 
@@ -109,6 +109,23 @@ fn a_store_older_than_its_log_is_refused() {
     let (_, log) = disk(&cluster);
     let said = refusal(&mut cluster, (old, log)).expect("it is refused");
     assert!(said.contains("one of them is older than the other"), "{said}");
+}
+
+#[test]
+fn what_a_cut_log_still_has_of_a_tablet_that_others_have_now_is_removed() {
+    let mut cluster = cluster();
+    let (store, mut log) = disk(&cluster);
+    let (_, tablet, _) = cluster.owner(Position(u64::MAX));
+    let record = |index| {
+        let (epoch, index, commit) = (Epoch(1), LogIndex(index), LogIndex(index - 1));
+        let bytes = LogEntry { kind: EntryKind::Changes, changes: Vec::new() }.encode();
+        LoggedRecord { serial: serial(tablet), epoch, index, commit, bytes }
+    };
+    log.append(&[record(5), record(6), record(7)]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(refusal(&mut cluster, (store, log)), None);
+    // The last of them is not known to be committed: the log could not be cut before it as long as it counts.
+    assert!(!cluster.hosts[&FIRST].store.clone().tablets().unwrap().contains(&serial(tablet)));
 }
 
 /// A disk as releases without disk ids and intents left it.

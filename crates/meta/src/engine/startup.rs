@@ -208,7 +208,9 @@ impl MetaServer {
         let dropped: Vec<TabletSerial> = registers
             .filter(|assigned| others(assigned) && !self.claims.contains_key(&assigned.serial))
             .filter(|assigned| {
-                self.copies.get(&assigned.serial).is_some_and(|copy| copy.log.epoch() < assigned.epoch)
+                let older = |copy: &Copy| copy.log.epoch() < assigned.epoch;
+                let has_gap = self.disk.gaps.contains_key(&assigned.serial);
+                self.copies.get(&assigned.serial).map_or(has_gap, older)
             })
             .map(|assigned| assigned.serial)
             .collect();
