@@ -84,8 +84,10 @@ pub struct Config {
     pub takeover_stagger: Duration,
     /// An owner that was not heard since this server's start, or a member that never answered, gets so long.
     pub first_grace: Duration,
-    /// A member that answers nothing, or syncs nothing, for so long is swapped out.
+    /// A member that answers, but syncs nothing, for so long is swapped out.
     pub member_timeout: Duration,
+    /// One that answers nothing is swapped out after so long without its lease: nothing is served until then.
+    pub member_silence_timeout: Duration,
     /// How often the coordinator is asked for a newer map.
     pub map_interval: Duration,
     /// Node ids taken from the common counter at a time; more are taken when half of them are used.
@@ -198,6 +200,7 @@ impl Config {
             takeover_stagger: Duration::from_millis(150),
             first_grace: Duration::from_secs(2),
             member_timeout: Duration::from_secs(1),
+            member_silence_timeout: Duration::from_millis(100),
             map_interval: Duration::from_millis(500),
             id_range: 1 << 20,
             jobs_max: 8192,

@@ -88,8 +88,8 @@ impl Ledger {
         );
     }
 
-    /// A server says something for the tablet at a position, to a client or to another server: nobody else may
-    /// own it by then.
+    /// A server says something for the tablet at a position, to a client or to another server: nobody else
+    /// may own it by then.
     pub fn speaks(&mut self, world: &World, host: HostId, at: Position) {
         let Some((tablet, line)) = self.lines.iter().find(|(block, _)| block.contains(at)) else { return };
         if let Some((epoch, owner)) = line.owner_but(host) {

@@ -188,9 +188,14 @@ impl Members {
             let since = if relies { None } else { Some(member.missing.unwrap_or(now)) };
             member.missing = since;
             let met = pairs.answered(*server).is_some();
-            let timeout = if met { config.member_timeout } else { config.first_grace };
-            let stuck = member.synced < member.sent && now.since(member.moved) >= timeout;
-            if stuck || since.is_some_and(|since| now.since(since) >= timeout) {
+            let (slow, silent) = match met {
+                true => (config.member_timeout, config.member_silence_timeout),
+                false => (config.first_grace, config.first_grace),
+            };
+            let stuck = member.synced < member.sent && now.since(member.moved) >= slow;
+            // One that answers is asked to rely on this server again, whatever it did meanwhile.
+            let silent = if pairs.has_lease(now, *server, config.server_lease_ttl) { slow } else { silent };
+            if stuck || since.is_some_and(|since| now.since(since) >= silent) {
                 out.push(*server);
             }
         }
