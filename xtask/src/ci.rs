@@ -187,6 +187,7 @@ fn sim_args() -> sim::SimArgs {
         ops: 2000,
         mutant: None,
         mutants: false,
+        starts: sim::CI_STARTS,
         crashes: None,
         case: None,
         copies: 3,

@@ -22,14 +22,15 @@ use clap::Args;
 const PROGRAM: &str = "bearing-sim";
 /// Seeds that `ci` runs with three copies of each tablet, once more with delegations, and both with one copy.
 pub const CI_SEEDS: u64 = 60;
+/// From how many starts `ci` hunts each planted bug; by hand it is five.
+pub const CI_STARTS: u64 = 1;
 /// Crash cases that `ci` runs.
 pub const CI_CRASHES: u64 = 12_000;
 
 /// What to simulate.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
-    /// How many seeds to run (default 20); with --mutants: how many at most from each of five starts
-    /// (default 40)
+    /// How many seeds to run (default 20); with --mutants: how many at most from each start (default 40)
     #[arg(long)]
     pub seeds: Option<u64>,
     /// The first seed
@@ -45,6 +46,9 @@ pub struct SimArgs {
     /// seeds without
     #[arg(long, conflicts_with = "mutant")]
     pub mutants: bool,
+    /// From how many starts each planted bug is hunted
+    #[arg(long, default_value_t = 5)]
+    pub starts: u64,
     /// Run at least so many crash cases instead: one or two operations, cut at every sync boundary that they
     /// meet
     #[arg(long, conflicts_with = "mutants")]
@@ -119,7 +123,7 @@ fn flags(args: &SimArgs) -> Vec<String> {
         flags.push("--delegations".to_owned());
     }
     if args.mutants {
-        flags.push("--mutants".to_owned());
+        flags.extend(["--mutants".to_owned(), "--starts".to_owned(), args.starts.to_string()]);
     }
     if let Some(crashes) = args.crashes {
         flags.extend(["--crashes".to_owned(), crashes.to_string()]);
@@ -156,6 +160,7 @@ mod tests {
             ops: 10,
             mutant: Some("late-reply".to_owned()),
             mutants: false,
+            starts: 5,
             crashes: None,
             case: None,
             copies: 1,
@@ -164,7 +169,7 @@ mod tests {
         };
         assert_eq!(flags(&one).join(" "), "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");
         let all = SimArgs { seeds: None, mutant: None, mutants: true, ..one.clone() };
-        assert_eq!(flags(&all).join(" "), "--from 7 --ops 10 --jobs 2 --mutants");
+        assert_eq!(flags(&all).join(" "), "--from 7 --ops 10 --jobs 2 --mutants --starts 5");
         let copies = SimArgs { mutants: false, copies: 3, ..all.clone() };
         assert_eq!(flags(&copies).join(" "), "--from 7 --ops 10 --jobs 2 --copies 3");
         let crashes = SimArgs { mutants: false, crashes: Some(50), ..all };

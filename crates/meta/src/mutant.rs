@@ -55,8 +55,6 @@ pub enum Mutant {
     ApplyBeforeCommit,
     /// A learner becomes a member when it has its snapshot.
     LearnerCounted,
-    /// In the log, the record of an epoch voids nothing.
-    VoidRuleOff,
     /// An owner that was restarted goes on under the epoch that it had.
     EpochResumed,
     /// A tablet speaks also when its members do not leave it to its owner.
@@ -75,7 +73,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 31] = [
+    pub const ALL: [(&'static str, Mutant); 30] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -99,7 +97,6 @@ impl Mutant {
         ("late-stamp-renews", Mutant::LateStampRenews),
         ("apply-before-commit", Mutant::ApplyBeforeCommit),
         ("learner-counted", Mutant::LearnerCounted),
-        ("void-rule-off", Mutant::VoidRuleOff),
         ("epoch-resumed", Mutant::EpochResumed),
         ("reply-after-lease-end", Mutant::ReplyAfterLeaseEnd),
         ("horizon-forgotten", Mutant::HorizonForgotten),

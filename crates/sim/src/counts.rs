@@ -37,6 +37,7 @@ const EXPECTED: &[&str] = &[
     "fault: a tablet is moved",
     "fault: a metadata server loses the others",
     "fault: two metadata servers die within one grace",
+    "fault: a metadata server overtakes another one",
     "fault: a client ends its session",
     "fault: a data server is lost for good",
     "fault: a bit of a sealed chunk flips",

@@ -44,8 +44,6 @@ pub struct Hunt {
 }
 
 impl Hunt {
-    /// From how many starts each bug is hunted.
-    pub const STARTS: u64 = 5;
     /// What the columns of a told hunt are.
     pub const HEAD: &'static str =
         "planted bug             median  seeds to the first find, by start  promise that was broken";

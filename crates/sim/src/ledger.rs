@@ -10,13 +10,13 @@ use crate::line::{Line, Synced, Told};
 use crate::model::Model;
 use crate::network::HostId;
 use crate::world::World;
-use bearing_meta::{ChunkRecord, EntryKind, ItemPlace, Key, LogEntry, LoggedChange, Record};
+use bearing_meta::{ChunkRecord, EntryKind, ItemPlace, Key, LogEntry, LoggedChange, Record, Recovered};
 use bearing_placement::Tablet;
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{Deferred, ItemId};
 use bearing_seams::LoggedRecord;
-use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId};
+use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId, TabletSerial};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +86,27 @@ impl Ledger {
             hosts.host_of(tablet.owner),
             members,
         );
+    }
+
+    /// A host starts, and finds this on its own disk.
+    pub fn recovered(&mut self, world: &World, host: HostId, recovered: &Recovered) {
+        let mut wrong = Vec::new();
+        for (block, line) in &self.lines {
+            let serial = TabletSerial::of_first(*block).expect("tablets of the simulator are few");
+            let Some(found) = recovered.tablets.get(&serial) else { continue };
+            for (index, changes) in (found.last.0 + 1..).map(LogIndex).zip(&found.prepared) {
+                let changes = changes
+                    .iter()
+                    .map(|(key, value)| LoggedChange { key: key.encode(), value: value.clone() });
+                let entry = LogEntry { kind: EntryKind::Changes, changes: changes.collect() };
+                if let Some(voided) = line.found(host, index, &entry.encode()) {
+                    wrong.push(format!(
+                        "{host:?} finds {index} of {block}, which the record of {voided} voids"
+                    ));
+                }
+            }
+        }
+        wrong.into_iter().for_each(|what| self.blame(world, Promise::LogOrder, what));
     }
 
     /// A server says something for the tablet at a position, to a client or to another server: nobody else

@@ -25,6 +25,8 @@ pub struct Line {
     open: BTreeMap<(Epoch, LogIndex), (BTreeSet<HostId>, Vec<u8>)>,
     /// What lower epochs had behind a stable epoch record, of this epoch: nobody has it again from then on.
     void: BTreeMap<LogIndex, BTreeMap<Vec<u8>, Epoch>>,
+    /// Who has synced the record of which epoch.
+    begun: BTreeMap<Epoch, BTreeSet<HostId>>,
     /// The last stable entry.
     last: Option<(Epoch, LogIndex)>,
     /// What stable entries hold, and under which epoch they became stable.
@@ -70,6 +72,12 @@ impl Line {
         Some((epoch, owner?)).filter(|(_, owner)| *owner != host)
     }
 
+    /// A host that starts finds an entry on its disk that the record of an epoch voids, which it has synced.
+    pub fn found(&self, host: HostId, index: LogIndex, bytes: &[u8]) -> Option<Epoch> {
+        let voided = *self.void.get(&index)?.get(bytes)?;
+        self.begun.get(&voided).is_some_and(|hosts| hosts.contains(&host)).then_some(voided)
+    }
+
     /// The owner commits nothing more under an epoch without a host.
     pub fn counts(&mut self, epoch: Epoch, host: HostId) {
         self.counting.insert(epoch, host);
@@ -102,6 +110,9 @@ impl Line {
             return Synced::Wrong(format!("{host:?} has another {index} under {epoch} than others"));
         }
         by.insert(host);
+        if told.is_epoch_record {
+            self.begun.entry(epoch).or_default().insert(host);
+        }
         let void = self.void.get(&index).and_then(|void| void.get(&record.bytes));
         if let Some(voided) = void.filter(|voided| told.is_unique && epoch >= **voided) {
             return Synced::Wrong(format!(

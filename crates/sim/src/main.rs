@@ -29,6 +29,9 @@ struct Arguments {
     /// without
     #[arg(long, conflicts_with = "mutant")]
     mutants: bool,
+    /// From how many starts each planted bug is hunted
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
+    starts: u64,
     /// Run at least so many crash cases instead: short sequences, cut at every sync boundary
     #[arg(long, conflicts_with = "mutants")]
     crashes: Option<u64>,
@@ -139,7 +142,7 @@ fn side_by_side<T: Sync, R: Send>(jobs: usize, work: &[T], run: impl Fn(&T) -> R
 /// Every planted bug from every start, then the same seeds without any.
 fn hunt(arguments: &Arguments, options: &Options) -> ExitCode {
     let seeds_max = arguments.seeds.unwrap_or(HUNT_SEEDS);
-    let starts: Vec<u64> = (0..Hunt::STARTS).map(|start| arguments.from + start * seeds_max).collect();
+    let starts: Vec<u64> = (0..arguments.starts).map(|start| arguments.from + start * seeds_max).collect();
     let names = Planted::names();
     let work: Vec<(&str, u64)> =
         names.iter().flat_map(|name| starts.iter().map(|start| (*name, *start))).collect();

@@ -155,6 +155,9 @@ impl MetaHost {
         let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh);
         let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
         self.unapplied = Unapplied::found(recovered.unapplied());
+        if self.disks.wrong().is_none() {
+            ledger.recovered(world, self.host, &recovered);
+        }
         let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
         self.step(world, ledger, Event::Start(recovered));

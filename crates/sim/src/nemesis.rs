@@ -31,6 +31,9 @@ pub enum Act {
     /// A metadata server loses the others, but not its clients: what they tell it lags by up to so many
     /// nanoseconds, and a while later these directions are cut, for so many.
     Isolate(HostId, u64, Vec<(HostId, HostId)>, u64),
+    /// The first of these metadata servers is not heard by the second, which may take over what it owns, and
+    /// a while later the third dies, which may have more than the second: so many nanoseconds, all three.
+    Overtake([HostId; 3], u64, u64, u64),
     /// Two metadata servers die, the second so many nanoseconds later, for so many.
     CrashTwo([HostId; 2], u64, u64),
     /// A client, drawn by this number among those that have files open, reaches nobody for so many
@@ -107,6 +110,7 @@ impl Act {
             Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
             Act::Isolate(..) => "a metadata server loses the others",
             Act::Lag(..) => "packets lag",
+            Act::Overtake(..) => "a metadata server overtakes another one",
             Act::CrashTwo(..) => "two metadata servers die within one grace",
             Act::CutOff(..) => "a client shall be cut off",
             Act::CutFromHome(..) => "a client shall be cut off from its session's home",
@@ -222,7 +226,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6, 25, 8, 8,
+            8, 8, 6, 25, 8, 20, 8,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -256,6 +260,7 @@ impl Nemesis {
             28 => Act::Away(self.one_of(hosts.data()), self.rng.between(8_000, 14_000) * MILLISECOND),
             29 => self.isolate(),
             30 => self.crash_two(downtime),
+            31 => self.overtake(),
             _ => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
         }
     }
@@ -278,6 +283,15 @@ impl Nemesis {
             _ => self.rng.between(200, 700) * MILLISECOND,
         };
         Act::Isolate(host, lag, ways, spell)
+    }
+
+    fn overtake(&mut self) -> Act {
+        let first = self.one_of(self.hosts.metadata());
+        let second = self.one_of(self.hosts.metadata().filter(|host| *host != first));
+        let third = self.one_of(self.hosts.metadata().filter(|host| ![first, second].contains(host)));
+        let spell = self.rng.between(300, 900) * MILLISECOND;
+        let after = self.rng.between(250, 700) * MILLISECOND;
+        Act::Overtake([first, second, third], spell, after, self.rng.between(5, 300) * MILLISECOND)
     }
 
     fn crash_two(&mut self, downtime: u64) -> Act {

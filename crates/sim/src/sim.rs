@@ -573,6 +573,10 @@ impl Sim {
                 self.act(Act::Lag(back, lag, before + spell + lag));
                 self.world.after(before, Happening::Act(Act::Cut(ways, spell)));
             }
+            Act::Overtake([first, second, third], spell, after, downtime) => {
+                self.act(Act::Cut(vec![(first, second)], spell));
+                self.world.after(after, Happening::Act(Act::Crash(third, downtime)));
+            }
             Act::CrashTwo([first, second], apart, downtime) => {
                 self.act(Act::Crash(first, downtime));
                 self.world.after(apart, Happening::Act(Act::Crash(second, downtime)));

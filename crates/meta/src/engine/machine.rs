@@ -12,8 +12,7 @@ use crate::engine::registers::Startup;
 use crate::engine::replicate::{Outgoing, owned};
 use crate::engine::restore::Restore;
 use crate::event::{AppendNumber, Appends, Command, Event, LoadTicket, Note};
-use crate::mutant::Mutant;
-use crate::record::{Key, LogEntry};
+use crate::record::Key;
 use crate::replication::{Copy, Log, Pairs};
 use crate::tablet::Tablet;
 use crate::view::Ids;
@@ -203,13 +202,6 @@ impl MetaServer {
         self.settle(now, out);
         self.ask_for_claims(now, out);
         self.send_entries(now, from, out);
-        if self.config.planted(Mutant::VoidRuleOff) {
-            for command in &mut out[from..] {
-                if let Command::Append(_, record) = command {
-                    LogEntry::plain_epoch(&mut record.bytes);
-                }
-            }
-        }
     }
 
     /// When the machine wants a [`Event::Tick`].
