@@ -414,7 +414,8 @@ mod tests {
             &(Block::RING.sub_block(4, 3), Epoch(5), ServerId(7), vec![ServerId(7)]),
             vec![BEFORE_SERIALS],
         );
-        assert_eq!(decode_register(&older.unwrap()), Ok(tablet()));
+        let known = Tablet { committed: LogIndex::ZERO, ..tablet() };
+        assert_eq!(decode_register(&older.unwrap()), Ok(known));
         let record = FilesystemRecord {
             filesystem: FilesystemId(1),
             name_key: NameKey(2),
