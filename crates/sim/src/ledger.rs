@@ -99,6 +99,9 @@ impl Ledger {
                     .iter()
                     .map(|(key, value)| LoggedChange { key: key.encode(), value: value.clone() });
                 let entry = LogEntry { kind: EntryKind::Changes, changes: changes.collect() };
+                if !is_unique(&entry) {
+                    continue;
+                }
                 if let Some(voided) = line.found(host, index, &entry.encode()) {
                     wrong.push(format!(
                         "{host:?} finds {index} of {block}, which the record of {voided} voids"
@@ -168,12 +171,8 @@ impl Ledger {
         // An epoch record that is written again under a later epoch is an entry like others.
         let bytes = LogEntry { kind: EntryKind::Changes, changes: entry.changes.clone() }.encode();
         let line = self.lines.entry(tablet).or_default();
-        let timed = |change: &LoggedChange| {
-            change.value.is_some()
-                && matches!(Key::decode(&change.key), Some(Key::Node(_) | Key::Fragment(_)))
-        };
         let is_epoch_record = entry.kind == EntryKind::Epoch;
-        let told = Told { is_epoch_record, is_unique: entry.changes.iter().any(timed) };
+        let told = Told { is_epoch_record, is_unique: is_unique(&entry) };
         match line.synced(host, &LoggedRecord { bytes, ..record.clone() }, told) {
             Synced::Stable => {}
             Synced::Open => return world.counts.add("log records that other members lack"),
@@ -299,6 +298,14 @@ impl Ledger {
     pub fn tablets(&self) -> impl Iterator<Item = Block> + '_ {
         self.lines.keys().copied()
     }
+}
+
+/// Whether an entry says when it was made: nobody makes the same again.
+fn is_unique(entry: &LogEntry) -> bool {
+    let timed = |change: &LoggedChange| {
+        change.value.is_some() && matches!(Key::decode(&change.key), Some(Key::Node(_) | Key::Fragment(_)))
+    };
+    entry.changes.iter().any(timed)
 }
 
 /// The tablet of a record: the simulator splits none.
