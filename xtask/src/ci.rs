@@ -214,7 +214,8 @@ fn simulate(root: &Path) -> Result<()> {
     simulate_once(root, &sim::SimArgs { delegations: true, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { copies: 1, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { copies: 1, delegations: true, ..args.clone() })?;
-    simulate_once(root, &sim::SimArgs { seeds: None, mutants: true, ..args }).map(drop)
+    let seeds = Some(sim::CI_HUNT_SEEDS);
+    simulate_once(root, &sim::SimArgs { seeds, mutants: true, ..args }).map(drop)
 }
 
 /// Gives what the simulator printed.
