@@ -78,7 +78,7 @@ impl Unapplied {
     /// those before it whether what is behind it counts no more.
     ///
     /// A record without index stands beside the others of its tablet, and goes with the next of them that is
-    /// applied: whoever wrote it hands it to the store as soon as it is stable, and before the log is cut.
+    /// applied: its writer hands it to the store as soon as it is stable, and before the log is cut.
     pub fn append(&mut self, record: &LoggedRecord, voids: impl FnOnce(&[u8]) -> bool) {
         let (tablet, index) = (record.serial, record.index);
         let last = self.last(tablet);
@@ -115,7 +115,7 @@ impl Unapplied {
         }
     }
 
-    /// The store has let go of a tablet: of its records none counts any more.
+    /// The store has dropped a tablet: of its records none counts any more.
     pub fn forget(&mut self, tablet: TabletSerial) {
         for last in self.tablets.remove(&tablet).into_iter().flatten() {
             release(&mut self.batches, last.batch);
