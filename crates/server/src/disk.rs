@@ -289,39 +289,36 @@ impl Disk {
                     result.map_err(StartError::engine("flush the store"))?;
                     self.flushed();
                 }
-                Done::Tablet(_) => {}
+                Done::Tablet(result) => result.map_err(StartError::engine("make or drop a tablet's keyspace"))?,
             }
         }
         Ok(None)
     }
 
-    /// Gives the store and the log a disk id.
+    /// Gives the store and the log a disk id, and waits until they have it: this happens once in a life of a
+    /// disk, and what the log says next relies on it.
     pub fn set_disk(&mut self, disk: DiskId) -> Result<(), StartError> {
         let doing = "give the disk an id";
         match self.log.finish(LogWork::SetDisk(disk)).map_err(StartError::engine(doing))? {
             LogDone::Labelled(result) => result.map_err(StartError::engine(doing))?,
             other => unreachable!("the log was asked to {doing} and answered {other:?}"),
         }
-        self.change_tablets(Work::SetDisk(disk), doing)
-    }
-
-    /// Makes a tablet's keyspace.
-    pub fn create_tablet(&mut self, tablet: TabletSerial) -> Result<(), StartError> {
-        self.change_tablets(Work::Create(tablet), "make a tablet's keyspace")
-    }
-
-    /// Drops a tablet's keyspace: its records in the log are needed no more.
-    pub fn remove_tablet(&mut self, tablet: TabletSerial) -> Result<(), StartError> {
-        self.unapplied.forget(tablet);
-        self.change_tablets(Work::Remove(tablet), "remove a tablet's keyspace")
-    }
-
-    /// Waits until it is stable: what the log says next relies on it.
-    fn change_tablets(&mut self, work: Work, doing: &'static str) -> Result<(), StartError> {
-        match self.store.finish(work).map_err(StartError::engine(doing))? {
+        match self.store.finish(Work::SetDisk(disk)).map_err(StartError::engine(doing))? {
             Done::Tablet(result) => result.map_err(StartError::engine(doing)),
             other => unreachable!("the store was asked to {doing} and answered {other:?}"),
         }
+    }
+
+    /// Makes a tablet's keyspace. A replay of the log makes it too, so nothing waits for it.
+    pub fn create_tablet(&mut self, tablet: TabletSerial) {
+        self.store.add(Work::Create(tablet));
+    }
+
+    /// Drops a tablet's keyspace: its records in the log are needed no more. If that is not done when the
+    /// server dies, whatever the log says of the tablet next says too that nothing before counts.
+    pub fn remove_tablet(&mut self, tablet: TabletSerial) {
+        self.unapplied.forget(tablet);
+        self.store.add(Work::Remove(tablet));
     }
 
     /// Waits for the log, and makes all that was applied stable, so that the next start has little to replay.
@@ -424,7 +421,7 @@ mod tests {
         let log = SharedLog::default();
         let (store, unapplied) = (MemStore::default(), BTreeMap::new());
         let mut disk = Disk::start(store, log.clone(), log_bytes_max, unapplied, || ()).unwrap();
-        disk.create_tablet(RING).unwrap();
+        disk.create_tablet(RING);
         (disk, log)
     }
 
@@ -452,8 +449,7 @@ mod tests {
 
         /// Until the store has done all that it was given.
         fn settle(&mut self) {
-            // Making a keyspace that is there changes nothing, and comes last.
-            self.create_tablet(RING).unwrap();
+            self.store.settle().unwrap();
             while self.store_done().unwrap().is_some() {}
         }
 
@@ -525,7 +521,7 @@ mod tests {
         let held = log.hold();
         disk.append_begun(2);
         disk.append(AppendNumber(3), record(3));
-        disk.remove_tablet(RING).unwrap();
+        disk.remove_tablet(RING);
         drop(held);
         disk.log.settle().unwrap();
         assert_eq!(disk.log_done(Mono::ZERO).unwrap(), Some(synced(2)));
@@ -540,7 +536,7 @@ mod tests {
     #[test]
     fn the_log_is_cut_up_to_a_record_that_is_never_applied_and_not_beyond() {
         let (mut disk, log) = disk(1);
-        disk.create_tablet(OTHER).unwrap();
+        disk.create_tablet(OTHER);
         disk.append_synced(1);
         disk.append(AppendNumber(2), record_of(OTHER, 2));
         disk.append_synced(3);
@@ -552,7 +548,7 @@ mod tests {
             disk.settle();
             assert_eq!(disk.kept(&log), (2..=index).collect::<Vec<_>>(), "2 and 3 are of one batch");
         }
-        disk.remove_tablet(OTHER).unwrap();
+        disk.remove_tablet(OTHER);
         disk.append_synced(8);
         disk.flush();
         disk.settle();
@@ -581,7 +577,7 @@ mod tests {
         log.hold().sync().unwrap();
         let unapplied = BTreeMap::from([(RING, LogIndex(2))]);
         let mut disk = Disk::start(MemStore::default(), log.clone(), 1, unapplied, || ()).unwrap();
-        disk.create_tablet(RING).unwrap();
+        disk.create_tablet(RING);
         for (applied, kept) in [(1, &[1, 2, 3][..]), (2, &[3])] {
             disk.apply(RING, LogIndex(applied), Vec::new());
             if applied == 1 {

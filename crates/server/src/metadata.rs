@@ -233,8 +233,8 @@ impl TabletKeeper {
             Command::Load { ticket, tablet, keys, ranges } => self.disk.load(ticket, tablet, keys, ranges),
             Command::Apply(tablet, index, changes) => self.disk.apply(tablet, index, changes),
             Command::SetDisk(disk) => self.disk.set_disk(disk)?,
-            Command::CreateTablet(tablet) => self.disk.create_tablet(tablet)?,
-            Command::RemoveTablet(tablet) => self.disk.remove_tablet(tablet)?,
+            Command::CreateTablet(tablet) => self.disk.create_tablet(tablet),
+            Command::RemoveTablet(tablet) => self.disk.remove_tablet(tablet),
             Command::Map(_, assignment, servers) => {
                 let owned = assignment.tablets().filter(|tablet| tablet.owner == self.id);
                 self.owned = Some(owned.map(|tablet| tablet.block).collect());

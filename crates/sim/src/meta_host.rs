@@ -464,7 +464,7 @@ impl MetaHost {
             }
             Command::RemoveTablet(tablet) => {
                 self.unapplied.forget(tablet);
-                self.store.remove_tablet(tablet).expect("a store in memory removes keyspaces");
+                self.store.remove_later(tablet).expect("a store in memory removes keyspaces");
             }
             Command::Map(..) => world.counts.add("meta: maps taken"),
             Command::Note(note) => self.note(world, ledger, note),

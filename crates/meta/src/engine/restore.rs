@@ -26,9 +26,11 @@ const BYTES_PER_SECOND: u64 = 64 << 20;
 const BURST: Duration = Duration::from_millis(50);
 /// A learner that lacks no more entries than this counts: from then on commits wait for it.
 const NEARLY: u64 = 256;
-/// A server that did not keep up learns nothing for so long.
-const FAILED_PAUSE: Duration = Duration::from_secs(5);
-/// A move that is not done after so long is given up: the tablet stays, or is taken back.
+/// A server that did not keep up learns nothing for so long, doubled with each time in a row.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A learner that answers has so long for a part. A move that is not done after so long is given up: the
+/// tablet stays, or is taken back.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -37,9 +39,23 @@ pub(crate) struct Restore {
     /// Bytes of snapshots that may leave now.
     budget: u64,
     refilled: Mono,
-    /// Servers that did not keep up, and when.
-    failed: BTreeMap<ServerId, Mono>,
+    /// Servers that did not keep up.
+    failed: BTreeMap<ServerId, Failed>,
     moves: BTreeMap<TabletSerial, Move>,
+}
+
+/// A server that did not keep up.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    since: Mono,
+    /// For how long it learns nothing.
+    pause: Duration,
+}
+
+impl Failed {
+    fn is_over(&self, now: Mono) -> bool {
+        now.since(self.since) >= self.pause
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +81,16 @@ impl Restore {
         self.moves.remove(&serial);
     }
 
-    /// A server does not keep up.
+    /// A server does not keep up. It may do so with several tablets: that counts once.
     pub fn fail(&mut self, server: ServerId, now: Mono) {
-        self.failed.insert(server, now);
+        let failed = self.failed.entry(server).or_insert(Failed { since: now, pause: PAUSE_MIN });
+        if failed.is_over(now) {
+            *failed = Failed { since: now, pause: (failed.pause * 2).min(PAUSE_MAX) };
+        }
+    }
+
+    fn may_learn(&self, server: ServerId, now: Mono) -> bool {
+        self.failed.get(&server).is_none_or(|failed| failed.is_over(now))
     }
 }
 
@@ -83,7 +106,8 @@ impl MetaServer {
     /// What time brings.
     pub(crate) fn restore_copies(&mut self, now: Now, out: &mut Vec<Command>) {
         self.restore.refill(now.mono);
-        self.restore.failed.retain(|_, since| now.mono.since(*since) < FAILED_PAUSE);
+        // One that has kept up for so long begins with the short pause again.
+        self.restore.failed.retain(|_, failed| now.mono.since(failed.since) < failed.pause + PAUSE_MAX);
         if self.is_stuck(now) {
             return;
         }
@@ -199,7 +223,7 @@ impl MetaServer {
         }
         let lives = |server: ServerId| self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl);
         let mut able = successors.iter().copied().filter(|server| {
-            !assigned.members.contains(server) && !self.restore.failed.contains_key(server) && lives(*server)
+            !assigned.members.contains(server) && self.restore.may_learn(*server, now.mono) && lives(*server)
         });
         Some(Assigned { learner: Some(able.next()?), ..assigned.clone() })
     }
@@ -413,7 +437,9 @@ fn learning(log: &mut Log, pairs: &crate::replication::Pairs, now: Mono, config:
     if config.planted(Mutant::LearnerCounted) && learner.has_snapshot() {
         return Learning::Done(server);
     }
-    if learner.is_failing(now, config.member_timeout) {
+    // Nothing waits for one that answers and is slow: its disk may have much to do.
+    let answers = pairs.has_lease(now, server, config.server_lease_ttl);
+    if learner.is_failing(now, if answers { PATIENCE } else { config.member_timeout }) {
         return Learning::Failed(server);
     }
     if let Some(synced) = log.members.learnt(server)

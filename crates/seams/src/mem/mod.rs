@@ -94,6 +94,28 @@ mod tests {
     }
 
     #[test]
+    fn a_keyspace_that_was_being_removed_may_be_back_after_a_crash_and_never_after_a_flush() {
+        let mut back = 0;
+        for seed in 0..100 {
+            let mut store = MemStore::new();
+            store.create_tablet(TABLET).unwrap();
+            store.apply(TABLET, LogIndex(7), &[]).unwrap();
+            store.flush().unwrap();
+            store.remove_later(TABLET).unwrap();
+            store.create_tablet(TABLET).unwrap();
+            assert_eq!(store.applied(TABLET).unwrap(), Some(LogIndex::ZERO));
+            if seed % 2 == 0 {
+                store.flush().unwrap();
+            }
+            store.crash(&mut CrashFault::new(seed));
+            let is_back = store.applied(TABLET).unwrap() == Some(LogIndex(7));
+            assert!(seed % 2 == 1 || !is_back, "it was flushed");
+            back += usize::from(is_back);
+        }
+        assert!((5..45).contains(&back), "{back}");
+    }
+
+    #[test]
     fn a_full_device_refuses_writes_and_loses_nothing() {
         let mut log = MemChunkLog::new();
         log.create(CHUNK, Epoch(1)).unwrap();

@@ -59,6 +59,8 @@ impl Keyspace {
 #[derive(Clone, Debug, Default)]
 pub struct MemStore {
     keyspaces: BTreeMap<TabletSerial, Keyspace>,
+    /// Removed by [`MemStore::remove_later`] since the last flush: each as it was at the first such removal.
+    removing: BTreeMap<TabletSerial, Keyspace>,
     switches: Switches,
     disk: Option<DiskId>,
 }
@@ -80,10 +82,26 @@ impl MemStore {
         MemStore::default()
     }
 
+    /// Drops a tablet's keyspace as a store does that is given its work and not waited for: after a crash
+    /// it may be there as if the removal, and what came after it, had never been begun.
+    pub fn remove_later(&mut self, tablet: TabletSerial) -> EngineResult<()> {
+        self.switches.check_sync("remove keyspace")?;
+        if let Some(removed) = self.keyspaces.remove(&tablet) {
+            self.removing.entry(tablet).or_insert(removed);
+        }
+        Ok(())
+    }
+
     /// Stops without closing and opens again. Of each tablet's unflushed batches any prefix survives, as the
-    /// background flush of a real store would have it; a keyspace that was never flushed may be gone.
+    /// background flush of a real store would have it; a keyspace that was never flushed may be gone, and one
+    /// that was being removed be back.
     pub fn crash(&mut self, fault: &mut CrashFault) {
         self.switches = Switches { full: self.switches.full, ..Switches::default() };
+        for (tablet, removed) in std::mem::take(&mut self.removing) {
+            if !fault.survives() {
+                self.keyspaces.insert(tablet, removed);
+            }
+        }
         self.keyspaces.retain(|_, keyspace| {
             let kept = fault.survivors(keyspace.unflushed.len());
             while keyspace.unflushed.len() > kept {
@@ -127,6 +145,7 @@ impl Store for MemStore {
     fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
         self.switches.check_sync("remove keyspace")?;
         self.keyspaces.remove(&tablet);
+        self.removing.remove(&tablet);
         Ok(())
     }
 
@@ -159,6 +178,7 @@ impl Store for MemStore {
 
     fn flush(&mut self) -> EngineResult<()> {
         self.switches.check_sync("flush the store")?;
+        self.removing.clear();
         for keyspace in self.keyspaces.values_mut() {
             keyspace.unflushed.clear();
             keyspace.stable = true;
