@@ -159,6 +159,8 @@ pub enum Note {
     Serving(Block, bearing_types::Epoch),
     /// A tablet is claimed, because its owner is silent.
     TakingOver(Block, ServerId),
+    /// The coordinator has given a tablet to this server, under this epoch. It is not served yet.
+    Taken(Block, bearing_types::Epoch),
     /// Nothing more is committed under this epoch that this server, which has nearly all of the tablet, has
     /// not synced: it is about to become a member.
     Counting(Block, bearing_types::Epoch, ServerId),

@@ -289,7 +289,9 @@ impl Disk {
                     result.map_err(StartError::engine("flush the store"))?;
                     self.flushed();
                 }
-                Done::Tablet(result) => result.map_err(StartError::engine("make or drop a tablet's keyspace"))?,
+                Done::Tablet(result) => {
+                    result.map_err(StartError::engine("make or drop a tablet's keyspace"))?
+                }
             }
         }
         Ok(None)

@@ -5,6 +5,7 @@
 //! on threads of their own, and wake the loop.
 
 use crate::StartError;
+use crate::cluster::DaemonName;
 use crate::config::DaemonConfig;
 use crate::data::random_disk_id;
 use crate::disk::Disk;
@@ -18,7 +19,7 @@ use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_b
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_types::{Block, Mono, Now, ServerId, Squash};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// The log takes at most this part of a small disk, and the room taken ahead for the store as much.
@@ -72,6 +73,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             owned: None,
             failed: None,
             reserve_asked,
+            changes: Changes::default(),
         })
     })
 }
@@ -95,6 +97,41 @@ struct TabletKeeper {
     failed: Option<StartError>,
     /// What is to be kept free of the disk.
     reserve_asked: u64,
+    changes: Changes,
+}
+
+/// What of tablets changed in a turn: a server may own thousands, and each line takes time that their clients
+/// wait for.
+#[derive(Debug, Default)]
+struct Changes {
+    claimed: BTreeMap<ServerId, Vec<Block>>,
+    taken: Vec<Block>,
+    served: Vec<Block>,
+    left: Vec<Block>,
+}
+
+impl Changes {
+    fn tell(&mut self) {
+        let Changes { claimed, taken, served, left } = std::mem::take(self);
+        for (owner, blocks) in claimed {
+            let owner = DaemonName::of(owner);
+            tracing::warn!("{owner} is silent; claimed of it: {}", tablets(&blocks));
+        }
+        for (what, blocks) in [("taken", taken), ("served from now on", served), ("served elsewhere", left)] {
+            if !blocks.is_empty() {
+                tracing::info!("{what}: {}", tablets(&blocks));
+            }
+        }
+    }
+}
+
+/// How many tablets, and the first of them.
+fn tablets(blocks: &[Block]) -> String {
+    const SHOWN: usize = 4;
+    let first: Vec<String> = blocks.iter().take(SHOWN).map(Block::to_string).collect();
+    let more = if blocks.len() > SHOWN { " ..." } else { "" };
+    let noun = if blocks.len() == 1 { "tablet" } else { "tablets" };
+    format!("{} {noun} ({}{more})", blocks.len(), first.join(" "))
 }
 
 impl Driver for TabletKeeper {
@@ -116,6 +153,7 @@ impl Driver for TabletKeeper {
             self.events.push_back(Event::Tick);
         }
         self.run_events(now, post)?;
+        self.changes.tell();
         if self.disk.is_flush_due() {
             self.step(now, Event::LogFull, post)?;
             self.disk.flush();
@@ -247,14 +285,13 @@ impl TabletKeeper {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Serving(tablet, epoch) => tracing::info!("tablet {tablet} is served under epoch {epoch}"),
-            Note::TakingOver(tablet, owner) => {
-                tracing::warn!("tablet {tablet} is claimed: {owner} is silent")
-            }
+            Note::Serving(tablet, _) => self.changes.served.push(tablet),
+            Note::Taken(tablet, _) => self.changes.taken.push(tablet),
+            Note::TakingOver(tablet, owner) => self.changes.claimed.entry(owner).or_default().push(tablet),
             Note::Counting(tablet, _, server) => {
                 tracing::info!("{server} is about to have a copy of tablet {tablet}")
             }
-            Note::Left(tablet) => tracing::info!("tablet {tablet} is served elsewhere now"),
+            Note::Left(tablet) => self.changes.left.push(tablet),
             Note::Failed(reason) => {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
             }

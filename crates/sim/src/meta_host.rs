@@ -516,7 +516,7 @@ impl MetaHost {
                 // A person has to do something first.
                 self.machine = None;
             }
-            Note::Headroom(_) => {}
+            Note::Headroom(_) | Note::Taken(..) => {}
             Note::Damaged(what) => {
                 let what = format!("{} says its records are damaged: {what}", self.server);
                 ledger.blame(world, Promise::Readable, what);

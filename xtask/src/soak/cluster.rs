@@ -2,9 +2,10 @@
 //!
 //! Its processes are found by the directory that their command lines name, which is this run's own.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -44,9 +45,16 @@ impl Process {
         self.is_daemon() && self.line.contains(" daemon metadata ")
     }
 
-    /// Whether it is this very process.
-    pub fn is(&self, other: &Process) -> bool {
-        self.pid == other.pid
+    /// The server's name, by the directory of its configuration.
+    pub fn name(&self) -> &str {
+        let file = self.line.split_once(" --config ").map_or("", |(_, file)| file.trim());
+        Path::new(file).parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or("")
+    }
+
+    /// Sends it a signal; if it has ended meanwhile that is as good.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes plain numbers.
+        unsafe { libc::kill(self.pid as libc::pid_t, signal) };
     }
 
     /// Whether it is a mount.
@@ -64,10 +72,7 @@ impl Process {
     /// Ends processes at once. Not by another program: whoever starts one has files of the mount open, which
     /// are flushed before it runs, and that waits for servers.
     pub fn kill<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Result<()> {
-        for process in processes {
-            // SAFETY: kill takes plain numbers. One that has ended meanwhile is as good.
-            unsafe { libc::kill(process.pid as libc::pid_t, libc::SIGKILL) };
-        }
+        processes.into_iter().for_each(|process| process.signal(libc::SIGKILL));
         Ok(())
     }
 }
@@ -86,9 +91,31 @@ impl Cluster {
 
     /// Makes it, or starts it again.
     pub fn up(&self) -> Result<()> {
-        let mut up =
-            self.command(&["up", "--detach", "--metadata", "2", "--data", "2", "--data-copies", "2"]);
-        ran(up.arg("--dir").arg(&self.directory)).context("start the cluster")
+        self.up_with(&["--metadata", "2", "--data", "2", "--data-copies", "2"])
+    }
+
+    /// The same with other flags.
+    pub fn up_with(&self, flags: &[&str]) -> Result<()> {
+        let mut up = self.command(&["up", "--detach"]);
+        ran(up.args(flags).arg("--dir").arg(&self.directory)).context("start the cluster")
+    }
+
+    /// Starts a server again that was killed. It ends with the cluster.
+    pub fn start_again(&self, process: &Process) -> Result<Child> {
+        let words: Vec<&str> = process.line.split_ascii_whitespace().skip(1).collect();
+        let log = self.directory.join(process.name()).join("log");
+        let log = fs::OpenOptions::new().append(true).open(&log).context("open its log")?;
+        let mut command = Command::new(&self.program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
+        command.spawn().with_context(|| format!("start {} again", process.name()))
+    }
+
+    /// What `bearing status --json` says.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let mut status = self.command(&["status", "--json", "--dir"]);
+        let output = status.arg(&self.directory).stdout(Stdio::piped()).stderr(Stdio::null()).output();
+        let output = output.context("start bearing status")?;
+        serde_json::from_slice(&output.stdout).context("read what bearing status says")
     }
 
     /// Mounts it.

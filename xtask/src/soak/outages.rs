@@ -1,46 +1,68 @@
-//! kill -9 of one metadata server at a time, under a client that works: how long the client feels it. The
-//! supervisor starts the server again; a second mount has looked at everything, and is idle.
+//! One of five metadata servers at a time is killed, or frozen, under a client that works: how long the client
+//! feels it, and where that time goes.
 //!
-//! A call that is under way, or begun, while the server is away is answered when it is back: the longest such
-//! call is the outage. It is told apart how much of that the server took to be there again, and how much the
-//! client to find it.
+//! The server that has the most tablets is killed with kill -9 and started again when others have taken over;
+//! every fifth time it is stopped for ten seconds instead, and goes on. The next turn waits until every tablet
+//! has its three copies again. A call of the client that is under way, or begun, meanwhile is answered by who
+//! took over: the longest such call is the outage. The servers' logs tell when they claimed what the dead one
+//! had, when the coordinator had given it to them, and when they served it.
+//!
+//! In the end a second mount looks for every file that was made, and not removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use super::cluster::{Cluster, Process};
 use crate::draw::Draw;
 use crate::stage::Stage;
 
+const SERVERS: [&str; 9] =
+    ["--metadata", "5", "--metadata-copies", "3", "--data", "2", "--data-copies", "2", "--no-restart"];
+const COPIES: usize = 3;
 /// Directories that the client works in: enough for each server to have some.
 const DIRECTORIES: usize = 8;
-/// After a start a server has to be sound for so long before it is killed: longer than the supervisor takes a
-/// failure for one in a row.
-const SOUND: Duration = Duration::from_secs(6);
-/// How long an outage may take at all.
-const OUTAGE_MAX: Duration = Duration::from_secs(30);
-/// The median has to stay below this.
+/// Of so many files one is kept, to be looked for in the end.
+const KEPT: u64 = 16;
+/// Every so often a server is frozen and not killed.
+const FREEZE_EVERY: u64 = 5;
+const FROZEN: Duration = Duration::from_secs(10);
+/// So long a killed server is away at least: longer than others wait for it.
+const AWAY: Duration = Duration::from_millis(1_500);
+/// How long an outage, or making copies again, may take at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What takes longer is looked at.
+const SLOW: Duration = Duration::from_millis(30);
+/// The median of outages has to stay below this.
 const MEDIAN_MAX: Duration = Duration::from_millis(500);
 
-/// A call that took long, or the last one.
+/// A call that took long, by the wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    began: Instant,
-    ended: Instant,
+    began: Duration,
+    ended: Duration,
 }
 
 /// What one kill cost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Outage {
-    /// Until a process was there again.
-    started: Duration,
-    /// Until the client's longest call was answered.
+    /// Until another server claimed anything.
+    detected: Duration,
+    /// From then on until the coordinator had given away all that was claimed.
+    swapped: Duration,
+    /// From then on until all of it was served.
+    adopted: Duration,
+    /// From then on until the client's longest call was answered.
+    replied: Duration,
+    /// The client's longest call.
     felt: Duration,
+    /// From the kill until every tablet had its copies again.
+    restored: Duration,
 }
 
 /// Kills so often.
@@ -53,25 +75,29 @@ pub fn run(root: &Path, program: &Path, kills: u64, seed: u64) -> Result<()> {
     let _forgotten = idle.unmount();
     if outages.is_err() {
         cluster.show_logs();
+        cluster.keep(&root.join("target/outages-kept"))?;
     }
-    judge(outages?)
+    judge(&outages?)
 }
 
-fn judge(mut outages: Vec<Outage>) -> Result<()> {
-    let at = |sorted: &[Duration], percent: usize| sorted[(sorted.len() - 1) * percent / 100].as_millis();
-    outages.sort_by_key(|outage| outage.started);
-    let started: Vec<Duration> = outages.iter().map(|outage| outage.started).collect();
-    let mut rest: Vec<Duration> =
-        outages.iter().map(|outage| outage.felt.saturating_sub(outage.started)).collect();
-    rest.sort();
-    let mut felt: Vec<Duration> = outages.iter().map(|outage| outage.felt).collect();
-    felt.sort();
+fn judge(outages: &[Outage]) -> Result<()> {
     println!("{} kills, in milliseconds: median, p99, longest", outages.len());
-    for (what, sorted) in [("outage", &felt), ("until a process is there", &started), ("from then on", &rest)]
-    {
-        println!("  {what}: {}, {}, {}", at(sorted, 50), at(sorted, 99), at(sorted, 100));
-    }
-    let median = felt[(felt.len() - 1) / 2];
+    let show = |what: &str, of: fn(&Outage) -> Duration| {
+        let mut times: Vec<Duration> = outages.iter().map(of).collect();
+        times.sort();
+        let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+        println!("  {what}: {}, {}, {}", at(50).as_millis(), at(99).as_millis(), at(100).as_millis());
+        at(50)
+    };
+    let median = show("outage felt by the client", |outage| outage.felt);
+    show("  detected", |outage| outage.detected);
+    show("  swapped", |outage| outage.swapped);
+    show("  adopted", |outage| outage.adopted);
+    show("  replied", |outage| outage.replied);
+    show("reconstruction, from the first claim until all is served", |outage| {
+        outage.swapped + outage.adopted
+    });
+    show("every tablet has its copies again, from the kill", |outage| outage.restored);
     if median >= MEDIAN_MAX {
         bail!("the median of {} outages is {median:?}, not below {MEDIAN_MAX:?}", outages.len());
     }
@@ -79,7 +105,7 @@ fn judge(mut outages: Vec<Outage>) -> Result<()> {
 }
 
 fn kill_each(cluster: &Cluster, idle: &Cluster, kills: u64, seed: u64) -> Result<Vec<Outage>> {
-    cluster.up()?;
+    cluster.up_with(&SERVERS)?;
     cluster.mount("nodelegate")?;
     idle.mount("nodelegate")?;
     let places: Vec<PathBuf> =
@@ -91,83 +117,245 @@ fn kill_each(cluster: &Cluster, idle: &Cluster, kills: u64, seed: u64) -> Result
         fs::read(&seen).with_context(|| format!("read {}", seen.display()))?;
     }
     let (stop, slow) = (AtomicBool::new(false), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for place in &places {
-            scope.spawn(|| work(place, &stop, &slow));
-        }
+    let (outages, made) = std::thread::scope(|scope| {
+        let workers: Vec<_> = places.iter().map(|place| scope.spawn(|| work(place, &stop, &slow))).collect();
         let outages = kill_in_turn(cluster, kills, seed, &slow);
         stop.store(true, Ordering::Relaxed);
-        outages
-    })
+        let made: Vec<Result<u64>> =
+            workers.into_iter().map(|worker| worker.join().expect("workers do not panic")).collect();
+        (outages, made)
+    });
+    let (outages, mut known) = (outages?, 0);
+    for (number, made) in made.into_iter().enumerate() {
+        let made = made?;
+        known += look_for(&idle.point.join(format!("d{number}")), made)?;
+    }
+    cluster.check()?;
+    println!("{} kills: all {known} files that were kept are there, check clean", outages.len());
+    Ok(outages)
 }
 
-/// Makes, changes and removes a file, again and again. Calls that take longer than the usual are kept.
-fn work(place: &Path, stop: &AtomicBool, slow: &Mutex<Vec<Call>>) {
-    let path = place.join("changing");
+fn name_of(number: u64) -> String {
+    format!("f{number}")
+}
+
+/// Makes files and removes most of them again. Calls that take longer than the usual are noted. Gives how
+/// many were made.
+fn work(place: &Path, stop: &AtomicBool, slow: &Mutex<Vec<Call>>) -> Result<u64> {
+    let mut made = 0;
     while !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        let done = fs::File::create(&path).map(drop).and_then(|()| fs::remove_file(&path));
-        let call = Call { began, ended: Instant::now() };
-        if let Err(error) = done {
-            println!("{}: {error}", path.display());
+        let path = place.join(name_of(made));
+        timed(slow, || fs::File::create_new(&path).map(drop))
+            .with_context(|| format!("make {}", path.display()))?;
+        if !made.is_multiple_of(KEPT) {
+            timed(slow, || fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
         }
-        if call.ended - call.began > Duration::from_millis(30) {
-            slow.lock().expect("nobody panics with it").push(call);
-        }
+        made += 1;
         std::thread::sleep(Duration::from_millis(2));
     }
+    Ok(made)
 }
+
+fn timed<T>(slow: &Mutex<Vec<Call>>, call: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    let began = wall();
+    let done = call();
+    let call = Call { began, ended: wall() };
+    if call.ended - call.began > SLOW {
+        slow.lock().expect("nobody panics with it").push(call);
+    }
+    done
+}
+
+/// Exactly the files that were kept are there.
+fn look_for(place: &Path, made: u64) -> Result<usize> {
+    let wanted = (0..made).filter(|number| number.is_multiple_of(KEPT)).map(name_of);
+    let mut wanted: Vec<String> = wanted.chain(["file".to_owned()]).collect();
+    wanted.sort();
+    let entries = fs::read_dir(place).with_context(|| format!("list {}", place.display()))?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut found: Vec<String> = names.collect::<Result<_>>()?;
+    found.sort();
+    if found != wanted {
+        let lost: Vec<&String> = wanted.iter().filter(|name| found.binary_search(name).is_err()).collect();
+        let wrong: Vec<&String> = found.iter().filter(|name| wanted.binary_search(name).is_err()).collect();
+        bail!("{}: lost {lost:?}; there although removed or never made: {wrong:?}", place.display());
+    }
+    Ok(wanted.len())
+}
+
+// --- kills ---
 
 fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>>) -> Result<Vec<Outage>> {
     let mut draw = Draw(seed);
     let mut outages = Vec::new();
-    for number in 0..kills {
-        std::thread::sleep(SOUND + Duration::from_millis(draw.below(1_000)));
+    let mut children = Vec::new();
+    until("every tablet has its copies", || has_all_copies(cluster))?;
+    for number in 1..=kills {
+        std::thread::sleep(Duration::from_millis(500 + draw.below(1_000)));
         slow.lock().expect("nobody panics with it").clear();
-        let servers = metadata_servers(cluster)?;
-        let victim =
-            servers.get((number as usize) % servers.len().max(1)).context("no metadata server runs")?;
-        let killed = Instant::now();
-        Process::kill([victim])?;
-        let started = until(|| {
-            let now = metadata_servers(cluster)?;
-            Ok(now.len() == servers.len() && now.iter().all(|process| !process.is(victim)))
+        let victim = busiest(cluster)?;
+        let freeze = number.is_multiple_of(FREEZE_EVERY);
+        let killed = wall();
+        victim.signal(if freeze { libc::SIGSTOP } else { libc::SIGKILL });
+        let away = Instant::now();
+        let restored = until("every tablet has its copies", || {
+            Ok(claimed(cluster, &victim)? && has_all_copies(cluster)?)
         })?;
+        std::thread::sleep(if freeze { FROZEN } else { AWAY }.saturating_sub(away.elapsed()));
         // Whatever was under way when it died is answered by then, or is a long outage itself.
-        until(
-            || Ok(felt(slow, killed).is_some_and(|felt| killed.elapsed() > felt + Duration::from_secs(1))),
-        )?;
-        let felt = felt(slow, killed).unwrap_or_default();
+        until("calls are quick again", || {
+            let longest = longest(slow, killed).map_or(Duration::ZERO, |call| call.ended);
+            Ok(wall() > longest.max(killed) + Duration::from_secs(1))
+        })?;
+        let mut outage = told_apart(cluster, victim.name(), killed, longest(slow, killed))?;
+        if freeze {
+            victim.signal(libc::SIGCONT);
+        } else {
+            children.push(cluster.start_again(&victim)?);
+        }
+        outage.restored = restored;
+        until("it is back", || serves(cluster, victim.name()))?;
+        let Outage { detected, swapped, adopted, replied, felt, restored } = outage;
         println!(
-            "kill {}: {} ms, of which {} ms until a process was there",
-            number + 1,
+            "{} {number}, {}: felt {} ms (detected {}, swapped {}, adopted {}, replied {}), restored in {} ms",
+            if freeze { "freeze" } else { "kill" },
+            victim.name(),
             felt.as_millis(),
-            started.as_millis()
+            detected.as_millis(),
+            swapped.as_millis(),
+            adopted.as_millis(),
+            replied.as_millis(),
+            restored.as_millis()
         );
-        outages.push(Outage { started, felt });
+        outages.push(outage);
+        // Those that were killed again are taken leave of.
+        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
     Ok(outages)
 }
 
-/// From the kill to the end of the last slow call that was under way then or began before another was quick
-/// again.
-fn felt(slow: &Mutex<Vec<Call>>, killed: Instant) -> Option<Duration> {
-    let calls = slow.lock().expect("nobody panics with it");
-    let concerned = calls.iter().filter(|call| call.ended > killed);
-    concerned.map(|call| call.ended - call.began.max(killed)).max()
+/// The metadata server that has the most tablets.
+fn busiest(cluster: &Cluster) -> Result<Process> {
+    let status = cluster.status()?;
+    let owners = tablets(&status).iter().filter_map(|tablet| tablet["owner"].as_u64());
+    let mut counts = std::collections::BTreeMap::new();
+    owners.for_each(|owner| *counts.entry(owner).or_insert(0) += 1);
+    let most = counts.iter().max_by_key(|(_, count)| **count).context("nobody owns anything")?;
+    let name = format!("metadata-{}", most.0);
+    let processes = cluster.processes()?;
+    let found = processes.into_iter().find(|process| process.is_metadata() && process.name() == name);
+    found.with_context(|| format!("{name} does not run"))
 }
 
-fn until(done: impl Fn() -> Result<bool>) -> Result<Duration> {
+fn tablets(status: &Value) -> &[Value] {
+    status["tablets"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a server is no owner, and no member, of any tablet any more.
+fn claimed(cluster: &Cluster, victim: &Process) -> Result<bool> {
+    let number = victim.name().rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
+    let number = number.with_context(|| format!("the number of {}", victim.name()))?;
+    let status = cluster.status()?;
+    let has = |tablet: &Value| {
+        let members = tablet["members"].as_array().map_or(&[][..], Vec::as_slice);
+        members.iter().any(|member| member.as_u64() == Some(number))
+    };
+    Ok(!tablets(&status).iter().any(has))
+}
+
+/// Whether a server says that it serves.
+fn serves(cluster: &Cluster, name: &str) -> Result<bool> {
+    let status = cluster.status()?;
+    let daemons = status["daemons"].as_array().map_or(&[][..], Vec::as_slice);
+    let title = |daemon: &Value| format!("{}-{}", daemon["kind"].as_str().unwrap_or(""), daemon["id"]);
+    Ok(daemons.iter().any(|daemon| title(daemon) == name && daemon["state"] == "serving"))
+}
+
+fn has_all_copies(cluster: &Cluster) -> Result<bool> {
+    let status = cluster.status()?;
+    let copies = |tablet: &Value| tablet["members"].as_array().map_or(0, Vec::len);
+    let tablets = tablets(&status);
+    Ok(!tablets.is_empty() && tablets.iter().all(|tablet| copies(tablet) >= COPIES))
+}
+
+/// The longest call that was under way when something was killed, or began later.
+fn longest(slow: &Mutex<Vec<Call>>, killed: Duration) -> Option<Call> {
+    let calls = slow.lock().expect("nobody panics with it");
+    let concerned = calls.iter().filter(|call| call.ended > killed);
+    concerned.copied().max_by_key(|call| call.ended - call.began.max(killed))
+}
+
+/// By what the logs of the servers say.
+fn told_apart(cluster: &Cluster, victim: &str, killed: Duration, longest: Option<Call>) -> Result<Outage> {
+    let (mut claimed, mut taken, mut served) = (Vec::new(), Vec::new(), Vec::new());
+    let day = Duration::from_secs(86_400);
+    let midnight = Duration::from_secs(killed.as_secs() / day.as_secs() * day.as_secs());
+    for process in cluster.processes()?.iter().filter(|process| process.is_metadata()) {
+        let log = cluster.directory.join(process.name()).join("log");
+        let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
+        for line in text.lines() {
+            let Some(at) = time_of(line).map(|at| midnight + at).filter(|at| *at >= killed) else { continue };
+            if line.contains(&format!("{victim} is silent; claimed of it")) {
+                claimed.push(at);
+            } else if line.contains(" taken: ") {
+                taken.push(at);
+            } else if line.contains(" served from now on: ") {
+                served.push(at);
+            }
+        }
+    }
+    let felt = longest.map_or(Duration::ZERO, |call| call.ended - call.began.max(killed));
+    let first = claimed.iter().min().copied().unwrap_or(killed);
+    // Tablets of others may be taken later on.
+    let within = |times: &[Duration]| {
+        let soon = times.iter().copied().filter(|at| *at >= first && *at < first + Duration::from_secs(1));
+        soon.max().unwrap_or(first)
+    };
+    let (taken, served) = (within(&taken), within(&served));
+    let replied = longest.map_or(served, |call| call.ended);
+    Ok(Outage {
+        detected: first - killed,
+        swapped: taken.saturating_sub(first),
+        adopted: served.saturating_sub(taken),
+        replied: replied.saturating_sub(served),
+        felt,
+        restored: Duration::ZERO,
+    })
+}
+
+/// The time of day at the beginning of a line of a log.
+fn time_of(line: &str) -> Option<Duration> {
+    let (stamp, _) = line.trim_start().split_once('Z')?;
+    let (_, time) = stamp.split_once('T')?;
+    let mut parts = time.split(':');
+    let mut next = || parts.next()?.parse::<f64>().ok();
+    let (hours, minutes, seconds) = (next()?, next()?, next()?);
+    Some(Duration::from_secs_f64(hours * 3_600.0 + minutes * 60.0 + seconds))
+}
+
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn until(what: &str, done: impl Fn() -> Result<bool>) -> Result<Duration> {
     let began = Instant::now();
     while !done()? {
-        if began.elapsed() > OUTAGE_MAX {
-            bail!("it is not over after {OUTAGE_MAX:?}");
+        if began.elapsed() > PATIENCE {
+            bail!("not after {PATIENCE:?}: {what}");
         }
-        std::thread::sleep(Duration::from_millis(3));
+        std::thread::sleep(Duration::from_millis(50));
     }
     Ok(began.elapsed())
 }
 
-fn metadata_servers(cluster: &Cluster) -> Result<Vec<Process>> {
-    Ok(cluster.processes()?.into_iter().filter(Process::is_metadata).collect())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_lines_are_read_and_other_lines_have_none() {
+        let line = "2026-01-02T03:04:05.600000Z  INFO bearing_server::metadata: taken: 1 tablet (0)";
+        assert_eq!(time_of(line), Some(Duration::from_millis(11_045_600)));
+        assert_eq!(time_of("a panic: no time"), None);
+    }
 }

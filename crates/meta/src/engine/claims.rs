@@ -232,6 +232,9 @@ impl MetaServer {
         self.startup.registers.insert(start, (version, wanted.clone()));
         self.map.learn(Located { block: wanted.block, epoch: wanted.epoch, owner: self.id });
         out.push(Command::Note(Note::Step("epoch taken")));
+        if self.owned(serial).is_none() {
+            out.push(Command::Note(Note::Taken(wanted.block, wanted.epoch)));
+        }
         self.begin_epoch(now, &wanted, out);
     }
 }
