@@ -200,7 +200,7 @@ impl Config {
             takeover_stagger: Duration::from_millis(150),
             first_grace: Duration::from_secs(2),
             member_timeout: Duration::from_secs(1),
-            member_silence_timeout: Duration::from_millis(100),
+            member_silence_timeout: Duration::from_millis(50),
             map_interval: Duration::from_millis(500),
             id_range: 1 << 20,
             jobs_max: 8192,

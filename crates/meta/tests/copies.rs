@@ -3,10 +3,10 @@
 #[allow(dead_code)]
 mod cluster;
 
-use bearing_meta::Key;
-use bearing_proto::client::Call;
+use bearing_meta::{Event, Key};
+use bearing_proto::client::{Answer, Call, Request};
 use bearing_seams::{KeyRange, Store};
-use bearing_types::{Epoch, Position, ServerId, TabletSerial};
+use bearing_types::{Epoch, Position, Sequence, ServerId, Squash, TabletSerial};
 use cluster::{ALICE, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,6 +51,40 @@ fn successors_serve_what_a_killed_server_owned_and_what_it_answered_is_there() {
     let root = cluster.root(ALICE).grant;
     assert_eq!(cluster.list(ALICE, &root, 1000).len(), 100);
     cluster.create(ALICE, &root, "another").unwrap();
+}
+
+#[test]
+fn who_asks_a_member_while_the_owner_is_silent_is_answered_as_soon_as_somebody_serves() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    let (dead, _, epoch) = cluster.owner(home);
+    let members = cluster.register_of(home).members;
+    let asked: Vec<ServerId> = members.into_iter().filter(|member| *member != dead).collect();
+    cluster.kill(dead);
+    cluster.pass(Duration::from_millis(150));
+    let call = Call::Root { filesystem: root.body.filesystem };
+    let mut requests = Vec::new();
+    for member in &asked {
+        let sequence = cluster.new_sequence();
+        let request =
+            Request { sequence, finished_below: Sequence(0), position: home, epoch, call: call.clone() };
+        cluster.send(*member, Event::Request(ALICE, Squash::None, request));
+        requests.push(sequence);
+    }
+    let answers = |cluster: &Cluster| -> Vec<Option<Answer>> {
+        requests.iter().map(|sequence| cluster.answer(ALICE, *sequence)).collect()
+    };
+    assert_eq!(answers(&cluster), [None, None], "nobody serves it yet");
+    cluster.pass(Duration::from_millis(200));
+    let (heir, ..) = cluster.owner(home);
+    for (member, answer) in asked.iter().zip(answers(&cluster)) {
+        match answer {
+            Some(Answer::Done { result: Ok(_), .. }) => assert_eq!(*member, heir),
+            Some(Answer::Referral { owner, .. }) => assert!(owner == heir && *member != heir),
+            other => panic!("{member} answers {other:?}"),
+        }
+    }
 }
 
 #[test]

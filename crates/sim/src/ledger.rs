@@ -300,12 +300,13 @@ impl Ledger {
     }
 }
 
-/// Whether an entry says when it was made: nobody makes the same again.
+/// Whether an entry says when it was made: nobody makes the same again. A node alone may have nothing new but
+/// the time at which a client says that it read it.
 fn is_unique(entry: &LogEntry) -> bool {
-    let timed = |change: &LoggedChange| {
-        change.value.is_some() && matches!(Key::decode(&change.key), Some(Key::Node(_) | Key::Fragment(_)))
-    };
-    entry.changes.iter().any(timed)
+    let made = entry.changes.iter().filter(|change| change.value.is_some());
+    let keys: Vec<Key> = made.filter_map(|change| Key::decode(&change.key)).collect();
+    let timed = keys.iter().any(|key| matches!(key, Key::Node(_) | Key::Fragment(_)));
+    timed && !keys.iter().all(|key| matches!(key, Key::Node(_) | Key::Reply(..)))
 }
 
 /// The tablet of a record: the simulator splits none.

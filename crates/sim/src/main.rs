@@ -253,7 +253,11 @@ fn judge(arguments: &Arguments, reports: &[Report]) -> ExitCode {
         println!("{} of {} seeds broke a promise; the first is {}:", broken.len(), reports.len(), first.seed);
         first.violations.iter().for_each(|what| println!("  {what}"));
         println!("commit {}", commit());
-        println!("run it again: cargo xtask sim --seeds 1 --from {} --ops {}", first.seed, arguments.ops);
+        let delegations = if arguments.delegations { " --delegations" } else { "" };
+        println!(
+            "run it again: cargo xtask sim --seeds 1 --from {} --ops {} --copies {}{delegations}",
+            first.seed, arguments.ops, arguments.copies
+        );
     }
     let missing: Vec<String> = if reports.len() >= KINDS_FROM { counts.missing() } else { Vec::new() };
     missing.iter().for_each(|name| println!("never happened in {} seeds: {name}", reports.len()));

@@ -1,11 +1,11 @@
-//! One of five metadata servers at a time is killed, or frozen, under a client that works: how long the client
-//! feels it, and where that time goes.
+//! One of five metadata servers at a time is killed, or frozen, under a client that works: how long the
+//! client feels it, and where that time goes.
 //!
 //! The server that has the most tablets is killed with kill -9 and started again when others have taken over;
-//! every fifth time it is stopped for ten seconds instead, and goes on. The next turn waits until every tablet
-//! has its three copies again. A call of the client that is under way, or begun, meanwhile is answered by who
-//! took over: the longest such call is the outage. The servers' logs tell when they claimed what the dead one
-//! had, when the coordinator had given it to them, and when they served it.
+//! every fifth time it is stopped for ten seconds instead, and goes on. The next turn waits until every
+//! tablet has its three copies again. A call of the client that is under way, or begun, meanwhile is answered
+//! by who took over: the longest such call is the outage. The servers' logs tell when they claimed what the
+//! dead one had, when the coordinator had given it to them, and when they served it.
 //!
 //! In the end a second mount looks for every file that was made, and not removed.
 

@@ -170,7 +170,7 @@ pub const TABLE: &[Room] = &[
         ],
     ),
     // Beside: starts the other programs, imports none of the rooms.
-    world("xtask", &[], &["anyhow", "blake3", "clap", "fuser", "libc", "toml", "walkdir"]),
+    world("xtask", &[], &["anyhow", "blake3", "clap", "fuser", "libc", "serde_json", "toml", "walkdir"]),
 ];
 
 /// The row of a room.

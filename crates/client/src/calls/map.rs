@@ -17,7 +17,7 @@ impl State {
             self.io.out.push(Command::Servers(servers));
             self.io.note(Note::MapTaken(version));
         }
-        self.requests.on_map();
+        self.requests.on_map(&self.routes);
     }
 }
 

@@ -67,6 +67,17 @@ struct Outstanding {
     promise: Promise<Result<Answered, Code>>,
 }
 
+impl Outstanding {
+    /// Whether it waits for a server that does not own its position any more.
+    fn is_elsewhere(&self, routes: &Routes) -> bool {
+        let (Some(position), Some((asked, epoch))) = (self.position, self.sent_to) else { return false };
+        // Where servers point at each other, there are pauses.
+        let waits = matches!(self.waits, Waits::Answer | Waits::Pause) && self.referrals < REFERRALS_AT_ONCE;
+        let located = routes.locate(position);
+        waits && located.is_some_and(|located| located.owner != asked && located.epoch > epoch)
+    }
+}
+
 /// All outstanding requests.
 pub(crate) struct Requests {
     outstanding: BTreeMap<Sequence, Outstanding>,
@@ -272,15 +283,23 @@ impl Requests {
         self.send_again(sequence);
     }
 
-    /// A newer map is here: requests that waited for it go out.
-    pub fn on_map(&mut self) {
-        let waiting: Vec<_> = self
-            .outstanding
-            .iter()
-            .filter(|(_, request)| request.waits == Waits::Map)
-            .map(|(sequence, _)| *sequence)
-            .collect();
-        for sequence in waiting {
+    /// A newer map is here: requests that waited for it go out, and those that are with another server than
+    /// the one that owns their position now.
+    pub fn on_map(&mut self, routes: &Routes) {
+        self.send_those(|request| request.waits == Waits::Map || request.is_elsewhere(routes));
+    }
+
+    /// A server says who owns a tablet. If that is news, what another one was asked of it goes there too.
+    fn learn(&mut self, located: Located, routes: &mut Routes) {
+        if routes.learn(located) {
+            self.send_those(|request| request.is_elsewhere(routes));
+        }
+    }
+
+    fn send_those(&mut self, chosen: impl Fn(&Outstanding) -> bool) {
+        let chosen = self.outstanding.iter().filter(|(_, request)| chosen(request));
+        let chosen: Vec<_> = chosen.map(|(sequence, _)| *sequence).collect();
+        for sequence in chosen {
             self.send_again(sequence);
         }
     }
@@ -329,10 +348,12 @@ impl Requests {
                 io.counters.late_replies += 1;
             }
             Answer::Done { tablet, epoch, result } => {
-                if let (Target::Server(owner), Some(_)) = (from, request.position) {
-                    routes.learn(Located { block: tablet, epoch, owner });
+                let placed = request.position.is_some();
+                let over = self.on_result(sequence, result, mark, io);
+                if let (Target::Server(owner), true) = (from, placed) {
+                    self.learn(Located { block: tablet, epoch, owner }, routes);
                 }
-                return self.on_result(sequence, result, mark, io);
+                return over;
             }
             // Whatever else a reply says, it says of one sending. If that is dealt with already, it says
             // nothing new.
@@ -342,8 +363,10 @@ impl Requests {
                 let located = Located { block: tablet, epoch, owner };
                 // A successor that knows of no other owner yet: that one is waited for.
                 let asked = request.sent_to.is_none_or(|(asked, _)| from == Target::Server(asked));
-                if asked || routes.learn(located) {
+                if asked {
                     self.follow_referral(sequence, located, io, routes);
+                } else {
+                    self.learn(located, routes);
                 }
             }
             Answer::Unknown => self.wait_for_map(sequence, io, routes),
@@ -416,7 +439,7 @@ impl Requests {
 
     fn follow_referral(&mut self, sequence: Sequence, located: Located, io: &mut Io, routes: &mut Routes) {
         io.counters.referrals += 1;
-        routes.learn(located);
+        self.learn(located, routes);
         let Some(request) = self.outstanding.get_mut(&sequence) else { return };
         let known = request
             .position

@@ -131,6 +131,23 @@ fn a_successor_that_knows_of_no_other_owner_is_not_listened_to_and_one_that_has_
 }
 
 #[test]
+fn what_a_silent_owner_was_asked_goes_to_another_one_as_soon_as_any_answer_names_it() {
+    let mut world = World::open();
+    world.start(ask());
+    world.start(ask());
+    let asked: Vec<Sent> = std::mem::take(&mut world.sent);
+    let [first, second] = &asked[..] else { panic!("{asked:?}") };
+    let Target::Server(owner) = first.to else { panic!("{:?}", first.to) };
+    let tablet = map().assignment.tablets().find(|tablet| tablet.owner == owner).unwrap().clone();
+    let (tablet, epoch) = (tablet.block, tablet.epoch.next());
+    world.reply_from(first.to, first.request().sequence, WireAnswer::Referral { tablet, epoch, owner: S2 });
+    let gone = |sent: &&Sent| sent.to == Target::Server(S2) && sent.request().epoch == epoch;
+    let mut to_new: Vec<_> = world.sent.iter().filter(gone).map(|sent| sent.request().sequence).collect();
+    to_new.sort();
+    assert_eq!(to_new, [first.request().sequence, second.request().sequence]);
+}
+
+#[test]
 fn space_is_asked_of_whoever_answers() {
     let mut world = World::open();
     let ticket = world.start(Operation::Statfs);

@@ -1,6 +1,7 @@
 //! How large what the server keeps may get: each queue and table that others can make grow, with its limit.
 //! The simulator holds every one of them to it.
 
+use crate::engine::early_state::EARLY_MAX;
 use crate::engine::jobs::Party;
 use crate::engine::machine::MetaServer;
 use crate::tablet::{PEERS_MAX, Tablet};
@@ -50,6 +51,7 @@ impl MetaServer {
             ),
             bound("questions to the coordinator", self.startup.open(), asks_max),
             bound("questions to data servers", self.data_requests.len(), self.config.jobs_max * 8),
+            bound("early requests", self.early.len(), EARLY_MAX),
             bound("jobs ready to run", self.ready.len(), 0),
         ]
     }

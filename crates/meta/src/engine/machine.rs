@@ -7,6 +7,7 @@ use crate::disk_space::Space;
 use crate::engine::adopt::Adoption;
 use crate::engine::claims::Claim;
 use crate::engine::disk_state::DiskState;
+use crate::engine::early_state::Early;
 use crate::engine::jobs::Jobs;
 use crate::engine::registers::Startup;
 use crate::engine::replicate::{Outgoing, owned};
@@ -111,6 +112,7 @@ pub struct MetaServer {
     pub(crate) asks_for_others: bool,
     pub(crate) next_resend: Mono,
     pub(crate) restore: Restore,
+    pub(crate) early: Early,
     pub(crate) counters: Counters,
     /// Under the planted bug alone: jobs that keep what they touch while they wait for clients.
     pub(crate) waiting_for_recall: Vec<JobId>,
@@ -161,6 +163,7 @@ impl MetaServer {
             asks_for_others: false,
             next_resend: Mono::ZERO,
             restore: Restore::new(),
+            early: Early::default(),
             counters: Counters::default(),
             waiting_for_recall: Vec::new(),
         }
@@ -199,6 +202,7 @@ impl MetaServer {
             self.upkeep(now, out);
         }
         self.beacon(now);
+        self.take_early(now, out);
         self.settle(now, out);
         self.ask_for_claims(now, out);
         self.send_entries(now, from, out);

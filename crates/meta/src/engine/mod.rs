@@ -8,6 +8,8 @@ mod collect;
 mod delegations;
 mod disk;
 mod disk_state;
+mod early;
+mod early_state;
 mod exit;
 mod expire;
 mod fetch;

@@ -9,7 +9,7 @@ use crate::mutant::Mutant;
 use crate::tablet::{Held, Phase, Repeat};
 use bearing_proto::client::{Answer, Body, Call, ClusterMap, Reply, Request, StatfsView};
 use bearing_proto::sessions::{SESSIONS_TOLD_MAX, SessionDescription, SessionsView};
-use bearing_types::{Code, LogIndex, MapVersion, Now, Position, Sequence, SessionId};
+use bearing_types::{Code, LogIndex, MapVersion, Mono, Now, Position, Sequence, SessionId};
 use std::collections::BTreeMap;
 
 /// How long a client waits before it asks again when its session has as many operations under way as it may,
@@ -28,6 +28,18 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         self.counters.requests += 1;
+        self.take_request(now, now.mono, session, request, out);
+    }
+
+    /// Takes a request that came at this time.
+    pub(crate) fn take_request(
+        &mut self,
+        now: Now,
+        since: Mono,
+        session: SessionId,
+        request: Request,
+        out: &mut Vec<Command>,
+    ) {
         let sequence = request.sequence;
         match request.call {
             Call::Map { have } => return self.answer_map(session, sequence, have, out),
@@ -57,7 +69,11 @@ impl MetaServer {
         let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
         let twice = self.config.planted(Mutant::DoubleExecution);
         let Some(tablet) = self.tablet_at(request.position) else {
-            return self.refer(session, sequence, request.position, out);
+            let position = request.position;
+            if self.wait_for_owner(now, since, session, request).is_err() {
+                self.refer(session, sequence, position, out);
+            }
+            return;
         };
         if unknown || matches!(tablet.phase, Phase::Leaving(_)) {
             let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
