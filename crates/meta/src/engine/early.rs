@@ -15,24 +15,18 @@ const WAIT: Duration = Duration::from_millis(500);
 const BEACONS: u32 = 3;
 
 impl MetaServer {
-    /// Keeps a request, that came at this time, for a tablet that is not served here, if it may soon be, or
-    /// be known to be elsewhere. Gives it back otherwise.
-    pub(crate) fn wait_for_owner(
-        &mut self,
-        now: Now,
-        since: Mono,
-        session: SessionId,
-        request: Request,
-    ) -> Result<(), Request> {
+    /// Whether a request, that came at this time, waits here: its tablet is not served here, and may soon be,
+    /// or be known to be elsewhere.
+    pub(crate) fn may_wait(&self, now: Now, since: Mono, session: SessionId, position: Position) -> bool {
         let over = now.mono.since(since) >= WAIT;
-        if over || !self.may_know_soon(now, request.position) || !self.early.has_room(session) {
-            return Err(request);
-        }
+        !over && self.may_know_soon(now, position) && self.early.has_room(session)
+    }
+
+    pub(crate) fn wait_for_owner(&mut self, since: Mono, session: SessionId, request: Request) {
         // One that was sent again waits as long as the first of its copies.
         let place = (session, request.sequence);
         let since = self.early.waiting.get(&place).map_or(since, |(first, _)| since.min(*first));
         self.early.waiting.insert(place, (since, request));
-        Ok(())
     }
 
     fn may_know_soon(&self, now: Now, position: Position) -> bool {

@@ -69,11 +69,10 @@ impl MetaServer {
         let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
         let twice = self.config.planted(Mutant::DoubleExecution);
         let Some(tablet) = self.tablet_at(request.position) else {
-            let position = request.position;
-            if self.wait_for_owner(now, since, session, request).is_err() {
-                self.refer(session, sequence, position, out);
-            }
-            return;
+            return match self.may_wait(now, since, session, request.position) {
+                true => self.wait_for_owner(since, session, request),
+                false => self.refer(session, sequence, request.position, out),
+            };
         };
         if unknown || matches!(tablet.phase, Phase::Leaving(_)) {
             let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
