@@ -32,7 +32,8 @@ pub fn tablets(layout: &Layout, cluster: &Cluster, patience: Duration) -> Result
     }
 }
 
-fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
+/// The register of a tablet.
+pub fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
     decode_register(bytes).map_err(|error| anyhow!("a tablet's register {error}"))
 }
 

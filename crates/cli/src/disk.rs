@@ -1,12 +1,13 @@
-//! `disk`: which disk a server is registered with, and how a data server goes on with another one.
+//! `disk`: which disk a server is registered with, and how it goes on with another one when that is lost.
 
 use crate::ask;
 use crate::failure::Usage;
 use crate::target::Directory;
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_engines_local::RedbCoordinator;
+use bearing_placement::Tablet;
 use bearing_proto::client::ServerKind;
-use bearing_proto::coordinator::{AskCall, Register, TellBody, decode_register};
+use bearing_proto::coordinator::{AskCall, Register, TABLET_PREFIX, TellBody, decode_register};
 use bearing_proto::disk::{DiskRecord, disk_key};
 use bearing_seams::{Coordinator, RegisterChange, Swap};
 use bearing_server::cluster::{Cluster, DaemonName, Layout};
@@ -18,20 +19,20 @@ use std::time::Duration;
 /// `disk`.
 #[derive(Debug, Subcommand)]
 pub enum DiskCommand {
-    /// Have another disk take the place of a data server's that is lost for good
+    /// Have another disk take the place of a server's that is lost for good
     #[command(after_help = DISK_REPLACE_HELP)]
     Replace(DiskReplace),
 }
 
 const DISK_REPLACE_HELP: &str = "\
 A server serves from the disk that it was first started on, and from no other: what
-lies in its directory has an id, and so has the coordinator. When a data server's disk
-is lost, put another one in its place, run this command, and start the server again.
-Chunks that have a copy on another server are copied again from there; chunks that were
-on the lost disk alone are lost.
+lies in its directory has an id, and so has the coordinator. When a server's disk is
+lost, put an empty one in its place, run this command, and start the server again.
 
-A metadata server has the only copy of its part of the metadata. Its disk cannot be
-replaced by another one, only by a copy that was made after the server last stopped.
+Of a data server's disk, chunks that have a copy on another server are copied again from
+there; chunks that were on the lost disk alone are lost. Of a metadata server's disk,
+other servers have copies (`bearing up --metadata-copies`), and serve what it owned;
+it is refused as long as the lost disk may be all that is left of a tablet.
 
 Examples:
   bearing disk replace data-1              says what is lost, and changes nothing
@@ -64,12 +65,6 @@ fn replace(flags: &DiskReplace) -> Result<()> {
     let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
     let name = find(&cluster, &flags.server)?;
-    if name.kind != ServerKind::Data {
-        bail!(Usage(format!(
-            "{name} keeps the only copy of its part of the metadata: no other disk can take its place. Put the disk back that it ran on, or a \
-             copy of it that was made after {name} last stopped"
-        )));
-    }
     if DaemonState::read(&layout.daemon(name)).is_some_and(|state| state.is_alive()) {
         bail!("{name} runs; stop it first: as long as it runs on its disk, that is not lost");
     }
@@ -80,6 +75,16 @@ fn replace(flags: &DiskReplace) -> Result<()> {
     };
     let record: DiskRecord =
         decode_register(&register.value).map_err(|error| anyhow!("{} {error}", register.key))?;
+    if name.kind == ServerKind::Metadata {
+        refuse_if_needed(name, &registers.tablets()?)?;
+    }
+    if !flags.yes && name.kind == ServerKind::Metadata {
+        bail!(
+            "{name} is registered with disk {}. No tablet counts on that any more: others have all that was on it, and {name} learns again what it \
+             shall have a copy of. Add --yes to have the disk replaced",
+            record.disk
+        );
+    }
     if !flags.yes {
         bail!(
             "{name} is registered with disk {}. When it is replaced, all that only that disk holds is lost for good: bytes of files whose \
@@ -90,6 +95,31 @@ fn replace(flags: &DiskReplace) -> Result<()> {
     }
     registers.remove(name, register.version)?;
     println!("disk {} is forgotten; {name} takes what lies in its directory when it is started", record.disk);
+    Ok(())
+}
+
+/// The disk of a metadata server is not given up while a tablet counts on it.
+fn refuse_if_needed(name: DaemonName, tablets: &[Tablet]) -> Result<()> {
+    let server = name.server();
+    let alone: Vec<&Tablet> = tablets.iter().filter(|tablet| tablet.members == [server]).collect();
+    if !alone.is_empty() {
+        let blocks: Vec<String> = alone.iter().map(|tablet| tablet.block.to_string()).collect();
+        bail!(Usage(format!(
+            "{name} has the only copy of {} of {} tablets, so no other disk can take its place: {}. Put the disk back that it ran on, or a copy of it \
+             that was made after {name} last stopped",
+            alone.len(),
+            tablets.len(),
+            blocks.join(" ")
+        )));
+    }
+    let counts = |tablet: &&Tablet| tablet.members.contains(&server) || tablet.learner == Some(server);
+    let counting = tablets.iter().filter(counts).count();
+    if counting > 0 {
+        bail!(
+            "{counting} tablets still count on {name}'s disk. Others go on without it a moment after it stops: start the cluster with `bearing up`, \
+             which runs without {name}, and try again"
+        );
+    }
     Ok(())
 }
 
@@ -132,6 +162,16 @@ impl Registers<'_> {
             Registers::File(file) => {
                 let entry = file.borrow_mut().read(&key)?;
                 Ok(entry.map(|entry| Register { key: entry.key, version: entry.version, value: entry.value }))
+            }
+        }
+    }
+
+    fn tablets(&self) -> Result<Vec<Tablet>> {
+        match self {
+            Registers::Running(layout, cluster) => Ok(ask::tablets(layout, cluster, PATIENCE)?.1),
+            Registers::File(file) => {
+                let found = file.borrow_mut().changes(TABLET_PREFIX, 0)?.found;
+                found.present.iter().map(|entry| ask::postcard_tablet(&entry.value)).collect()
             }
         }
     }

@@ -5,6 +5,7 @@
 //! dead, and says so in its log and state file. When the supervisor itself is killed, the kernel tells its
 //! children to stop.
 
+use crate::ask;
 use crate::failure::HOPELESS;
 use crate::mount_files::open_log;
 use crate::mounts::{self, Detach, MountState};
@@ -12,9 +13,11 @@ use crate::process::{Process, bound_to_parent, own_program, stop_all, without_fi
 use crate::report::{Report, mount_file, mount_log, supervisor_file};
 use crate::voice::complain;
 use anyhow::{Context, Result, bail};
+use bearing_placement::Tablet;
 use bearing_proto::client::ServerKind;
 use bearing_server::cluster::{Cluster, DaemonName, Layout};
 use bearing_server::state::{DaemonState, Phase};
+use bearing_types::ServerId;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::File;
@@ -30,11 +33,13 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A child that ran for so long has no failures in a row any more.
 const SOUND_AFTER: Duration = Duration::from_secs(5);
-/// While the cluster comes up, a child that fails so often in a row makes the start fail; a data server is
-/// done without if there is another one.
+/// While the cluster comes up, a child that fails so often in a row makes the start fail, unless the others
+/// of its kind have copies of all that it has.
 const START_FAILURES_MAX: u32 = 3;
 /// How long the cluster may take to come up. A long log is replayed within this.
 const START_PATIENCE: Duration = Duration::from_secs(120);
+/// How long the coordinator may take to say who has copies of what.
+const REGISTERS_PATIENCE: Duration = Duration::from_secs(5);
 /// How often state files are looked at while the cluster comes up.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long children may take to stop in order.
@@ -54,6 +59,8 @@ pub struct Plan {
     pub mount: Option<PathBuf>,
     /// What to do with daemons that die.
     pub restart: Restart,
+    /// Whether to serve what is left when part of the tree is out of reach.
+    pub partial: bool,
 }
 
 /// What to do with daemons that die.
@@ -83,7 +90,7 @@ struct Ward {
 }
 
 /// Supervises until told to stop. `ready` is called once, when everything serves that the cluster needs; it
-/// is told what is wrong with the data servers that it does without.
+/// is told what is wrong with the servers that it does without.
 pub fn supervise(plan: &Plan, ready: impl FnOnce(&[String]) -> Result<()>) -> Result<()> {
     let _lock = lock(&plan.layout)?;
     let report = |state, reason: Option<String>| {
@@ -179,20 +186,28 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Starts what is not started and waits until all serve; `None` when told to stop meanwhile. A data
-    /// server that does not start does not keep the others from serving, as long as one does: gives what is
-    /// wrong with such ones.
+    /// Starts what is not started and waits until all serve; `None` when told to stop meanwhile. A server
+    /// that does not start does not keep the others from serving, as long as they have copies of what it has:
+    /// gives what is wrong with such ones.
     fn bring_up(&mut self, deadline: Instant) -> Result<Option<Vec<String>>> {
         loop {
             self.reap();
             self.start_due()?;
             let (failing, others): (Vec<&Ward>, Vec<&Ward>) =
                 self.wards.iter().partition(|ward| ward.is_failing());
-            let data_left = others.iter().any(|ward| ward.is_data_server());
+            let data_left = others.iter().any(|ward| ward.is_of(ServerKind::Data));
+            let done_without = |ward: &Ward| match &ward.role {
+                Role::Daemon(DaemonName { kind: ServerKind::Data, .. }) => data_left,
+                Role::Daemon(DaemonName { kind: ServerKind::Metadata, .. }) => true,
+                Role::Daemon(_) | Role::Mount(_) => false,
+            };
             let waiting: Vec<String> =
                 others.iter().filter(|ward| !self.serves(ward)).map(|ward| self.state_of(ward)).collect();
-            if let Some(ward) = failing.iter().find(|ward| !ward.is_data_server() || !data_left) {
+            if let Some(ward) = failing.iter().find(|ward| !done_without(ward)) {
                 bail!("{} does not start: {}", ward.title(), self.reason(ward));
+            }
+            if let Some(lost) = self.what_is_lost(&failing)? {
+                bail!("{lost}");
             }
             if waiting.is_empty() {
                 let missing = failing.into_iter().filter(|ward| !self.serves(ward));
@@ -210,6 +225,35 @@ impl Supervisor<'_> {
                 return Ok(None);
             }
         }
+    }
+
+    /// What of the tree cannot be served without these metadata servers, if that is not what was asked for.
+    fn what_is_lost(&self, failing: &[&Ward]) -> Result<Option<String>> {
+        let away: Vec<&&Ward> = failing.iter().filter(|ward| ward.is_of(ServerKind::Metadata)).collect();
+        let Some(first) = away.first() else { return Ok(None) };
+        let coordinator = self.wards.iter().find(|ward| ward.is_of(ServerKind::Coordinator));
+        if self.plan.partial || !coordinator.is_some_and(|ward| self.serves(ward)) {
+            return Ok(None);
+        }
+        let (_, tablets) = ask::tablets(&self.plan.layout, &self.plan.cluster, REGISTERS_PATIENCE)?;
+        let is_away = |server: &ServerId| away.iter().any(|ward| ward.is_server(*server));
+        let all_away = |tablet: &&Tablet| tablet.members.iter().all(is_away);
+        let lost: Vec<String> =
+            tablets.iter().filter(all_away).map(|tablet| tablet.block.to_string()).collect();
+        if lost.is_empty() {
+            return Ok(None);
+        }
+        let names: Vec<String> = away.iter().map(|ward| ward.title()).collect();
+        Ok(Some(format!(
+            "{} does not start: {}. {} of {} tablets have a copy nowhere but on {}, so their part of the tree is out of reach: {}. Set that right; \
+             or serve the rest with `bearing up --partial`: whoever asks for what lies in these tablets gets an error after a minute",
+            first.title(),
+            self.reason(first),
+            lost.len(),
+            tablets.len(),
+            names.join(" and "),
+            lost.join(" ")
+        )))
     }
 
     /// Waits for a signal, for the next start that is due, or at most so long.
@@ -305,14 +349,15 @@ impl Supervisor<'_> {
         reported.unwrap_or_else(|| format!("{}; see {}", last_line(&log), log.display()))
     }
 
-    /// What is said of a data server that the cluster does without.
+    /// What is said of a server that the cluster does without.
     fn what_is_missing(&self, ward: &Ward) -> String {
         let try_next = match ward.gave_up() {
             true => "Set that right, then run `bearing down` and `bearing up`",
             false => "It is started again and again: set that right, and it serves",
         };
         format!(
-            "{} does not start: {}. The cluster runs without it: what it holds is read from other copies, which are made again when it stays away. {try_next}",
+            "{} does not start: {}. The cluster runs without it: others have copies of what it has, and more are made where servers are left \
+             for that. {try_next}",
             ward.title(),
             self.reason(ward)
         )
@@ -431,8 +476,12 @@ impl Ward {
         self.gave_up() || self.failures >= START_FAILURES_MAX
     }
 
-    fn is_data_server(&self) -> bool {
-        matches!(&self.role, Role::Daemon(name) if name.kind == ServerKind::Data)
+    fn is_of(&self, kind: ServerKind) -> bool {
+        matches!(&self.role, Role::Daemon(name) if name.kind == kind)
+    }
+
+    fn is_server(&self, server: ServerId) -> bool {
+        matches!(&self.role, Role::Daemon(name) if name.server() == server)
     }
 
     fn is_dead_server(&self) -> bool {

@@ -62,6 +62,9 @@ pub struct Up {
     /// Use this port and the following ones instead of any that are free (a new cluster only)
     #[arg(long, value_name = "P")]
     pub port_base: Option<u16>,
+    /// Serve what is left when all copies of a part of the tree are lost or away
+    #[arg(long)]
+    pub partial: bool,
     /// Leave daemons dead that die (for tests)
     #[arg(long, hide = true)]
     pub no_restart: bool,
@@ -79,6 +82,9 @@ pub struct Supervise {
     /// Leave daemons dead that die.
     #[arg(long)]
     pub no_restart: bool,
+    /// Serve what is left.
+    #[arg(long)]
+    pub partial: bool,
 }
 
 /// What a new cluster has when nothing else is said.
@@ -116,7 +122,7 @@ pub fn up(flags: &Up) -> Result<()> {
     }
     let cluster = make_or_read(flags, &layout)?;
     let restart = if flags.no_restart { Restart::Never } else { Restart::Always };
-    let plan = Plan { layout, cluster, mount, restart };
+    let plan = Plan { layout, cluster, mount, restart, partial: flags.partial };
     if flags.detach { start_detached(&plan) } else { run_here(&plan) }
 }
 
@@ -125,7 +131,8 @@ pub fn supervise_daemon(flags: &Supervise) -> Result<()> {
     let layout = Layout::new(&flags.dir);
     let cluster = Cluster::read(&layout.cluster_file())?;
     let restart = if flags.no_restart { Restart::Never } else { Restart::Always };
-    let plan = Plan { layout, cluster, mount: flags.mount.clone(), restart };
+    let mount = flags.mount.clone();
+    let plan = Plan { layout, cluster, mount, restart, partial: flags.partial };
     supervise::supervise(&plan, |missing| {
         if missing.is_empty() {
             return Ok(say!("everything serves")?);
@@ -265,6 +272,9 @@ fn start_detached(plan: &Plan) -> Result<()> {
     if plan.restart == Restart::Never {
         command.arg("--no-restart");
     }
+    if plan.partial {
+        command.arg("--partial");
+    }
     command.stdin(Stdio::null()).stdout(log.try_clone().context("share a log file")?).stderr(log);
     in_own_session(&mut command);
     without_files(&mut command);
@@ -276,7 +286,7 @@ fn start_detached(plan: &Plan) -> Result<()> {
     Ok(say!("stop it with: bearing down --dir {}", shown(plan.layout.root()))?)
 }
 
-/// Waits until the cluster serves. Gives what is wrong with data servers that it does without.
+/// Waits until the cluster serves. Gives what is wrong with servers that it does without.
 fn wait_for_service(
     plan: &Plan,
     child: &mut Child,
@@ -371,6 +381,7 @@ mod tests {
             mount: None,
             detach: false,
             port_base: None,
+            partial: false,
             no_restart: false,
         }
     }

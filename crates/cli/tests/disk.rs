@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{TestCluster, shell};
+use common::{TestCluster, shell, wait_for};
 use std::fs;
+use std::time::Duration;
 
 /// What a server that does not serve says of that, and what `up` says.
 fn up_says(cluster: &TestCluster, server: &str) -> String {
@@ -29,7 +30,8 @@ fn assert_there(cluster: &TestCluster, name: &str) {
 
 #[test]
 fn a_metadata_server_refuses_an_emptied_and_an_older_disk_and_serves_from_the_right_one() {
-    let cluster = TestCluster::started("disk-meta");
+    let cluster = TestCluster::new("disk-meta");
+    cluster.up(&["--metadata-copies", "1"]).ok();
     put(&cluster, "/one");
     cluster.down().ok();
     let (directory, root) = (cluster.file("metadata-1"), cluster.root().to_owned());
@@ -47,19 +49,102 @@ fn a_metadata_server_refuses_an_emptied_and_an_older_disk_and_serves_from_the_ri
             said.contains("not the disk that was registered") && said.contains("Put the right disk back"),
             "{said}"
         );
+        assert!(said.contains("8 of 16 tablets have a copy nowhere but on metadata-1"), "{said}");
         shell(&format!("rm -r {directory} && cp -a {root}/right {directory}")).ok();
     }
     shell(&format!("rm -r {directory} && cp -a {root}/old {directory}")).ok();
     let said = up_says(&cluster, "metadata-1");
     assert!(said.contains("this disk is older than the one that this server ran on"), "{said}");
     let said = cluster.run(&["disk", "replace", "metadata-1", "--yes"]).refused(2);
-    assert!(said.contains("only copy"), "{said}");
+    assert!(said.contains("only copy of 8 of 16 tablets"), "{said}");
 
     shell(&format!("rm -r {directory} && mv {root}/right {directory}")).ok();
     cluster.run(&["up", "--detach"]).ok();
     assert_there(&cluster, "/one");
     assert_there(&cluster, "/two");
     cluster.run(&["check"]).ok();
+}
+
+/// Takes all that a metadata server has stored away.
+fn empty(cluster: &TestCluster, server: &str) {
+    let directory = cluster.file(server);
+    shell(&format!("cd {} && rm -r store tablet-log", directory.display())).ok();
+}
+
+/// Waits until every tablet has so many members.
+fn until_copies_are(cluster: &TestCluster, copies: usize) {
+    let all_have = || {
+        let tablets = cluster.status()["tablets"].as_array().cloned().unwrap_or_default();
+        let has = |tablet: &serde_json::Value| {
+            tablet["members"].as_array().is_some_and(|members| members.len() == copies)
+        };
+        !tablets.is_empty() && tablets.iter().all(has)
+    };
+    wait_for("every tablet has its copies again", Duration::from_secs(60), all_have);
+}
+
+#[test]
+fn a_metadata_disk_that_is_lost_takes_nothing_with_it_and_another_one_takes_its_place() {
+    let cluster = TestCluster::new("disk-meta-lost");
+    cluster.run(&["up", "--detach", "--metadata", "3", "--data", "2"]).ok();
+    (0..20).for_each(|number| put(&cluster, &format!("/f{number}")));
+    cluster.down().ok();
+    empty(&cluster, "metadata-2");
+    let up = cluster.run(&["up", "--detach"]);
+    assert!(up.err.contains("metadata-2 does not start") && up.err.contains("runs without it"), "{up:?}");
+    assert!(up.err.contains("bearing disk replace metadata-2"), "{up:?}");
+    up.ok();
+    (0..20).for_each(|number| assert_there(&cluster, &format!("/f{number}")));
+    put(&cluster, "/while-it-is-lost");
+    until_copies_are(&cluster, 2);
+    let said = cluster.run(&["disk", "replace", "metadata-2"]).refused(1);
+    assert!(said.contains("others have all that was on it") && said.contains("--yes"), "{said}");
+    cluster.run(&["disk", "replace", "metadata-2", "--yes"]).ok();
+    cluster.down().ok();
+    cluster.run(&["up", "--detach"]).ok();
+    until_copies_are(&cluster, 3);
+    // Whoever has learnt it has all of it.
+    cluster.down().ok();
+    empty(&cluster, "metadata-1");
+    cluster.run(&["up", "--detach"]).ok();
+    (0..20).for_each(|number| assert_there(&cluster, &format!("/f{number}")));
+    assert_there(&cluster, "/while-it-is-lost");
+    cluster.run(&["check"]).ok();
+}
+
+#[test]
+fn with_two_copies_and_two_disks_lost_it_is_said_what_is_gone_and_the_rest_is_served() {
+    let cluster = TestCluster::new("disk-meta-two");
+    cluster.run(&["up", "--detach", "--metadata", "4", "--metadata-copies", "2", "--data", "2"]).ok();
+    put(&cluster, "/one");
+    let status = cluster.status();
+    let pair = [serde_json::json!([3, 4]), serde_json::json!([4, 3])];
+    let tablets = status["tablets"].as_array().unwrap();
+    let of_pair = tablets.iter().filter(|tablet| pair.contains(&tablet["members"]));
+    let gone: Vec<&str> = of_pair.map(|tablet| tablet["block"].as_str().unwrap()).collect();
+    assert!(!gone.is_empty() && gone.len() < tablets.len());
+    cluster.down().ok();
+    empty(&cluster, "metadata-3");
+    empty(&cluster, "metadata-4");
+    let up = cluster.run(&["up", "--detach"]).refused(1);
+    let count = format!(
+        "{} of {} tablets have a copy nowhere but on metadata-3 and metadata-4",
+        gone.len(),
+        tablets.len()
+    );
+    assert!(up.contains(&count) && gone.iter().all(|block| up.contains(block)), "{up}");
+    let up = cluster.run(&["up", "--detach", "--partial"]);
+    assert!(
+        up.code == Some(0)
+            && up.err.contains("metadata-3 does not start")
+            && up.err.contains("metadata-4 does not start"),
+        "{up:?}"
+    );
+    // A session may have its own record in a tablet that is out of reach: another one is tried then.
+    let list = || cluster.run(&["fs", "ls", "/"]);
+    wait_for("the rest is served", Duration::from_secs(100), || list().out.contains("one"));
+    let said = cluster.run(&["disk", "replace", "metadata-3", "--yes"]);
+    assert!(said.code != Some(0), "what only that disk has is not given up: {said:?}");
 }
 
 #[test]

@@ -64,6 +64,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let events = VecDeque::from([Event::Start(recovered)]);
         Ok(TabletKeeper {
             id,
+            copies: config.cluster.metadata_copies,
             machine,
             disk,
             space,
@@ -85,6 +86,8 @@ pub fn segment_bytes(log_bytes_max: u64) -> u64 {
 
 struct TabletKeeper {
     id: ServerId,
+    /// On how many servers each tablet is.
+    copies: u8,
     machine: MetaServer,
     disk: Disk,
     space: HeldSpace,
@@ -295,8 +298,10 @@ impl TabletKeeper {
             Note::Failed(reason) => {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
             }
-            Note::Unreadable(reason) | Note::WrongDisk(reason) => {
-                self.failed = Some(StartError::Refused(reason))
+            Note::Unreadable(reason) => self.failed = Some(StartError::Refused(reason)),
+            Note::WrongDisk(reason) => {
+                let remedy = remedy(DaemonName::of(self.id), self.copies);
+                self.failed = Some(StartError::Refused(format!("{reason}; {remedy}")));
             }
             Note::Headroom(room) => {
                 self.disk.set_pressed(room != Headroom::Enough);
@@ -309,6 +314,18 @@ impl TabletKeeper {
             Note::Step(name) => tracing::trace!("{name}"),
         }
     }
+}
+
+/// What helps a server whose disk is not the right one.
+fn remedy(server: DaemonName, copies: u8) -> String {
+    const BACK: &str = "Put the right disk back, or a copy of it that was made after this server last stopped, and start again";
+    if copies < 2 {
+        return format!("nothing is served from it, because nobody else has what it lacks. {BACK}");
+    }
+    format!(
+        "nothing is served from it; other metadata servers have copies of what this one had, and serve it. {BACK}. If it is lost for good, \
+         `bearing disk replace {server}` says what is lost with it and has this one take its place"
+    )
 }
 
 /// What a message means to the machine; `None` for what this server does not take from such a sender.

@@ -83,10 +83,18 @@ impl CoordinatorHost {
 
     /// The tablets that are registered as a server's, and under which epochs.
     pub fn tablets_of(&mut self, server: ServerId) -> Vec<Tablet> {
+        self.tablets().into_iter().filter(|tablet| tablet.members.contains(&server)).collect()
+    }
+
+    /// Whether a tablet's register names a server.
+    pub fn names(&mut self, server: ServerId) -> bool {
+        let named = |tablet: &Tablet| tablet.members.contains(&server) || tablet.learner == Some(server);
+        self.tablets().iter().any(named)
+    }
+
+    fn tablets(&mut self) -> Vec<Tablet> {
         let changes = self.registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
-        let tablets =
-            changes.found.present.iter().filter_map(|entry| decode_register::<Tablet>(&entry.value).ok());
-        tablets.filter(|tablet| tablet.members.contains(&server)).collect()
+        changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
     }
 
     /// The disk of a server is not registered any more: the next one is taken.

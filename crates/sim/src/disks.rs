@@ -1,8 +1,12 @@
 //! Other disks for a metadata server than the right one: empty, another server's, half of the right one, or
-//! an older state of it. A server must never serve from one of these; afterwards the right one is put back,
-//! and nothing is lost.
+//! an older state of it. A server must never serve from one of these. Afterwards the right one is put back;
+//! or it is lost for good, and the server goes on with the other one and learns what it lacks. Either way
+//! nothing is lost.
 
+use crate::cluster::Role;
 use crate::counts::Counts;
+use crate::network::HostId;
+use crate::sim::{Sim, index_of};
 use bearing_meta::RecoveredTablet;
 use bearing_placement::Tablet;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
@@ -14,6 +18,8 @@ use bearing_workload::Seeded;
 pub enum WrongDisk {
     /// The disk is empty: store and log.
     Empty,
+    /// The same, but for the id, which is the registered one.
+    EmptySame,
     /// The store is gone.
     NoStore,
     /// The tablet log is gone.
@@ -28,8 +34,9 @@ pub enum WrongDisk {
 
 impl WrongDisk {
     /// All of them.
-    pub const ALL: [WrongDisk; 6] = [
+    pub const ALL: [WrongDisk; 7] = [
         WrongDisk::Empty,
+        WrongDisk::EmptySame,
         WrongDisk::NoStore,
         WrongDisk::NoLog,
         WrongDisk::Other,
@@ -40,6 +47,7 @@ impl WrongDisk {
     fn count(self) -> &'static str {
         match self {
             WrongDisk::Empty => "fault: a metadata disk is emptied",
+            WrongDisk::EmptySame => "fault: a metadata disk is emptied and keeps its id",
             WrongDisk::NoStore => "fault: a store is gone",
             WrongDisk::NoLog => "fault: a tablet log is gone",
             WrongDisk::Other => "fault: a metadata disk is another one",
@@ -65,6 +73,22 @@ fn is_seen_to_be_old((store, log): &Disk, server: ServerId, registered: &[Tablet
     !registered.is_empty() && registered.iter().all(newer)
 }
 
+impl Sim {
+    /// Somebody says that the disk of a metadata server is lost for good, as `bearing disk replace` does. Not
+    /// while a register names the server: others would count on what it had.
+    pub(crate) fn replace_metadata_disk(&mut self, host: HostId) {
+        let Role::Metadata(server) = self.hosts.role(host) else { return };
+        let disks = &mut self.metadata[index_of(host, 1)];
+        if !disks.may_be_replaced() || self.coordinator.names(server) || self.world.rng.chance(1, 2) {
+            return;
+        }
+        disks.replace_disk(&mut self.world);
+        self.coordinator.forget_disk(server);
+        self.ledger.disk_replaced(host);
+        self.crash(host);
+    }
+}
+
 /// A server's disks but for the one that it runs on.
 #[derive(Default)]
 pub struct Disks {
@@ -82,9 +106,15 @@ impl Disks {
         }
     }
 
-    /// Whether an older state of the right one is in its place.
-    pub fn is_older(&self) -> bool {
-        self.right.as_ref().is_some_and(|(_, wrong)| *wrong == WrongDisk::Older)
+    /// Whether a disk under the right id is in the right one's place, with less on it: a server that owns
+    /// nothing may be taken for a member with it, and learn anew what it lacks.
+    pub fn has_less(&self) -> bool {
+        self.right.as_ref().is_some_and(|(_, wrong)| matches!(wrong, WrongDisk::Older | WrongDisk::EmptySame))
+    }
+
+    /// Whether the server is told apart from one with the right disk, so that a person has to do something.
+    pub fn is_refused(&self) -> bool {
+        self.right.is_some() && !self.has_less()
     }
 
     /// The disk that is there is the right one from now on.
@@ -106,13 +136,13 @@ impl Disks {
         (store, log): (&MemStore, &MemTabletLog),
         (server, tablets): (ServerId, &[Tablet]),
     ) -> Option<Disk> {
-        let registered = store.clone().disk().ok().flatten().is_some();
-        if self.right.is_some() || !registered {
-            return None;
-        }
+        let registered = store.clone().disk().ok().flatten();
+        let Some(registered) = registered.filter(|_| self.right.is_none()) else { return None };
         let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, server, tablets));
         let mut wrong = match kind {
-            WrongDisk::Empty | WrongDisk::Other => (MemStore::new(), MemTabletLog::new()),
+            WrongDisk::Empty | WrongDisk::EmptySame | WrongDisk::Other => {
+                (MemStore::new(), MemTabletLog::new())
+            }
             WrongDisk::NoStore => (MemStore::new(), log.clone()),
             WrongDisk::NoLog => (store.clone(), MemTabletLog::new()),
             WrongDisk::Older | WrongDisk::OlderOther => older()?,
@@ -120,8 +150,12 @@ impl Disks {
         let mut fault = CrashFault::new(rng.next());
         wrong.0.crash(&mut fault);
         wrong.1.crash(&mut fault);
-        if matches!(kind, WrongDisk::Other | WrongDisk::OlderOther) {
-            let id = DiskId(u128::from(rng.next()));
+        let id = match kind {
+            WrongDisk::Other | WrongDisk::OlderOther => Some(DiskId(u128::from(rng.next()))),
+            WrongDisk::EmptySame => Some(registered),
+            WrongDisk::Empty | WrongDisk::NoStore | WrongDisk::NoLog | WrongDisk::Older => None,
+        };
+        if let Some(id) = id {
             wrong.0.set_disk(id).and(wrong.1.set_disk(id)).expect("engines in memory keep an id");
         }
         counts.add(kind.count());

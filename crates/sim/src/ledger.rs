@@ -112,6 +112,11 @@ impl Ledger {
         wrong.into_iter().for_each(|what| self.blame(world, Promise::LogOrder, what));
     }
 
+    /// A host has another disk: what it had synced is not there any more.
+    pub fn disk_replaced(&mut self, host: HostId) {
+        self.lines.values_mut().for_each(|line| line.disk_replaced(host));
+    }
+
     /// A server says something for the tablet at a position, to a client or to another server: nobody else
     /// may own it by then.
     pub fn speaks(&mut self, world: &World, host: HostId, at: Position) {

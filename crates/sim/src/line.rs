@@ -78,6 +78,11 @@ impl Line {
         self.begun.get(&voided).is_some_and(|hosts| hosts.contains(&host)).then_some(voided)
     }
 
+    /// A host has another disk, which may be from before the records of some epochs.
+    pub fn disk_replaced(&mut self, host: HostId) {
+        self.begun.values_mut().for_each(|hosts| _ = hosts.remove(&host));
+    }
+
     /// The owner commits nothing more under an epoch without a host.
     pub fn counts(&mut self, epoch: Epoch, host: HostId) {
         self.counting.insert(epoch, host);

@@ -259,7 +259,8 @@ fn judge(arguments: &Arguments, reports: &[Report]) -> ExitCode {
             first.seed, arguments.ops, arguments.copies
         );
     }
-    let missing: Vec<String> = if reports.len() >= KINDS_FROM { counts.missing() } else { Vec::new() };
+    let missing: Vec<String> =
+        if reports.len() >= KINDS_FROM { counts.missing(arguments.copies) } else { Vec::new() };
     missing.iter().for_each(|name| println!("never happened in {} seeds: {name}", reports.len()));
     let hashes: Vec<u8> = reports.iter().flat_map(|report| report.hash.to_le_bytes()).collect();
     println!("digest {:016x}", xxhash_rust::xxh3::xxh3_64(&hashes));

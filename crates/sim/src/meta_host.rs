@@ -204,6 +204,7 @@ impl MetaHost {
     /// records under way is stable from now on.
     pub fn crash(&mut self, world: &mut World, ledger: &mut Ledger) {
         world.toggle(self.host);
+        self.keep_refilled_disk(world);
         self.machine = None;
         self.post = Post::new(self.host, Sender::Server(self.server));
         self.heard.clear();
@@ -253,13 +254,24 @@ impl MetaHost {
         }
     }
 
-    /// An older disk that its server was taken for a member with is the right one from then on: nobody would
-    /// put the other one back.
-    pub fn keep_older_disk(&mut self, world: &mut World) {
-        if self.disks.is_older() && self.machine.as_ref().is_some_and(MetaServer::is_settled_in) {
-            world.counts.add("meta: an older disk was filled up");
+    /// A disk with less on it that its server was taken for a member with is the right one from then on:
+    /// nobody would put the other one back.
+    pub fn keep_refilled_disk(&mut self, world: &mut World) {
+        if self.disks.has_less() && self.machine.as_ref().is_some_and(MetaServer::is_settled_in) {
+            world.counts.add("meta: a disk with less on it was filled up");
             self.disks.keep();
         }
+    }
+
+    /// Whether the right disk may turn out to be lost for good.
+    pub fn may_be_replaced(&self) -> bool {
+        self.disks.is_refused()
+    }
+
+    /// The right disk is lost for good: what is in its place is the server's from now on.
+    pub fn replace_disk(&mut self, world: &mut World) {
+        world.counts.add("fault: a metadata disk is lost and replaced");
+        self.disks.keep();
     }
 
     /// Whether another disk is in the place of the right one.
@@ -490,7 +502,7 @@ impl MetaHost {
             Note::Serving(tablet, epoch) => {
                 world.counts.add("meta: tablets taken");
                 // A member with an older disk may have learnt all of it anew.
-                let learnt = world.copies > 1 && self.disks.is_older();
+                let learnt = world.copies > 1 && self.disks.has_less();
                 if let Some(wrong) = self.disks.wrong().filter(|_| !learnt) {
                     let what = format!("{} serves {tablet} from {wrong}", self.server);
                     ledger.blame(world, Promise::RightDisk, what);

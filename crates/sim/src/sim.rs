@@ -664,7 +664,8 @@ impl Sim {
 
     fn put_disk_back(&mut self, host: HostId) {
         if matches!(self.hosts.role(host), Role::Metadata(_)) {
-            self.metadata[index_of(host, 1)].keep_older_disk(&mut self.world);
+            self.metadata[index_of(host, 1)].keep_refilled_disk(&mut self.world);
+            self.replace_metadata_disk(host);
             if self.metadata[index_of(host, 1)].has_wrong_disk() {
                 self.crash(host);
                 self.metadata[index_of(host, 1)].put_disk_back();

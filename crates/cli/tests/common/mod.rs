@@ -256,7 +256,11 @@ fn processes_with(directory: &str) -> Vec<u64> {
     let is_ours = |pid: &u64| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
-        line.contains("bearing") && line.contains(directory)
+        // Not one that only begins like it.
+        let named = line
+            .match_indices(directory)
+            .any(|(at, _)| line[at + directory.len()..].starts_with(['/', '\0']));
+        line.contains("bearing") && named
     };
     let own = u64::from(std::process::id());
     pids.filter(|pid| *pid != own).filter(is_ours).collect()

@@ -25,11 +25,6 @@ use bearing_types::{DiskId, Epoch, LogIndex, Now, TabletSerial};
 
 /// The epoch of all tablets in a new cluster: nobody has served them yet.
 const FIRST_EPOCH: Epoch = Epoch(1);
-/// What helps against a disk that is not the right one. There is one copy of metadata: no other server can
-/// help out.
-const REMEDY: &str = "nothing is served from it, because nobody else has what it lacks. Put the right disk back, or a copy of it that was made \
-     after this server last stopped, and start again";
-
 impl MetaServer {
     /// Looks at what is registered; whether tablets may be taken now.
     pub(crate) fn check_disk(
@@ -77,7 +72,7 @@ impl MetaServer {
     }
 
     fn refuse_disk(&mut self, what: &str, out: &mut Vec<Command>) {
-        out.push(Command::Note(Note::WrongDisk(format!("{what}; {REMEDY}"))));
+        out.push(Command::Note(Note::WrongDisk(what.to_owned())));
         self.stop_serving();
     }
 
