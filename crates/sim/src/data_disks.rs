@@ -1,5 +1,5 @@
-//! Disks of data servers that are replaced or rot where nobody looks yet, servers that are away for long, and
-//! what a seal has to keep of all that.
+//! Disks of servers that are replaced, those of data servers that rot where nobody looks yet, servers that
+//! are away for long, and what a seal has to keep of all that.
 //!
 //! What is drawn leaves every frame that is stable whole at one server at least that is not lost, as far as
 //! it was there before.
@@ -9,7 +9,7 @@ use crate::cluster::{METADATA, Role};
 use crate::complaint::Promise;
 use crate::nemesis::Act;
 use crate::network::HostId;
-use crate::sim::Sim;
+use crate::sim::{Sim, index_of};
 use crate::world::Happening;
 use bearing_meta::ChunkRecord;
 use bearing_types::ChunkId;
@@ -96,6 +96,20 @@ impl Sim {
         self.register_anew(host);
         self.rotten.retain(|(of, _)| *of != host);
         self.world.after(0, Happening::Act(Act::Start(host)));
+    }
+
+    /// Somebody says that the disk of a metadata server is lost for good, as `bearing disk replace` does. Not
+    /// while a register names the server: others would count on what it had.
+    pub(crate) fn replace_metadata_disk(&mut self, host: HostId) {
+        let Role::Metadata(server) = self.hosts.role(host) else { return };
+        let disks = &mut self.metadata[index_of(host, 1)];
+        if !disks.may_be_replaced() || self.coordinator.names(server) || self.world.rng.chance(1, 2) {
+            return;
+        }
+        disks.replace_disk(&mut self.world);
+        self.coordinator.forget_disk(server);
+        self.ledger.disk_replaced(host);
+        self.crash(host);
     }
 
     fn may_lose_disk(&mut self, host: HostId) -> bool {

@@ -3,10 +3,7 @@
 //! or it is lost for good, and the server goes on with the other one and learns what it lacks. Either way
 //! nothing is lost.
 
-use crate::cluster::Role;
 use crate::counts::Counts;
-use crate::network::HostId;
-use crate::sim::{Sim, index_of};
 use bearing_meta::RecoveredTablet;
 use bearing_placement::Tablet;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
@@ -71,22 +68,6 @@ fn is_seen_to_be_old((store, log): &Disk, server: ServerId, registered: &[Tablet
         false => found(tablet).is_none_or(|found| last(found) < tablet.committed),
     };
     !registered.is_empty() && registered.iter().all(newer)
-}
-
-impl Sim {
-    /// Somebody says that the disk of a metadata server is lost for good, as `bearing disk replace` does. Not
-    /// while a register names the server: others would count on what it had.
-    pub(crate) fn replace_metadata_disk(&mut self, host: HostId) {
-        let Role::Metadata(server) = self.hosts.role(host) else { return };
-        let disks = &mut self.metadata[index_of(host, 1)];
-        if !disks.may_be_replaced() || self.coordinator.names(server) || self.world.rng.chance(1, 2) {
-            return;
-        }
-        disks.replace_disk(&mut self.world);
-        self.coordinator.forget_disk(server);
-        self.ledger.disk_replaced(host);
-        self.crash(host);
-    }
 }
 
 /// A server's disks but for the one that it runs on.
