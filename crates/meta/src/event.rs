@@ -174,6 +174,8 @@ pub enum Note {
     /// The disk is not the one that this server was registered with, or an older state of it: nothing is
     /// served, and starting again would not help.
     WrongDisk(String),
+    /// The store cannot read records: other members of the tablet have them, or nobody.
+    DamagedStore(String),
     /// Stored records make no sense.
     Damaged(String),
     /// There is more or less room for changes than before.

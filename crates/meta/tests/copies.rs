@@ -198,3 +198,55 @@ fn three_servers_of_which_one_comes_back_have_three_copies_again() {
     let root = cluster.root(ALICE).grant;
     assert_eq!(cluster.list(ALICE, &root, 100).len(), 3);
 }
+
+/// Spoils the first key of a tablet, in a server's store, that is like this; and starts the server again, so
+/// that nothing is cached.
+fn spoil(cluster: &mut Cluster, server: ServerId, serial: TabletSerial, is_wanted: impl Fn(&Key) -> bool) {
+    let at = stored(cluster, server, serial);
+    let wanted = |(key, _): &(Vec<u8>, Vec<u8>)| Key::decode(key).is_some_and(|key| is_wanted(&key));
+    let at = at.iter().position(wanted).expect("there is such a key");
+    let host = cluster.hosts.get_mut(&server).unwrap();
+    let (mut store, log) = (host.store.clone(), host.log.clone());
+    assert!(store.spoil(serial, at as u64));
+    cluster.replace_disk(server, store, log);
+}
+
+#[test]
+fn records_that_cannot_be_read_are_served_by_another_member_and_learnt_anew() {
+    let wanted: [fn(&Key) -> bool; 2] = [
+        // Read when the tablet is about to be served, and only when somebody asks.
+        |key| *key == Key::Node(bearing_types::NodeId::ROOT),
+        |key| matches!(key, Key::Name(..)),
+    ];
+    for is_wanted in wanted {
+        let mut cluster = cluster(3);
+        let root = cluster.root(ALICE).grant;
+        let home = root.body.seat.home;
+        (0..50).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+        cluster.pass(Duration::from_millis(300));
+        let before = cluster.register_of(home);
+        cluster.may_complain = true;
+        spoil(&mut cluster, before.owner, before.serial, is_wanted);
+        cluster.pass(Duration::from_millis(300));
+        let list = Call::List {
+            grant: root.clone(),
+            who: cluster::root_user(),
+            after: bearing_types::Cookie::START,
+            count_max: 1000,
+            with_attributes: false,
+        };
+        let done = (0..3).any(|_| cluster.is_done_in_time(ALICE, home, list.clone()));
+        assert!(done, "{:?}", cluster.complaints);
+        let after = cluster.register_of(home);
+        assert!(after.owner != before.owner && after.epoch > before.epoch, "another member serves it");
+        cluster.pass(Duration::from_secs(3));
+        let healed = cluster.register_of(home);
+        assert_eq!(healed.members.len(), 3, "{healed:?}");
+        let whole = stored(&mut cluster, healed.owner, healed.serial);
+        for member in healed.members {
+            assert!(stored(&mut cluster, member, healed.serial) == whole, "{member}");
+        }
+        let root = cluster.root(ALICE).grant;
+        assert_eq!(cluster.list(ALICE, &root, 1000).len(), 50);
+    }
+}

@@ -18,6 +18,7 @@ use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
+use bearing_seams::EngineError;
 use bearing_types::{Block, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -36,12 +37,13 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let mut store = FjallStore::open(&config.directory.join("store"), &STORE_CONTENTS)
             .map_err(StartError::engine("open the store"))?;
         store.take_room(space.disk_bytes() / JOURNAL_OF_DISK);
+        let copies = config.cluster.metadata_copies;
         let mut log = FileTabletLog::open_with_segments(
             &config.directory.join("tablet-log"),
             &LOG_CONTENTS,
             segment_bytes(log_bytes_max),
         )
-        .map_err(StartError::engine("open the tablet log"))?;
+        .map_err(|error| damaged_log(config.daemon.name, copies, error))?;
         let recovered = bearing_meta::recover(&mut store, &mut log, random_disk_id())?;
         tracing::info!("the tablet log is replayed; records of {} tablets are here", recovered.tablets.len());
         let id = config.daemon.name.server();
@@ -64,7 +66,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
         let events = VecDeque::from([Event::Start(recovered)]);
         Ok(TabletKeeper {
             id,
-            copies: config.cluster.metadata_copies,
+            copies,
             machine,
             disk,
             space,
@@ -310,9 +312,25 @@ impl TabletKeeper {
                     None => tracing::info!("the disk has room again"),
                 }
             }
+            Note::DamagedStore(reason) => {
+                tracing::error!(
+                    "the store cannot read records, another server's copy is used if there is one: {reason}"
+                );
+            }
             Note::Damaged(reason) => tracing::error!("stored records make no sense: {reason}"),
             Note::Step(name) => tracing::trace!("{name}"),
         }
+    }
+}
+
+/// Why a tablet log does not open. Nobody knows of which tablets the damaged records are.
+fn damaged_log(server: DaemonName, copies: u8, error: EngineError) -> StartError {
+    match &error {
+        EngineError::Corrupt { what } if copies > 1 => StartError::Refused(format!(
+            "the tablet log is damaged ({what}): nothing is served from this disk; other metadata servers have copies of what this one had, and \
+             serve it. If the disk is at fault, put an empty one in its place, and `bearing disk replace {server}` has that take its place"
+        )),
+        _ => StartError::engine("open the tablet log")(error),
     }
 }
 

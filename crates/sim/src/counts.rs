@@ -170,6 +170,8 @@ const EXPECTED: &[&str] = &[
 const EXPECTED_OF_COPIES: &[&str] = &[
     "fault: a metadata disk is lost and replaced",
     "meta: a disk with less on it was filled up",
+    "fault: a record of a store cannot be read",
+    "meta: met a record that cannot be read",
     "meta: tablets claimed of a silent server",
     "step: a member is swapped out",
 ];

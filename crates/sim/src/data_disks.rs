@@ -7,6 +7,7 @@
 use crate::clock::SECOND;
 use crate::cluster::{METADATA, Role};
 use crate::complaint::Promise;
+use crate::meta_host::MetaHost;
 use crate::nemesis::Act;
 use crate::network::HostId;
 use crate::sim::{Sim, index_of};
@@ -110,6 +111,32 @@ impl Sim {
         self.coordinator.forget_disk(server);
         self.ledger.disk_replaced(host);
         self.crash(host);
+    }
+
+    /// A record of a metadata server's store cannot be read for a while, if others have it.
+    pub(crate) fn spoil(&mut self, host: HostId, number: u64, spell: u64) {
+        let Role::Metadata(server) = self.hosts.role(host) else { return };
+        let copies = usize::from(self.world.copies);
+        let mut tablets = self.coordinator.tablets_of(server);
+        tablets.retain(|tablet| copies > 1 && tablet.members.len() == copies);
+        let tablet = tablets.get(number as usize % tablets.len().max(1));
+        if self.metadata.iter().any(MetaHost::is_spoilt) || self.metadata.iter().any(MetaHost::has_wrong_disk)
+        {
+            return;
+        }
+        if tablet.is_some_and(|tablet| self.metadata[index_of(host, 1)].spoil(tablet.serial, number >> 8)) {
+            self.world.counts.add("fault: a record of a store cannot be read");
+            self.world.after(spell, Happening::Act(Act::Unspoil(host)));
+        }
+    }
+
+    /// All records can be read again. A server that did not start without them is started again by hand.
+    pub(crate) fn unspoil(&mut self, host: HostId) {
+        self.metadata[index_of(host, 1)].unspoil();
+        if self.world.is_up(host) && self.metadata[index_of(host, 1)].has_given_up() {
+            self.crash(host);
+            self.start_unless_out(host);
+        }
     }
 
     fn may_lose_disk(&mut self, host: HostId) -> bool {

@@ -26,7 +26,7 @@ use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
 };
-use bearing_types::{Block, DiskId, Epoch, ServerId, SessionId, Squash};
+use bearing_types::{Block, DiskId, Epoch, ServerId, SessionId, Squash, TabletSerial};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub struct MetaHost {
     post: Post,
     rng: Seeded,
     disks: Disks,
+    /// The tablet of which a record cannot be read.
+    spoilt: Option<TabletSerial>,
     /// What a crash loses.
     faults: Option<Seeded>,
     planted: Planted,
@@ -127,6 +129,7 @@ impl MetaHost {
             limits: Limits::draw(&mut rng),
             rng,
             disks: Disks::default(),
+            spoilt: None,
             faults: None,
             planted,
             heard: BTreeSet::new(),
@@ -230,13 +233,36 @@ impl MetaHost {
         }
     }
 
+    /// A record of a tablet, drawn by a number, cannot be read from now on. Whether there is one.
+    pub fn spoil(&mut self, tablet: TabletSerial, number: u64) -> bool {
+        self.spoilt = self.store.spoil(tablet, number).then_some(tablet);
+        self.spoilt.is_some()
+    }
+
+    /// All records can be read again.
+    pub fn unspoil(&mut self) {
+        self.spoilt.take().map(|tablet| self.store.unspoil(tablet));
+    }
+
+    /// Whether it runs, and its machine has refused to.
+    pub fn has_given_up(&self) -> bool {
+        self.machine.is_none() && self.disks.wrong().is_none()
+    }
+
+    /// Whether a record cannot be read.
+    pub fn is_spoilt(&self) -> bool {
+        self.spoilt.is_some()
+    }
+
     /// A copy of the disk is made, as a machine that runs can be copied.
     pub fn copy_disk(&mut self) {
+        self.unspoil();
         self.disks.copy(&self.store, &self.log);
     }
 
     /// The host, which is down, is given another disk; whether there was one of that kind.
     pub fn give_wrong_disk(&mut self, world: &mut World, kind: WrongDisk, tablets: &[Tablet]) -> bool {
+        self.unspoil();
         let here = (&self.store, &self.log);
         let registered = (self.server, tablets);
         let taken = self.disks.take_out(&mut world.counts, &mut self.rng, kind, here, registered);
@@ -521,7 +547,7 @@ impl MetaHost {
             }
             Note::WrongDisk(reason) => {
                 world.counts.add("meta: refused a disk that is not the right one");
-                if self.disks.wrong().is_none() {
+                if self.disks.wrong().is_none() && self.spoilt.is_none() {
                     let what = format!("{} refuses its own disk: {reason}", self.server);
                     ledger.blame(world, Promise::RightDisk, what);
                 }
@@ -529,6 +555,12 @@ impl MetaHost {
                 self.machine = None;
             }
             Note::Headroom(_) | Note::Taken(..) => {}
+            Note::DamagedStore(what) => {
+                world.counts.add("meta: met a record that cannot be read");
+                if world.copies == 1 {
+                    ledger.blame(world, Promise::Readable, format!("{}: {what}", self.server));
+                }
+            }
             Note::Damaged(what) => {
                 let what = format!("{} says its records are damaged: {what}", self.server);
                 ledger.blame(world, Promise::Readable, what);
@@ -679,7 +711,7 @@ fn could_be_anybodys(body: &PeerBody) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::{LogIndex, TabletSerial};
+    use bearing_types::LogIndex;
 
     fn record(index: u64) -> LoggedRecord {
         LoggedRecord {

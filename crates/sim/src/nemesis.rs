@@ -89,6 +89,11 @@ pub enum Act {
     Dawdle(u64, bool, u64),
     /// They come at once again.
     Hasten,
+    /// A record of a tablet that a metadata server has, both drawn by this number, cannot be read, for so
+    /// many nanoseconds.
+    Spoil(HostId, u64, u64),
+    /// All can be read again.
+    Unspoil(HostId),
     /// A data server dies for so many nanoseconds, and comes back with an empty disk.
     EmptyDisk(HostId, u64),
     /// A data server dies for so many nanoseconds, and comes back with its disk as it was some time ago.
@@ -124,6 +129,7 @@ impl Act {
             Act::CopyDisk(_) => "a metadata disk is copied",
             Act::WrongDisk(..) => "a metadata server shall get another disk",
             Act::Rot(..) => "a bit shall flip",
+            Act::Spoil(..) => "a record shall be unreadable",
             Act::EmptyDisk(..) => "a data disk shall be emptied",
             Act::OlderDisk(..) => "a data disk shall be replaced by an older one",
             Act::RotOpen(..) => "bits of unsealed chunks shall flip",
@@ -136,6 +142,7 @@ impl Act {
             Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
             Act::Next | Act::Start(_) | Act::Mend(_) | Act::Prompt(_) | Act::Calm | Act::Fast(_) => "an end",
             Act::Room(_) | Act::Uncrowd(_) | Act::RightDisk(_) | Act::Thaw(_) | Act::Hasten => "an end",
+            Act::Unspoil(_) => "an end",
             Act::Outage(COORDINATOR_HOST, _) => "the coordinator is down for long",
             Act::Outage(..) => "a metadata server is down for long",
             Act::Freeze(_, true, _) => "a disk does nothing",
@@ -226,7 +233,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6, 25, 8, 20, 8,
+            8, 8, 6, 25, 8, 20, 8, 20,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -261,7 +268,8 @@ impl Nemesis {
             29 => self.isolate(),
             30 => self.crash_two(downtime),
             31 => self.overtake(),
-            _ => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
+            32 => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
+            _ => Act::Spoil(self.one_of(hosts.metadata()), self.rng.next(), spell),
         }
     }
 

@@ -236,6 +236,7 @@ impl Sim {
         self.data.iter_mut().for_each(|host| (host.slowness, host.fail_sync) = (1, false));
         self.data.iter_mut().for_each(|host| host.set_full(false));
         for host in self.hosts.metadata() {
+            self.unspoil(host);
             self.crowd(host, None);
         }
         for host in self.hosts.metadata().chain(self.hosts.data()) {
@@ -410,7 +411,16 @@ impl Sim {
         match hosts.role(to) {
             Role::Coordinator => {
                 coordinator.arrive(world, from, way, packet);
-                coordinator.news().iter().for_each(|tablet| ledger.registered(world, tablet, *hosts));
+                for tablet in coordinator.news() {
+                    ledger.registered(world, &tablet, *hosts);
+                    // Nobody else has what cannot be read there.
+                    if let [alone] = tablet.members[..] {
+                        hosts
+                            .host_of(alone)
+                            .into_iter()
+                            .for_each(|host| metadata[index_of(host, 1)].unspoil());
+                    }
+                }
             }
             Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
             Role::Data(_) => {
@@ -632,6 +642,8 @@ impl Sim {
             Act::Uncrowd(host) => self.crowd(host, None),
             Act::Lose(host) => self.lose(host),
             Act::Rot(host, number) => self.rot(host, number),
+            Act::Spoil(host, number, spell) => self.spoil(host, number, spell),
+            Act::Unspoil(host) => self.unspoil(host),
             Act::EmptyDisk(host, downtime) => self.empty_disk(host, downtime),
             Act::OlderDisk(host, downtime) => self.older_disk(host, downtime),
             Act::RotOpen(number, downtime) => self.rot_open(number, downtime),

@@ -127,6 +127,7 @@ impl MetaServer {
     pub(crate) fn remove_stored(&mut self, serial: TabletSerial, out: &mut Vec<Command>) {
         self.disk.intended.remove(&serial);
         self.disk.gaps.remove(&serial);
+        self.disk.damaged.remove(&serial);
         self.copies.remove(&serial);
         out.push(Command::RemoveTablet(serial));
     }

@@ -5,7 +5,7 @@ use crate::record::Recovered;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::disk::DiskPart;
 use bearing_types::{DiskId, Epoch, LogIndex, TabletSerial};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far it is known whose disk this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) struct DiskState {
     /// Intents that are logged but not stable.
     pub logged: BTreeMap<AppendNumber, (TabletSerial, Epoch)>,
     pub gaps: BTreeMap<TabletSerial, (LogIndex, LogIndex)>,
+    /// Tablets of which the store cannot read records.
+    pub damaged: BTreeSet<TabletSerial>,
 }
 
 impl DiskState {
@@ -42,6 +44,7 @@ impl DiskState {
             intended: BTreeMap::new(),
             logged: BTreeMap::new(),
             gaps: BTreeMap::new(),
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -53,6 +56,7 @@ impl DiskState {
             fresh: recovered.fresh,
             intended: tablets().filter_map(|(serial, found)| Some((*serial, found.intent?))).collect(),
             gaps: tablets().filter_map(|(serial, found)| Some((*serial, found.gap?))).collect(),
+            damaged: tablets().filter(|(_, found)| found.damaged).map(|(serial, _)| *serial).collect(),
             ..DiskState::unknown()
         }
     }
@@ -77,6 +81,9 @@ impl DiskState {
             return Some(format!(
                 "the store has tablet {block} up to record {last}, the tablet log goes on with {next}: one of them is older than the other"
             ));
+        }
+        if self.damaged.contains(&serial) {
+            return Some(format!("the store cannot read what it has of tablet {block}"));
         }
         let intended = self.intended.get(&serial).copied();
         (intended < Some(assigned.epoch)).then(|| {

@@ -85,15 +85,34 @@ impl MetaServer {
     }
 
     /// The store says that what was asked for is damaged.
-    pub(crate) fn on_damaged_load(&mut self, ticket: LoadTicket, what: String, out: &mut Vec<Command>) {
+    pub(crate) fn on_damaged_load(
+        &mut self,
+        now: Now,
+        ticket: LoadTicket,
+        what: String,
+        out: &mut Vec<Command>,
+    ) {
         if let Some((id, _)) = self.loads.remove(&ticket) {
-            return self.damaged(id, what, out);
+            return self.on_damaged_records(now, id, what, out);
         }
-        // Of a tablet that was to be served, or is to be handed over: neither will be.
+        out.push(Command::Note(Note::DamagedStore(what)));
         if let Some(start) = self.start_of_load(ticket) {
-            self.forget_startup_load(start);
+            if !self.is_damaged(now, start) {
+                self.forget_startup_load(start);
+            }
+        } else if let Some(start) = self.start_of_part(ticket) {
+            self.is_damaged(now, start);
         }
-        out.push(Command::Note(Note::Damaged(what)));
+    }
+
+    /// Another member of the tablet has what cannot be read here; if there is none, who asked is told.
+    fn on_damaged_records(&mut self, now: Now, id: JobId, what: String, out: &mut Vec<Command>) {
+        out.push(Command::Note(Note::DamagedStore(what)));
+        let Some(job) = self.jobs.remove(id) else { return };
+        match self.is_damaged(now, job.tablet) {
+            true => self.postpone(job, out),
+            false => self.refuse(job, Code::Io, LogIndex::ZERO, out),
+        }
     }
 
     // Damaged records are never served; the operation that met them says so.

@@ -346,7 +346,7 @@ impl MetaServer {
         let loaded = match result {
             Ok(loaded) => loaded,
             // What is damaged is not answered; the rest of the store is as good as before.
-            Err(EngineError::Corrupt { what }) => return self.on_damaged_load(ticket, what, out),
+            Err(EngineError::Corrupt { what }) => return self.on_damaged_load(now, ticket, what, out),
             Err(error) => return self.fail("read the store", &error, out),
         };
         if let Some(start) = self.start_of_load(ticket) {

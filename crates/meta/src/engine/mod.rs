@@ -5,6 +5,7 @@ mod adopt;
 mod bounds;
 mod claims;
 mod collect;
+mod damage;
 mod delegations;
 mod disk;
 mod disk_state;

@@ -221,6 +221,9 @@ impl MetaServer {
         for progress in held.lacking {
             let log = owned(&mut self.tablets, &mut self.adoptions, &self.starts, progress.serial);
             let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
+            if progress.index.next() < log.first_for(from) {
+                log.members.has_lost(from);
+            }
             if log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
                 resend(self.outgoing.append_to(&self.pairs, now, from), log, from, progress.index);
             }

@@ -112,6 +112,7 @@ impl MetaServer {
             return;
         }
         self.change_members(now, out);
+        self.yield_damaged(now);
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
         for start in starts {
             self.send_part(now, start, false, out);
@@ -349,7 +350,7 @@ impl MetaServer {
     // --- another owner ---
 
     /// Stops serving a tablet: a member will.
-    fn begin_leaving(&mut self, now: Now, start: Position, to: ServerId) {
+    pub(crate) fn begin_leaving(&mut self, now: Now, start: Position, to: ServerId) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         // Those that waited for locks are gone too.
         tablet.keys.forget_waiting();

@@ -9,7 +9,9 @@ use crate::engine::machine::MetaServer;
 use crate::engine::registers::{AskKind, FIRST_ASK, Open};
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::mutant::Mutant;
-use crate::record::{DirectoryContent, Key, NodeContent, NodeRecord, Reach, Record, Recovered, decode_pairs};
+use crate::record::{
+    DirectoryContent, Key, NodeContent, NodeRecord, Reach, Record, Recovered, RecoveredTablet, decode_pairs,
+};
 use crate::replication::{Copy, Log, Members, Pairs};
 use crate::tablet::{Answered, Tablet};
 use crate::words::LockedBy;
@@ -35,7 +37,8 @@ impl MetaServer {
         self.disk = DiskState::new(&recovered);
         self.pairs = Pairs::new(recovered.fresh.0 as u64, now.mono);
         // One with a gap is as good as none.
-        let whole = recovered.tablets.into_iter().filter(|(_, found)| found.gap.is_none());
+        let is_whole = |found: &RecoveredTablet| found.gap.is_none() && !found.damaged;
+        let whole = recovered.tablets.into_iter().filter(|(_, found)| is_whole(found));
         let copies = whole.map(|(serial, found)| {
             let intent = found.intent;
             (serial, Copy::new(Log::found(serial, found), intent))
@@ -187,6 +190,7 @@ impl MetaServer {
                 Some(_) => continue,
                 None => {}
             }
+            self.drop_damaged(&assigned, out);
             if mine && !self.claims.contains_key(&assigned.serial) {
                 if !self.disk_has(&assigned, out) {
                     return;

@@ -76,13 +76,16 @@ pub struct RecoveredTablet {
     pub intent: Option<Epoch>,
     /// Records are missing: after this one the log goes on with that one.
     pub gap: Option<(LogIndex, LogIndex)>,
+    /// The store cannot read some of what a start needs.
+    pub damaged: bool,
 }
 
 impl RecoveredTablet {
     /// Of a tablet of which nothing is here.
     pub fn nothing() -> RecoveredTablet {
         let (last, epoch) = (LogIndex::ZERO, Epoch(0));
-        RecoveredTablet { last, prepared: Vec::new(), taken: last, epoch, intent: None, gap: None }
+        let (prepared, taken) = (Vec::new(), last);
+        RecoveredTablet { last, prepared, taken, epoch, intent: None, gap: None, damaged: false }
     }
 }
 
@@ -141,15 +144,32 @@ impl<S: Store> Replay<'_, S> {
         let mut tablets = BTreeMap::new();
         for tablet in store.tablets()? {
             let last = store.applied(tablet)?.unwrap_or(LogIndex::ZERO);
-            let stored = store.get(tablet, &Key::Intent.encode())?;
-            let intent = stored.map(|bytes| Record::decode_at(&Key::Intent, &bytes)).transpose();
-            let intent = intent.map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
-            let intent = intent.and_then(Record::into_intent);
-            renew_keys(store, tablet, last)?;
-            tablets.insert(tablet, RecoveredTablet { last, intent, ..RecoveredTablet::nothing() });
+            let found = RecoveredTablet { last, ..RecoveredTablet::nothing() };
+            let found = match Self::begin_tablet(store, tablet, last) {
+                Ok(intent) => RecoveredTablet { intent, ..found },
+                // Another server may have the tablet; the others are as good as before.
+                Err(RecoverError::Engine(EngineError::Corrupt { .. })) => {
+                    RecoveredTablet { damaged: true, ..found }
+                }
+                Err(error) => return Err(error),
+            };
+            tablets.insert(tablet, found);
         }
         let (prepared, gathered) = (BTreeMap::new(), BTreeMap::new());
         Ok(Replay { store, tablets, prepared, gathered, gathered_bytes: 0 })
+    }
+
+    /// Gives the intent to serve a tablet.
+    fn begin_tablet(
+        store: &mut S,
+        tablet: TabletSerial,
+        last: LogIndex,
+    ) -> Result<Option<Epoch>, RecoverError> {
+        let stored = store.get(tablet, &Key::Intent.encode())?;
+        let intent = stored.map(|bytes| Record::decode_at(&Key::Intent, &bytes)).transpose();
+        let intent = intent.map_err(|error| RecoverError::Record(tablet, LogIndex::ZERO, error))?;
+        renew_keys(store, tablet, last)?;
+        Ok(intent.and_then(Record::into_intent))
     }
 
     fn take(&mut self, record: LoggedRecord) -> Result<(), RecoverError> {
@@ -221,7 +241,7 @@ impl<S: Store> Replay<'_, S> {
         self.store.remove_tablet(tablet)?;
         self.store.create_tablet(tablet)?;
         let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
-        (held.last, held.gap) = (last, None);
+        (held.last, held.gap, held.damaged) = (last, None, false);
         // The intent is the disk's, not the tablet's: it outlives what is replaced. Until it is
         // applied the intent, which the log may not have any more, is nowhere.
         if let Some(intent) = held.intent {

@@ -40,6 +40,8 @@ struct Member {
     resent: Mono,
     /// Since when it does not rely on this server.
     missing: Option<Mono>,
+    /// It lacks what was committed before the epoch began: nobody but a snapshot can fill that up.
+    lost: bool,
 }
 
 impl Members {
@@ -179,7 +181,13 @@ impl Members {
         due
     }
 
-    /// Those that have not relied on this server, or not got on with what was sent to them, for as long as a
+    /// A member lacks what was committed before the epoch began, which it had once.
+    pub fn has_lost(&mut self, server: ServerId) {
+        let member = self.others.get_mut(&server).filter(|member| member.counts);
+        member.into_iter().for_each(|member| member.lost = true);
+    }
+
+    /// Those that have lost what they had, and those that have not relied on this server, or not got on with what was sent to them, for as long as a
     /// member may. To be asked often: it notes since when.
     pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<ServerId> {
         let mut out = Vec::new();
@@ -195,7 +203,7 @@ impl Members {
             let stuck = member.synced < member.sent && now.since(member.moved) >= slow;
             // One that answers is asked to rely on this server again, whatever it did meanwhile.
             let silent = if pairs.has_lease(now, *server, config.server_lease_ttl) { slow } else { silent };
-            if stuck || since.is_some_and(|since| now.since(since) >= silent) {
+            if member.lost || stuck || since.is_some_and(|since| now.since(since) >= silent) {
                 out.push(*server);
             }
         }
@@ -215,6 +223,7 @@ impl Member {
             moved: now,
             resent: now,
             missing: None,
+            lost: false,
         }
     }
 

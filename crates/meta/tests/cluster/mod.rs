@@ -428,7 +428,11 @@ impl Cluster {
                 Command::Note(note) => {
                     if matches!(
                         note,
-                        Note::Failed(_) | Note::Unreadable(_) | Note::Damaged(_) | Note::WrongDisk(_)
+                        Note::Failed(_)
+                            | Note::Unreadable(_)
+                            | Note::DamagedStore(_)
+                            | Note::Damaged(_)
+                            | Note::WrongDisk(_)
                     ) {
                         assert!(self.may_complain, "{note:?}");
                         self.complaints.push(note);

@@ -1,7 +1,7 @@
 //! The entry store in memory.
 
 use super::{CrashFault, Switches, refused};
-use crate::{Change, DiskLabel, EngineResult, KeyRange, Pair, Store};
+use crate::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,14 +21,30 @@ struct Keyspace {
     unflushed: Vec<Undo>,
     /// Whether the keyspace itself was flushed: an unflushed one may vanish.
     stable: bool,
+    /// A key that cannot be read, until it is written again.
+    spoilt: Option<Vec<u8>>,
 }
 
 impl Keyspace {
     fn empty() -> Keyspace {
-        Keyspace { pairs: BTreeMap::new(), applied: LogIndex::ZERO, unflushed: Vec::new(), stable: false }
+        Keyspace {
+            pairs: BTreeMap::new(),
+            applied: LogIndex::ZERO,
+            unflushed: Vec::new(),
+            stable: false,
+            spoilt: None,
+        }
+    }
+
+    fn check(&self, read: impl FnOnce(&Vec<u8>) -> bool) -> EngineResult<()> {
+        match self.spoilt.as_ref().is_some_and(read) {
+            true => Err(EngineError::Corrupt { what: "a key that was spoilt".into() }),
+            false => Ok(()),
+        }
     }
 
     fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
+        self.spoilt.take_if(|spoilt| spoilt == key);
         match value {
             Some(value) => self.pairs.insert(key.to_vec(), value.to_vec()),
             None => self.pairs.remove(key),
@@ -118,6 +134,20 @@ impl MemStore {
         self.switches.fail_next_sync = true;
     }
 
+    /// One of a tablet's keys, drawn by a number, cannot be read from now on, until it is written again.
+    /// Whether there is one.
+    pub fn spoil(&mut self, tablet: TabletSerial, number: u64) -> bool {
+        let Some(keyspace) = self.keyspaces.get_mut(&tablet) else { return false };
+        let count = keyspace.pairs.len().max(1) as u64;
+        keyspace.spoilt = keyspace.pairs.keys().nth((number % count) as usize).cloned();
+        keyspace.spoilt.is_some()
+    }
+
+    /// All keys of a tablet can be read again. Whether there was one that could not.
+    pub fn unspoil(&mut self, tablet: TabletSerial) -> bool {
+        self.keyspaces.get_mut(&tablet).is_some_and(|keyspace| keyspace.spoilt.take().is_some())
+    }
+
     /// While full, changes are refused.
     pub fn set_full(&mut self, full: bool) {
         self.switches.full = full;
@@ -154,7 +184,9 @@ impl Store for MemStore {
     }
 
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
-        Ok(self.keyspace(tablet)?.pairs.get(key).cloned())
+        let keyspace = self.keyspace(tablet)?;
+        keyspace.check(|spoilt| spoilt == key)?;
+        Ok(keyspace.pairs.get(key).cloned())
     }
 
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
@@ -164,7 +196,10 @@ impl Store for MemStore {
         }
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let pairs = keyspace.pairs.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
-        Ok(pairs.take(count_max).map(|(key, value)| (key.clone(), value.clone())).collect())
+        let found: Vec<Pair> =
+            pairs.take(count_max).map(|(key, value)| (key.clone(), value.clone())).collect();
+        keyspace.check(|spoilt| found.iter().any(|(key, _)| key == spoilt))?;
+        Ok(found)
     }
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {

@@ -1,0 +1,91 @@
+//! Records that the store cannot read: they are never served. A tablet that has other members goes to one of
+//! them; then what is here of it is removed, and this server learns it anew.
+//!
+//! Invariant: nothing is removed while this server owns the tablet by its register.
+
+use crate::engine::machine::MetaServer;
+use crate::event::Command;
+use crate::event::LoadTicket;
+use crate::tablet::{Phase, Tablet};
+use bearing_placement::Tablet as Assigned;
+use bearing_proto::replication::Progress;
+use bearing_types::{Now, Position, ServerId, TabletSerial};
+
+impl MetaServer {
+    /// Records of a tablet of this server's cannot be read. Whether other servers have copies of them.
+    pub(crate) fn is_damaged(&mut self, now: Now, start: Position) -> bool {
+        let Some((_, assigned)) = self.startup.registers.get(&start) else { return false };
+        let serial = assigned.serial;
+        if self.is_alone(start) {
+            return false;
+        }
+        self.disk.damaged.insert(serial);
+        self.leave_damaged(now, start);
+        true
+    }
+
+    fn is_alone(&self, start: Position) -> bool {
+        let register = self.startup.registers.get(&start);
+        register.is_some_and(|(_, assigned)| assigned.members.iter().all(|member| *member == self.id))
+    }
+
+    /// What has to be in memory could not be read, and nobody else has it: it is tried again.
+    fn forget_unreadable(&mut self, start: Position) {
+        if self.adoptions.get(&start).is_some_and(|adoption| adoption.loading.is_some()) {
+            self.forget_startup_load(start);
+            self.startup.want_map();
+        }
+    }
+
+    /// Tablets that this server serves, or is about to, and cannot read: others shall have them.
+    pub(crate) fn yield_damaged(&mut self, now: Now) {
+        for serial in self.disk.damaged.clone() {
+            let Some(start) = self.starts.get(&serial).copied() else { continue };
+            if self.is_alone(start) {
+                self.disk.damaged.remove(&serial);
+                self.forget_unreadable(start);
+                continue;
+            }
+            self.leave_damaged(now, start);
+            let Some(to) = self.next_owner(now, start) else { continue };
+            let Some(adoption) = self.adoptions.get(&start) else { continue };
+            let (epoch, index) = (adoption.log.epoch(), adoption.log.committed());
+            if index == adoption.log.last() {
+                let append = self.outgoing.append_to(&self.pairs, now, to);
+                append.yields.push(Progress { serial, epoch, index });
+            }
+        }
+    }
+
+    /// The tablet of which a load reads a part of a snapshot.
+    pub(crate) fn start_of_part(&self, ticket: LoadTicket) -> Option<Position> {
+        let reads =
+            |tablet: &Tablet| tablet.log.learner.as_ref().is_some_and(|learner| learner.is_reading(ticket));
+        self.tablets.iter().find(|(_, tablet)| reads(tablet)).map(|(start, _)| *start)
+    }
+
+    fn leave_damaged(&mut self, now: Now, start: Position) {
+        let serves = |tablet: &Tablet| matches!(tablet.phase, Phase::Serving);
+        if self.tablets.get(&start).is_some_and(serves)
+            && let Some(to) = self.next_owner(now, start)
+        {
+            self.begin_leaving(now, start, to);
+        }
+    }
+
+    /// A member of a tablet of this server's that lives.
+    fn next_owner(&self, now: Now, start: Position) -> Option<ServerId> {
+        let (_, assigned) = self.startup.registers.get(&start)?;
+        let lives = |server: &ServerId| self.pairs.has_lease(now.mono, *server, self.config.server_lease_ttl);
+        assigned.members.iter().copied().find(|member| *member != self.id && lives(member))
+    }
+
+    /// Removes what cannot be read of a tablet that another server owns by now.
+    pub(crate) fn drop_damaged(&mut self, assigned: &Assigned, out: &mut Vec<Command>) {
+        let serial: TabletSerial = assigned.serial;
+        let others = assigned.owner != self.id && self.owned(serial).is_none();
+        if self.disk.damaged.contains(&serial) && others && !self.claims.contains_key(&serial) {
+            self.remove_stored(serial, out);
+        }
+    }
+}
