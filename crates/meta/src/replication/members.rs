@@ -187,8 +187,8 @@ impl Members {
         member.into_iter().for_each(|member| member.lost = true);
     }
 
-    /// Those that have lost what they had, and those that have not relied on this server, or not got on with what was sent to them, for as long as a
-    /// member may. To be asked often: it notes since when.
+    /// Those that have lost what they had, and those that have not relied on this server, or not got on with
+    /// what was sent to them, for as long as a member may. To be asked often: it notes since when.
     pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<ServerId> {
         let mut out = Vec::new();
         for (server, member) in &mut self.others {

@@ -425,19 +425,11 @@ impl Cluster {
                 Command::CreateTablet(tablet) => host.store.create_tablet(tablet).unwrap(),
                 Command::RemoveTablet(tablet) => host.store.remove_tablet(tablet).unwrap(),
                 Command::Map(..) => {}
-                Command::Note(note) => {
-                    if matches!(
-                        note,
-                        Note::Failed(_)
-                            | Note::Unreadable(_)
-                            | Note::DamagedStore(_)
-                            | Note::Damaged(_)
-                            | Note::WrongDisk(_)
-                    ) {
-                        assert!(self.may_complain, "{note:?}");
-                        self.complaints.push(note);
-                    }
+                Command::Note(note) if is_complaint(&note) => {
+                    assert!(self.may_complain, "{note:?}");
+                    self.complaints.push(note);
                 }
+                Command::Note(_) => {}
             }
         }
         if let Some(number) = appended {
@@ -749,6 +741,11 @@ impl Cluster {
 }
 
 /// Under which servers keep the records of a tablet.
+fn is_complaint(note: &Note) -> bool {
+    use Note::{Damaged, DamagedStore, Failed, Unreadable, WrongDisk};
+    matches!(note, Failed(_) | Unreadable(_) | DamagedStore(_) | Damaged(_) | WrongDisk(_))
+}
+
 pub fn serial(tablet: Block) -> TabletSerial {
     TabletSerial::of_first(tablet).unwrap()
 }
