@@ -205,10 +205,17 @@ proptest! {
 }
 
 #[test]
-fn servers_that_begin_at_the_same_time_are_one_ring() {
+fn servers_that_begin_at_the_same_time_are_one_ring_with_the_right_fingers() {
     let mut net = Net::new(0);
     (1..=SERVERS).for_each(|id| net.start(id));
     net.check().unwrap();
+    let all: Vec<ServerId> = (1..=SERVERS).map(ServerId).collect();
+    for (id, member) in &net.members {
+        // Some start right at a server: ids are dense.
+        let settled = FingerServer::settled(ServerId(*id), &all, &POINTS, config());
+        assert_eq!(member.machine.finger_owners(), settled.finger_owners(), "server {id}");
+        assert_eq!(member.machine.finger_nexts(), settled.finger_nexts(), "server {id}");
+    }
 }
 
 #[test]

@@ -93,8 +93,9 @@ impl FingerServer {
                 self.fingers[index] = Finger { owner, next };
             }
         }
-        // Around the whole ring once: what lies between the owner and this server itself is open yet.
-        if owner.server != self.me.server && !within(owner.at, self.me.at, key) {
+        // Around the whole ring once: what lies between the owner and this server itself is open yet. An
+        // owner that is nearer than its key, or this server, lies around it.
+        if self.me.at.clockwise_to(owner.at) >= self.me.at.clockwise_to(key) {
             self.ask_for_finger_after(owner.at, out);
         }
     }

@@ -1,9 +1,9 @@
 //! Pings, and what servers of a ring learn from each other by them.
 //!
-//! Whatever was lost, late or wrong, two rules make neighbours right again: who is heard of and stands between
-//! this server and its neighbour is the neighbour, and who is silent is not. So a ring that the network split,
-//! or that several servers began at the same time, is one ring again when each server has heard of each other
-//! one; for this a server is told to look at others, too.
+//! Whatever was lost, late or wrong, two rules make neighbours right again: who is heard of and stands
+//! between this server and its neighbour is the neighbour, and who is silent is not. So a ring that the
+//! network split, or that several servers began at the same time, is one ring again when each server has
+//! heard of each other one; for this a server is told to look at others, too.
 
 use super::message::{FingerMessage, Neighbours};
 use super::points::{Peer, within};
@@ -55,8 +55,8 @@ impl FingerServer {
         self.next_ping = Some(now.after(self.config.ping_every));
     }
 
-    /// A server that pings late by a ping was stopped, or has too much to do: it did not listen, so nobody was
-    /// silent.
+    /// A server that pings late by a ping was stopped, or has too much to do: it did not listen, so nobody
+    /// was silent.
     pub(super) fn notice_stop(&mut self, now: Mono) {
         if self.next_ping.is_some_and(|due| now.since(due) >= self.config.ping_every) {
             self.heard.values_mut().for_each(|heard| *heard = now);
@@ -88,12 +88,14 @@ impl FingerServer {
             self.neighbours.nsc = if self.is_nearer(from) { self.neighbours.sc } else { sc };
             self.neighbours.sc = from;
             self.set_near_fingers();
+            self.refresh_soon();
         }
         let before = self.neighbours.pd;
         if from.server == before.server {
             self.neighbours.fpd = pd;
         } else if within(from.at, before.at, self.me.at) {
             (self.neighbours.pd, self.neighbours.fpd) = (from, before);
+            self.refresh_soon();
         }
     }
 
@@ -102,6 +104,7 @@ impl FingerServer {
             // Somebody joined in between (Chord's stabilisation).
             (self.neighbours.sc, self.neighbours.nsc) = (pd, self.neighbours.sc);
             self.set_near_fingers();
+            self.refresh_soon();
         } else {
             self.neighbours.nsc = sc;
         }

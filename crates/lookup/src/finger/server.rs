@@ -93,6 +93,8 @@ pub(super) const ACKNOWLEDGE_WAIT: u32 = 4;
 /// Fingers are asked for anew with every so many pings (Chord's fix_fingers): whatever message about
 /// somebody's coming or going was lost, they are right again after that.
 const REFRESH_EVERY: u32 = 100;
+/// And so many pings after a nearer neighbour was heard of: two rings are becoming one.
+const REFRESH_SOON: u32 = 10;
 /// Queries that wait for a reconstruction, at most; more are sent back.
 const HELD_MAX: usize = 256;
 /// Servers whose end is remembered, so that a message that walks is known again.
@@ -312,6 +314,10 @@ impl FingerServer {
         let before = known.filter(on_the_way).max_by_key(|peer| self.me.at.clockwise_to(peer.at));
         let next = if owned { sc } else { before.unwrap_or(sc) };
         Some(next.server).filter(|next| *next != self.me.server && !self.is_dead(*next))
+    }
+
+    pub(super) fn refresh_soon(&mut self) {
+        self.refresh_in = self.refresh_in.min(REFRESH_SOON);
     }
 
     // --- queries ---
