@@ -24,6 +24,8 @@ mod registers;
 mod replicate;
 mod request;
 mod restore;
+mod ring;
+mod ring_state;
 mod run;
 mod space;
 mod startup;
@@ -32,3 +34,4 @@ mod usage;
 
 pub use bounds::Bound;
 pub use machine::{Counters, MetaServer};
+pub use ring_state::RingView;
