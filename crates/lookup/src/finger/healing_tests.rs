@@ -120,12 +120,12 @@ impl Net {
         let ms = self.now.0 / 1_000_000;
         let Some(member) = self.members.get_mut(&id) else { return };
         if member.machine.is_joining() {
-            if ms % 5 == 0 {
+            if ms.is_multiple_of(5) {
                 self.join(id);
             }
             return;
         }
-        if ms % LOOK_EVERY == 0 {
+        if ms.is_multiple_of(LOOK_EVERY) {
             let looked = Net::next_turn(member, id);
             member.machine.look(ServerId(looked));
         }
