@@ -159,6 +159,7 @@ impl State {
             | Message::OpenState(_)
             | Message::Peer(_)
             | Message::Replication(_)
+            | Message::Ring(_)
             | Message::Data(_)
             | Message::Ask(_)
             | Message::Told(_)

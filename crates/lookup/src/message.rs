@@ -1,4 +1,5 @@
-//! Messages between the machines of a lookup. They are values here; `proto` will encode them.
+//! Messages between the machines of a lookup. They are values here; `proto` encodes those of rings
+//! (`ring.rs`).
 
 use crate::bloom::message::BloomMessage;
 use crate::finger::message::FingerMessage;

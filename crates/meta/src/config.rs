@@ -88,6 +88,16 @@ pub struct Config {
     pub member_timeout: Duration,
     /// One that answers nothing is swapped out after so long without its lease: nothing is served until then.
     pub member_silence_timeout: Duration,
+    /// How often neighbours on the ring ping each other.
+    pub ring_ping_interval: Duration,
+    /// A neighbour that was silent for so long has failed: longer than takeovers wait, so that tablets are
+    /// claimed by then, and long enough for a few pings to be lost or late.
+    pub ring_ping_timeout: Duration,
+    /// How often one of the others is pinged too, in turn: so long it takes a cluster, once for each server,
+    /// to make one ring of what became several.
+    pub ring_look_interval: Duration,
+    /// A server that cannot serve what it took for so long links the ring anew nevertheless.
+    pub relink_patience: Duration,
     /// How often the coordinator is asked for a newer map.
     pub map_interval: Duration,
     /// Node ids taken from the common counter at a time; more are taken when half of them are used.
@@ -201,6 +211,10 @@ impl Config {
             first_grace: Duration::from_secs(2),
             member_timeout: Duration::from_secs(1),
             member_silence_timeout: Duration::from_millis(50),
+            ring_ping_interval: Duration::from_millis(100),
+            ring_ping_timeout: Duration::from_millis(500),
+            ring_look_interval: Duration::from_millis(500),
+            relink_patience: Duration::from_secs(5),
             map_interval: Duration::from_millis(500),
             id_range: 1 << 20,
             jobs_max: 8192,

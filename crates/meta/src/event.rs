@@ -10,6 +10,7 @@ use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
 use bearing_proto::replication::ReplicationMessage;
+use bearing_proto::ring::RingMessage;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
 use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash, TabletSerial};
 
@@ -82,6 +83,8 @@ pub enum Event {
     Peer(ServerId, PeerMessage),
     /// From another metadata server.
     Replication(ServerId, ReplicationMessage),
+    /// From another metadata server.
+    Ring(ServerId, RingMessage),
     /// From a data server.
     Data(ServerId, DataReply),
     /// From the coordinator.
@@ -121,6 +124,8 @@ pub enum Command {
     Peer(ServerId, PeerMessage),
     /// To another metadata server.
     Replication(ServerId, ReplicationMessage),
+    /// To another metadata server.
+    Ring(ServerId, RingMessage),
     /// To a data server.
     Data(ServerId, DataRequest),
     /// To the coordinator.

@@ -27,7 +27,7 @@ mod words;
 pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
-pub use engine::{Bound, Counters, MetaServer};
+pub use engine::{Bound, Counters, MetaServer, RingView};
 pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
 pub use mutant::Mutant;
 pub use record::{

@@ -29,13 +29,13 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, peer, replication, ticket};
+use crate::{client, clock, coordinator, data, peer, replication, ring, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -56,9 +56,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. Version 6 is not spoken any more: between servers, items in queues were
-    /// known by where the tablet that sent them lay.
-    pub const SPOKEN: Versions = Versions { lowest: 7, highest: VERSION };
+    /// What this program speaks. Version 7 is not spoken any more: its servers take no packet with messages
+    /// of the ring in it.
+    pub const SPOKEN: Versions = Versions { lowest: 8, highest: VERSION };
 
     /// The highest that both speak.
     pub fn common(self, other: Versions) -> Option<u16> {
@@ -131,6 +131,8 @@ pub enum Message {
     Ticket(ticket::TicketMessage),
     /// Between metadata servers.
     Replication(replication::ReplicationMessage),
+    /// Between metadata servers.
+    Ring(ring::RingMessage),
 }
 
 /// Why a packet was not taken.
@@ -515,7 +517,7 @@ mod tests {
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 7") && message.contains("install"),
+            message.contains("version 5") && message.contains("speaks 8") && message.contains("install"),
             "{message}"
         );
     }
@@ -540,7 +542,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = open(&bytes, Some(&Key::new([1; 32])));
-            let mut with_head = b"BRNG\x07\x00\x02\x00".to_vec();
+            let mut with_head = b"BRNG\x08\x00\x02\x00".to_vec();
             with_head.extend(bytes);
             let _ = open(&with_head, None);
         }

@@ -25,6 +25,7 @@ pub mod notice;
 pub mod operation;
 pub mod peer;
 pub mod replication;
+pub mod ring;
 pub mod rules;
 pub mod sessions;
 pub mod space;

@@ -270,6 +270,7 @@ impl TabletKeeper {
             Command::Replication(server, message) => {
                 post.to_server(server, &Message::Replication(message), &[])
             }
+            Command::Ring(server, message) => post.to_server(server, &Message::Ring(message), &[]),
             Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
             Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
             Command::Append(number, record) => self.disk.append(number, record),
@@ -358,6 +359,7 @@ fn event_of(sender: Sender, squash: Squash, message: Message) -> Option<Event> {
         }
         (Sender::Server(server), Message::Peer(message)) => Some(Event::Peer(server, message)),
         (Sender::Server(server), Message::Replication(message)) => Some(Event::Replication(server, message)),
+        (Sender::Server(server), Message::Ring(message)) => Some(Event::Ring(server, message)),
         (Sender::Server(server), Message::DataReply(reply)) => Some(Event::Data(server, reply)),
         (Sender::Server(_), Message::Told(told)) => Some(Event::Told(told)),
         _ => None,
@@ -369,6 +371,7 @@ mod tests {
     use super::*;
     use bearing_proto::data::{DataBody, DataReply};
     use bearing_proto::peer::{PeerBody, PeerMessage};
+    use bearing_proto::ring::RingMessage;
     use bearing_types::{Epoch, Position, SessionId, TransactionId};
 
     #[test]
@@ -380,6 +383,7 @@ mod tests {
             Message::Peer(peer),
             Message::Told(Told { id: 1, result: Ok(TellBody::Swapped(1)) }),
             Message::DataReply(DataReply { id: 1, result: Ok(DataBody::Done) }),
+            Message::Ring(RingMessage::Acknowledged(ServerId(3))),
         ];
         for message in said {
             for stranger in [Sender::Client(SessionId(1)), Sender::Nobody] {

@@ -60,6 +60,8 @@ pub enum Promise {
     Bounded,
     /// What needs only servers that are there, or are back, is done within a stated time.
     InTime,
+    /// When nothing is wrong any more, the neighbours of a server on the ring are those that are there.
+    Linked,
     /// No machine stops because it does not know what to do.
     NoPanic,
 }

@@ -98,6 +98,8 @@ const EXPECTED: &[&str] = &[
     "step: chunk found alive",
     "step: chunk found dead",
     "step: compaction begins",
+    "step: a place on the ring is taken",
+    "step: the ring is linked anew",
     "step: heir made",
     "step: extents moved",
     "step: chunk compacted",

@@ -35,6 +35,7 @@ mod outage;
 mod post;
 mod program;
 mod recorder;
+mod ring;
 mod sim;
 mod worker;
 mod world;

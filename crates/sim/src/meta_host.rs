@@ -18,6 +18,7 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
+    RingView,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
@@ -317,6 +318,12 @@ impl MetaHost {
         bounds
     }
 
+    /// What it knows of the ring, unless it is down or may serve nothing.
+    pub fn ring(&self) -> Option<(ServerId, Option<RingView>)> {
+        let machine = self.machine.as_ref().filter(|machine| machine.is_settled_in())?;
+        Some((self.server, machine.ring()))
+    }
+
     /// The tablets that it serves, with their epochs.
     pub fn serving(&self) -> Vec<(Block, Epoch)> {
         self.machine.iter().flat_map(MetaServer::serving).collect()
@@ -380,6 +387,7 @@ impl MetaHost {
                 (Sender::Server(server), Message::Replication(message)) => {
                     Event::Replication(server, message)
                 }
+                (Sender::Server(server), Message::Ring(message)) => Event::Ring(server, message),
                 (Sender::Server(server), Message::DataReply(reply)) => Event::Data(server, reply),
                 (Sender::Server(_), Message::Told(told)) => Event::Told(told),
                 _ => continue,
@@ -478,6 +486,7 @@ impl MetaHost {
                 self.send(world, server, &Message::Peer(message));
             }
             Command::Replication(server, message) => self.send(world, server, &Message::Replication(message)),
+            Command::Ring(server, message) => self.send(world, server, &Message::Ring(message)),
             Command::Data(server, request) => self.send(world, server, &Message::Data(request)),
             Command::Ask(ask) => {
                 let receiver = Sender::Server(COORDINATOR);

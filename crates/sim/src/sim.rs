@@ -76,7 +76,7 @@ pub struct Sim {
     nemesis: Nemesis,
     faults_on: bool,
     /// When faults ended.
-    peace: Instantly,
+    pub(crate) peace: Instantly,
     /// Until when nobody can be expected to get through: somebody is down or stopped for long.
     pub(crate) excused: Instantly,
     /// Until when hosts stay down whatever happens to them.
@@ -97,6 +97,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     if audit.prepare(&mut sim) {
         sim.work(options);
         sim.heal();
+        sim.check_ring();
         audit.finish(&mut sim);
         audit.drill(&mut sim);
         sim.check_chunks();

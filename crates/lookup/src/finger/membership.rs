@@ -15,6 +15,7 @@ impl FingerServer {
         if self.me.server == new.server {
             return;
         }
+        self.is_there(new.server);
         let before = self.neighbours;
         if before.pd.server == new.server {
             // It is in; what said so was lost.
@@ -92,8 +93,9 @@ impl FingerServer {
                 self.fingers[index] = Finger { owner, next };
             }
         }
-        // Around the whole ring once: what lies between the owner and this server itself is open yet.
-        if owner.server != self.me.server && !within(owner.at, self.me.at, key) {
+        // Around the whole ring once: what lies between the owner and this server itself is open yet. An
+        // owner that is nearer than its key, or this server, lies around it.
+        if self.me.at.clockwise_to(owner.at) >= self.me.at.clockwise_to(key) {
             self.ask_for_finger_after(owner.at, out);
         }
     }
@@ -111,8 +113,13 @@ impl FingerServer {
             return self.admit(asker, out);
         }
         if what == Find::Place && asker.server == sc.server {
-            // What lets it in was lost: it does not know its place, its successor does.
-            return self.tell(nsc.server, FingerMessage::Find { key, asker, what, hops }, out);
+            // What lets it in was lost: it does not know its place, its successor does. On a ring that is not
+            // right, that one may think the same of this server.
+            if hops < FIND_HOPS_MAX {
+                let find = FingerMessage::Find { key, asker, what, hops: hops + 1 };
+                self.tell(nsc.server, find, out);
+            }
+            return;
         }
         if !self.owns(key) {
             if hops < FIND_HOPS_MAX {
@@ -139,8 +146,7 @@ impl FingerServer {
             return;
         }
         remember(&mut self.joined, new.server);
-        self.gone.retain(|(gone, ..)| gone.server != new.server);
-        self.suspects.remove(&new.server);
+        self.is_there(new.server);
         for index in 0..self.fingers.len() {
             let start = Position(self.start(index).0.wrapping_sub(1));
             let finger = &mut self.fingers[index];

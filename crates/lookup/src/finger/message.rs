@@ -1,4 +1,4 @@
-//! What the servers of a ring say to each other. Values here; `proto` will encode them.
+//! What the servers of a ring say to each other. Values here; `proto` encodes them.
 
 use super::points::Peer;
 use bearing_types::{Position, ServerId};
@@ -17,7 +17,7 @@ pub struct Neighbours {
 }
 
 /// Between the servers of a ring.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FingerMessage {
     /// Goes from finger to finger to the owner of a position.
     Find {

@@ -15,8 +15,11 @@
 //! may serve is said by tablets and their epochs.
 
 mod client;
+#[cfg(test)]
+mod healing_tests;
 mod membership;
 pub(crate) mod message;
+mod neighbours;
 mod points;
 mod server;
 #[cfg(test)]
@@ -25,4 +28,4 @@ mod tests;
 pub use client::{FingerClient, RoutingCache};
 pub use message::{Find, FingerMessage, Neighbours};
 pub use points::{Peer, Points};
-pub use server::{FingerConfig, FingerServer, Reliability};
+pub use server::{FingerConfig, FingerServer, Reconstruction, Reliability};

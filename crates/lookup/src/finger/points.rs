@@ -19,6 +19,9 @@ pub struct Peer {
 pub enum Points {
     /// By the hash of their ids.
     Hashed,
+    /// By their ids, which are dense: neighbours on the ring are neighbours by id, and with fingers over 32
+    /// bits the finger 2^i is the server whose id is higher by that.
+    Numbered,
     /// Where they were put: for the papers' worked rings.
     Given(Arc<BTreeMap<ServerId, Position>>),
 }
@@ -28,6 +31,7 @@ impl Points {
     pub fn peer(&self, server: ServerId) -> Peer {
         let at = match self {
             Points::Hashed => point_of(server, 0),
+            Points::Numbered => Position(u64::from(server.0) << 32),
             Points::Given(points) => points.get(&server).copied().unwrap_or_else(|| point_of(server, 0)),
         };
         Peer { at, server }

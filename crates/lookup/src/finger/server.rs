@@ -77,11 +77,24 @@ pub(super) struct Rebuilding {
     pub(super) since: Mono,
 }
 
+/// A reconstruction that has ended: all have acknowledged it, or were waited for long enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconstruction {
+    /// Who had failed.
+    pub gone: ServerId,
+    /// When its silence was taken for a failure.
+    pub begun: Mono,
+    /// When the last acknowledgement came.
+    pub ended: Mono,
+}
+
 /// Acknowledgements are waited for as long as so many pings in a row may go unanswered.
 pub(super) const ACKNOWLEDGE_WAIT: u32 = 4;
 /// Fingers are asked for anew with every so many pings (Chord's fix_fingers): whatever message about
 /// somebody's coming or going was lost, they are right again after that.
 const REFRESH_EVERY: u32 = 100;
+/// And so many pings after a nearer neighbour was heard of: two rings are becoming one.
+const REFRESH_SOON: u32 = 10;
 /// Queries that wait for a reconstruction, at most; more are sent back.
 const HELD_MAX: usize = 256;
 /// Servers whose end is remembered, so that a message that walks is known again.
@@ -113,10 +126,13 @@ pub struct FingerServer {
     pub(super) held: VecDeque<Query>,
     /// When a neighbour was last heard of.
     pub(super) heard: BTreeMap<ServerId, Mono>,
+    /// Somebody else who is pinged until it answers: see [`FingerServer::look`].
+    pub(super) looked: Option<ServerId>,
     pub(super) next_ping: Option<Mono>,
     /// Pings until fingers are asked for anew.
     refresh_in: u32,
     pub(super) reconstructions: u64,
+    reconstructed: Option<Reconstruction>,
 }
 
 impl FingerServer {
@@ -139,9 +155,11 @@ impl FingerServer {
             rebuilding: None,
             held: VecDeque::new(),
             heard: BTreeMap::new(),
+            looked: None,
             next_ping: Some(Mono::ZERO),
             refresh_in: REFRESH_EVERY,
             reconstructions: 0,
+            reconstructed: None,
         }
     }
 
@@ -211,9 +229,30 @@ impl FingerServer {
         self.reconstructions
     }
 
+    /// The reconstruction of its own that ended last.
+    pub fn reconstructed(&self) -> Option<Reconstruction> {
+        self.reconstructed
+    }
+
+    /// Whether it waits to be let in.
+    pub fn is_joining(&self) -> bool {
+        self.joining.is_some()
+    }
+
     /// Whether it waits for acknowledgements of a reconstruction.
     pub fn is_reconstructing(&self) -> bool {
         !self.awaited.is_empty()
+    }
+
+    /// Who follows it, nearest first: all that its tables name, but those that it takes for gone.
+    pub fn successors(&self) -> Vec<ServerId> {
+        let Neighbours { fpd, pd, sc, nsc } = self.neighbours;
+        let known = self.fingers.iter().flat_map(|finger| [finger.owner, finger.next]);
+        let there = |peer: &Peer| peer.server != self.me.server && !self.is_dead(peer.server);
+        let mut there: Vec<Peer> = known.chain([sc, nsc, pd, fpd]).filter(there).collect();
+        there.sort_unstable_by_key(|peer| (self.me.at.clockwise_to(peer.at), peer.server));
+        there.dedup();
+        there.into_iter().map(|peer| peer.server).collect()
     }
 
     /// Where a finger's range begins.
@@ -277,6 +316,10 @@ impl FingerServer {
         Some(next.server).filter(|next| *next != self.me.server && !self.is_dead(*next))
     }
 
+    pub(super) fn refresh_soon(&mut self) {
+        self.refresh_in = self.refresh_in.min(REFRESH_SOON);
+    }
+
     // --- queries ---
 
     fn take(&mut self, query: Query, out: &mut Vec<Command>) {
@@ -308,71 +351,6 @@ impl FingerServer {
         if !self.is_reconstructing() {
             for query in std::mem::take(&mut self.held) {
                 self.take(query, out);
-            }
-        }
-    }
-
-    // --- neighbours ---
-
-    pub(super) fn tell(&self, to: ServerId, message: FingerMessage, out: &mut Vec<Command>) {
-        if to != self.me.server {
-            out.push(Command::Send(to, Message::Finger(message)));
-        }
-    }
-
-    pub(super) fn ping(&mut self, now: Mono, out: &mut Vec<Command>) {
-        let Neighbours { pd, sc, nsc, .. } = self.neighbours;
-        for neighbour in BTreeSet::from([pd.server, sc.server]) {
-            self.heard.entry(neighbour).or_insert(now);
-            self.tell(neighbour, FingerMessage::Ping { pd, sc }, out);
-        }
-        // Whoever has what the successor had may take this server for gone too: it hears of nobody else who
-        // it follows.
-        if self.config.rebuilds() && self.is_dead(sc.server) && !self.is_dead(nsc.server) {
-            self.tell(nsc.server, FingerMessage::Ping { pd, sc: nsc }, out);
-        }
-        self.heard.retain(|server, _| [pd.server, sc.server].contains(server));
-        self.next_ping = Some(now.after(self.config.ping_every));
-    }
-
-    /// What a neighbour says of its own neighbours.
-    fn hear(&mut self, from: Peer, pd: Peer, sc: Peer, now: Mono, out: &mut Vec<Command>) {
-        self.suspects.remove(&from.server);
-        self.gone.retain(|(gone, ..)| gone.server != from.server);
-        if let Some(heard) = self.heard.get_mut(&from.server) {
-            *heard = now;
-        }
-        let me = self.me.at;
-        if from.server == self.neighbours.sc.server {
-            let between =
-                pd.at != me && pd.at != self.neighbours.sc.at && within(pd.at, me, self.neighbours.sc.at);
-            if between && !self.is_dead(pd.server) {
-                // Somebody joined in between (Chord's stabilisation).
-                (self.neighbours.sc, self.neighbours.nsc) = (pd, self.neighbours.sc);
-            } else {
-                self.neighbours.nsc = sc;
-            }
-        }
-        if pd.server == self.me.server && self.is_dead(self.neighbours.sc.server) {
-            // It has taken over from the successor; its word for that was lost.
-            self.follow(None, from, sc, out);
-        }
-        let before = self.neighbours.pd;
-        if from.server == before.server {
-            self.neighbours.fpd = pd;
-        } else if from.at != me && within(from.at, before.at, me) && sc.server == self.me.server {
-            (self.neighbours.pd, self.neighbours.fpd) = (from, pd);
-        }
-    }
-
-    pub(super) fn set_near_fingers(&mut self) {
-        let sc = self.neighbours.sc;
-        for index in 0..self.fingers.len() {
-            let start = self.start(index);
-            if within(start, self.me.at, sc.at) {
-                self.fingers[index] = Finger { owner: sc, next: self.neighbours.nsc };
-            } else if self.owns(start) {
-                self.fingers[index] = Finger { owner: self.me, next: sc };
             }
         }
     }
@@ -423,6 +401,7 @@ impl FingerServer {
             self.next_ping = Some(now.after(self.config.ping_timeout));
             return;
         }
+        self.notice_stop(now);
         self.remind(now, out);
         let silent = |heard: &Mono| now.since(*heard) >= self.config.ping_timeout;
         let failed: Vec<ServerId> =
@@ -462,6 +441,11 @@ impl Machine for FingerServer {
             }
             Event::Message(_, Message::Bloom(_)) | Event::Map(..) | Event::Served(..) => {}
             Event::Referred(..) | Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}
+        }
+        if self.awaited.is_empty()
+            && let Some(Rebuilding { gone, since, .. }) = self.rebuilding.take()
+        {
+            self.reconstructed = Some(Reconstruction { gone: gone.server, begun: since, ended: now });
         }
     }
 

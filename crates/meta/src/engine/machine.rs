@@ -12,6 +12,7 @@ use crate::engine::jobs::Jobs;
 use crate::engine::registers::Startup;
 use crate::engine::replicate::{Outgoing, owned};
 use crate::engine::restore::Restore;
+use crate::engine::ring_state::Ring;
 use crate::event::{AppendNumber, Appends, Command, Event, LoadTicket, Note};
 use crate::record::Key;
 use crate::replication::{Copy, Log, Pairs};
@@ -112,6 +113,7 @@ pub struct MetaServer {
     pub(crate) asks_for_others: bool,
     pub(crate) next_resend: Mono,
     pub(crate) restore: Restore,
+    pub(crate) ring: Ring,
     pub(crate) early: Early,
     pub(crate) counters: Counters,
     /// Under the planted bug alone: jobs that keep what they touch while they wait for clients.
@@ -123,6 +125,7 @@ impl MetaServer {
     pub fn new(id: ServerId, config: Config, keys: ServerKeys) -> MetaServer {
         MetaServer {
             id,
+            ring: Ring::new(id, &config),
             config,
             keys,
             tablets: BTreeMap::new(),
@@ -186,6 +189,7 @@ impl MetaServer {
             Event::OpenState(session, open_state) => self.on_open_state(now, session, open_state, out),
             Event::Peer(_, message) => self.on_peer(now, message, out),
             Event::Replication(server, message) => self.on_replication(now, server, message, out),
+            Event::Ring(server, message) => self.on_ring(now, server, &message, out),
             Event::Data(server, reply) => self.on_data(now, server, reply),
             Event::Told(told) => self.on_told(now, told, out),
             Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),

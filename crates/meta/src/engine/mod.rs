@@ -25,6 +25,8 @@ mod registers;
 mod replicate;
 mod request;
 mod restore;
+mod ring;
+mod ring_state;
 mod run;
 mod space;
 mod startup;
@@ -33,3 +35,4 @@ mod usage;
 
 pub use bounds::Bound;
 pub use machine::{Counters, MetaServer};
+pub use ring_state::RingView;

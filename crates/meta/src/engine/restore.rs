@@ -11,7 +11,6 @@ use crate::record::KEYS_END;
 use crate::replication::{Copy, Log, Part};
 use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet as Assigned;
-use bearing_proto::client::ServerKind;
 use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
 use bearing_seams::KeyRange;
 use bearing_types::{Block, Mono, Now, Position, ServerId, TabletSerial};
@@ -138,15 +137,6 @@ impl MetaServer {
     /// How many copies each tablet should have.
     pub(crate) fn copies_wanted(&self) -> usize {
         self.filesystem.as_ref().map_or(1, |filesystem| usize::from(filesystem.metadata_copies))
-    }
-
-    /// The other metadata servers, as they follow this one on the ring.
-    fn successors(&self) -> Vec<ServerId> {
-        let metadata = self.servers.values().filter(|entry| entry.kind == ServerKind::Metadata);
-        let mut others: Vec<ServerId> =
-            metadata.map(|entry| entry.server).filter(|server| *server != self.id).collect();
-        others.sort_unstable_by_key(|server| (*server < self.id, *server));
-        others
     }
 
     // --- who holds a tablet ---

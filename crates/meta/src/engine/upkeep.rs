@@ -25,6 +25,7 @@ impl MetaServer {
         self.take_over(now, out);
         self.swap_out(now, out);
         self.restore_copies(now, out);
+        self.tend_ring(now, out);
         self.copies.values_mut().for_each(|copy| copy.log.apply(out));
         self.draw_ids(now);
         self.expire_data_requests(now);

@@ -15,6 +15,11 @@ impl Cluster {
         Cluster::made(servers, Scheme::AnglecutHashed, Config::standard(), &super::DATA, copies)
     }
 
+    /// How many messages between servers are held.
+    pub fn peers_held(&self) -> usize {
+        self.held_peers.len()
+    }
+
     /// Sends a call once; whether it is done a second later.
     pub fn is_done_in_time(&mut self, session: SessionId, position: Position, call: Call) -> bool {
         self.next_sequence += 1;

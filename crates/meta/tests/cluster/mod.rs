@@ -81,6 +81,8 @@ pub struct Cluster {
     pub complaints: Vec<Note>,
     /// As whom clients' users count.
     pub squash: Squash,
+    /// How many messages of the ring servers have sent.
+    pub ring_messages: BTreeMap<ServerId, u32>,
 }
 
 /// The data servers.
@@ -185,6 +187,7 @@ impl Cluster {
             may_complain: false,
             complaints: Vec::new(),
             squash: Squash::None,
+            ring_messages: BTreeMap::new(),
         };
         for id in ids {
             cluster.start(id, MemStore::new(), MemTabletLog::new());
@@ -292,11 +295,6 @@ impl Cluster {
         self.now = Now { mono: self.now.mono.after(duration), wall: self.now.wall.after(duration) };
     }
 
-    /// How many messages between servers are held.
-    pub fn peers_held(&self) -> usize {
-        self.held_peers.len()
-    }
-
     /// Lets time pass, in steps small enough for every timer.
     pub fn pass(&mut self, duration: Duration) {
         let end = self.now.mono.after(duration);
@@ -372,6 +370,10 @@ impl Cluster {
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Replication(to, message) => {
                     self.events.push_back((to, Event::Replication(id, message)));
+                }
+                Command::Ring(to, message) => {
+                    *self.ring_messages.entry(id).or_default() += 1;
+                    self.events.push_back((to, Event::Ring(id, message)));
                 }
                 Command::Data(server, request) => {
                     let overheard_by = self.overheard_by.filter(|other| *other != server);
