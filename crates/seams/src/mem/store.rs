@@ -1,7 +1,7 @@
 //! The entry store in memory.
 
 use super::{CrashFault, Switches, refused};
-use crate::{Change, DiskLabel, EngineResult, KeyRange, Pair, Store};
+use crate::{Change, DiskLabel, EngineResult, KeyRange, Pair, Pairs, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -165,6 +165,10 @@ impl Store for MemStore {
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let pairs = keyspace.pairs.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
         Ok(pairs.take(count_max).map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs> {
+        Ok(Box::new(self.range(tablet, range, usize::MAX)?.into_iter().map(Ok)))
     }
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
