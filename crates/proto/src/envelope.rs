@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -56,9 +56,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. Version 6 is not spoken any more: between servers, items in queues were
-    /// known by where the tablet that sent them lay.
-    pub const SPOKEN: Versions = Versions { lowest: 7, highest: VERSION };
+    /// What this program speaks. Version 7 is not spoken any more: nothing asks which version was agreed on
+    /// before it sends what only this one knows.
+    pub const SPOKEN: Versions = Versions { lowest: 8, highest: VERSION };
 
     /// The highest that both speak.
     pub fn common(self, other: Versions) -> Option<u16> {

@@ -28,6 +28,7 @@ pub mod replication;
 pub mod rules;
 pub mod sessions;
 pub mod space;
+pub mod tablets;
 pub mod ticket;
 pub mod window;
 

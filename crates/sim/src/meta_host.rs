@@ -18,10 +18,12 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
+    compared_pairs,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
 use bearing_proto::peer::{PeerBody, Told, Vote};
+use bearing_proto::tablets::Digest;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
@@ -454,6 +456,10 @@ impl MetaHost {
                 let result = self.store.apply(tablet, index, &changes);
                 self.unapplied.applied(tablet, index);
                 self.report(world, Event::Applied(tablet, index, result));
+            }
+            Command::Digest(tablet, index) => {
+                let digest = compared_pairs(&mut self.store, tablet).and_then(Digest::of);
+                self.report(world, Event::Digested(tablet, index, digest));
             }
             Command::SetDisk(disk) => {
                 self.log.set_disk(disk).expect("a log in memory keeps an id");

@@ -133,6 +133,7 @@ impl MetaServer {
         self.disk.intended.remove(&serial);
         self.disk.gaps.remove(&serial);
         self.copies.remove(&serial);
+        self.compares.forget(serial);
         out.push(Command::RemoveTablet(serial));
     }
 

@@ -5,6 +5,7 @@ mod adopt;
 mod bounds;
 mod claims;
 mod collect;
+mod compare;
 mod delegations;
 mod disk;
 mod disk_state;
@@ -27,6 +28,8 @@ mod restore;
 mod run;
 mod space;
 mod startup;
+mod tablets_told;
+mod takeovers;
 mod upkeep;
 mod usage;
 

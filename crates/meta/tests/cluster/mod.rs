@@ -4,7 +4,9 @@
 pub mod disks;
 pub mod members;
 
-use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
+use bearing_meta::{
+    AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, compared_pairs, recover,
+};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, ChunkView, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode,
@@ -17,6 +19,7 @@ use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
+use bearing_proto::tablets::Digest;
 use bearing_seams::{
     Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, RegisterChange, Store,
     TabletLog,
@@ -418,6 +421,10 @@ impl Cluster {
                     host.store.apply(tablet, index, &changes).unwrap();
                     self.events.push_back((id, Event::Applied(tablet, index, Ok(()))));
                 }
+                Command::Digest(tablet, index) => {
+                    let digest = compared_pairs(&mut host.store, tablet).and_then(Digest::of);
+                    self.events.push_back((id, Event::Digested(tablet, index, digest)));
+                }
                 Command::SetDisk(disk) => {
                     host.store.set_disk(disk).unwrap();
                     host.log.set_disk(disk).unwrap();
@@ -510,7 +517,8 @@ impl Cluster {
     pub fn release_syncs(&mut self) {
         self.hold_syncs = false;
         for (id, number) in std::mem::take(&mut self.held_syncs) {
-            self.hosts.get_mut(&id).unwrap().log.sync().unwrap();
+            let Some(host) = self.hosts.get_mut(&id) else { continue };
+            host.log.sync().unwrap();
             self.events.push_back((id, Event::Synced(number, Ok(()))));
         }
         self.settle();
