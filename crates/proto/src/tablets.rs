@@ -34,6 +34,8 @@ pub struct TabletView {
     pub role: TabletRole,
     /// The digest of its records that was computed last.
     pub compared: Option<Compared>,
+    /// As of this entry one is being computed.
+    pub comparing: Option<LogIndex>,
 }
 
 /// What a server is to a tablet.
@@ -218,6 +220,7 @@ mod tests {
             last: LogIndex(u64::MAX),
             role,
             compared: Some(Compared { index: LogIndex(u64::MAX), digest: Ok(digest) }),
+            comparing: Some(LogIndex(u64::MAX)),
         };
         let view = TabletsView { tablets: vec![view; TABLETS_TOLD_MAX], ..TabletsView::default() };
         assert!(postcard::to_allocvec(&view).unwrap().len() + 1024 < crate::envelope::PACKET_BYTES_MAX);

@@ -18,6 +18,8 @@ pub(crate) struct Compares {
     logged: BTreeMap<TabletSerial, (LogIndex, bool)>,
     /// The digest that was computed last.
     digests: BTreeMap<TabletSerial, Compared>,
+    /// The entry as of which the next one is being computed.
+    computing: BTreeMap<TabletSerial, LogIndex>,
 }
 
 impl Compares {
@@ -31,6 +33,16 @@ impl Compares {
         self.digests.get(&serial)
     }
 
+    /// A digest of a tablet as of an entry is asked for.
+    pub fn begin(&mut self, serial: TabletSerial, index: LogIndex) {
+        self.computing.insert(serial, index);
+    }
+
+    /// As of which entry a digest is being computed.
+    pub fn computing(&self, serial: TabletSerial) -> Option<LogIndex> {
+        self.computing.get(&serial).copied()
+    }
+
     /// This server owns a tablet no more.
     pub fn not_owned(&mut self, serial: TabletSerial) {
         self.logged.remove(&serial);
@@ -40,6 +52,7 @@ impl Compares {
     pub fn forget(&mut self, serial: TabletSerial) {
         self.logged.remove(&serial);
         self.digests.remove(&serial);
+        self.computing.remove(&serial);
     }
 }
 
@@ -71,6 +84,9 @@ impl MetaServer {
     ) {
         if let Some((logged, to_come)) = self.compares.logged.get_mut(&serial) {
             *to_come &= *logged != index;
+        }
+        if self.compares.computing.get(&serial) == Some(&index) {
+            self.compares.computing.remove(&serial);
         }
         if !self.starts.contains_key(&serial) && !self.copies.contains_key(&serial) {
             return;

@@ -47,6 +47,7 @@ impl MetaServer {
             last: log.last(),
             role,
             compared: self.compares.digest(log.serial()).cloned(),
+            comparing: self.compares.computing(log.serial()),
         }
     }
 
