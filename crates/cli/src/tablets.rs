@@ -6,12 +6,13 @@
 
 use crate::ask;
 use anyhow::{Result, bail};
+use bearing_env::Clock;
 use bearing_placement::Tablet;
 use bearing_proto::coordinator::{AskCall, TellBody};
 use bearing_proto::tablets::{
     LearnerView, MemberView, OwnerPhase, OwnerView, Restoring, TabletRole, TabletView, TabletsView,
 };
-use bearing_server::cluster::{Cluster, DaemonName, Layout};
+use bearing_server::cluster::{Cluster, DaemonName, Layout, Member};
 use bearing_types::{Block, Epoch, ServerId, TabletSerial};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ use std::time::Duration;
 /// Members that lack no more entries than this are as far as their owner: while a tablet is changed, some are
 /// always on their way.
 const LAG_USUAL: u64 = 256;
+/// Answers that are older than this are asked for again.
+const OLD_AFTER: Duration = Duration::from_millis(500);
 
 /// A metadata server.
 pub struct Server {
@@ -131,11 +134,20 @@ pub struct RestoringState {
 impl Tablets {
     /// Asks the coordinator, which may not run, and all metadata servers.
     pub fn ask(layout: &Layout, cluster: &Cluster, patience: Duration) -> (Tablets, Option<anyhow::Error>) {
-        let (registers, servers) = std::thread::scope(|scope| {
-            let registers = scope.spawn(|| ask::tablets(layout, cluster, patience));
-            let servers = ask_servers(layout, cluster, patience);
-            (registers.join().expect("asking does not panic"), servers)
-        });
+        let begun = Clock.mono();
+        let (mut registers, mut servers) = ask_all(layout, cluster, &cluster.metadata, patience);
+        // While a silent one was waited for, others may have taken its tablets over.
+        if registers.is_ok() && Clock.mono().since(begun) >= OLD_AFTER {
+            let answers = |member: &&Member| {
+                servers.iter().any(|server| server.number == member.number && server.told.is_ok())
+            };
+            let answering: Vec<Member> = cluster.metadata.iter().filter(answers).copied().collect();
+            let (anew, answered) = ask_all(layout, cluster, &answering, patience);
+            servers.retain(|server| server.told.is_err());
+            servers.extend(answered);
+            registers = anew;
+        }
+        servers.sort_by_key(|server| server.number);
         let (registers, complaint) = match registers {
             Ok(registers) => (Some(registers), None),
             Err(error) => (None, Some(error)),
@@ -197,16 +209,26 @@ fn seconds_left(restoring: &Restoring) -> Option<u64> {
     Some(left.div_ceil(rate))
 }
 
-/// Asks all metadata servers what they have.
-fn ask_servers(layout: &Layout, cluster: &Cluster, patience: Duration) -> Vec<Server> {
-    let addresses: Vec<SocketAddr> = cluster.metadata.iter().map(|member| member.address).collect();
+/// Asks the coordinator and these metadata servers what they have.
+fn ask_all(
+    layout: &Layout,
+    cluster: &Cluster,
+    members: &[Member],
+    patience: Duration,
+) -> (Result<(u64, Vec<Tablet>)>, Vec<Server>) {
+    std::thread::scope(|scope| {
+        let registers = scope.spawn(|| ask::tablets(layout, cluster, patience));
+        let servers = ask_servers(layout, members, patience);
+        (registers.join().expect("asking does not panic"), servers)
+    })
+}
+
+fn ask_servers(layout: &Layout, members: &[Member], patience: Duration) -> Vec<Server> {
+    let addresses: Vec<SocketAddr> = members.iter().map(|member| member.address).collect();
     let told = ask::each(layout, &addresses, &AskCall::Tablets, patience);
     let told = told.into_iter().map(|told| told.and_then(view).map_err(|error| format!("{error:#}")));
-    let named = cluster.metadata.iter().zip(told);
-    let mut servers: Vec<Server> =
-        named.map(|(member, told)| Server { number: member.number, address: member.address, told }).collect();
-    servers.sort_by_key(|server| server.number);
-    servers
+    let named = members.iter().zip(told);
+    named.map(|(member, told)| Server { number: member.number, address: member.address, told }).collect()
 }
 
 /// The answer to a question for tablets.

@@ -163,6 +163,7 @@ fn print_copies(copies: &copies::Counts) {
     let copies::Counts { tablets_compared, tablet_copies_compared, records_compared, .. } = copies;
     let differing = match copies.tablets_differing {
         0 => "the same".to_owned(),
+        1 => "the same but for 1 tablet".to_owned(),
         differing => format!("the same but for {differing} tablets"),
     };
     if *tablets_compared > 0 {
