@@ -16,7 +16,7 @@ use std::time::Duration;
 /// `ring`.
 #[derive(Debug, Subcommand)]
 pub enum RingCommand {
-    /// Draw the servers in the order of the ring, with the tablets that each owns and the copies that it holds
+    /// Draw the servers in the order of the ring, with the tablets that each owns and the copies it holds
     Show(RingShow),
 }
 
@@ -225,7 +225,8 @@ fn named(server: u32, silent: &BTreeSet<u32>) -> String {
     format!("metadata-{server}{mark}")
 }
 
-/// Who owns each part of the ring: a digit or letter for each server, `*` where several do, or there are more.
+/// Who owns each part of the ring: a digit or letter for each server, `*` where several do, or there are
+/// more.
 fn strip(tablets: &[TabletState]) -> String {
     let bits = STRIP.trailing_zeros() as u8;
     let part = |at: usize| {

@@ -148,8 +148,8 @@ pub struct Digest {
     pub pairs: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// The first half of BLAKE3 over each in order: length of the key (u32, little-endian), key, length of the
-    /// value, value.
+    /// The first half of BLAKE3 over each in order: length of the key (u32, little-endian), key, length of
+    /// the value, value.
     pub hash: [u8; 16],
 }
 

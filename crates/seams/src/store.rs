@@ -49,7 +49,8 @@ pub trait Store {
     /// The first `count_max` pairs of a range, in key order.
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>>;
 
-    /// The pairs of a range as they are now, in key order, whatever is applied or removed while they are read.
+    /// The pairs of a range as they are now, in key order, whatever is applied or removed while they are
+    /// read.
     fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs>;
 
     /// Applies the changes of log records up to and including `applied`, atomically with the new applied

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::disk_space::Space;
 use crate::engine::adopt::Adoption;
 use crate::engine::claims::Claim;
-use crate::engine::compare::Compares;
+use crate::engine::compares::Compares;
 use crate::engine::disk_state::DiskState;
 use crate::engine::early_state::Early;
 use crate::engine::jobs::Jobs;

@@ -6,6 +6,7 @@ mod bounds;
 mod claims;
 mod collect;
 mod compare;
+mod compares;
 mod delegations;
 mod disk;
 mod disk_state;

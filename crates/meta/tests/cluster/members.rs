@@ -1,12 +1,13 @@
 //! What tests of copies ask.
 
-use super::Cluster;
+use super::{Cluster, Host};
 use bearing_meta::{Config, Event};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, Call, Request};
 use bearing_proto::coordinator::{decode_register, tablet_key};
+use bearing_proto::tablets::Digest;
 use bearing_seams::Coordinator;
-use bearing_types::{Position, Sequence, SessionId};
+use bearing_types::{LogIndex, Position, Sequence, SessionId, TabletSerial};
 use std::time::Duration;
 
 impl Cluster {
@@ -32,4 +33,10 @@ impl Cluster {
         let entry = self.coordinator.read(&tablet_key(block)).unwrap().expect("each tablet has a register");
         decode_register(&entry.value).unwrap()
     }
+}
+
+/// What a tablet's store has, as of an entry.
+pub fn digested(host: &mut Host, tablet: TabletSerial, index: LogIndex) -> Event {
+    let digest = bearing_meta::compared_pairs(&mut host.store, tablet).and_then(Digest::of);
+    Event::Digested(tablet, index, digest)
 }

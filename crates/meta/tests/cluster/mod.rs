@@ -4,9 +4,7 @@
 pub mod disks;
 pub mod members;
 
-use bearing_meta::{
-    AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, compared_pairs, recover,
-};
+use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, Body, Call, ChunkView, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode,
@@ -19,7 +17,6 @@ use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
-use bearing_proto::tablets::Digest;
 use bearing_seams::{
     Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, RegisterChange, Store,
     TabletLog,
@@ -28,6 +25,7 @@ use bearing_types::{
     Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash,
     NameKey, NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, TabletSerial, Wall,
 };
+use members::digested;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -421,10 +419,7 @@ impl Cluster {
                     host.store.apply(tablet, index, &changes).unwrap();
                     self.events.push_back((id, Event::Applied(tablet, index, Ok(()))));
                 }
-                Command::Digest(tablet, index) => {
-                    let digest = compared_pairs(&mut host.store, tablet).and_then(Digest::of);
-                    self.events.push_back((id, Event::Digested(tablet, index, digest)));
-                }
+                Command::Digest(at, index) => self.events.push_back((id, digested(host, at, index))),
                 Command::SetDisk(disk) => {
                     host.store.set_disk(disk).unwrap();
                     host.log.set_disk(disk).unwrap();
