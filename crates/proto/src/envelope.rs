@@ -515,7 +515,7 @@ mod tests {
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 7") && message.contains("install"),
+            message.contains("version 5") && message.contains("speaks 8") && message.contains("install"),
             "{message}"
         );
     }

@@ -288,9 +288,9 @@ mod tests {
         assert_eq!(sending.welcomed(at(1), first, Start(5), SPOKEN), Welcomed::Nothing);
         assert_eq!(sending.welcomed(at(1), later + 9, Start(5), SPOKEN), Welcomed::Nothing, "never sent");
         assert_eq!(sending.next(at(1)).unwrap().to, Start(6));
-        let only_eight = Versions { lowest: 8, highest: 8 };
+        let only_nine = Versions { lowest: 9, highest: 9 };
         let greeting = sending.greet(at(2)).counter;
-        assert_eq!(sending.welcomed(at(2), greeting, Start(1), only_eight), Welcomed::NoVersion(only_eight));
+        assert_eq!(sending.welcomed(at(2), greeting, Start(1), only_nine), Welcomed::NoVersion(only_nine));
     }
 
     #[test]
