@@ -192,6 +192,7 @@ fn sim_args() -> sim::SimArgs {
         case: None,
         copies: 3,
         delegations: false,
+        compares: false,
         jobs: 0,
     }
 }
@@ -211,7 +212,7 @@ fn simulate(root: &Path) -> Result<()> {
         );
     }
     println!("{} seeds twice, both times digest {first}", sim::CI_SEEDS);
-    simulate_once(root, &sim::SimArgs { delegations: true, ..args.clone() })?;
+    simulate_once(root, &sim::SimArgs { delegations: true, compares: true, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { copies: 1, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { copies: 1, delegations: true, ..args.clone() })?;
     let seeds = Some(sim::CI_HUNT_SEEDS);

@@ -3,8 +3,8 @@
 //! The simulator is the package `bearing-sim`. Once it has a `src/main.rs`, this command and the
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
-//! - it takes `[--seeds N] --from S --ops K --jobs J [--copies R] [--delegations] [--mutant NAME |
-//!   --mutants | --crashes N]`, all integers decimal;
+//! - it takes `[--seeds N] --from S --ops K --jobs J [--copies R] [--delegations] [--compares]
+//!   [--mutant NAME | --mutants | --crashes N]`, all integers decimal;
 //! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with
 //!   `--mutants`: if every planted bug was caught, and the same seeds without any bug kept every promise);
 //! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync
@@ -64,6 +64,9 @@ pub struct SimArgs {
     /// Clients ask for delegated directories
     #[arg(long)]
     pub delegations: bool,
+    /// Servers have the copies of their tablets compared, again and again
+    #[arg(long)]
+    pub compares: bool,
     /// How many runs at the same time (0: one per core)
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
@@ -124,6 +127,9 @@ fn flags(args: &SimArgs) -> Vec<String> {
     if args.delegations {
         flags.push("--delegations".to_owned());
     }
+    if args.compares {
+        flags.push("--compares".to_owned());
+    }
     if args.mutants {
         flags.extend(["--mutants".to_owned(), "--starts".to_owned(), args.starts.to_string()]);
     }
@@ -167,6 +173,7 @@ mod tests {
             case: None,
             copies: 1,
             delegations: false,
+            compares: false,
             jobs: 2,
         };
         assert_eq!(flags(&one).join(" "), "--seeds 3 --from 7 --ops 10 --jobs 2 --mutant late-reply");

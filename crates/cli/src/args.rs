@@ -8,6 +8,7 @@ use crate::down::Down;
 use crate::enrol::Enrol;
 use crate::fs::Fs;
 use crate::mount::{Mount, Umount};
+use crate::ring::RingCommand;
 use crate::status::Status;
 use crate::up::Up;
 use clap::{Parser, Subcommand};
@@ -27,6 +28,7 @@ Examples:
   bearing up --mount ./mnt --detach     a cluster in .bearing, mounted at ./mnt
   cp -a /usr/share/doc ./mnt            use it
   bearing status                        who runs, who owns what
+  bearing ring show                     the ring: owners, successors, copies
   bearing down                          stop it; the data stays in .bearing
   bearing mount 10.0.0.5:9000 /mnt --secret enrolment.key
 
@@ -41,6 +43,9 @@ pub enum Command {
     Down(Down),
     /// Show the daemons, who owns which tablet, and who uses the cluster
     Status(Status),
+    /// Show the ring of metadata servers
+    #[command(subcommand)]
+    Ring(RingCommand),
     /// Mount a cluster
     Mount(Mount),
     /// Unmount
@@ -48,7 +53,8 @@ pub enum Command {
     Umount(Umount),
     /// Use the files of a cluster without mounting it
     Fs(Fs),
-    /// Walk all names, as fsck does: every name leads to a node, link counts match, sizes match the extents
+    /// Walk all names, as fsck does: names lead to nodes, link counts and sizes match; and compare all copies
+    /// of metadata
     Check(Check),
     /// Make, list or revoke secrets by which clients may take part
     Enrol(Enrol),

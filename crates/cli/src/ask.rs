@@ -52,6 +52,23 @@ pub fn ask(layout: &Layout, server: SocketAddr, call: AskCall, patience: Duratio
     .ask(patience)
 }
 
+/// Asks several servers the same at the same time. The answers are in their order.
+pub fn each(
+    layout: &Layout,
+    servers: &[SocketAddr],
+    call: &AskCall,
+    patience: Duration,
+) -> Vec<Result<TellBody>> {
+    std::thread::scope(|scope| {
+        let asking = |server: &SocketAddr| {
+            let server = *server;
+            scope.spawn(move || ask(layout, server, call.clone(), patience))
+        };
+        let threads: Vec<_> = servers.iter().map(asking).collect();
+        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+    })
+}
+
 struct Asking {
     keys: ServerKeys,
     start: Start,

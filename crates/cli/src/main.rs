@@ -22,10 +22,12 @@ mod mounts;
 mod names;
 mod process;
 mod report;
+mod ring;
 mod server;
 mod sessions;
 mod status;
 mod supervise;
+mod tablets;
 mod target;
 mod up;
 mod voice;
@@ -57,6 +59,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Up(flags) => up::up(flags),
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
+        Command::Ring(command) => ring::run(command),
         Command::Mount(flags) => mount::mount(flags),
         Command::Umount(flags) => mount::umount(flags),
         Command::Fs(flags) => fs::run(flags),

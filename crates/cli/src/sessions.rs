@@ -58,17 +58,13 @@ pub fn all(
     servers: &[SocketAddr],
     patience: Duration,
 ) -> (Vec<SessionView>, Vec<anyhow::Error>) {
-    let ask_one = |server: SocketAddr| -> Result<SessionsView> {
-        match ask::ask(layout, server, AskCall::Sessions, patience)? {
-            TellBody::Sessions(view) => Ok(view),
-            other => anyhow::bail!("{server} answered {other:?} to a question for its sessions"),
-        }
+    let view = |body| match body {
+        TellBody::Sessions(view) => Ok(view),
+        other => anyhow::bail!("a server answered {other:?} to a question for its sessions"),
     };
-    let asked: Vec<Result<SessionsView>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = servers.iter().map(|server| scope.spawn(move || ask_one(*server))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
-    });
-    let (told, failed): (Vec<_>, Vec<_>) = asked.into_iter().partition(Result::is_ok);
+    let asked = ask::each(layout, servers, &AskCall::Sessions, patience).into_iter();
+    let (told, failed): (Vec<Result<SessionsView>>, Vec<_>) =
+        asked.map(|body| body.and_then(view)).partition(Result::is_ok);
     (merged(told.into_iter().flatten()), failed.into_iter().filter_map(Result::err).collect())
 }
 

@@ -1,14 +1,15 @@
-//! `status`: who runs, how far each has come, who owns what, where it is mounted.
+//! `status`: who runs, how far each has come, who owns what, how its copies are, where it is mounted.
 
-use crate::ask;
+mod copies;
+
 use crate::failure::Unreachable;
 use crate::mounts::{self, MountState};
 use crate::names::time_text;
 use crate::report::{Report, mount_file, supervisor_file};
 use crate::sessions::{self, SessionView};
+use crate::tablets::{RestoringState, TabletState, Tablets};
 use crate::target::Directory;
 use anyhow::{Result, bail};
-use bearing_placement::Tablet;
 use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
 use bearing_server::state::{ChunkReport, DaemonState, Phase};
 use bearing_types::Wall;
@@ -21,7 +22,13 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   bearing status
-  bearing status --json | jq .sessions           who uses it, from where";
+  bearing status --tablets                       a line for every tablet
+  bearing status --json | jq .sessions           who uses it, from where
+  bearing status --json | jq .restoring          copies of metadata that are being made again
+
+Of tablets: LAG is in entries of the log that a member has not confirmed, LEASE whether every member
+leaves the tablet to its owner now (only then it answers), LEARNER the server that becomes a member, and
+what it was sent. Members marked ? are silent.";
 
 /// `status`.
 #[derive(Args, Debug)]
@@ -30,6 +37,9 @@ pub struct Status {
     /// Where the cluster lies.
     #[command(flatten)]
     pub directory: Directory,
+    /// Show every tablet, not only groups of those that are well
+    #[arg(long)]
+    pub tablets: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -47,7 +57,13 @@ struct View {
     /// Of all clients, wherever they are. `None`: no metadata server said.
     sessions: Option<Vec<SessionView>>,
     map_version: Option<u64>,
-    tablets: Option<Vec<TabletView>>,
+    /// `None`: neither the coordinator nor any metadata server said.
+    tablets: Option<Vec<TabletState>>,
+    metadata_copies: usize,
+    /// Copies of tablets that are being made again; `None` if none lacks any.
+    restoring: Option<RestoringState>,
+    /// Metadata servers that did not say what they have.
+    silent: Vec<SilentView>,
     /// Of all metadata servers that run.
     chunks: Option<ChunkReport>,
 }
@@ -82,23 +98,20 @@ struct MountView {
 }
 
 #[derive(Debug, Serialize)]
-struct TabletView {
-    block: String,
-    epoch: u64,
+struct SilentView {
     /// The metadata server's number.
-    owner: u32,
-    members: Vec<u32>,
+    server: u32,
+    why: String,
 }
 
 /// Runs `status`. It fails (exit code 3) when nothing runs.
 pub fn status(flags: &Status) -> Result<()> {
     let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
-    let view = look(&layout, &cluster)?;
-    if flags.json {
-        println!("{}", serde_json::to_string_pretty(&view)?);
-    } else {
-        print(&view);
+    let (view, tablets) = look(&layout, &cluster)?;
+    match flags.json {
+        true => println!("{}", serde_json::to_string_pretty(&view)?),
+        false => print(&view, tablets.as_ref(), flags.tablets),
     }
     if view.daemons.iter().all(|daemon| daemon.pid.is_none()) {
         let dir = flags.directory.dir.display();
@@ -107,24 +120,43 @@ pub fn status(flags: &Status) -> Result<()> {
     Ok(())
 }
 
-fn look(layout: &Layout, cluster: &Cluster) -> Result<View> {
+fn look(layout: &Layout, cluster: &Cluster) -> Result<(View, Option<Tablets>)> {
     let daemons: Vec<DaemonView> =
         cluster.daemons().iter().map(|daemon| daemon_view(layout, daemon)).collect();
-    let coordinator_runs = daemons.iter().any(|daemon| daemon.kind == "coordinator" && daemon.pid.is_some());
-    let map =
-        if coordinator_runs { ask::tablets(layout, cluster, PATIENCE).map_err(complain).ok() } else { None };
-    let (map_version, tablets) = map.unzip();
+    let tablets = tablets(layout, cluster, &daemons);
     let supervisor = Report::read(&supervisor_file(layout)).filter(Report::is_alive);
-    Ok(View {
+    let view = View {
         daemons,
         supervisor: supervisor
             .map(|report| ProcessView { pid: report.process.pid, state: word(report.state) }),
         mount: mount_view(layout)?,
         sessions: sessions_view(layout, cluster),
-        map_version,
-        tablets: tablets.map(|tablets| tablets.iter().map(tablet_view).collect()),
+        map_version: tablets.as_ref().and_then(|tablets| tablets.map_version),
+        tablets: tablets.as_ref().map(|tablets| tablets.tablets.clone()),
+        metadata_copies: usize::from(cluster.metadata_copies),
+        restoring: tablets.as_ref().and_then(Tablets::restoring),
+        silent: tablets.as_ref().map(silent).unwrap_or_default(),
         chunks: chunks(layout, cluster),
-    })
+    };
+    Ok((view, tablets))
+}
+
+/// The tablets, unless it is known that nobody runs who could be asked.
+fn tablets(layout: &Layout, cluster: &Cluster, daemons: &[DaemonView]) -> Option<Tablets> {
+    let knows = |daemon: &DaemonView| daemon.kind != "data" && daemon.pid.is_some();
+    if !daemons.iter().any(knows) {
+        return None;
+    }
+    let (tablets, complaint) = Tablets::ask(layout, cluster, PATIENCE);
+    complaint.into_iter().for_each(complain);
+    (!tablets.tablets.is_empty()).then_some(tablets)
+}
+
+fn silent(tablets: &Tablets) -> Vec<SilentView> {
+    let silent = tablets.servers.iter().filter_map(|server| {
+        Some(SilentView { server: server.number, why: server.told.as_ref().err()?.clone() })
+    });
+    silent.collect()
 }
 
 /// The state of chunks, from what running metadata servers report.
@@ -173,7 +205,7 @@ fn chunk_words(report: &ChunkReport) -> String {
 }
 
 fn complain(error: anyhow::Error) {
-    eprintln!("bearing: tablets are not known: {error:#}");
+    eprintln!("bearing: the registers of tablets are not known: {error:#}");
 }
 
 /// The sessions, asked of the metadata servers that run.
@@ -239,16 +271,7 @@ fn mount_view(layout: &Layout) -> Result<Option<MountView>> {
     Ok(Some(MountView { path, pid, state }))
 }
 
-fn tablet_view(tablet: &Tablet) -> TabletView {
-    TabletView {
-        block: tablet.block.to_string(),
-        epoch: tablet.epoch.0,
-        owner: DaemonName::of(tablet.owner).number,
-        members: tablet.members.iter().map(|member| DaemonName::of(*member).number).collect(),
-    }
-}
-
-fn print(view: &View) {
+fn print(view: &View, tablets: Option<&Tablets>, each_tablet: bool) {
     let mut daemons = Table::new();
     daemons.load_style(presets::NOTHING).set_header(["DAEMON", "PID", "ADDRESS", "STATE"]);
     for daemon in &view.daemons {
@@ -262,18 +285,8 @@ fn print(view: &View) {
             println!("\n{} ({}): {reason}", daemon.name, daemon.state);
         }
     }
-    if let Some(tablets) = &view.tablets {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["TABLET", "EPOCH", "OWNER", "MEMBERS"]);
-        for tablet in tablets {
-            table.add_row([
-                tablet.block.clone(),
-                tablet.epoch.to_string(),
-                format!("metadata-{}", tablet.owner),
-                tablet.members.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
-            ]);
-        }
-        println!("\n{table}");
+    for lines in tablets.map(|tablets| copies::lines(tablets, each_tablet)).unwrap_or_default() {
+        println!("\n{lines}");
     }
     if let Some(report) = &view.chunks {
         println!("\n{}", chunk_words(report));

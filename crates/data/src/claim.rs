@@ -72,7 +72,9 @@ impl Claim {
             Ok(TellBody::Swapped(_)) => Claimed::Ours,
             Ok(TellBody::Register(register)) => self.compare(register.as_ref()),
             Ok(TellBody::Conflict { present, .. }) => self.compare(present.first()),
-            Ok(TellBody::Registers(_) | TellBody::Sessions(_)) | Err(_) => Claimed::Nothing,
+            Ok(TellBody::Registers(_) | TellBody::Sessions(_) | TellBody::Tablets(_)) | Err(_) => {
+                Claimed::Nothing
+            }
         }
     }
 

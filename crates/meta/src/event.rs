@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
 use crate::disk_space::{DiskSpace, Headroom};
-use crate::record::Recovered;
+use crate::record::{KEYS_END, Recovered};
 use bearing_placement::Assignment;
 use bearing_proto::client::{
     LockFree, OpenState, OpenStateQuery, Recall, Recalled, Reply, Request, ServerEntry,
@@ -11,7 +11,8 @@ use bearing_proto::data::{DataReply, DataRequest};
 use bearing_proto::peer::PeerMessage;
 use bearing_proto::replication::ReplicationMessage;
 use bearing_proto::ring::RingMessage;
-use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Store};
+use bearing_proto::tablets::Digest;
+use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Pairs, Store};
 use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash, TabletSerial};
 
 /// Identifies a load.
@@ -65,6 +66,11 @@ impl LoadResult {
     }
 }
 
+/// What [`Command::Digest`] is the digest of: all of a tablet but what is of the server's own disk.
+pub fn compared_pairs(store: &mut dyn Store, tablet: TabletSerial) -> EngineResult<Pairs> {
+    store.snapshot(tablet, &KeyRange { start: Vec::new(), end: Some(KEYS_END.to_vec()) })
+}
+
 /// Something happened.
 // Most events are requests: a box for each would cost more than the room.
 #[allow(clippy::large_enum_variant)]
@@ -95,6 +101,10 @@ pub enum Event {
     Synced(AppendNumber, EngineResult<()>),
     /// The changes of a tablet up to this record are in its store.
     Applied(TabletSerial, LogIndex, EngineResult<()>),
+    /// The result of [`Command::Digest`].
+    Digested(TabletSerial, LogIndex, EngineResult<Digest>),
+    /// An operator wants the copies of these tablets compared, as far as they are this server's.
+    Compare(Vec<TabletSerial>),
     /// Somebody wants a tablet served by another server.
     Move(Block, ServerId),
     /// The log is to be cut: all that is committed shall go to the stores.
@@ -145,6 +155,9 @@ pub enum Command {
     },
     /// Apply committed changes to a tablet's store.
     Apply(TabletSerial, LogIndex, Vec<Change>),
+    /// Compute the digest of what a tablet's store has at this point of the order of commands: with all
+    /// records up to this one, and none behind it. Commands that follow need not wait for that.
+    Digest(TabletSerial, LogIndex),
     /// Give the store and the log this disk id.
     SetDisk(DiskId),
     /// Make an empty store for a tablet if it has none.

@@ -28,7 +28,7 @@ pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
 pub use engine::{Bound, Counters, MetaServer, RingView};
-pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note};
+pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note, compared_pairs};
 pub use mutant::Mutant;
 pub use record::{
     ChunkRecord, DirectoryContent, EntryKind, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, Key,

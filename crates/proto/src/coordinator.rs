@@ -4,6 +4,7 @@ use crate::client::{FilesystemRecord, ServerEntry};
 use crate::disk::DiskRecord;
 use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
+use crate::tablets::TabletsView;
 use bearing_placement::{Scheme, Tablet};
 use bearing_seams::{Changes, Coordinator, EngineError, EngineResult, Entry, RegisterChange, Swap};
 use bearing_types::{
@@ -204,8 +205,18 @@ pub enum AskCall {
     },
     /// To a metadata server, by an operator: the sessions that it knows of.
     Sessions,
+    /// Likewise: the tablets that it has.
+    Tablets,
+    /// Likewise: have the members of these of its tablets compute digests of them, all as of one entry.
+    /// Answered like [`AskCall::Tablets`], with the index of that entry.
+    Compare {
+        /// The tablets, [`COMPARED_MAX`] at most.
+        tablets: Vec<TabletSerial>,
+    },
 }
 
+/// So many tablets are compared at a time.
+pub const COMPARED_MAX: usize = 64;
 /// So many registers a swap changes at most.
 pub const SWAP_MAX: usize = 8_192;
 
@@ -243,6 +254,8 @@ pub enum TellBody {
     },
     /// What a metadata server knows of sessions.
     Sessions(SessionsView),
+    /// What a metadata server has of tablets.
+    Tablets(TabletsView),
 }
 
 /// What changed under a prefix after a version.
@@ -293,8 +306,8 @@ fn body(registers: &mut dyn Coordinator, call: AskCall) -> EngineResult<TellBody
                 }),
             }
         }
-        AskCall::Sessions => {
-            Err(EngineError::Failed { doing: "only metadata servers know sessions".to_owned() })
+        AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } => {
+            Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
         }
     }
 }

@@ -56,8 +56,8 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. Version 7 is not spoken any more: its servers take no packet with messages
-    /// of the ring in it.
+    /// What this program speaks. Version 7 is not spoken any more: nothing asks which version was agreed on
+    /// before it sends what only this one knows, and servers of version 7 take no packet with such a message.
     pub const SPOKEN: Versions = Versions { lowest: 8, highest: VERSION };
 
     /// The highest that both speak.

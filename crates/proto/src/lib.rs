@@ -29,6 +29,7 @@ pub mod ring;
 pub mod rules;
 pub mod sessions;
 pub mod space;
+pub mod tablets;
 pub mod ticket;
 pub mod window;
 

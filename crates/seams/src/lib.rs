@@ -19,6 +19,6 @@ pub use coordinator::{Changes, Coordinator, Entry, Found, REMOVALS_KEPT, Registe
 pub use disk_label::DiskLabel;
 pub use error::{EngineError, EngineResult};
 pub use mem::{CrashFault, MemChunkLog, MemCoordinator, MemStore, MemTabletLog};
-pub use store::{Change, KeyRange, Pair, Store};
+pub use store::{Change, KeyRange, Pair, Pairs, Store};
 pub use tablet_log::{LogMark, LoggedRecord, TabletLog};
 pub use unapplied::{Cut, Unapplied};

@@ -6,6 +6,9 @@ use bearing_types::{LogIndex, TabletSerial};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// Pairs of a store, one after the other. Whoever reads them may be on another thread.
+pub type Pairs = Box<dyn Iterator<Item = EngineResult<Pair>> + Send>;
+
 /// One absolute change: a put when it has a value, a delete otherwise. Applying it twice is applying it once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -45,6 +48,10 @@ pub trait Store {
 
     /// The first `count_max` pairs of a range, in key order.
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>>;
+
+    /// The pairs of a range as they are now, in key order, whatever is applied or removed while they are
+    /// read.
+    fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs>;
 
     /// Applies the changes of log records up to and including `applied`, atomically with the new applied
     /// index. Not yet stable.

@@ -165,7 +165,7 @@ impl Contacts {
                 }
             }
             (Step::WriteEntry(_) | Step::ListServers | Step::ListEnrolments, TellBody::Register(_))
-            | (_, TellBody::Sessions(_)) => {}
+            | (_, TellBody::Sessions(_) | TellBody::Tablets(_)) => {}
         }
     }
 

@@ -12,6 +12,7 @@
 //! long before (`bearing_meta::Headroom`).
 
 use crate::StartError;
+use crate::digests::Digests;
 use crate::log_thread::{LogDone, LogThread, LogWork};
 use crate::store_thread::{Done, StoreThread, Work};
 use bearing_meta::{AppendNumber, Event, LoadTicket, LogEntry};
@@ -32,6 +33,8 @@ const PRESSED: u64 = 4;
 pub struct Disk {
     store: StoreThread,
     log: LogThread,
+    /// After the store in this order: it ends when that has nothing more for it.
+    digests: Digests,
     log_bytes_max: u64,
     gathered: Batch,
     /// What the log's thread is writing; it has the records.
@@ -104,7 +107,8 @@ impl Disk {
         Ok(Disk {
             unflushed_bytes: log.bytes_used(),
             store: StoreThread::start(store, wake.clone())?,
-            log: LogThread::start(log, wake)?,
+            log: LogThread::start(log, wake.clone())?,
+            digests: Digests::start(wake)?,
             log_bytes_max,
             gathered: Batch::default(),
             under_way: None,
@@ -243,8 +247,16 @@ impl Disk {
         self.unapplied.applied(tablet, index);
     }
 
+    /// Has the digest computed of what a tablet has at this point, up to an entry.
+    pub fn digest(&mut self, tablet: TabletSerial, index: LogIndex) {
+        self.store.add(Work::Read(tablet, index, self.digests.readings()));
+    }
+
     /// The next thing that log or store have done, as far as the machine wants to know of it.
     pub fn next_done(&mut self, now: Mono) -> Result<Option<Event>, StartError> {
+        if let Some((tablet, index, digest)) = self.digests.next() {
+            return Ok(Some(Event::Digested(tablet, index, digest)));
+        }
         match self.log_done(now)? {
             Some(event) => Ok(Some(event)),
             None => self.store_done(),

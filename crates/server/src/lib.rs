@@ -10,6 +10,7 @@ pub mod config;
 mod contacts;
 mod coordinator;
 mod data;
+mod digests;
 mod disk;
 mod engine_thread;
 mod error;

@@ -94,8 +94,8 @@ struct TabletKeeper {
     disk: Disk,
     space: HeldSpace,
     events: VecDeque<Event>,
-    /// Who asked for the sessions, and under which number.
-    operators: Vec<(Sender, u64)>,
+    /// Who asked what for people, and under which number.
+    operators: Vec<(Sender, Ask)>,
     commands: Vec<Command>,
     /// The tablets that are this server's by the newest map.
     owned: Option<Vec<Block>>,
@@ -144,9 +144,7 @@ impl Driver for TabletKeeper {
         for message in messages {
             match (sender, message) {
                 // The command line signs as a server does: with the cluster's key.
-                (Sender::Server(_), Message::Ask(Ask { id, call: AskCall::Sessions })) => {
-                    self.operators.push((sender, id));
-                }
+                (Sender::Server(_), Message::Ask(ask)) => self.operators.push((sender, ask)),
                 (sender, message) => self.events.extend(event_of(sender, squash, message)),
             }
         }
@@ -164,8 +162,19 @@ impl Driver for TabletKeeper {
             self.disk.flush();
             self.disk.begin(now.mono);
         }
-        for (operator, id) in std::mem::take(&mut self.operators) {
-            let result = Ok(TellBody::Sessions(self.machine.sessions()));
+        for (operator, Ask { id, call }) in std::mem::take(&mut self.operators) {
+            let result = match call {
+                AskCall::Sessions => Ok(TellBody::Sessions(self.machine.sessions())),
+                AskCall::Tablets => Ok(TellBody::Tablets(self.machine.tablets(now.mono))),
+                AskCall::Compare { tablets } => {
+                    self.step(now, Event::Compare(tablets), post)?;
+                    self.disk.begin(now.mono);
+                    Ok(TellBody::Tablets(self.machine.tablets(now.mono)))
+                }
+                AskCall::Read { .. } | AskCall::Changes { .. } | AskCall::Swap { .. } => {
+                    Err("only the coordinator has registers".to_owned())
+                }
+            };
             post.answer(operator, &Message::Told(Told { id, result }), &[]);
         }
         Ok(())
@@ -276,6 +285,7 @@ impl TabletKeeper {
             Command::Append(number, record) => self.disk.append(number, record),
             Command::Load { ticket, tablet, keys, ranges } => self.disk.load(ticket, tablet, keys, ranges),
             Command::Apply(tablet, index, changes) => self.disk.apply(tablet, index, changes),
+            Command::Digest(tablet, index) => self.disk.digest(tablet, index),
             Command::SetDisk(disk) => self.disk.set_disk(disk)?,
             Command::CreateTablet(tablet) => self.disk.create_tablet(tablet),
             Command::RemoveTablet(tablet) => self.disk.remove_tablet(tablet),

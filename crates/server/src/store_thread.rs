@@ -1,10 +1,12 @@
 //! The store on a thread of its own: the network never waits for a read, an apply, a flush or a compaction.
 
+use crate::digests::Reading;
 use crate::engine_thread::EngineThread;
-use bearing_meta::{LoadResult, LoadTicket};
+use bearing_meta::{LoadResult, LoadTicket, compared_pairs};
 use bearing_seams::{Change, DiskLabel, EngineResult, KeyRange, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
 use std::io;
+use std::sync::mpsc::Sender;
 
 /// What the store is to do.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub enum Work {
     Create(TabletSerial),
     /// Drop a tablet's keyspace.
     Remove(TabletSerial),
+    /// Give what a tablet has now, up to this record, to who computes digests.
+    Read(TabletSerial, LogIndex, Sender<Reading>),
     /// Make all that was applied stable.
     Flush,
 }
@@ -30,7 +34,7 @@ pub enum Done {
     Loaded(LoadTicket, EngineResult<LoadResult>),
     /// [`Work::Apply`].
     Applied(TabletSerial, LogIndex, EngineResult<()>),
-    /// [`Work::SetDisk`], [`Work::Create`] or [`Work::Remove`].
+    /// [`Work::SetDisk`], [`Work::Create`], [`Work::Remove`] or [`Work::Read`].
     Tablet(EngineResult<()>),
     /// [`Work::Flush`].
     Flushed(EngineResult<()>),
@@ -60,6 +64,12 @@ fn carry_out(store: &mut (impl Store + DiskLabel), work: Work) -> Done {
         Work::SetDisk(disk) => Done::Tablet(store.set_disk(disk)),
         Work::Create(tablet) => Done::Tablet(store.create_tablet(tablet)),
         Work::Remove(tablet) => Done::Tablet(store.remove_tablet(tablet)),
+        Work::Read(tablet, index, readings) => {
+            let pairs = compared_pairs(store, tablet);
+            // If nobody computes digests any more, the server stops.
+            let _ = readings.send(Reading { tablet, index, pairs });
+            Done::Tablet(Ok(()))
+        }
         Work::Flush => Done::Flushed(store.flush()),
     }
 }
@@ -67,6 +77,8 @@ fn carry_out(store: &mut (impl Store + DiskLabel), work: Work) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digests::Digests;
+    use bearing_proto::tablets::Digest;
     use bearing_seams::MemStore;
     use std::sync::mpsc::channel;
 
@@ -99,6 +111,29 @@ mod tests {
             assert_eq!(thread.next(), Ok(Some(Done::Loaded(LoadTicket(1), Ok(found)))));
         }
         assert_eq!(thread.next(), Ok(None));
+    }
+
+    #[test]
+    fn a_digest_is_of_what_was_applied_before_it_was_asked_for() {
+        let digests = Digests::start(|| ()).unwrap();
+        let mut thread = StoreThread::start(MemStore::default(), || ()).unwrap();
+        thread.add(Work::Create(RING));
+        thread.add(put(1, 1));
+        thread.add(Work::Read(RING, LogIndex(1), digests.readings()));
+        thread.add(put(1, 2));
+        thread.add(Work::Read(TabletSerial(9), LogIndex(1), digests.readings()));
+        assert_eq!(thread.finish(Work::Flush), Ok(Done::Flushed(Ok(()))));
+        let next = || loop {
+            match digests.next() {
+                Some(done) => return done,
+                None => std::thread::yield_now(),
+            }
+        };
+        let expected = Digest::of([Ok((vec![1], vec![1]))].into_iter());
+        assert_eq!(next(), (RING, LogIndex(1), expected));
+        assert!(matches!(next(), (TabletSerial(9), LogIndex(1), Err(_))));
+        // It ends although somebody could still give it something.
+        drop((thread, digests));
     }
 
     #[test]

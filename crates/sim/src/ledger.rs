@@ -15,6 +15,7 @@ use bearing_placement::Tablet;
 use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
 use bearing_proto::peer::{Deferred, ItemId};
+use bearing_proto::tablets::Digest;
 use bearing_seams::LoggedRecord;
 use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId, TabletSerial};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
@@ -37,6 +38,8 @@ pub struct Ledger {
     /// Names that changed, since this was last taken.
     pub name_news: Vec<NameNews>,
     lines: BTreeMap<Block, Line>,
+    /// What stores had of tablets as of an entry, as the first server said that told.
+    digests: BTreeMap<(TabletSerial, LogIndex), (HostId, Digest)>,
     committed: BTreeSet<RequestId>,
     /// Queued drops of links on their way: whose they are.
     owed: BTreeMap<ItemId, RequestId>,
@@ -124,6 +127,25 @@ impl Ledger {
         if let Some((epoch, owner)) = line.owner_but(host) {
             let what = format!("{host:?} speaks for {tablet}, which is {owner:?}'s under {epoch}");
             self.blame(world, Promise::OneOwner, what);
+        }
+    }
+
+    /// A server says what its store has of a tablet as of an entry: others that say so have the same.
+    pub fn compared(
+        &mut self,
+        world: &mut World,
+        host: HostId,
+        at: (TabletSerial, LogIndex),
+        digest: Digest,
+    ) {
+        let (first, of_first) = *self.digests.entry(at).or_insert((host, digest));
+        if first != host {
+            world.counts.add("meta: stores of two members compared");
+        }
+        if of_first != digest {
+            let (tablet, index) = at;
+            let what = format!("{host:?} and {first:?} have different records of {tablet} as of {index}");
+            self.blame(world, Promise::StoreHolds, what);
         }
     }
 

@@ -53,6 +53,9 @@ struct Arguments {
     /// Clients ask for delegated directories
     #[arg(long)]
     delegations: bool,
+    /// Servers have the copies of their tablets compared, again and again
+    #[arg(long)]
+    compares: bool,
     /// The digest covers all that machines command, too: for changes that move code only.
     #[arg(long)]
     commands: bool,
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         calm: arguments.calm,
         copies: arguments.copies,
         delegations: arguments.delegations || planted.is_of_delegation(),
+        compares: arguments.compares,
         commands: arguments.commands,
         told: arguments.tell,
         about: arguments.about,
@@ -254,8 +258,9 @@ fn judge(arguments: &Arguments, reports: &[Report]) -> ExitCode {
         first.violations.iter().for_each(|what| println!("  {what}"));
         println!("commit {}", commit());
         let delegations = if arguments.delegations { " --delegations" } else { "" };
+        let compares = if arguments.compares { " --compares" } else { "" };
         println!(
-            "run it again: cargo xtask sim --seeds 1 --from {} --ops {} --copies {}{delegations}",
+            "run it again: cargo xtask sim --seeds 1 --from {} --ops {} --copies {}{delegations}{compares}",
             first.seed, arguments.ops, arguments.copies
         );
     }

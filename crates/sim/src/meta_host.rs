@@ -18,11 +18,12 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
-    RingView,
+    RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
 use bearing_proto::peer::{PeerBody, Told, Vote};
+use bearing_proto::tablets::{Digest, TabletRole};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
@@ -38,6 +39,8 @@ const LOG_BYTES_MAX: u64 = 128 << 10;
 /// meanwhile.
 const LOG_BYTES_LIMIT: usize = 4 << 20;
 
+/// Copies are compared with one of so many wakes.
+const COMPARED_EVERY: u64 = 100;
 /// What servers keep free of a disk, in bytes that only serve to be compared.
 const RESERVE_BYTES: u64 = 1000;
 const ROOMY: DiskSpace = DiskSpace { free: 1 << 30, total: 1 << 30 };
@@ -77,6 +80,8 @@ pub struct MetaHost {
     /// The store is flushed, and the log not cut yet.
     flushed: Option<Cut>,
     wake_at: Option<Instantly>,
+    /// How often it was woken in this life.
+    wakes: u64,
     out: Vec<Command>,
     disk: DiskSpace,
     /// What was gathered finds no space.
@@ -142,6 +147,7 @@ impl MetaHost {
             unapplied: Unapplied::default(),
             flushed: None,
             wake_at: None,
+            wakes: 0,
             out: Vec::new(),
             disk: ROOMY,
             stuck: false,
@@ -405,14 +411,32 @@ impl MetaHost {
         }
         self.wake_at = None;
         self.step(world, ledger, Event::Tick);
+        self.wakes += 1;
+        if world.compares && self.wakes.is_multiple_of(COMPARED_EVERY) {
+            self.compare(world, ledger);
+        }
         self.finish_step(world, ledger);
+    }
+
+    /// An operator wants the copies of its tablets compared.
+    fn compare(&mut self, world: &mut World, ledger: &mut Ledger) {
+        let Some(machine) = &self.machine else { return };
+        let tablets = machine.tablets(world.clock_of(self.host).mono).tablets.into_iter();
+        let owned = tablets.filter(|tablet| matches!(tablet.role, TabletRole::Owner(_)));
+        let serials = owned.map(|tablet| tablet.serial).collect();
+        self.step(world, ledger, Event::Compare(serials));
     }
 
     /// Something of the disk is done now.
     pub fn done(&mut self, world: &mut World, ledger: &mut Ledger, number: u64) {
         match self.jobs.remove(&number) {
             Some(Job::Sync) => self.synced(world, ledger),
-            Some(Job::Report(event)) => self.step(world, ledger, *event),
+            Some(Job::Report(event)) => {
+                if let Event::Digested(tablet, index, Ok(digest)) = &*event {
+                    ledger.compared(world, self.host, (*tablet, *index), *digest);
+                }
+                self.step(world, ledger, *event);
+            }
             None => return,
         }
         self.finish_step(world, ledger);
@@ -501,6 +525,10 @@ impl MetaHost {
                 let result = self.store.apply(tablet, index, &changes);
                 self.unapplied.applied(tablet, index);
                 self.report(world, Event::Applied(tablet, index, result));
+            }
+            Command::Digest(tablet, index) => {
+                let digest = compared_pairs(&mut self.store, tablet).and_then(Digest::of);
+                self.report(world, Event::Digested(tablet, index, digest));
             }
             Command::SetDisk(disk) => {
                 self.log.set_disk(disk).expect("a log in memory keeps an id");

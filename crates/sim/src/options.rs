@@ -17,6 +17,8 @@ pub struct Options {
     pub copies: u8,
     /// Clients ask for delegations in three of four sessions.
     pub delegations: bool,
+    /// Servers have the copies of their tablets compared, again and again.
+    pub compares: bool,
     /// The digest covers all that machines command, also what is in no packet: for changes that move code
     /// only.
     pub commands: bool,
@@ -36,6 +38,7 @@ impl Options {
             calm: false,
             copies: 1,
             delegations: false,
+            compares: false,
             commands: false,
             told: false,
             about: None,

@@ -134,6 +134,7 @@ impl Sim {
         world.digests_commands = options.commands;
         world.told = options.told;
         world.copies = options.copies;
+        world.compares = options.compares;
         // Directories that lie in several tablets are not delegated.
         let scheme =
             if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };

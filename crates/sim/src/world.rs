@@ -65,6 +65,8 @@ pub struct World {
     pub digests_commands: bool,
     /// Of each tablet.
     pub copies: u8,
+    /// Whether servers have them compared, again and again.
+    pub compares: bool,
     /// What servers know.
     pub keys: ServerKeys,
     session_keys: BTreeMap<SessionId, Key>,
@@ -104,6 +106,7 @@ impl World {
             digest: Digest::default(),
             digests_commands: false,
             copies: 1,
+            compares: false,
             keys: ServerKeys::new(&cluster, enrolment),
             session_keys: BTreeMap::new(),
             session_hosts: BTreeMap::new(),

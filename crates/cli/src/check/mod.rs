@@ -1,4 +1,5 @@
-//! `check`: walks all names as fsck does, through an ordinary client session.
+//! `check`: walks all names as fsck does, through an ordinary client session, and has the copies of tablets
+//! compared (see `copies`).
 //!
 //! What holds: every name leads to a node of the kind it says; a node has as many names as its link count
 //! says; a directory has one name, knows its parent, and counts its child directories; a file's stored bytes
@@ -6,6 +7,7 @@
 //! by others while it runs can look like problems; what is in doubt is looked at again before it is reported.
 
 mod chunks;
+mod copies;
 
 use crate::connect;
 use crate::names::{kind_word, shown};
@@ -13,6 +15,7 @@ use crate::target::Target;
 use anyhow::{Result, bail};
 use bearing_mount::session::{OpenMode, Session};
 use bearing_mount::{Answer, Caller, CheckDepth, Found, Handle, Listed, Operation};
+use bearing_server::cluster::Layout;
 use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Outcome};
 use chunks::Chunks;
 use clap::Args;
@@ -22,7 +25,7 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  bearing check                                  names, nodes and sizes
+  bearing check                                  names, nodes, sizes, copies of metadata
   bearing check --read                           and every byte, once
   bearing check --verify --json                  and every copy of every byte";
 
@@ -64,6 +67,8 @@ struct Counts {
     mending: u64,
     #[serde(flatten)]
     chunks: chunks::Counts,
+    #[serde(flatten)]
+    copies: copies::Counts,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,6 +89,7 @@ pub fn run(flags: &Check) -> Result<()> {
     let ended = connect::end(&mount);
     walked?;
     ended?;
+    checker.copies(copies::compare(connect::directory(&flags.target.cluster).map(Layout::new))?);
     print(&checker, flags)?;
     match checker.counts.problems {
         0 => Ok(()),
@@ -131,6 +137,7 @@ fn print(checker: &Checker, flags: &Check) -> Result<()> {
         chunks.unreferred_bytes + chunks.slack_bytes,
         chunks.replicas
     );
+    print_copies(&counts.copies);
     if counts.mending > 0 || chunks.copies_lacking > 0 {
         println!(
             "{} replicas are bad, {} copies are lacking: they are made again by themselves, see `bearing status`",
@@ -147,6 +154,26 @@ fn print(checker: &Checker, flags: &Check) -> Result<()> {
         println!("{} bytes were read and fit their checksums", counts.bytes_read);
     }
     Ok(())
+}
+
+fn print_copies(copies: &copies::Counts) {
+    if let Some(why) = &copies.copies_not_looked_at {
+        return println!("copies of metadata were not compared: {why}");
+    }
+    let copies::Counts { tablets_compared, tablet_copies_compared, records_compared, .. } = copies;
+    let differing = match copies.tablets_differing {
+        0 => "the same".to_owned(),
+        1 => "the same but for 1 tablet".to_owned(),
+        differing => format!("the same but for {differing} tablets"),
+    };
+    if *tablets_compared > 0 {
+        println!(
+            "{tablet_copies_compared} copies of {tablets_compared} tablets ({records_compared} records) are {differing}"
+        );
+    }
+    if copies.tablets_alone > 0 {
+        println!("{} tablets have one copy only", copies.tablets_alone);
+    }
 }
 
 /// A directory to be walked.
@@ -206,6 +233,14 @@ impl<'a> Checker<'a> {
         }
         self.counts.chunks = std::mem::take(&mut self.chunks.counts);
         Ok(())
+    }
+
+    fn copies(&mut self, compared: copies::Copies) {
+        for (tablet, what) in compared.findings {
+            self.counts.problems += 1;
+            self.show(format!("tablet {tablet}: {what}"));
+        }
+        self.counts.copies = compared.counts;
     }
 
     fn show(&mut self, problem: String) {

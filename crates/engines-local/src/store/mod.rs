@@ -10,9 +10,9 @@
 mod sequence;
 
 use crate::directory::{Directory, Format, allocate, failed, is_full, refused, sync_directory};
-use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Store};
+use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Pairs, Store};
 use bearing_types::{Block, DiskId, LogIndex, Position, TabletSerial};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use sequence::SequenceGuard;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -264,6 +264,18 @@ fn row_key(key: &[u8]) -> EngineResult<Vec<u8>> {
     Ok(row)
 }
 
+/// Where the rows of a range are; `None` for an empty one.
+fn rows(range: &KeyRange) -> EngineResult<Option<std::ops::Range<Vec<u8>>>> {
+    let start = row_key(&range.start)?;
+    let end = range.end.as_ref().map_or(Ok(vec![ROW + 1]), |end| row_key(end))?;
+    Ok((start < end).then_some(start..end))
+}
+
+fn pair(row: fjall::Guard) -> EngineResult<Pair> {
+    let (key, value) = row.into_inner().map_err(|error| translate("read a range", error))?;
+    Ok((key[1..].to_vec(), value.to_vec()))
+}
+
 /// The last change of each key: fjall gives one sequence number to a whole batch, so it could not tell which
 /// of two is later.
 fn last_changes(changes: &[Change]) -> BTreeMap<&[u8], Option<&[u8]>> {
@@ -329,17 +341,18 @@ impl Store for FjallStore {
 
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
         let keyspace = self.keyspace(tablet, "read")?;
-        let start = row_key(&range.start)?;
-        let end = range.end.as_ref().map_or(Ok(vec![ROW + 1]), |end| row_key(end))?;
-        if end <= start {
-            return Ok(Vec::new());
+        match rows(range)? {
+            Some(rows) => keyspace.range(rows).take(count_max).map(pair).collect(),
+            None => Ok(Vec::new()),
         }
-        let mut pairs = Vec::new();
-        for row in keyspace.range(start..end).take(count_max) {
-            let (key, value) = row.into_inner().map_err(|error| translate("read a range", error))?;
-            pairs.push((key[1..].to_vec(), value.to_vec()));
+    }
+
+    fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs> {
+        let keyspace = self.keyspace(tablet, "read")?;
+        match rows(range)? {
+            Some(rows) => Ok(Box::new(self.database.snapshot().range(keyspace, rows).map(pair))),
+            None => Ok(Box::new(std::iter::empty())),
         }
-        Ok(pairs)
     }
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {

@@ -138,6 +138,7 @@ impl MetaServer {
         }
         if owner != self.id {
             self.pairs.claim(owner);
+            self.takeovers.begin(wanted.serial, owner, self.awake);
         }
         let mut wanted = wanted;
         if let Some(copy) = self.copies.get_mut(&wanted.serial) {

@@ -129,6 +129,7 @@ impl MetaServer {
         self.disk.gaps.remove(&serial);
         self.disk.damaged.remove(&serial);
         self.copies.remove(&serial);
+        self.compares.forget(serial);
         out.push(Command::RemoveTablet(serial));
     }
 

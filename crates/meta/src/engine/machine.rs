@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::disk_space::Space;
 use crate::engine::adopt::Adoption;
 use crate::engine::claims::Claim;
+use crate::engine::compares::Compares;
 use crate::engine::disk_state::DiskState;
 use crate::engine::early_state::Early;
 use crate::engine::jobs::Jobs;
@@ -13,6 +14,7 @@ use crate::engine::registers::Startup;
 use crate::engine::replicate::{Outgoing, owned};
 use crate::engine::restore::Restore;
 use crate::engine::ring_state::Ring;
+use crate::engine::takeovers::Takeovers;
 use crate::event::{AppendNumber, Appends, Command, Event, LoadTicket, Note};
 use crate::record::Key;
 use crate::replication::{Copy, Log, Pairs};
@@ -114,6 +116,8 @@ pub struct MetaServer {
     pub(crate) next_resend: Mono,
     pub(crate) restore: Restore,
     pub(crate) ring: Ring,
+    pub(crate) takeovers: Takeovers,
+    pub(crate) compares: Compares,
     pub(crate) early: Early,
     pub(crate) counters: Counters,
     /// Under the planted bug alone: jobs that keep what they touch while they wait for clients.
@@ -166,6 +170,8 @@ impl MetaServer {
             asks_for_others: false,
             next_resend: Mono::ZERO,
             restore: Restore::new(),
+            takeovers: Takeovers::default(),
+            compares: Compares::default(),
             early: Early::default(),
             counters: Counters::default(),
             waiting_for_recall: Vec::new(),
@@ -195,6 +201,8 @@ impl MetaServer {
             Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),
             Event::Synced(number, result) => self.on_synced(now, number, result, out),
             Event::Applied(serial, index, result) => self.on_applied(serial, index, result, out),
+            Event::Digested(serial, index, result) => self.on_digest(serial, index, result, out),
+            Event::Compare(serials) => self.begin_compare(&serials, out),
             Event::Move(block, to) => self.begin_move(now, block, to),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,

@@ -5,6 +5,8 @@ mod adopt;
 mod bounds;
 mod claims;
 mod collect;
+mod compare;
+mod compares;
 mod damage;
 mod delegations;
 mod disk;
@@ -30,6 +32,8 @@ mod ring_state;
 mod run;
 mod space;
 mod startup;
+mod tablets_told;
+mod takeovers;
 mod upkeep;
 mod usage;
 

@@ -35,6 +35,9 @@ impl MetaServer {
     /// begin.
     pub(crate) fn send_entries(&mut self, now: Now, from: usize, out: &mut Vec<Command>) {
         for command in &out[from..] {
+            if let Command::Digest(serial, index) = command {
+                self.compares.begin(*serial, *index);
+            }
             let Command::Append(_, record) = command else { continue };
             self.appending.insert(record.serial);
             let Some(log) = owned(&mut self.tablets, &mut self.adoptions, &self.starts, record.serial) else {

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Tablets of this server that others learn at the same time.
 const LEARNT_MAX: usize = 8;
 /// So many bytes of snapshots leave in a second: requests need the network and the disk too.
-const BYTES_PER_SECOND: u64 = 64 << 20;
+pub(crate) const BYTES_PER_SECOND: u64 = 64 << 20;
 /// What was not sent for want of anything to send may be made up for, this long.
 const BURST: Duration = Duration::from_millis(50);
 /// A learner that lacks no more entries than this counts: from then on commits wait for it.
@@ -41,6 +41,10 @@ pub(crate) struct Restore {
     /// Servers that did not keep up.
     failed: BTreeMap<ServerId, Failed>,
     moves: BTreeMap<TabletSerial, Move>,
+    /// Since when tablets lack copies, and what had been sent of snapshots by then.
+    lacking: Option<(Mono, u64)>,
+    /// Snapshots that arrived, and their bytes.
+    arrived: (u64, u64),
 }
 
 /// A server that did not keep up.
@@ -65,14 +69,36 @@ struct Move {
 
 impl Restore {
     pub fn new() -> Restore {
-        let (failed, moves) = (BTreeMap::new(), BTreeMap::new());
-        Restore { budget: 0, refilled: Mono::ZERO, failed, moves }
+        Restore {
+            budget: 0,
+            refilled: Mono::ZERO,
+            failed: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            lacking: None,
+            arrived: (0, 0),
+        }
     }
 
     fn refill(&mut self, now: Mono) {
         let bytes = |time: Duration| BYTES_PER_SECOND * time.as_micros() as u64 / 1_000_000;
         let since = now.since(self.refilled).min(BURST);
         (self.budget, self.refilled) = ((self.budget + bytes(since)).min(bytes(BURST)), now);
+    }
+
+    /// Tablets lack copies, or none does; so much was sent of snapshots until now.
+    fn note_lacking(&mut self, now: Mono, lacking: bool, sent_bytes: u64) {
+        self.lacking = if lacking { self.lacking.or(Some((now, sent_bytes))) } else { None };
+    }
+
+    /// How large a snapshot is on average; `None` before one arrived.
+    pub fn bytes_expected(&self) -> Option<u64> {
+        let (count, bytes) = self.arrived;
+        bytes.checked_div(count)
+    }
+
+    /// For how long tablets have lacked copies, and what was sent since, with what was sent until now.
+    pub fn since_lacking(&self, now: Mono, sent_bytes: u64) -> Option<(Duration, u64)> {
+        self.lacking.map(|(since, before)| (now.since(since), sent_bytes - before))
     }
 
     /// A tablet does not move, or has.
@@ -107,6 +133,8 @@ impl MetaServer {
         self.restore.refill(now.mono);
         // One that has kept up for so long begins with the short pause again.
         self.restore.failed.retain(|_, failed| now.mono.since(failed.since) < failed.pause + PAUSE_MAX);
+        let lacking = self.lacking().next().is_some();
+        self.restore.note_lacking(now.mono, lacking, self.counters.restored_bytes);
         if self.is_stuck(now) {
             return;
         }
@@ -126,12 +154,17 @@ impl MetaServer {
         let learners = logs.filter_map(|log| log.learner.as_ref().map(|learner| learner.server));
         let targets = self.restore.moves.values().map(|wanted| wanted.to);
         let mut out: Vec<ServerId> = learners.chain(targets).collect();
-        let copies = self.copies_wanted();
-        let lacking = |assigned: &Assigned| assigned.owner == self.id && assigned.members.len() < copies;
-        if self.startup.registers.values().any(|(_, assigned)| lacking(assigned)) {
+        if self.lacking().next().is_some() {
             out.extend(self.successors());
         }
         out
+    }
+
+    /// Tablets of this server's with fewer members than they should have.
+    pub(crate) fn lacking(&self) -> impl Iterator<Item = &Assigned> + '_ {
+        let copies = self.copies_wanted();
+        let registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+        registers.filter(move |assigned| assigned.owner == self.id && assigned.members.len() < copies)
     }
 
     /// How many copies each tablet should have.
@@ -290,6 +323,8 @@ impl MetaServer {
             return self.send_part(now, start, false, out);
         }
         out.push(Command::Note(Note::Step("a snapshot is there")));
+        let (count, bytes) = self.restore.arrived;
+        self.restore.arrived = (count + 1, bytes + learner.progress().1);
         tablet.log.snapshot_is_there(now.mono);
         self.send_tail(now, start, from);
     }

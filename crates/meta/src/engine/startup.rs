@@ -293,6 +293,7 @@ impl MetaServer {
         let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
         let epoch = tablet.epoch();
+        self.takeovers.served(tablet.serial, now);
         self.tablets.insert(start, tablet);
         if let (Some((_, seat)), Some(None)) = (self.root_here(block), loaded.values.first()) {
             self.make_root(now, start, seat, out);
@@ -334,6 +335,8 @@ impl MetaServer {
             (None, None) => return,
         };
         self.restore.stays(serial);
+        self.takeovers.left(serial);
+        self.compares.not_owned(serial);
         self.give_back(log);
         if forget {
             self.remove_stored(serial, out);

@@ -22,8 +22,9 @@ use std::fmt;
 pub const RECORD_VERSION: u8 = 4;
 /// The version of log records. Since version 2 there are records of intents: they have the index 0 and change
 /// [`Key::Intent`] alone. The others are as they were.
-pub const LOG_VERSION: u8 = 2;
+pub const LOG_VERSION: u8 = 3;
 const LOG_VERSION_BEFORE_INTENTS: u8 = 1;
+const LOG_VERSION_BEFORE_COMPARES: u8 = 2;
 /// Room for most records, so that few of them grow while they are encoded.
 const RECORD_BYTES: usize = 192;
 
@@ -514,6 +515,8 @@ pub enum EntryKind {
     Changes,
     /// With it an epoch has begun: what lower epochs have behind it is void.
     Epoch,
+    /// Without changes: whoever applies it computes a digest of the tablet's records as of this entry.
+    Compare,
     /// Everything before it is void: servers that moved tablets without learners wrote this.
     Replacement,
     /// A part of a snapshot, under the index that all its parts have. Everything before the first is void;
@@ -532,6 +535,7 @@ impl EntryKind {
             EntryKind::Changes => 0,
             EntryKind::Replacement => 1,
             EntryKind::Epoch => 4,
+            EntryKind::Compare => 8,
             EntryKind::Part { first, last } => 2 | (first as u8) | (last as u8) << 2,
         }
     }
@@ -541,6 +545,7 @@ impl EntryKind {
             0 => Some(EntryKind::Changes),
             1 => Some(EntryKind::Replacement),
             4 => Some(EntryKind::Epoch),
+            8 => Some(EntryKind::Compare),
             2 | 3 | 6 | 7 => Some(EntryKind::Part { first: byte & 1 != 0, last: byte & 4 != 0 }),
             _ => None,
         }
@@ -589,6 +594,11 @@ impl LogEntry {
         LogEntry { kind: EntryKind::Epoch, changes: Vec::new() }.encode()
     }
 
+    /// The bytes of an entry at which servers compare what they have.
+    pub(crate) fn encode_compare() -> Vec<u8> {
+        LogEntry { kind: EntryKind::Compare, changes: Vec::new() }.encode()
+    }
+
     /// Under planted bugs: the record of an epoch becomes an entry like others.
     pub(crate) fn plain_epoch(bytes: &mut Vec<u8>) {
         if *bytes == LogEntry::encode_epoch() {
@@ -610,7 +620,7 @@ impl LogEntry {
     /// An entry from its bytes.
     pub fn decode(bytes: &[u8]) -> Result<LogEntry, RecordError> {
         let borrowed: BorrowedEntry<'_> = match bytes.split_first() {
-            Some((&LOG_VERSION_BEFORE_INTENTS, body)) => {
+            Some((&(LOG_VERSION_BEFORE_INTENTS | LOG_VERSION_BEFORE_COMPARES), body)) => {
                 postcard::from_bytes(body).map_err(|_| RecordError::Malformed)?
             }
             _ => decode_versioned(bytes, LOG_VERSION)?,
@@ -641,7 +651,8 @@ impl LogEntry {
 
     /// Whether a record with these bytes, and an index lower than those before it, voids what is behind it.
     pub fn voids_later(bytes: &[u8]) -> bool {
-        LogEntry::decode(bytes).is_ok_and(|entry| entry.kind != EntryKind::Changes)
+        let replaces = |kind| !matches!(kind, EntryKind::Changes | EntryKind::Compare);
+        LogEntry::decode(bytes).is_ok_and(|entry| replaces(entry.kind))
     }
 }
 
@@ -755,6 +766,16 @@ mod tests {
         // More may have to be written again.
         assert!(!LogEntry::voids_later(&LogEntry::encode_changes(&[])));
         assert!(LogEntry::voids_later(&LogEntry::encode_epoch()));
+        assert!(!LogEntry::voids_later(&LogEntry::encode_compare()));
         assert!(!LogEntry::voids_later(b"of a newer version"));
+    }
+
+    #[test]
+    fn entries_of_earlier_versions_are_read() {
+        for (bytes, kind) in [([1, 0, 0], EntryKind::Changes), ([2, 4, 0], EntryKind::Epoch)] {
+            assert_eq!(LogEntry::decode(&bytes), Ok(LogEntry { kind, changes: Vec::new() }));
+        }
+        assert_eq!(LogEntry::encode_compare(), [3, 8, 0]);
+        assert_eq!(LogEntry::decode(&[4, 0, 0]), Err(RecordError::Version(4)));
     }
 }

@@ -188,7 +188,7 @@ impl<S: Store> Replay<'_, S> {
                 return self.take_part(tablet, &record, entry.changes, (first, last));
             }
             EntryKind::Replacement => self.reset(tablet, LogIndex(index.0 - 1))?,
-            EntryKind::Changes | EntryKind::Epoch => {}
+            EntryKind::Changes | EntryKind::Epoch | EntryKind::Compare => {}
         }
         let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
         held.epoch = held.epoch.max(record.epoch);

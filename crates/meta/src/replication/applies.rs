@@ -10,12 +10,16 @@
 use crate::record::{Key, KeyChange};
 use bearing_seams::Change;
 use bearing_types::LogIndex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Applies {
     logged: VecDeque<(LogIndex, Vec<KeyChange>)>,
+    /// Of these, those at which the store is to be exactly as they leave it.
+    marked: BTreeSet<LogIndex>,
+    /// What was gathered up to such entries, and has not gone.
+    up_to_marks: VecDeque<(LogIndex, BTreeMap<Key, Gathered>)>,
     gathered: BTreeMap<Key, Gathered>,
     gathered_up_to: LogIndex,
     /// What goes to the store, or went, ends with this entry.
@@ -44,6 +48,8 @@ impl Applies {
     pub fn from(stored: LogIndex) -> Applies {
         Applies {
             logged: VecDeque::new(),
+            marked: BTreeSet::new(),
+            up_to_marks: VecDeque::new(),
             gathered: BTreeMap::new(),
             gathered_up_to: stored,
             taken_up_to: stored,
@@ -60,6 +66,17 @@ impl Applies {
     /// Forgets entries that are not committed, from one on.
     pub fn cut(&mut self, from: LogIndex) {
         self.logged.retain(|(index, _)| *index < from);
+        self.marked.split_off(&from);
+    }
+
+    /// What goes to the store next ends with an entry, once that is committed. It is one that was logged.
+    pub fn mark(&mut self, index: LogIndex) {
+        self.marked.insert(index);
+    }
+
+    /// Whether an entry that is not committed is marked.
+    pub fn is_marked(&self, index: LogIndex) -> bool {
+        self.marked.contains(&index)
     }
 
     /// What goes to the store, or went, ends with this entry.
@@ -74,6 +91,7 @@ impl Applies {
 
     /// Takes the changes of a log record, in the order of the log, or instead of those that it had.
     pub fn log(&mut self, index: LogIndex, changes: Vec<KeyChange>) {
+        self.marked.remove(&index);
         match self.logged.binary_search_by_key(&index, |(logged, _)| *logged) {
             Ok(place) => self.logged[place].1 = changes,
             Err(_) => self.logged.push_back((index, changes)),
@@ -88,6 +106,9 @@ impl Applies {
                 self.gather(index, key, value);
             }
             self.gathered_up_to = index;
+            if self.marked.remove(&index) {
+                self.up_to_marks.push_back((index, std::mem::take(&mut self.gathered)));
+            }
         }
     }
 
@@ -108,17 +129,27 @@ impl Applies {
 
     /// How many keys are gathered.
     pub fn len(&self) -> usize {
-        self.gathered.len()
+        self.gathered.len() + self.up_to_marks.iter().map(|(_, gathered)| gathered.len()).sum::<usize>()
     }
 
-    /// What is gathered, with the log record up to which that goes; `None` if there is nothing.
+    /// What is gathered up to the first entry that is marked, and not taken yet, with that entry.
+    pub fn take_up_to_mark(&mut self) -> Option<(LogIndex, Vec<Change>)> {
+        let (index, gathered) = self.up_to_marks.pop_front()?;
+        Some(self.taken(index, gathered))
+    }
+
+    /// What is gathered behind that, with the log record up to which that goes; `None` if there is nothing.
     pub fn take(&mut self) -> Option<(LogIndex, Vec<Change>)> {
         // An entry without changes has to be known of too.
         if self.gathered_up_to == self.taken_up_to {
             return None;
         }
-        self.taken_up_to = self.gathered_up_to;
         let gathered = std::mem::take(&mut self.gathered);
+        Some(self.taken(self.gathered_up_to, gathered))
+    }
+
+    fn taken(&mut self, index: LogIndex, gathered: BTreeMap<Key, Gathered>) -> (LogIndex, Vec<Change>) {
+        self.taken_up_to = index;
         let mut keys = Vec::with_capacity(gathered.len());
         let mut changes = Vec::with_capacity(gathered.len());
         for (key, change) in gathered {
@@ -129,8 +160,8 @@ impl Applies {
                 Gathered::Nothing => {}
             }
         }
-        self.under_way.push_back((self.gathered_up_to, keys));
-        Some((self.gathered_up_to, changes))
+        self.under_way.push_back((index, keys));
+        (index, changes)
     }
 
     /// The store has everything up to a log record. Gives the records and keys that this is news of, oldest
@@ -195,6 +226,26 @@ mod tests {
         applies.commit(LogIndex(2));
         let change = Change { key: REPLY.encode(), value: None };
         assert_eq!(applies.take(), Some((LogIndex(2), vec![change])));
+    }
+
+    #[test]
+    fn what_goes_to_the_store_ends_at_a_mark_wherever_that_lies_in_what_is_gathered() {
+        let mut applies = Applies::from(LogIndex::ZERO);
+        for index in 1..=4 {
+            applies.log(LogIndex(index), vec![(NODE, Some(vec![index as u8]))]);
+        }
+        [2, 3].into_iter().for_each(|index| applies.mark(LogIndex(index)));
+        // Another entry has taken its place.
+        applies.log(LogIndex(3), vec![(NODE, Some(vec![33]))]);
+        assert!(applies.is_marked(LogIndex(2)) && !applies.is_marked(LogIndex(3)));
+        applies.commit(LogIndex(4));
+        assert_eq!(applies.len(), 2);
+        let change = |value| vec![Change { key: NODE.encode(), value: Some(vec![value]) }];
+        assert_eq!(applies.take_up_to_mark(), Some((LogIndex(2), change(2))));
+        assert_eq!(applies.take_up_to_mark(), None);
+        assert_eq!(applies.take(), Some((LogIndex(4), change(4))));
+        assert_eq!(applies.take(), None);
+        assert_eq!(applies.applied(LogIndex(4)), [(LogIndex(2), vec![NODE]), (LogIndex(4), vec![NODE])]);
     }
 
     fn store_after(log: &[KeyChange]) -> BTreeMap<Vec<u8>, Vec<u8>> {

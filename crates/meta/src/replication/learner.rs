@@ -35,6 +35,8 @@ pub(crate) struct Learner {
     /// The entries behind the base.
     tail: VecDeque<Vec<u8>>,
     tail_bytes: usize,
+    /// Bytes of parts that were read.
+    bytes_read: u64,
     /// Since when it has not got on.
     moved: Mono,
 }
@@ -67,6 +69,7 @@ impl Learner {
             after: None,
             tail: VecDeque::new(),
             tail_bytes: 0,
+            bytes_read: 0,
             moved: now,
         }
     }
@@ -84,6 +87,16 @@ impl Learner {
     /// Whether it has all parts.
     pub fn has_snapshot(&self) -> bool {
         matches!(self.stage, Stage::There)
+    }
+
+    /// Parts that it has, and the bytes that were read of it, with a part that is on its way.
+    pub fn progress(&self) -> (u32, u64) {
+        (self.number, self.bytes_read)
+    }
+
+    /// Entries that are kept for it.
+    pub fn tail_len(&self) -> usize {
+        self.tail.len()
     }
 
     /// Whether it has to be given up.
@@ -164,6 +177,7 @@ impl Learner {
         let changes = pairs.into_iter().map(|(key, value)| LoggedChange { key, value: Some(value) });
         let entry = LogEntry { kind, changes: changes.collect() }.encode();
         let bytes = entry.len();
+        self.bytes_read += bytes as u64;
         (self.end, self.moved) = (self.end.max(stored), now);
         self.stage = Stage::Sent { entry, last_key, last, at: now };
         bytes

@@ -20,6 +20,8 @@ use std::collections::VecDeque;
 
 /// So many bytes of entries are sent again at a time.
 const RESENT_BYTES_MAX: usize = 256 << 10;
+/// What most keys take in an entry, about.
+const KEY_BYTES: u64 = 20;
 
 /// See the module.
 #[derive(Debug)]
@@ -151,6 +153,16 @@ impl Log {
         self.applies.is_known_up_to(index);
     }
 
+    /// Entries behind one that are not known to be committed, with about the bytes that they take.
+    pub fn behind(&self, index: LogIndex) -> (u64, u64) {
+        let bytes = |changes: &[KeyChange]| -> u64 {
+            let values = changes.iter().map(|(_, value)| value.as_ref().map_or(0, Vec::len) as u64);
+            values.sum::<u64>() + changes.len() as u64 * KEY_BYTES
+        };
+        let later = self.applies.prepared().filter(|(other, _)| *other > index);
+        (self.last().0.saturating_sub(index.0), later.map(|(_, changes)| bytes(changes)).sum())
+    }
+
     // --- the owner's ---
 
     /// An epoch of this server's own begins: what is prepared is written again under it, then an entry
@@ -164,11 +176,8 @@ impl Log {
         out: &mut Vec<Command>,
     ) {
         self.begin(epoch, self.committed.next());
-        let prepared: Vec<(LogIndex, Vec<u8>)> = self
-            .applies
-            .prepared()
-            .map(|(index, changes)| (index, LogEntry::encode_changes(changes)))
-            .collect();
+        let prepared: Vec<(LogIndex, Vec<u8>)> =
+            self.applies.prepared().map(|(index, changes)| (index, self.encode(index, changes))).collect();
         self.synced = self.committed;
         self.appended.clear();
         if config.planted(Mutant::NoEpochRecord) && prepared.is_empty() {
@@ -211,6 +220,13 @@ impl Log {
         self.add(number, bytes, changes, out)
     }
 
+    /// Appends an entry at which the tablet's members compute digests of what they have. Gives its index.
+    pub fn append_compare(&mut self, number: AppendNumber, out: &mut Vec<Command>) -> LogIndex {
+        let index = self.add(number, LogEntry::encode_compare(), Vec::new(), out);
+        self.applies.mark(index);
+        index
+    }
+
     fn add(
         &mut self,
         number: AppendNumber,
@@ -245,10 +261,18 @@ impl Log {
         // The records of earlier epochs are entries like others.
         let encode = |index, changes| match index == self.begun {
             true => LogEntry::encode_epoch(),
-            false => LogEntry::encode_changes(changes),
+            false => self.encode(index, changes),
         };
         let later = later.map(|(index, changes)| (index, encode(index, changes)));
         later.take_while(|(_, bytes)| fits(bytes)).collect()
+    }
+
+    /// An entry that is not committed, as it is written again.
+    fn encode(&self, index: LogIndex, changes: &[KeyChange]) -> Vec<u8> {
+        match self.applies.is_marked(index) {
+            true => LogEntry::encode_compare(),
+            false => LogEntry::encode_changes(changes),
+        }
     }
 
     /// Where the epoch begins for a server: a learner takes all that follows its snapshot anew.
@@ -331,6 +355,9 @@ impl Log {
         self.next = self.next.max(sent.index.next());
         self.write(appends.next(), sent.index, bytes.to_vec(), out);
         self.applies.log(sent.index, changes);
+        if kind == EntryKind::Compare {
+            self.applies.mark(sent.index);
+        }
         if kind == EntryKind::Epoch {
             self.next = sent.index.next();
             self.applies.cut(self.next);
@@ -389,8 +416,12 @@ impl Log {
         self.applies.len()
     }
 
-    /// Sends what is gathered to the store.
+    /// Sends what is gathered to the store, which says what it has where servers compare that.
     pub fn apply(&mut self, out: &mut Vec<Command>) {
+        while let Some((index, changes)) = self.applies.take_up_to_mark() {
+            out.push(Command::Apply(self.serial, index, changes));
+            out.push(Command::Digest(self.serial, index));
+        }
         if let Some((index, changes)) = self.applies.take() {
             out.push(Command::Apply(self.serial, index, changes));
         }
@@ -411,7 +442,7 @@ impl Log {
 
 fn decode(bytes: &[u8]) -> Result<(EntryKind, Vec<KeyChange>), RecordError> {
     let entry = LogEntry::decode(bytes)?;
-    if !matches!(entry.kind, EntryKind::Changes | EntryKind::Epoch) {
+    if !matches!(entry.kind, EntryKind::Changes | EntryKind::Epoch | EntryKind::Compare) {
         return Err(RecordError::Malformed);
     }
     let changed = |change: LoggedChange| Some((Key::decode(&change.key)?, change.value));

@@ -102,6 +102,18 @@ impl Members {
         self.others.keys().copied()
     }
 
+    /// Those that count, each with up to where it has synced and whether it leaves the tablet to this server.
+    pub fn told_of<'a>(
+        &'a self,
+        pairs: &'a Pairs,
+        now: Mono,
+        config: &'a Config,
+    ) -> impl Iterator<Item = (ServerId, LogIndex, bool)> + 'a {
+        let counting = self.others.iter().filter(|(_, member)| member.counts);
+        counting
+            .map(move |(server, member)| (*server, member.synced, member.relies(*server, pairs, now, config)))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.others.is_empty()

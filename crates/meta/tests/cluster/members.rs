@@ -1,12 +1,13 @@
 //! What tests of copies ask.
 
-use super::Cluster;
-use bearing_meta::{Config, Event};
+use super::{Cluster, Host};
+use bearing_meta::{Config, Event, Note};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, Call, Request};
 use bearing_proto::coordinator::{decode_register, tablet_key};
+use bearing_proto::tablets::Digest;
 use bearing_seams::Coordinator;
-use bearing_types::{Position, Sequence, SessionId};
+use bearing_types::{LogIndex, Position, Sequence, SessionId, TabletSerial};
 use std::time::Duration;
 
 impl Cluster {
@@ -37,4 +38,16 @@ impl Cluster {
         let entry = self.coordinator.read(&tablet_key(block)).unwrap().expect("each tablet has a register");
         decode_register(&entry.value).unwrap()
     }
+}
+
+/// What a tablet's store has, as of an entry.
+pub fn digested(host: &mut Host, tablet: TabletSerial, index: LogIndex) -> Event {
+    let digest = bearing_meta::compared_pairs(&mut host.store, tablet).and_then(Digest::of);
+    Event::Digested(tablet, index, digest)
+}
+
+/// Whether a server says that something is wrong.
+pub fn is_complaint(note: &Note) -> bool {
+    use Note::{Damaged, DamagedStore, Failed, Unreadable, WrongDisk};
+    matches!(note, Failed(_) | Unreadable(_) | DamagedStore(_) | Damaged(_) | WrongDisk(_))
 }

@@ -25,6 +25,7 @@ use bearing_types::{
     Block, ChunkId, Code, Credentials, DiskId, Epoch, FileType, FilesystemId, Mode, Mono, Name, NameHash,
     NameKey, NodeId, Now, Position, Sequence, ServerId, SessionId, Squash, TabletSerial, Wall,
 };
+use members::digested;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -420,6 +421,7 @@ impl Cluster {
                     host.store.apply(tablet, index, &changes).unwrap();
                     self.events.push_back((id, Event::Applied(tablet, index, Ok(()))));
                 }
+                Command::Digest(at, index) => self.events.push_back((id, digested(host, at, index))),
                 Command::SetDisk(disk) => {
                     host.store.set_disk(disk).unwrap();
                     host.log.set_disk(disk).unwrap();
@@ -427,7 +429,7 @@ impl Cluster {
                 Command::CreateTablet(tablet) => host.store.create_tablet(tablet).unwrap(),
                 Command::RemoveTablet(tablet) => host.store.remove_tablet(tablet).unwrap(),
                 Command::Map(..) => {}
-                Command::Note(note) if is_complaint(&note) => {
+                Command::Note(note) if members::is_complaint(&note) => {
                     assert!(self.may_complain, "{note:?}");
                     self.complaints.push(note);
                 }
@@ -508,7 +510,8 @@ impl Cluster {
     pub fn release_syncs(&mut self) {
         self.hold_syncs = false;
         for (id, number) in std::mem::take(&mut self.held_syncs) {
-            self.hosts.get_mut(&id).unwrap().log.sync().unwrap();
+            let Some(host) = self.hosts.get_mut(&id) else { continue };
+            host.log.sync().unwrap();
             self.events.push_back((id, Event::Synced(number, Ok(()))));
         }
         self.settle();
@@ -743,11 +746,6 @@ impl Cluster {
 }
 
 /// Under which servers keep the records of a tablet.
-fn is_complaint(note: &Note) -> bool {
-    use Note::{Damaged, DamagedStore, Failed, Unreadable, WrongDisk};
-    matches!(note, Failed(_) | Unreadable(_) | DamagedStore(_) | Damaged(_) | WrongDisk(_))
-}
-
 pub fn serial(tablet: Block) -> TabletSerial {
     TabletSerial::of_first(tablet).unwrap()
 }

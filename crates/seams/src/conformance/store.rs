@@ -9,6 +9,7 @@ pub fn store<S: Store>(mut make: impl FnMut() -> Subject<S>) {
     tablets_are_listed_in_order_and_start_empty(&mut make());
     changes_are_puts_and_deletes_in_order(&mut make());
     ranges_are_half_open_ordered_and_bounded(&mut make());
+    a_snapshot_is_of_when_it_was_taken_whatever_comes_after_it(&mut make());
     tablets_do_not_share_keys(&mut make());
     a_missing_tablet_is_an_error(&mut make());
     a_removed_tablet_is_gone_for_good(&mut make());
@@ -117,6 +118,24 @@ fn ranges_are_half_open_ordered_and_bounded(subject: &mut Subject<impl Store>) {
         Vec::<Vec<u8>>::new(),
         "a range that ends before it starts is empty"
     );
+}
+
+fn a_snapshot_is_of_when_it_was_taken_whatever_comes_after_it(subject: &mut Subject<impl Store>) {
+    let store = subject.engine();
+    store.create_tablet(LOW).unwrap();
+    apply_batches(store, LOW, 1..=5);
+    let range = KeyRange { start: b"own".to_vec(), end: Some(b"shared".to_vec()) };
+    let (whole, part) = (store.snapshot(LOW, &all()).unwrap(), store.snapshot(LOW, &range).unwrap());
+    let (expected, of_range) =
+        (store.range(LOW, &all(), 100).unwrap(), store.range(LOW, &range, 100).unwrap());
+    apply_batches(store, LOW, 6..=9);
+    store.flush().unwrap();
+    apply_batches(store, LOW, 10..=12);
+    let pairs = |read: crate::Pairs| read.map(Result::unwrap).collect::<Vec<_>>();
+    assert_eq!((pairs(whole), pairs(part)), (expected, of_range));
+    let none = KeyRange { start: b"s".to_vec(), end: Some(b"o".to_vec()) };
+    assert_eq!(store.snapshot(LOW, &none).unwrap().count(), 0);
+    expect_prefix(store, LOW, 12);
 }
 
 fn tablets_do_not_share_keys(subject: &mut Subject<impl Store>) {

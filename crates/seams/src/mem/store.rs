@@ -1,7 +1,7 @@
 //! The entry store in memory.
 
 use super::{CrashFault, Switches, refused};
-use crate::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Store};
+use crate::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Pairs, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -200,6 +200,10 @@ impl Store for MemStore {
             pairs.take(count_max).map(|(key, value)| (key.clone(), value.clone())).collect();
         keyspace.check(|spoilt| found.iter().any(|(key, _)| key == spoilt))?;
         Ok(found)
+    }
+
+    fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs> {
+        Ok(Box::new(self.range(tablet, range, usize::MAX)?.into_iter().map(Ok)))
     }
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
