@@ -148,7 +148,8 @@ fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    let servers = Servers { metadata: args.metadata, data: args.data, data_copies: args.data_copies };
+    let (metadata, data, data_copies) = (args.metadata, args.data, args.data_copies);
+    let servers = Servers { metadata, data, data_copies, restarted: true };
     let plain = stage.start(servers, "nodelegate")?;
     let delegated = [stage.mount("delegated-1", "delegate")?, stage.mount("delegated-2", "delegate")?];
     for name in [PLAIN, DELEGATED] {

@@ -17,6 +17,8 @@ pub struct Servers {
     pub data: u32,
     /// Copies of data.
     pub data_copies: u32,
+    /// Whether daemons that die are started again.
+    pub restarted: bool,
 }
 
 /// See the module. Taken down with the value.
@@ -52,6 +54,9 @@ impl Stage {
         up.args(["up", "--detach", "--dir"]).arg(&cluster);
         up.args(count("--metadata", servers.metadata)).args(count("--data", servers.data));
         up.args(count("--data-copies", servers.data_copies));
+        if !servers.restarted {
+            up.arg("--no-restart");
+        }
         ran(&mut up)?;
         Ok([self.mount("bearing-1", options)?, self.mount("bearing-2", options)?])
     }

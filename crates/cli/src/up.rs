@@ -68,6 +68,9 @@ pub struct Up {
     /// Leave daemons dead that die (for tests)
     #[arg(long, hide = true)]
     pub no_restart: bool,
+    /// Cut the ring into two to the power of this many tablets (for tests)
+    #[arg(long, hide = true, default_value_t = init::TABLET_BITS, value_parser = clap::value_parser!(u8).range(0..=12))]
+    pub tablet_bits: u8,
 }
 
 /// `daemon supervise`.
@@ -181,6 +184,7 @@ fn plan_new(flags: &Up) -> Result<init::Plan> {
         data_copies,
         metadata_copies,
         scheme: flags.scheme.unwrap_or(Scheme::AnglecutHashed),
+        tablet_bits: flags.tablet_bits,
         port_base: flags.port_base,
     })
 }
@@ -383,6 +387,7 @@ mod tests {
             port_base: None,
             partial: false,
             no_restart: false,
+            tablet_bits: init::TABLET_BITS,
         }
     }
 

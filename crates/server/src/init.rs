@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// A new cluster's ring is cut into 2^4 tablets: a few per server, so that they can be spread anew when
 /// servers are added.
-const TABLET_BITS: u8 = 4;
+pub const TABLET_BITS: u8 = 4;
 /// Where chosen ports are looked for: above the registered ones, below those that Linux gives to outgoing
 /// connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -38,6 +38,8 @@ pub struct Plan {
     pub metadata_copies: u8,
     /// How children are placed.
     pub scheme: Scheme,
+    /// The ring is cut into two to the power of this many tablets.
+    pub tablet_bits: u8,
     /// The first of consecutive ports, or any that are free.
     pub port_base: Option<u16>,
 }
@@ -71,7 +73,7 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
         make_directory(&layout.daemon(daemon.name))?;
         DaemonConfig::write_new(layout, daemon.name)?;
     }
-    write_registers(layout, &cluster)?;
+    write_registers(layout, &cluster, plan.tablet_bits)?;
     let heading = "# A Bearing cluster. Servers and clients read this file; it is not rewritten.\n";
     toml_file::write(&layout.cluster_file(), heading, &cluster)?;
     Ok(cluster)
@@ -177,7 +179,7 @@ fn hold(address: SocketAddr) -> Result<Held, StartError> {
 }
 
 /// The first registers: who serves which tablet, where the servers are, and the filesystem's constants.
-fn write_registers(layout: &Layout, cluster: &Cluster) -> Result<(), StartError> {
+fn write_registers(layout: &Layout, cluster: &Cluster, tablet_bits: u8) -> Result<(), StartError> {
     let path = registers_file(&layout.daemon(crate::cluster::DaemonName::COORDINATOR));
     // What an interrupted attempt left: there is no cluster.toml, so nobody has used it.
     if path.exists() {
@@ -185,7 +187,7 @@ fn write_registers(layout: &Layout, cluster: &Cluster) -> Result<(), StartError>
     }
     let mut coordinator =
         RedbCoordinator::open(&path).map_err(StartError::engine("make the coordinator's registers"))?;
-    let registers = registers(cluster)?;
+    let registers = registers(cluster, tablet_bits)?;
     let changes: Vec<RegisterChange> =
         registers.into_iter().map(|(key, value)| RegisterChange::new(key, None, Some(value))).collect();
     let swap = coordinator.swap(&changes).map_err(StartError::engine("write the registers"))?;
@@ -193,7 +195,7 @@ fn write_registers(layout: &Layout, cluster: &Cluster) -> Result<(), StartError>
     Ok(())
 }
 
-fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
+fn registers(cluster: &Cluster, tablet_bits: u8) -> Result<Vec<(String, Vec<u8>)>, StartError> {
     let daemons = cluster.daemons();
     let mut servers: Vec<ServerId> = Vec::new();
     let mut registers = Vec::new();
@@ -205,7 +207,7 @@ fn registers(cluster: &Cluster) -> Result<Vec<(String, Vec<u8>)>, StartError> {
         let entry = ServerEntry { server, kind: daemon.name.kind, address: daemon.address };
         registers.push((server_key(server), encode_register(&entry)));
     }
-    let assignment = Assignment::even(&servers, TABLET_BITS, usize::from(cluster.metadata_copies))
+    let assignment = Assignment::even(&servers, tablet_bits, usize::from(cluster.metadata_copies))
         .map_err(|error| StartError::Refused(error.to_string()))?;
     registers.extend(assignment.tablets().map(|tablet| (tablet_key(tablet.block), encode_register(tablet))));
     let filesystem = FilesystemRecord {
@@ -231,6 +233,7 @@ mod tests {
             data: 2,
             data_copies: 2,
             metadata_copies: 1,
+            tablet_bits: TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
             port_base: None,
         }

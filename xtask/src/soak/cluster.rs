@@ -118,6 +118,16 @@ impl Cluster {
         serde_json::from_slice(&output.stdout).context("read what bearing status says")
     }
 
+    /// Whether every tablet has as many members as a new cluster gives it, with three metadata servers or
+    /// more.
+    pub fn has_all_copies(&self) -> Result<bool> {
+        const COPIES: usize = 3;
+        let status = self.status()?;
+        let tablets = status["tablets"].as_array().map_or(&[][..], Vec::as_slice);
+        let copies = |tablet: &serde_json::Value| tablet["members"].as_array().map_or(0, Vec::len);
+        Ok(!tablets.is_empty() && tablets.iter().all(|tablet| copies(tablet) >= COPIES))
+    }
+
     /// Mounts it.
     pub fn mount(&self, options: &str) -> Result<()> {
         let mut mount = self.command(&["mount"]);

@@ -6,6 +6,7 @@
 //! is made for each, mounted twice, and checked with `bearing check --read` in the end.
 
 mod cluster;
+mod killing;
 mod kills;
 mod outages;
 mod power_cuts;
@@ -45,9 +46,18 @@ pub struct SoakArgs {
     /// Kills of servers and of the client
     #[arg(long, default_value_t = 50)]
     kills: u64,
+    /// Metadata servers under programs of other people
+    #[arg(long, default_value_t = 2)]
+    metadata: u32,
+    /// Kill a metadata server every so many seconds under these programs, and start it again [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    kill_every: Option<u64>,
     /// Kills of metadata servers whose outages are timed
     #[arg(long, default_value_t = 20)]
     outages: u64,
+    /// Their cluster has two to the power of this many tablets
+    #[arg(long, default_value_t = 4)]
+    tablet_bits: u8,
     /// Where xfstests are from, a directory with their source; without it they are left out
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
@@ -164,21 +174,26 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     let Some(script_text) = soak.script() else {
         return match soak {
             Soak::Kills => kills::run(root, program, args.kills, args.seed),
-            Soak::Outages => outages::run(root, program, args.outages, args.seed),
+            Soak::Outages => outages::run(root, program, (args.outages, args.tablet_bits), args.seed),
             Soak::Xfstests => run_xfstests(root, program, args),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };
     };
     let stage = Stage::new(root.join("target/soak"), program.to_owned())?;
-    let points = stage.start(Servers { metadata: 2, data: 2, data_copies: 2 }, soak.options())?;
+    let restarted = args.kill_every.is_none();
+    let servers = Servers { metadata: args.metadata, data: 2, data_copies: 2, restarted };
+    let points = stage.start(servers, soak.options())?;
     let work = stage.make("work")?;
     let mut script = Command::new("bash");
     script.args(["-euo", "pipefail", "-c", script_text]).current_dir(&work).stdin(Stdio::null());
     script.env("ROOT", root).env("M1", &points[0]).env("M2", &points[1]);
     script.env("OPERATIONS", args.operations.to_string()).env("SEED", args.seed.to_string());
     script.env("SECONDS_MAX", args.seconds.to_string());
-    ran(&mut script)?;
     let cluster = stage.directory.join("cluster");
+    match args.kill_every {
+        None => ran(&mut script)?,
+        Some(seconds) => killing::while_running(&mut script, program, &cluster, seconds, args.seed)?,
+    }
     ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&cluster))
 }
 

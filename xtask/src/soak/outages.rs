@@ -24,7 +24,6 @@ use crate::stage::Stage;
 
 const SERVERS: [&str; 9] =
     ["--metadata", "5", "--metadata-copies", "3", "--data", "2", "--data-copies", "2", "--no-restart"];
-const COPIES: usize = 3;
 /// Directories that the client works in: enough for each server to have some.
 const DIRECTORIES: usize = 8;
 /// Of so many files one is kept, to be looked for in the end.
@@ -66,12 +65,12 @@ struct Outage {
 }
 
 /// Kills so often.
-pub fn run(root: &Path, program: &Path, kills: u64, seed: u64) -> Result<()> {
+pub fn run(root: &Path, program: &Path, (kills, tablet_bits): (u64, u8), seed: u64) -> Result<()> {
     let stage = Stage::new(root.join("target/outages"), program.to_owned())?;
     let directory = stage.directory.join("cluster");
     let cluster = Cluster::new(program, directory.clone(), stage.make("mnt")?, &stage.directory);
     let idle = Cluster::new(program, directory, stage.make("idle")?, &stage.directory);
-    let outages = kill_each(&cluster, &idle, kills, seed);
+    let outages = kill_each(&cluster, &idle, (kills, tablet_bits), seed);
     let _forgotten = idle.unmount();
     if outages.is_err() {
         cluster.show_logs();
@@ -104,8 +103,15 @@ fn judge(outages: &[Outage]) -> Result<()> {
     Ok(())
 }
 
-fn kill_each(cluster: &Cluster, idle: &Cluster, kills: u64, seed: u64) -> Result<Vec<Outage>> {
-    cluster.up_with(&SERVERS)?;
+fn kill_each(
+    cluster: &Cluster,
+    idle: &Cluster,
+    (kills, tablet_bits): (u64, u8),
+    seed: u64,
+) -> Result<Vec<Outage>> {
+    let bits = tablet_bits.to_string();
+    let flags: Vec<&str> = SERVERS.into_iter().chain(["--tablet-bits", &bits]).collect();
+    cluster.up_with(&flags)?;
     cluster.mount("nodelegate")?;
     idle.mount("nodelegate")?;
     let places: Vec<PathBuf> =
@@ -189,7 +195,7 @@ fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>
     let mut draw = Draw(seed);
     let mut outages = Vec::new();
     let mut children = Vec::new();
-    until("every tablet has its copies", || has_all_copies(cluster))?;
+    until("every tablet has its copies", || cluster.has_all_copies())?;
     for number in 1..=kills {
         std::thread::sleep(Duration::from_millis(500 + draw.below(1_000)));
         slow.lock().expect("nobody panics with it").clear();
@@ -199,7 +205,7 @@ fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>
         victim.signal(if freeze { libc::SIGSTOP } else { libc::SIGKILL });
         let away = Instant::now();
         let restored = until("every tablet has its copies", || {
-            Ok(claimed(cluster, &victim)? && has_all_copies(cluster)?)
+            Ok(claimed(cluster, &victim)? && cluster.has_all_copies()?)
         })?;
         std::thread::sleep(if freeze { FROZEN } else { AWAY }.saturating_sub(away.elapsed()));
         // Whatever was under way when it died is answered by then, or is a long outage itself.
@@ -269,13 +275,6 @@ fn serves(cluster: &Cluster, name: &str) -> Result<bool> {
     let daemons = status["daemons"].as_array().map_or(&[][..], Vec::as_slice);
     let title = |daemon: &Value| format!("{}-{}", daemon["kind"].as_str().unwrap_or(""), daemon["id"]);
     Ok(daemons.iter().any(|daemon| title(daemon) == name && daemon["state"] == "serving"))
-}
-
-fn has_all_copies(cluster: &Cluster) -> Result<bool> {
-    let status = cluster.status()?;
-    let copies = |tablet: &Value| tablet["members"].as_array().map_or(0, Vec::len);
-    let tablets = tablets(&status);
-    Ok(!tablets.is_empty() && tablets.iter().all(|tablet| copies(tablet) >= COPIES))
 }
 
 /// The longest call that was under way when something was killed, or began later.

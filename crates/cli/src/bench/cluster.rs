@@ -59,6 +59,7 @@ impl Cluster {
             data: 1,
             data_copies: 1,
             metadata_copies: 1,
+            tablet_bits: init::TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
             port_base: None,
         };
