@@ -7,8 +7,8 @@ use crate::event::{Command, Note};
 use crate::tablet::Phase;
 use bearing_proto::coordinator::COMPARED_MAX;
 use bearing_proto::tablets::{Compared, Digest};
-use bearing_seams::EngineResult;
-use bearing_types::{LogIndex, TabletSerial};
+use bearing_seams::{EngineError, EngineResult};
+use bearing_types::{LogIndex, Now, TabletSerial};
 
 impl MetaServer {
     /// Logs what has these tablets compared, where that is not under way. Each digest reads a whole tablet,
@@ -30,6 +30,7 @@ impl MetaServer {
     /// The store has said what it has of a tablet as of an entry.
     pub(crate) fn on_digest(
         &mut self,
+        now: Now,
         serial: TabletSerial,
         index: LogIndex,
         result: EngineResult<Digest>,
@@ -39,8 +40,12 @@ impl MetaServer {
         if !self.starts.contains_key(&serial) && !self.copies.contains_key(&serial) {
             return;
         }
-        if let Err(error) = &result {
-            out.push(Command::Note(Note::Damaged(format!("tablet {serial}, read as a whole: {error}"))));
+        match &result {
+            Ok(_) => {}
+            Err(EngineError::Corrupt { what }) => self.on_damaged_tablet(now, serial, what, out),
+            Err(error) => {
+                out.push(Command::Note(Note::Damaged(format!("tablet {serial}, read as a whole: {error}"))));
+            }
         }
         let digest = result.map_err(|error| error.to_string());
         self.compares.keep(serial, Compared { index, digest });

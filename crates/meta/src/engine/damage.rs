@@ -4,12 +4,12 @@
 //! Invariant: nothing is removed while this server owns the tablet by its register.
 
 use crate::engine::machine::MetaServer;
-use crate::event::Command;
-use crate::event::LoadTicket;
+use crate::event::{Command, LoadTicket, Note};
 use crate::tablet::{Phase, Tablet};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::Progress;
 use bearing_types::{Now, Position, ServerId, TabletSerial};
+use std::time::Duration;
 
 impl MetaServer {
     /// Records of a tablet of this server's cannot be read. Whether other servers have copies of them.
@@ -22,6 +22,30 @@ impl MetaServer {
         self.disk.damaged.insert(serial);
         self.leave_damaged(now, start);
         true
+    }
+
+    /// The whole of a tablet was read, and some of it cannot be. What is held for another owner is removed at
+    /// once, if that owner lives.
+    pub(crate) fn on_damaged_tablet(
+        &mut self,
+        now: Now,
+        serial: TabletSerial,
+        what: &str,
+        out: &mut Vec<Command>,
+    ) {
+        out.push(Command::Note(Note::DamagedStore(format!("tablet {serial}, read as a whole: {what}"))));
+        if let Some(start) = self.starts.get(&serial).copied() {
+            self.is_damaged(now, start);
+            return;
+        }
+        let registers = self.startup.registers.values();
+        let mut assigned = registers.map(|(_, assigned)| assigned).filter(|other| other.serial == serial);
+        let grace = self.config.takeover_grace;
+        let lives = |owner| !self.pairs.grace_left(now.mono, owner, grace, Duration::ZERO).is_zero();
+        if let Some(assigned) = assigned.find(|assigned| lives(assigned.owner)).cloned() {
+            self.disk.damaged.insert(serial);
+            self.drop_damaged(&assigned, out);
+        }
     }
 
     fn is_alone(&self, start: Position) -> bool {

@@ -201,7 +201,7 @@ impl MetaServer {
             Event::Loaded(ticket, result) => self.on_loaded(now, ticket, result, out),
             Event::Synced(number, result) => self.on_synced(now, number, result, out),
             Event::Applied(serial, index, result) => self.on_applied(serial, index, result, out),
-            Event::Digested(serial, index, result) => self.on_digest(serial, index, result, out),
+            Event::Digested(serial, index, result) => self.on_digest(now, serial, index, result, out),
             Event::Compare(serials) => self.begin_compare(&serials, out),
             Event::Move(block, to) => self.begin_move(now, block, to),
             Event::LogFull => self.apply_all(out),
