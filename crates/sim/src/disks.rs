@@ -118,7 +118,7 @@ impl Disks {
         (server, tablets): (ServerId, &[Tablet]),
     ) -> Option<Disk> {
         let registered = store.clone().disk().ok().flatten();
-        let Some(registered) = registered.filter(|_| self.right.is_none()) else { return None };
+        let registered = registered.filter(|_| self.right.is_none())?;
         let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, server, tablets));
         let mut wrong = match kind {
             WrongDisk::Empty | WrongDisk::EmptySame | WrongDisk::Other => {
