@@ -123,6 +123,16 @@ impl FingerServer {
         self.config.rebuilds() && self.is_dead(sc.server) && gone(nsc)
     }
 
+    /// All that it knew are gone: it is the whole ring, until somebody is heard of.
+    pub(super) fn close_if_alone(&mut self) {
+        let pd = self.neighbours.pd.server;
+        if self.has_no_successor() && (pd == self.me.server || self.is_dead(pd)) {
+            let me = self.me;
+            self.neighbours = Neighbours { fpd: me, pd: me, sc: me, nsc: me };
+            self.set_near_fingers();
+        }
+    }
+
     pub(super) fn set_near_fingers(&mut self) {
         let sc = self.neighbours.sc;
         for index in 0..self.fingers.len() {

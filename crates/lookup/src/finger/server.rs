@@ -410,6 +410,7 @@ impl FingerServer {
             self.heard.remove(&server);
             self.suspect(server, now, out);
         }
+        self.close_if_alone();
         self.ping(now, out);
         self.refresh_in -= 1;
         if self.refresh_in == 0 {
