@@ -251,7 +251,7 @@ fn what_the_store_says_is_damaged_is_an_error_for_whoever_asks_and_for_nobody_el
     assert!(cluster.lookup(ALICE, &root, "g").is_ok());
     cluster.create(ALICE, &root, "h").unwrap();
     assert!(
-        cluster.complaints.iter().all(|note| matches!(note, Note::Damaged(_))),
+        cluster.complaints.iter().all(|note| matches!(note, Note::DamagedStore(_))),
         "{:?}",
         cluster.complaints
     );
