@@ -26,6 +26,8 @@ use std::time::Duration;
 /// The log takes at most this part of a small disk, and the room taken ahead for the store as much.
 const LOG_OF_DISK: u64 = 16;
 const JOURNAL_OF_DISK: u64 = 16;
+/// A disk has had little space for so long before the store is flushed to cut the log.
+const FLUSH_DELAY: Duration = Duration::from_millis(300);
 
 /// Runs a metadata server until it is told to stop.
 pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
@@ -75,6 +77,8 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             commands: Vec::new(),
             owned: None,
             failed: None,
+            low: false,
+            low_since: None,
             reserve_asked,
             changes: Changes::default(),
         })
@@ -100,6 +104,9 @@ struct TabletKeeper {
     /// The tablets that are this server's by the newest map.
     owned: Option<Vec<Block>>,
     failed: Option<StartError>,
+    /// The disk has little space, and since when.
+    low: bool,
+    low_since: Option<Mono>,
     /// What is to be kept free of the disk.
     reserve_asked: u64,
     changes: Changes,
@@ -236,8 +243,22 @@ impl Driver for TabletKeeper {
 }
 
 impl TabletKeeper {
+    /// The store is flushed, so that the log can be cut, when the disk has had little space for a moment. Not
+    /// at once: whoever fills the disk would take what the flush needs.
+    fn press_disk(&mut self, now: Mono) {
+        if !self.low {
+            self.low_since = None;
+            return self.disk.set_pressed(false);
+        }
+        let since = *self.low_since.get_or_insert(now);
+        if now.since(since) >= FLUSH_DELAY {
+            self.disk.set_pressed(true);
+        }
+    }
+
     /// Until nothing is left to do but to wait for log and store.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
+        self.press_disk(now.mono);
         loop {
             while let Some(done) = self.disk.next_done(now.mono)? {
                 if done == Event::LogStuck(true) {
@@ -317,7 +338,7 @@ impl TabletKeeper {
                 self.failed = Some(StartError::Refused(format!("{reason}; {remedy}")));
             }
             Note::Headroom(room) => {
-                self.disk.set_pressed(room != Headroom::Enough);
+                self.low = room != Headroom::Enough;
                 match self.disk_full() {
                     Some(complaint) => tracing::error!("{complaint}"),
                     None => tracing::info!("the disk has room again"),
