@@ -20,6 +20,7 @@ diff -r --exclude=.git "$M1/repository" "$M2/again"
 # Two mounts work on one repository at the same time.
 git init --quiet "$M1/shared"
 for round in $(seq 1 20); do
+    working=()
     for mount in "$M1" "$M2"; do (
         me=$(basename "$mount")
         cd "$mount/shared"
@@ -34,8 +35,8 @@ for round in $(seq 1 20); do
             echo "$number" > "../beside-$me"
             mv "../beside-$me" "../beside-$me-$round-$number"
         done
-    ) & eval "work_$(basename "$mount")=$!"; done
-    for mount in "$M1" "$M2"; do eval "wait \$work_$(basename "$mount")"; done
+    ) & working+=($!); done
+    for process in "${working[@]}"; do wait "$process"; done
 done
 for mount in "$M1" "$M2"; do
     git -C "$mount/shared" fsck --full --strict
