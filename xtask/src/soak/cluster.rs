@@ -128,6 +128,31 @@ impl Cluster {
         Ok(!tablets.is_empty() && tablets.iter().all(|tablet| copies(tablet) >= COPIES))
     }
 
+    /// Whether a metadata server owns, or is a member of, any tablet.
+    pub fn needs(&self, server: &str) -> Result<bool> {
+        let number = server.rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
+        let number = number.with_context(|| format!("the number of {server}"))?;
+        let status = self.status()?;
+        let tablets = status["tablets"].as_array().map_or(&[][..], Vec::as_slice);
+        let has = |tablet: &serde_json::Value| {
+            let members = tablet["members"].as_array().map_or(&[][..], Vec::as_slice);
+            members.iter().any(|member| member.as_u64() == Some(number))
+        };
+        Ok(tablets.iter().any(has))
+    }
+
+    /// What metadata servers took over of others that they took for dead, by their logs.
+    pub fn takeovers(&self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for process in self.processes()?.iter().filter(|process| process.is_metadata()) {
+            let log = self.directory.join(process.name()).join("log");
+            let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
+            let lines = text.lines().filter(|line| line.contains(" is silent; claimed of it"));
+            found.extend(lines.map(|line| format!("{}: {line}", process.name())));
+        }
+        Ok(found)
+    }
+
     /// Mounts it.
     pub fn mount(&self, options: &str) -> Result<()> {
         let mut mount = self.command(&["mount"]);

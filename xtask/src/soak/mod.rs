@@ -20,6 +20,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
+use self::cluster::Cluster;
 use crate::stage::{Servers, Stage, ran};
 
 /// Power cuts in `ci`.
@@ -37,7 +38,7 @@ pub struct SoakArgs {
     /// Operations of fsx, on one mount and again alternating between two
     #[arg(long, default_value_t = 1_000_000)]
     operations: u64,
-    /// Seconds of stress-ng, over all its stressors; and of fio, each way
+    /// Seconds of stress-ng, over all its stressors; of fio, each way; and of mixed
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// Power cuts
@@ -87,6 +88,8 @@ enum Soak {
     Stress,
     /// cargo build and test of a small crate, and again after a change
     Cargo,
+    /// git clone on one mount and a source tree unpacked on the other, for so many seconds
+    Mixed,
     /// rsync -a twice: the second moves nothing
     Rsync,
     /// pjdfstest: as root on the mount and beside it on the local disk; none fails, no more are skipped
@@ -111,6 +114,7 @@ impl Soak {
             Soak::Fio => include_str!("fio.sh"),
             Soak::Stress => include_str!("stress.sh"),
             Soak::Cargo => include_str!("cargo.sh"),
+            Soak::Mixed => include_str!("mixed.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
             Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Xfstests => return None,
@@ -121,7 +125,7 @@ impl Soak {
     fn options(self) -> &'static str {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
-            Soak::Fsx | Soak::Git | Soak::Fio | Soak::Rsync | Soak::Pjdfstest => "",
+            Soak::Fsx | Soak::Git | Soak::Fio | Soak::Mixed | Soak::Rsync | Soak::Pjdfstest => "",
             Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Xfstests => "",
         }
     }
@@ -189,12 +193,21 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     script.env("ROOT", root).env("M1", &points[0]).env("M2", &points[1]);
     script.env("OPERATIONS", args.operations.to_string()).env("SEED", args.seed.to_string());
     script.env("SECONDS_MAX", args.seconds.to_string());
-    let cluster = stage.directory.join("cluster");
+    let directory = stage.directory.join("cluster");
+    // Only looked at: its mounts and processes are the stage's.
+    let cluster = Cluster::new(program, directory.clone(), stage.directory.join("mnt"), &stage.directory);
+    let cluster = std::mem::ManuallyDrop::new(cluster);
     match args.kill_every {
         None => ran(&mut script)?,
-        Some(seconds) => killing::while_running(&mut script, program, &cluster, seconds, args.seed)?,
+        Some(seconds) => killing::while_running(&mut script, &cluster, seconds, args.seed)?,
     }
-    ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&cluster))
+    ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&directory))?;
+    let takeovers = cluster.takeovers()?;
+    println!("  {} takeovers", takeovers.len());
+    if args.kill_every.is_none() && !takeovers.is_empty() {
+        bail!("nobody was killed, but servers were taken for dead:\n{}", takeovers.join("\n"));
+    }
+    Ok(())
 }
 
 fn run_xfstests(root: &Path, program: &Path, args: &SoakArgs) -> Result<()> {

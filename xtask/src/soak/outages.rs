@@ -205,7 +205,7 @@ fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>
         victim.signal(if freeze { libc::SIGSTOP } else { libc::SIGKILL });
         let away = Instant::now();
         let restored = until("every tablet has its copies", || {
-            Ok(claimed(cluster, &victim)? && cluster.has_all_copies()?)
+            Ok(!cluster.needs(victim.name())? && cluster.has_all_copies()?)
         })?;
         std::thread::sleep(if freeze { FROZEN } else { AWAY }.saturating_sub(away.elapsed()));
         // Whatever was under way when it died is answered by then, or is a long outage itself.
@@ -255,18 +255,6 @@ fn busiest(cluster: &Cluster) -> Result<Process> {
 
 fn tablets(status: &Value) -> &[Value] {
     status["tablets"].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Whether a server is no owner, and no member, of any tablet any more.
-fn claimed(cluster: &Cluster, victim: &Process) -> Result<bool> {
-    let number = victim.name().rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
-    let number = number.with_context(|| format!("the number of {}", victim.name()))?;
-    let status = cluster.status()?;
-    let has = |tablet: &Value| {
-        let members = tablet["members"].as_array().map_or(&[][..], Vec::as_slice);
-        members.iter().any(|member| member.as_u64() == Some(number))
-    };
-    Ok(!tablets(&status).iter().any(has))
 }
 
 /// Whether a server says that it serves.

@@ -14,6 +14,7 @@ use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
 use bearing_seams::KeyRange;
 use bearing_types::{Block, Mono, Now, Position, ServerId, TabletSerial};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -176,7 +177,8 @@ impl MetaServer {
 
     fn change_members(&mut self, now: Now, out: &mut Vec<Command>) {
         let mut learnt = self.tablets.values().filter(|tablet| tablet.log.learner.is_some()).count();
-        let successors = self.successors();
+        // Known by sorting: only when a tablet's members change.
+        let successors = OnceCell::new();
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
         let mut wanted = Vec::new();
         for start in starts {
@@ -224,7 +226,12 @@ impl MetaServer {
 
     /// What a tablet's register should say where nobody learns it, but for the epoch; `None` if it is as it
     /// should be.
-    fn next_member(&mut self, now: Now, assigned: &Assigned, successors: &[ServerId]) -> Option<Assigned> {
+    fn next_member(
+        &mut self,
+        now: Now,
+        assigned: &Assigned,
+        successors: &OnceCell<Vec<ServerId>>,
+    ) -> Option<Assigned> {
         let wanted = self.restore.moves.get(&assigned.serial).copied();
         if let Some(Move { to, since }) = wanted {
             if now.mono.since(since) >= PATIENCE {
@@ -238,6 +245,7 @@ impl MetaServer {
         }
         let copies = self.copies_wanted();
         if assigned.members.len() > copies {
+            let successors = successors.get_or_init(|| self.successors());
             let furthest = successors.iter().rev().find(|server| assigned.members.contains(server))?;
             let members = assigned.members.iter().copied().filter(|member| member != furthest).collect();
             return Some(Assigned { members, ..assigned.clone() });
@@ -246,6 +254,7 @@ impl MetaServer {
             return None;
         }
         let lives = |server: ServerId| self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl);
+        let successors = successors.get_or_init(|| self.successors());
         let mut able = successors.iter().copied().filter(|server| {
             !assigned.members.contains(server) && self.restore.may_learn(*server, now.mono) && lives(*server)
         });
