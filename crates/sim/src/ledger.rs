@@ -1,20 +1,20 @@
 //! What has become stable, record by record, in one order over all tablets: the witness of the checker, and
 //! the model on which the invariants are checked after every record.
 //!
-//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness:
-//! which request was committed when.
+//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness, which
+//! request was committed when, by code of its own (`witness`).
 
 use crate::cluster::Hosts;
 use crate::complaint::{Complaint, Promise};
 use crate::line::{Line, Synced, Told};
 use crate::model::Model;
 use crate::network::HostId;
+use crate::witness::{self, Said};
 use crate::world::World;
-use bearing_meta::{ChunkRecord, EntryKind, ItemPlace, Key, LogEntry, LoggedChange, Record, Recovered};
+use bearing_meta::{ChunkRecord, EntryKind, Key, LogEntry, LoggedChange, Record, Recovered};
 use bearing_placement::Tablet;
-use bearing_proto::client::Body;
 use bearing_proto::data::Pieces;
-use bearing_proto::peer::{Deferred, ItemId};
+use bearing_proto::peer::ItemId;
 use bearing_proto::tablets::Digest;
 use bearing_seams::LoggedRecord;
 use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId, TabletSerial};
@@ -231,10 +231,14 @@ impl Ledger {
                 self.chunk_news.extend(news_of(*chunk, record));
             }
         }
-        self.bear_witness(world, &changes);
-        for (key, record) in &changes {
-            if let (Key::Ended(session), Some(_)) = (key, record) {
-                self.ended.entry(*session).or_insert(world.true_mono());
+        match witness::read(&record.bytes) {
+            Ok(said) => self.bear_witness(world, &said),
+            Err(error) => {
+                let what = format!(
+                    "{host:?} logged {} of {tablet} otherwise than documented: {error}",
+                    record.index
+                );
+                self.blame(world, Promise::Readable, what);
             }
         }
         let author = changes.iter().find_map(|(key, record)| match (key, record) {
@@ -253,60 +257,37 @@ impl Ledger {
         }));
     }
 
-    fn bear_witness(&mut self, world: &World, changes: &[(Key, Option<Record>)]) {
+    fn bear_witness(&mut self, world: &World, said: &[Said]) {
         let at = world.true_mono();
-        let drops = |record: &Option<Record>| matches!(record, Some(Record::Outbox(outbox)) if matches!(outbox.work, Deferred::DropLink { .. }));
-        let owing: Vec<ItemId> = changes
-            .iter()
-            .filter_map(|(key, record)| match key {
-                Key::Outbox(item) if drops(record) => Some(*item),
-                _ => None,
-            })
-            .collect();
-        for (key, record) in changes {
-            match (key, record) {
-                (Key::Reply(session, _), Some(Record::Reply(reply)))
-                    if matches!(reply.body, Body::Steps(_)) =>
-                {
-                    let Body::Steps(done) = &reply.body else { unreachable!("seen just now") };
-                    for step in &done.steps {
-                        let request = RequestId { session: *session, sequence: step.sequence };
-                        let kind = WitnessKind::Committed { created: step.made, link_owed: false };
-                        self.witness.push(WitnessEvent { at, request, kind });
-                        if !self.committed.insert(request) {
-                            let what = format!("{request:?}, a step, was committed a second time");
-                            self.blame(world, Promise::CommittedOnce, what);
-                        }
-                    }
+        let queued =
+            || said.iter().filter_map(|said| if let Said::Queued(item) = said { Some(*item) } else { None });
+        let link_owed = queued().next().is_some();
+        for said in said {
+            let (request, kind) = match *said {
+                Said::Answered(request, created) => {
+                    self.owed.extend(queued().map(|item| (item, request)));
+                    (request, WitnessKind::Committed { created, link_owed })
                 }
-                (Key::Reply(session, sequence), Some(Record::Reply(reply))) => {
-                    let request = RequestId { session: *session, sequence: *sequence };
-                    let created = created_by(&reply.body);
-                    let link_owed = !owing.is_empty();
-                    self.owed.extend(owing.iter().map(|item| (*item, request)));
-                    let kind = WitnessKind::Committed { created, link_owed };
-                    self.witness.push(WitnessEvent { at, request, kind });
-                    if !self.committed.insert(request) {
-                        let what = format!("{request:?} was committed a second time");
-                        self.blame(world, Promise::CommittedOnce, what);
-                    }
+                Said::Stepped(request, created) => {
+                    (request, WitnessKind::Committed { created, link_owed: false })
                 }
-                (Key::Inbox(sender), Some(Record::Inbox(inbox))) => {
-                    let items =
-                        |(index, place): &ItemPlace| ItemId { tablet: *sender, index: *index, place: *place };
-                    self.drop_links(at, inbox.done.iter().map(items));
+                Said::Done(item) => {
+                    // Told again with each one that is done later.
+                    let request = self.owed.get(&item).copied();
+                    let Some(request) = request.filter(|_| self.executed.insert(item)) else { continue };
+                    (request, WitnessKind::LinkDropped)
                 }
-                _ => {}
-            }
-        }
-    }
-
-    fn drop_links(&mut self, at: Mono, done: impl Iterator<Item = ItemId>) {
-        for item in done {
-            if self.executed.insert(item)
-                && let Some(request) = self.owed.get(&item)
-            {
-                self.witness.push(WitnessEvent { at, request: *request, kind: WitnessKind::LinkDropped });
+                Said::Ended(session) => {
+                    self.ended.entry(session).or_insert(at);
+                    continue;
+                }
+                Said::Queued(_) => continue,
+            };
+            let is_commit = matches!(kind, WitnessKind::Committed { .. });
+            self.witness.push(WitnessEvent { at, request, kind });
+            if is_commit && !self.committed.insert(request) {
+                let what = format!("{request:?} was committed a second time");
+                self.blame(world, Promise::CommittedOnce, what);
             }
         }
     }
@@ -348,13 +329,5 @@ fn news_of(chunk: ChunkId, record: &ChunkRecord) -> Option<ChunkNews> {
         }
         (_, Some(_)) => Some(ChunkNews::Sealed(chunk, Box::new(record.clone()))),
         (_, None) => None,
-    }
-}
-
-/// The node that an answer speaks of.
-fn created_by(body: &Body) -> Option<NodeId> {
-    match body {
-        Body::Entry(entry, _) => Some(entry.node.node),
-        _ => None,
     }
 }

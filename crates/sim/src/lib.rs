@@ -37,6 +37,7 @@ mod program;
 mod recorder;
 mod ring;
 mod sim;
+mod witness;
 mod worker;
 mod world;
 
