@@ -197,11 +197,15 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     // Only looked at: its mounts and processes are the stage's.
     let cluster = Cluster::new(program, directory.clone(), stage.directory.join("mnt"), &stage.directory);
     let cluster = std::mem::ManuallyDrop::new(cluster);
-    match args.kill_every {
-        None => ran(&mut script)?,
-        Some(seconds) => killing::while_running(&mut script, &cluster, seconds, args.seed)?,
+    let done = match args.kill_every {
+        None => ran(&mut script),
+        Some(seconds) => killing::while_running(&mut script, &cluster, seconds, args.seed),
+    };
+    let check = || ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&directory));
+    if let Err(error) = done.and_then(|()| check()) {
+        cluster.keep(&root.join("target/soak-kept"))?;
+        return Err(error);
     }
-    ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&directory))?;
     let takeovers = cluster.takeovers()?;
     println!("  {} takeovers", takeovers.len());
     if args.kill_every.is_none() && !takeovers.is_empty() {
