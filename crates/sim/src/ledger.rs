@@ -1,8 +1,8 @@
 //! What has become stable, record by record, in one order over all tablets: the witness of the checker, and
 //! the model on which the invariants are checked after every record.
 //!
-//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness, which
-//! request was committed when, by code of its own (`witness`).
+//! Each log record that a sync (or a lucky crash) makes stable is decoded here. Replies give the witness,
+//! which request was committed when, by code of its own (`witness`).
 
 use crate::cluster::Hosts;
 use crate::complaint::{Complaint, Promise};

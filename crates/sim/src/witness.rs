@@ -1,5 +1,5 @@
-//! What a log entry says of requests: read by `docs/formats/records.md` and `protocol.md`, not by the code that
-//! wrote it. A field that production forgets both ways, or reads as it should not be, is missed by nobody else.
+//! What a log entry says of requests: read by `docs/formats/records.md` and `protocol.md`, not by the code
+//! that wrote it. A field that production forgets both ways, or reads as it should not, nobody else misses.
 //!
 //! Of most records only the tag is looked at.
 
