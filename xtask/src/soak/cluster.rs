@@ -123,7 +123,7 @@ impl Cluster {
     pub fn has_all_copies(&self) -> Result<bool> {
         const COPIES: usize = 3;
         let status = self.status()?;
-        let tablets = status["tablets"].as_array().map_or(&[][..], Vec::as_slice);
+        let tablets = tablets(&status);
         let copies = |tablet: &serde_json::Value| tablet["members"].as_array().map_or(0, Vec::len);
         Ok(!tablets.is_empty() && tablets.iter().all(|tablet| copies(tablet) >= COPIES))
     }
@@ -133,7 +133,7 @@ impl Cluster {
         let number = server.rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
         let number = number.with_context(|| format!("the number of {server}"))?;
         let status = self.status()?;
-        let tablets = status["tablets"].as_array().map_or(&[][..], Vec::as_slice);
+        let tablets = tablets(&status);
         let has = |tablet: &serde_json::Value| {
             let members = tablet["members"].as_array().map_or(&[][..], Vec::as_slice);
             members.iter().any(|member| member.as_u64() == Some(number))
@@ -234,6 +234,11 @@ impl Cluster {
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// The tablets of a status.
+pub fn tablets(status: &serde_json::Value) -> &[serde_json::Value] {
+    status["tablets"].as_array().map_or(&[], Vec::as_slice)
 }
 
 impl Drop for Cluster {

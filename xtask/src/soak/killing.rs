@@ -21,7 +21,13 @@ const RESTORE_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a program until it ends, well.
-pub fn while_running(program: &mut Command, cluster: &Cluster, seconds: u64, seed: u64) -> Result<()> {
+/// Gives, for each kill, how long tablets lacked copies.
+pub fn while_running(
+    program: &mut Command,
+    cluster: &Cluster,
+    seconds: u64,
+    seed: u64,
+) -> Result<Vec<Duration>> {
     let mut running = program.spawn().context("start the program")?;
     let mut servers = Vec::new();
     let killed = kill_while(cluster, &mut running, &mut servers, Duration::from_secs(seconds), seed);
@@ -29,7 +35,15 @@ pub fn while_running(program: &mut Command, cluster: &Cluster, seconds: u64, see
         let _ended = running.kill();
     }
     let status = running.wait().context("wait for the program")?;
-    let mut restored = killed?;
+    let restored = killed?;
+    if !status.success() {
+        bail!("the program ended with {status}");
+    }
+    Ok(restored)
+}
+
+/// Tells how long tablets lacked copies; fails if one did for too long.
+pub fn judge(mut restored: Vec<Duration>) -> Result<()> {
     restored.sort();
     let at = |percent: usize| restored.get(restored.len().saturating_sub(1) * percent / 100).copied();
     if let (Some(median), Some(longest)) = (at(50), at(100)) {
@@ -43,13 +57,9 @@ pub fn while_running(program: &mut Command, cluster: &Cluster, seconds: u64, see
             bail!("a tablet lacked copies for {longest:?}, longer than {RESTORE_MAX:?}");
         }
     }
-    if !status.success() {
-        bail!("the program ended with {status}");
-    }
     Ok(())
 }
 
-/// Gives how long each kill was felt by tablets.
 fn kill_while(
     cluster: &Cluster,
     running: &mut Child,

@@ -198,11 +198,12 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     let cluster = Cluster::new(program, directory.clone(), stage.directory.join("mnt"), &stage.directory);
     let cluster = std::mem::ManuallyDrop::new(cluster);
     let done = match args.kill_every {
-        None => ran(&mut script),
+        None => ran(&mut script).map(|()| Vec::new()),
         Some(seconds) => killing::while_running(&mut script, &cluster, seconds, args.seed),
     };
     let check = || ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&directory));
-    if let Err(error) = done.and_then(|()| check()) {
+    let judged = done.and_then(|restored| check().and_then(|()| killing::judge(restored)));
+    if let Err(error) = judged {
         cluster.keep(&root.join("target/soak-kept"))?;
         return Err(error);
     }

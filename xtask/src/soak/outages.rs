@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::cluster::{Cluster, Process};
+use super::cluster::{Cluster, Process, tablets};
 use crate::draw::Draw;
 use crate::stage::Stage;
 
@@ -251,10 +251,6 @@ fn busiest(cluster: &Cluster) -> Result<Process> {
     let processes = cluster.processes()?;
     let found = processes.into_iter().find(|process| process.is_metadata() && process.name() == name);
     found.with_context(|| format!("{name} does not run"))
-}
-
-fn tablets(status: &Value) -> &[Value] {
-    status["tablets"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Whether a server says that it serves.
