@@ -12,7 +12,7 @@ use crate::tablet::Tablet;
 use bearing_proto::replication::{
     Append, Entries, EntryBytes, Held, PartsHeld, Progress, ReplicationMessage,
 };
-use bearing_types::{LogIndex, Now, Position, ServerId, TabletSerial};
+use bearing_types::{LogIndex, Mono, Now, Position, ServerId, TabletSerial};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ impl MetaServer {
     fn tell_progress(&mut self, now: Now, serial: TabletSerial) {
         let (pause, pairs) = (self.config.resend_interval, &self.pairs);
         let Some(log) = owned(&mut self.tablets, &mut self.adoptions, &self.starts, serial) else { return };
-        let told = log.members.untold(pairs, log.committed());
+        let told = log.members.untold(now.mono, pairs, log.committed(), pause);
         let progress = Progress { serial, epoch: log.epoch(), index: log.committed() };
         for server in told {
             self.outgoing.append_to(pairs, now, server).commits.push(progress);
@@ -207,15 +207,16 @@ impl MetaServer {
         if self.config.planted(Mutant::LeaseFromReceipt) {
             held.stamp = now.mono.0;
         }
-        if self.config.planted(Mutant::LateStampRenews) {
-            held.stamp = held.stamp.max(self.pairs.answered(from).map_or(0, |answered| answered.0));
+        let late = self.pairs.answered(from).is_some_and(|answered| held.stamp < answered.0);
+        if late && self.config.planted(Mutant::LateStampRenews) {
+            held.stamp = now.mono.0;
         }
         let relied = self.pairs.has_lease(now.mono, from, self.config.server_lease_ttl);
         let Some(newest) = self.pairs.on_held(from, &held) else { return };
         let term = newest.then_some(held.term);
         for progress in held.synced {
             let Some(log) = self.log_under(progress) else { continue };
-            let news = log.members.on_synced(now.mono, from, progress.index, term);
+            let news = log.members.on_synced(now.mono, from, progress.index, (Mono(held.stamp), term));
             log.trim_tail();
             if news {
                 self.advance(now, progress.serial, out);

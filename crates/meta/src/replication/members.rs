@@ -34,6 +34,8 @@ struct Member {
     sent: LogIndex,
     /// Up to where it was told that all is committed.
     told: LogIndex,
+    /// When that was, as long as it has not answered just that message: it may be lost.
+    told_at: Option<Mono>,
     /// When it last got on, or was sent something when it lacked nothing.
     moved: Mono,
     /// When it was last sent what it lacks.
@@ -125,33 +127,47 @@ impl Members {
             if member.sent == member.synced {
                 member.moved = now;
             }
-            (member.sent, member.told) = (index, committed);
+            (member.sent, member.told, member.told_at) = (index, committed, Some(now));
         }
     }
 
-    /// Those that are to be told how far it is committed: who does not know, and who has to confirm the
-    /// tablet again. They count as told.
-    pub fn untold(&mut self, pairs: &Pairs, committed: LogIndex) -> Vec<ServerId> {
+    /// Those that are to be told how far it is committed: who does not know, or has not answered for a while,
+    /// and who has to confirm the tablet again. They count as told.
+    pub fn untold(
+        &mut self,
+        now: Mono,
+        pairs: &Pairs,
+        committed: LogIndex,
+        pause: Duration,
+    ) -> Vec<ServerId> {
         let due = |server: &ServerId, member: &Member| {
-            member.told < committed || pairs.is_of_another_term(*server, member.confirmed)
+            let lost = member.told_at.is_some_and(|told_at| now.since(told_at) >= pause);
+            lost || member.told < committed || pairs.is_of_another_term(*server, member.confirmed)
         };
         let due = self.others.iter_mut().filter(|(server, member)| due(server, member));
         due.map(|(server, member)| {
-            member.told = committed;
+            (member.told, member.told_at) = (committed, Some(now));
             *server
         })
         .collect()
     }
 
-    /// A member says what it has, in a term. An answer that is not its newest says nothing of the term.
-    /// Whether this is news.
-    pub fn on_synced(&mut self, now: Mono, server: ServerId, index: LogIndex, term: Option<u64>) -> bool {
+    /// A member that has got what was sent at `stamp` says what it has, in a term. An answer that is not its
+    /// newest says nothing of the term. Whether this is news.
+    pub fn on_synced(
+        &mut self,
+        now: Mono,
+        server: ServerId,
+        index: LogIndex,
+        (stamp, term): (Mono, Option<u64>),
+    ) -> bool {
         let Some(member) = self.others.get_mut(&server) else { return false };
         let news = index > member.synced || (term.is_some() && term != member.confirmed);
         if index > member.synced {
             (member.synced, member.moved) = (index, now);
         }
         member.confirmed = term.or(member.confirmed);
+        member.told_at = member.told_at.filter(|told_at| *told_at != stamp);
         news
     }
 
@@ -232,6 +248,7 @@ impl Member {
             confirmed: None,
             sent: synced,
             told: LogIndex::ZERO,
+            told_at: None,
             moved: now,
             resent: now,
             missing: None,
@@ -252,6 +269,8 @@ mod tests {
     const B: ServerId = ServerId(2);
     const C: ServerId = ServerId(3);
 
+    const PAUSE: Duration = Duration::from_millis(50);
+
     fn ms(ms: u64) -> Mono {
         Mono(ms * 1_000_000)
     }
@@ -266,11 +285,11 @@ mod tests {
         let mut members = Members::of_epoch([B, C].into_iter(), LogIndex(5), ms(0));
         members.sent(ms(0), LogIndex(9), LogIndex(4));
         assert_eq!(members.committed(LogIndex(9)), LogIndex(4));
-        members.on_synced(ms(1), B, LogIndex(9), None);
-        members.on_synced(ms(1), C, LogIndex(7), None);
+        members.on_synced(ms(1), B, LogIndex(9), (ms(1), None));
+        members.on_synced(ms(1), C, LogIndex(7), (ms(1), None));
         assert_eq!(members.committed(LogIndex(9)), LogIndex(7));
         assert_eq!(members.committed(LogIndex(6)), LogIndex(6));
-        members.on_synced(ms(2), C, LogIndex(6), None);
+        members.on_synced(ms(2), C, LogIndex(6), (ms(2), None));
         assert_eq!(members.committed(LogIndex(9)), LogIndex(7), "what came late takes nothing back");
         assert_eq!(Members::default().committed(LogIndex(3)), LogIndex(3));
     }
@@ -281,10 +300,10 @@ mod tests {
         let mut members = Members::of_epoch([B, C].into_iter(), LogIndex(1), ms(0));
         answered(&mut pairs, B, 10, 20);
         answered(&mut pairs, C, 10, 30);
-        members.on_synced(ms(11), B, LogIndex(0), Some(20));
+        members.on_synced(ms(11), B, LogIndex(0), (ms(11), Some(20)));
         assert!(!members.rely(&pairs, ms(11), &config), "C has not confirmed it");
-        assert_eq!(members.untold(&pairs, LogIndex(0)), [C]);
-        members.on_synced(ms(11), C, LogIndex(0), Some(30));
+        assert_eq!(members.untold(ms(11), &pairs, LogIndex(0), PAUSE), [C]);
+        members.on_synced(ms(11), C, LogIndex(0), (ms(11), Some(30)));
         assert!(members.rely(&pairs, ms(11), &config));
         answered(&mut pairs, B, 12, 21);
         assert!(!members.rely(&pairs, ms(13), &config), "B has claimed something since");
@@ -298,7 +317,7 @@ mod tests {
         for at in (0..5_000).step_by(10) {
             answered(&mut pairs, B, at, 20);
             members.sent(ms(at), LogIndex(at + 10), LogIndex(0));
-            members.on_synced(ms(at), B, LogIndex(at), Some(20));
+            members.on_synced(ms(at), B, LogIndex(at), (ms(at), Some(20)));
             assert!(members.failing(&pairs, ms(at), &config).is_empty(), "always behind, never stuck");
         }
         let mut found = None;
@@ -316,13 +335,27 @@ mod tests {
     #[test]
     fn what_is_lacking_is_sent_again_after_a_pause_not_at_once() {
         let mut members = Members::of_epoch([B].into_iter(), LogIndex(1), ms(0));
-        let pause = Duration::from_millis(50);
         members.sent(ms(100), LogIndex(3), LogIndex(0));
-        assert_eq!(members.lagging(ms(149), pause), []);
-        assert_eq!(members.lagging(ms(150), pause), [(B, LogIndex(0))]);
-        assert_eq!(members.lagging(ms(151), pause), []);
-        assert!(!members.on_lacking(ms(152), B, pause));
-        members.on_synced(ms(160), B, LogIndex(3), None);
-        assert_eq!(members.lagging(ms(999), pause), []);
+        assert_eq!(members.lagging(ms(149), PAUSE), []);
+        assert_eq!(members.lagging(ms(150), PAUSE), [(B, LogIndex(0))]);
+        assert_eq!(members.lagging(ms(151), PAUSE), []);
+        assert!(!members.on_lacking(ms(152), B, PAUSE));
+        members.on_synced(ms(160), B, LogIndex(3), (ms(160), None));
+        assert_eq!(members.lagging(ms(999), PAUSE), []);
+    }
+
+    #[test]
+    fn what_was_committed_is_told_again_until_just_that_is_answered() {
+        let pairs = Pairs::new(7, ms(0));
+        let mut members = Members::of_epoch([B].into_iter(), LogIndex(1), ms(0));
+        members.sent(ms(10), LogIndex(1), LogIndex(0));
+        members.on_synced(ms(11), B, LogIndex(1), (ms(10), None));
+        assert_eq!(members.untold(ms(20), &pairs, LogIndex(1), PAUSE), [B]);
+        // That was lost; the next beacon was not.
+        members.on_synced(ms(41), B, LogIndex(1), (ms(40), None));
+        assert_eq!(members.untold(ms(69), &pairs, LogIndex(1), PAUSE), []);
+        assert_eq!(members.untold(ms(70), &pairs, LogIndex(1), PAUSE), [B]);
+        members.on_synced(ms(71), B, LogIndex(1), (ms(70), None));
+        assert_eq!(members.untold(ms(999), &pairs, LogIndex(1), PAUSE), []);
     }
 }
