@@ -39,11 +39,7 @@ impl MetaServer {
         // One with a gap is as good as none.
         let is_whole = |found: &RecoveredTablet| found.gap.is_none() && !found.damaged;
         let whole = recovered.tablets.into_iter().filter(|(_, found)| is_whole(found));
-        let copies = whole.map(|(serial, found)| {
-            let intent = found.intent;
-            (serial, Copy::new(Log::found(serial, found), intent))
-        });
-        self.copies = copies.collect();
+        self.copies = whole.map(|(serial, found)| (serial, Copy::recovered(serial, found))).collect();
         self.poll_map(now, out);
     }
 
@@ -178,12 +174,12 @@ impl MetaServer {
         for (version, assigned) in registers {
             let owned = self.owned(assigned.serial).map(|log| log.epoch());
             let mine = assigned.owner == self.id;
+            let holds = assigned.members.contains(&self.id);
             if let Some(copy) = self.copies.get_mut(&assigned.serial) {
-                copy.on_registered(assigned.epoch);
+                copy.on_registered(assigned.epoch, holds);
             }
             match owned {
                 Some(epoch) if assigned.epoch > epoch => {
-                    let holds = assigned.members.contains(&self.id);
                     self.leave(assigned.serial, !holds, out);
                     out.push(Command::Note(Note::Step("tablet left")));
                 }

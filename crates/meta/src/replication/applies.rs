@@ -12,6 +12,9 @@ use bearing_seams::Change;
 use bearing_types::LogIndex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Where what the store may have ends, as long as nobody knows that.
+const WITHOUT_END: LogIndex = LogIndex(u64::MAX);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Applies {
@@ -87,6 +90,18 @@ impl Applies {
     /// The store may have anything of what entries up to this one write.
     pub fn is_known_up_to(&mut self, index: LogIndex) {
         self.known_up_to = self.known_up_to.max(index);
+    }
+
+    /// The store may have anything of what any entry writes.
+    pub fn is_known_without_end(&mut self) {
+        self.known_up_to = WITHOUT_END;
+    }
+
+    /// That ends with an entry.
+    pub fn known_ends_with(&mut self, index: LogIndex) {
+        if self.known_up_to == WITHOUT_END {
+            self.known_up_to = index;
+        }
     }
 
     /// Takes the changes of a log record, in the order of the log, or instead of those that it had.
@@ -226,6 +241,24 @@ mod tests {
         applies.commit(LogIndex(2));
         let change = Change { key: REPLY.encode(), value: None };
         assert_eq!(applies.take(), Some((LogIndex(2), vec![change])));
+    }
+
+    #[test]
+    fn what_came_and_went_is_deleted_until_it_is_known_where_a_snapshot_ended() {
+        let mut applies = Applies::from(LogIndex::ZERO);
+        applies.is_known_without_end();
+        let come_and_go = |applies: &mut Applies, index: u64| {
+            applies.log(LogIndex(index), vec![(REPLY, Some(vec![1]))]);
+            applies.log(LogIndex(index + 1), vec![(REPLY, None)]);
+            applies.commit(LogIndex(index + 1));
+            applies.take().map(|(_, changes)| changes.len())
+        };
+        assert_eq!(come_and_go(&mut applies, 1), Some(1));
+        applies.known_ends_with(LogIndex(4));
+        assert_eq!(come_and_go(&mut applies, 3), Some(1));
+        assert_eq!(come_and_go(&mut applies, 5), Some(0));
+        applies.known_ends_with(LogIndex(99));
+        assert_eq!(come_and_go(&mut applies, 7), Some(0), "the end is known");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! claims the tablet, nothing is confirmed to anybody under a lower epoch.
 
 use crate::event::{AppendNumber, Appends, Command};
-use crate::record::RecordError;
+use crate::record::{RecordError, RecoveredTablet};
 use crate::replication::arrival::{Arrival, Part};
 use crate::replication::log::{Accepted, Log, Sent};
 use bearing_proto::replication::{Entries, PartsHeld, Progress, SnapshotPart};
@@ -39,7 +39,7 @@ pub(crate) enum Answer {
 }
 
 impl Copy {
-    /// Of a tablet whose log was found, or is empty. This server may have asked for it under an epoch that it
+    /// Of a tablet with this log. This server may have asked for it under an epoch that it
     /// intended, and does not know what came of that.
     pub fn new(log: Log, intent: Option<Epoch>) -> Copy {
         let claimed = intent.filter(|intent| *intent > log.epoch());
@@ -49,6 +49,14 @@ impl Copy {
     /// Who owns it by the newest epoch that has been heard of, and that epoch.
     pub fn sender(&self) -> Option<(ServerId, Epoch)> {
         Some((self.sender?, self.log.epoch()))
+    }
+
+    /// Of a tablet that was found on the disk when this server started.
+    pub fn recovered(serial: TabletSerial, found: RecoveredTablet) -> Copy {
+        let intent = found.intent;
+        let mut log = Log::found(serial, found);
+        log.store_may_know_all();
+        Copy::new(log, intent)
     }
 
     /// A snapshot begins: whatever was here is void.
@@ -181,7 +189,10 @@ impl Copy {
     }
 
     /// The register has this epoch. A claim of a lower one, or of this, has come to its end.
-    pub fn on_registered(&mut self, epoch: Epoch) {
+    pub fn on_registered(&mut self, epoch: Epoch, is_member: bool) {
+        if is_member {
+            self.log.store_knows_the_log();
+        }
         self.registered = self.registered.max(epoch);
         self.claimed = self.claimed.filter(|claimed| *claimed > epoch);
     }

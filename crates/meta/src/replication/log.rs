@@ -7,7 +7,7 @@
 //! then they may be all that is left of what was stable.
 
 use crate::config::Config;
-use crate::event::{AppendNumber, Appends, Command};
+use crate::event::{AppendNumber, Appends, Command, Note};
 use crate::mutant::Mutant;
 use crate::record::{EntryKind, Key, KeyChange, LogEntry, LoggedChange, RecordError, RecoveredTablet};
 use crate::replication::applies::Applies;
@@ -99,7 +99,7 @@ impl Log {
             log.next = log.next.next();
         }
         (log.taken, log.synced) = (found.taken, found.taken);
-        log.store_may_know(log.last());
+        log.applies.is_known_up_to(log.last());
         log
     }
 
@@ -151,6 +151,17 @@ impl Log {
     /// The store may have anything of what entries up to this one write.
     pub fn store_may_know(&mut self, index: LogIndex) {
         self.applies.is_known_up_to(index);
+    }
+
+    /// The store may have anything of what comes, too: how far the snapshot was read with which it came
+    /// nobody remembers.
+    pub fn store_may_know_all(&mut self) {
+        self.applies.is_known_without_end();
+    }
+
+    /// This server is a member, so all that a snapshot may have brought is in the log.
+    pub fn store_knows_the_log(&mut self) {
+        self.applies.known_ends_with(self.last());
     }
 
     /// Entries behind one that are not known to be committed, with about the bytes that they take.
@@ -252,13 +263,17 @@ impl Log {
             bytes_sent += bytes.len();
             bytes_sent - bytes.len() < RESENT_BYTES_MAX
         };
+        // The records of earlier epochs are entries like others.
         if let Some(learner) = self.learner.as_ref().filter(|learner| learner.server == server) {
             let later = learner.tail_after(after).take_while(|(_, bytes)| fits(bytes));
-            return later.map(|(index, bytes)| (index, bytes.to_vec())).collect();
+            let encode = |index, bytes: &[u8]| match index == self.begun {
+                true => LogEntry::encode_epoch(),
+                false => bytes.to_vec(),
+            };
+            return later.map(|(index, bytes)| (index, encode(index, bytes))).collect();
         }
         let from = after.next().max(self.first);
         let later = self.applies.prepared().filter(move |(index, _)| *index >= from);
-        // The records of earlier epochs are entries like others.
         let encode = |index, changes| match index == self.begun {
             true => LogEntry::encode_epoch(),
             false => self.encode(index, changes),
@@ -359,6 +374,9 @@ impl Log {
             self.applies.mark(sent.index);
         }
         if kind == EntryKind::Epoch {
+            if self.next > sent.index.next() {
+                out.push(Command::Note(Note::Step("entries are void")));
+            }
             self.next = sent.index.next();
             self.applies.cut(self.next);
         }
