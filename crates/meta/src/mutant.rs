@@ -69,11 +69,13 @@ pub enum Mutant {
     NoEpochRecord,
     /// What is prepared is not written again under the new epoch.
     SuffixUnderOldEpoch,
+    /// A server that starts finds what the record of an epoch voids.
+    VoidRuleOff,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 28] = [
+    pub const ALL: [(&'static str, Mutant); 31] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -91,8 +93,10 @@ impl Mutant {
         ("unknown-is-empty", Mutant::UnknownIsEmpty),
         ("acknowledge-before-sync", Mutant::AcknowledgeBeforeSync),
         ("commit-without-slowest", Mutant::CommitWithoutSlowest),
+        ("adopt-without-cutting", Mutant::AdoptWithoutCutting),
         ("no-grace-after-restart", Mutant::NoGraceAfterRestart),
         ("lease-from-receipt", Mutant::LeaseFromReceipt),
+        ("late-stamp-renews", Mutant::LateStampRenews),
         ("apply-before-commit", Mutant::ApplyBeforeCommit),
         ("learner-counted", Mutant::LearnerCounted),
         ("epoch-resumed", Mutant::EpochResumed),
@@ -102,13 +106,7 @@ impl Mutant {
         ("wrong-members-after-swap-out", Mutant::WrongMembersAfterSwapOut),
         ("no-epoch-record", Mutant::NoEpochRecord),
         ("suffix-under-old-epoch", Mutant::SuffixUnderOldEpoch),
-    ];
-
-    /// Those that one of 60 seeds finds, or fewer: what the simulator draws is not yet like what they break.
-    /// They are planted by name only.
-    pub const RARE: [(&'static str, Mutant); 2] = [
-        ("adopt-without-cutting", Mutant::AdoptWithoutCutting),
-        ("late-stamp-renews", Mutant::LateStampRenews),
+        ("void-rule-off", Mutant::VoidRuleOff),
     ];
 
     /// Whether it shows only with several copies of each tablet.

@@ -46,8 +46,6 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             segment_bytes(log_bytes_max),
         )
         .map_err(|error| damaged_log(config.daemon.name, copies, error))?;
-        let recovered = bearing_meta::recover(&mut store, &mut log, random_disk_id())?;
-        tracing::info!("the tablet log is replayed; records of {} tablets are here", recovered.tablets.len());
         let id = config.daemon.name.server();
         let limits = Config {
             cache_entries_max: config.metadata.cache_entries_max,
@@ -57,6 +55,8 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             reserve_bytes: config.metadata.reserve_bytes,
             ..Config::standard()
         };
+        let recovered = bearing_meta::recover(&mut store, &mut log, random_disk_id(), &limits)?;
+        tracing::info!("the tablet log is replayed; records of {} tablets are here", recovered.tablets.len());
         let machine = MetaServer::new(id, limits, keys.clone());
         let unapplied = recovered.unapplied();
         let disk =

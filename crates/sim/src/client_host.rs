@@ -23,8 +23,9 @@ use bearing_workload::{Generator, GeneratorOptions, Query, Seeded, Weights};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Workers of one client.
-pub const WORKERS: usize = 3;
+/// How many workers each client of a run has, one as likely as the other: many meet each other in the same
+/// tablets, and leave much under way where something dies.
+pub const WORKERS: [usize; 4] = [3, 3, 6, 12];
 /// With delegations, one of so many programs asks for stability and does nothing else; one of five after a
 /// change that the client decided by itself.
 const SYNC_EVERY: u64 = 40;
@@ -109,10 +110,16 @@ pub struct ClientHost {
 
 impl ClientHost {
     /// A host that is down.
-    pub fn new(host: HostId, hosts: Hosts, rng: Seeded, planted: Planted, delegations: bool) -> ClientHost {
+    pub fn new(
+        host: HostId,
+        hosts: Hosts,
+        rng: Seeded,
+        workers: usize,
+        (planted, delegations): (Planted, bool),
+    ) -> ClientHost {
         assert!(matches!(hosts.role(host), Role::Client(_)), "{host:?} is no client");
         let workers =
-            (0..WORKERS).map(|_| Worker { program: Program::Idle, parked: false, busy: false }).collect();
+            (0..workers).map(|_| Worker { program: Program::Idle, parked: false, busy: false }).collect();
         ClientHost {
             host,
             hosts,
@@ -176,7 +183,7 @@ impl ClientHost {
         self.machine = Some(Client::new(config, self.rng.next()));
         self.step(world, recorder, Event::Tick);
         let life = world.life(self.host);
-        for worker in 0..WORKERS {
+        for worker in 0..self.workers.len() {
             let delay = self.rng.between(1, 50) * MILLISECOND;
             world.after(delay, Happening::Go(self.host, life, worker));
         }
@@ -421,7 +428,7 @@ impl ClientHost {
 
     /// Whether some worker has a file open.
     pub fn has_any_open(&self) -> bool {
-        (0..WORKERS).any(|worker| self.has_open(worker))
+        (0..self.workers.len()).any(|worker| self.has_open(worker))
     }
 
     /// Whether a program asks for stability now, instead of doing something.
@@ -494,7 +501,7 @@ impl ClientHost {
                 self.think(world, worker);
             }
         }
-        for parked in 0..WORKERS {
+        for parked in 0..self.workers.len() {
             if std::mem::take(&mut self.workers[parked].parked) {
                 let life = world.life(self.host);
                 world.after(1_000, Happening::Go(self.host, life, parked));
@@ -665,7 +672,7 @@ impl ClientHost {
                 self.abandoned.insert(ticket);
             }
         }
-        for worker in 0..WORKERS {
+        for worker in 0..self.workers.len() {
             self.workers[worker] = Worker { program: Program::Idle, parked: false, busy: false };
             self.think(world, worker);
         }

@@ -54,11 +54,17 @@ impl Sim {
         }
         let lost = expected.keys().find(|key| held.binary_search_by(|(held, _)| held.cmp(key)).is_err());
         let extra = held.iter().map(|(key, _)| key).find(|key| !expected.contains_key(*key));
+        let other = held.iter().find(|(key, value)| expected.get(key).is_some_and(|stable| stable != value));
         let decoded = |key: Option<&Vec<u8>>| key.and_then(|key| bearing_meta::Key::decode(key));
+        let value =
+            |value: Option<&Vec<u8>>| value.and_then(|value| bearing_meta::Record::decode(value).ok());
         Some(format!(
-            "{member:?} holds other records of {tablet} than are stable: lost {:?}, not stable {:?}",
+            "{member:?} holds other records of {tablet} than are stable: lost {:?}, not stable {:?}, other {:?}: {:?} instead of {:?}",
             decoded(lost),
-            decoded(extra)
+            decoded(extra),
+            decoded(other.map(|(key, _)| key)),
+            value(other.map(|(_, value)| value)),
+            value(other.and_then(|(key, _)| expected.get(key)))
         ))
     }
 }

@@ -130,10 +130,10 @@ impl Sim {
         }
     }
 
-    /// All records can be read again. A server that did not start without them is started again by hand.
+    /// All records can be read again. A server that started without some of them is started again by hand.
     pub(crate) fn unspoil(&mut self, host: HostId) {
         self.metadata[index_of(host, 1)].unspoil();
-        if self.world.is_up(host) && self.metadata[index_of(host, 1)].has_given_up() {
+        if self.world.is_up(host) && self.metadata[index_of(host, 1)].is_to_start_again() {
             self.crash(host);
             self.start_unless_out(host);
         }

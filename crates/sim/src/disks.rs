@@ -4,7 +4,7 @@
 //! nothing is lost.
 
 use crate::counts::Counts;
-use bearing_meta::RecoveredTablet;
+use bearing_meta::{Config, RecoveredTablet};
 use bearing_placement::Tablet;
 use bearing_seams::{CrashFault, DiskLabel, MemStore, MemTabletLog};
 use bearing_types::{DiskId, LogIndex, ServerId};
@@ -59,7 +59,8 @@ type Disk = (MemStore, MemTabletLog);
 /// Whether all tablets of the server were taken anew since the copy was made, and those of others registered
 /// anew: a copy from within the same epochs looks like the right disk.
 fn is_seen_to_be_old((store, log): &Disk, server: ServerId, registered: &[Tablet]) -> bool {
-    let recovered = bearing_meta::recover(&mut store.clone(), &mut log.clone(), DiskId(0));
+    let recovered =
+        bearing_meta::recover(&mut store.clone(), &mut log.clone(), DiskId(0), &Config::standard());
     let tablets = recovered.map(|recovered| recovered.tablets).unwrap_or_default();
     let found = |tablet: &Tablet| tablets.get(&tablet.serial);
     let last = |found: &RecoveredTablet| LogIndex(found.last.0 + found.prepared.len() as u64);

@@ -21,8 +21,8 @@ pub struct Line {
     members: BTreeMap<Epoch, BTreeSet<HostId>>,
     /// Who is about to become one under the next epoch.
     counting: BTreeMap<Epoch, HostId>,
-    /// Entries that not every member has synced yet: by whom, and what they hold.
-    open: BTreeMap<(Epoch, LogIndex), (BTreeSet<HostId>, Vec<u8>)>,
+    /// Entries that not every member has synced yet.
+    open: BTreeMap<(Epoch, LogIndex), Open>,
     /// What lower epochs had behind a stable epoch record, of this epoch: nobody has it again from then on.
     void: BTreeMap<LogIndex, BTreeMap<Vec<u8>, Epoch>>,
     /// Who has synced the record of which epoch.
@@ -33,8 +33,16 @@ pub struct Line {
     stable: BTreeMap<LogIndex, (Epoch, Vec<u8>)>,
 }
 
+/// An entry that not every member has synced yet.
+#[derive(Debug)]
+struct Open {
+    by: BTreeSet<HostId>,
+    bytes: Vec<u8>,
+    told: Told,
+}
+
 /// What is known of an entry without its tablet.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// It is the record of its epoch.
     pub is_epoch_record: bool,
@@ -109,12 +117,13 @@ impl Line {
                 false => Synced::Wrong(format!("{host:?} has another {index} under {epoch} than was stable")),
             };
         }
-        let (by, bytes) =
-            self.open.entry((epoch, index)).or_insert_with(|| (BTreeSet::new(), record.bytes.clone()));
-        if *bytes != record.bytes {
+        let first = || Open { by: BTreeSet::new(), bytes: record.bytes.clone(), told };
+        let open = self.open.entry((epoch, index)).or_insert_with(first);
+        if open.bytes != record.bytes || open.told != told {
             return Synced::Wrong(format!("{host:?} has another {index} under {epoch} than others"));
         }
-        by.insert(host);
+        open.by.insert(host);
+        let by = &open.by;
         if told.is_epoch_record {
             self.begun.entry(epoch).or_default().insert(host);
         }
@@ -135,8 +144,8 @@ impl Line {
         let (epoch, index) = (record.epoch, record.index);
         if told.is_epoch_record {
             let behind = self.open.iter().filter(|((other, at), _)| *other < epoch && *at > index);
-            for ((_, at), (_, bytes)) in behind {
-                self.void.entry(*at).or_default().insert(bytes.clone(), epoch);
+            for ((_, at), open) in behind {
+                self.void.entry(*at).or_default().insert(open.bytes.clone(), epoch);
             }
         }
         self.void.retain(|at, _| *at > index);

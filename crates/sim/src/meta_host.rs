@@ -11,7 +11,7 @@ use crate::complaint::Promise;
 use crate::crash_point::CrashPoints;
 use crate::disks::{Disks, WrongDisk};
 use crate::ledger::Ledger;
-use crate::nemesis::Crowded;
+use crate::nemesis::{Act, Crowded};
 use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
@@ -65,6 +65,10 @@ pub struct MetaHost {
     disks: Disks,
     /// The tablet of which a record cannot be read.
     spoilt: Option<TabletSerial>,
+    /// The server that it heard last.
+    heard_last: HostId,
+    /// Whether there was such a record when it started: it knows of it from then on.
+    started_spoilt: bool,
     /// What a crash loses.
     faults: Option<Seeded>,
     planted: Planted,
@@ -136,6 +140,8 @@ impl MetaHost {
             rng,
             disks: Disks::default(),
             spoilt: None,
+            started_spoilt: false,
+            heard_last: host,
             faults: None,
             planted,
             heard: BTreeSet::new(),
@@ -161,14 +167,15 @@ impl MetaHost {
     /// Recovers and starts the machine.
     pub fn start(&mut self, world: &mut World, ledger: &mut Ledger) {
         world.toggle(self.host);
+        self.started_spoilt = self.spoilt.is_some();
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
-        let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh);
+        let config = self.config();
+        let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh, &config);
         let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
         self.unapplied = Unapplied::found(recovered.unapplied());
         if self.disks.wrong().is_none() {
             ledger.recovered(world, self.host, &recovered);
         }
-        let config = self.config();
         self.machine = Some(MetaServer::new(self.server, config, world.keys.clone()));
         self.step(world, ledger, Event::Start(recovered));
         self.step(world, ledger, Event::Space(self.disk));
@@ -251,9 +258,9 @@ impl MetaHost {
         self.spoilt.take().map(|tablet| self.store.unspoil(tablet));
     }
 
-    /// Whether it runs, and its machine has refused to.
-    pub fn has_given_up(&self) -> bool {
-        self.machine.is_none() && self.disks.wrong().is_none()
+    /// Whether it runs without what can be read by now: it has refused to serve, or will.
+    pub fn is_to_start_again(&self) -> bool {
+        self.started_spoilt || self.machine.is_none() && self.disks.wrong().is_none()
     }
 
     /// Whether a record cannot be read.
@@ -263,8 +270,9 @@ impl MetaHost {
 
     /// A copy of the disk is made, as a machine that runs can be copied.
     pub fn copy_disk(&mut self) {
-        self.unspoil();
-        self.disks.copy(&self.store, &self.log);
+        if self.spoilt.is_none() {
+            self.disks.copy(&self.store, &self.log);
+        }
     }
 
     /// The host, which is down, is given another disk; whether there was one of that kind.
@@ -379,6 +387,9 @@ impl MetaHost {
         let Some(packet) = self.post.open(world, way, bytes) else { return };
         if let Sender::Client(session) = packet.sender {
             self.heard.insert(session);
+        }
+        if let Sender::Server(server) = packet.sender {
+            self.heard_last = self.hosts.host_of(server).unwrap_or(self.heard_last);
         }
         for message in packet.messages {
             let event = match (packet.sender, message) {
@@ -584,7 +595,7 @@ impl MetaHost {
             }
             Note::WrongDisk(reason) => {
                 world.counts.add("meta: refused a disk that is not the right one");
-                if self.disks.wrong().is_none() && self.spoilt.is_none() {
+                if self.disks.wrong().is_none() && !self.started_spoilt && self.spoilt.is_none() {
                     let what = format!("{} refuses its own disk: {reason}", self.server);
                     ledger.blame(world, Promise::RightDisk, what);
                 }
@@ -603,8 +614,16 @@ impl MetaHost {
                 ledger.blame(world, Promise::Readable, what);
             }
             Note::Step(name) => {
-                if self.crash_points.meet(&mut world.counts, &mut self.rng, "", name) {
-                    self.dying = Some(format!("a crash at {name:?}"));
+                if !self.crash_points.meet(&mut world.counts, &mut self.rng, "", name) {
+                    return;
+                }
+                // What a step means for others they know a moment later, and who led to it may die of it too.
+                let soon = self.rng.below(5 * MILLISECOND);
+                let downtime = self.rng.between(20, 900) * MILLISECOND;
+                match self.rng.below(3) {
+                    0 => world.after(soon, Happening::Act(Act::Crash(self.host, downtime))),
+                    1 => world.after(soon, Happening::Act(Act::Crash(self.heard_last, downtime))),
+                    _ => self.dying = Some(format!("a crash at {name:?}")),
                 }
             }
         }

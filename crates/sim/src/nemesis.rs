@@ -31,9 +31,10 @@ pub enum Act {
     /// A metadata server loses the others, but not its clients: what they tell it lags by up to so many
     /// nanoseconds, and a while later these directions are cut, for so many.
     Isolate(HostId, u64, Vec<(HostId, HostId)>, u64),
-    /// The first of these metadata servers is not heard by the second, which may take over what it owns, and
-    /// a while later the third dies, which may have more than the second: so many nanoseconds, all three.
-    Overtake([HostId; 3], u64, u64, u64),
+    /// The owner of a tablet, drawn by this number, is not heard by one of its other members, which takes it
+    /// over with less than the third one has. A while later the third one dies: so many nanoseconds, all
+    /// three.
+    Overtake(u64, u64, u64, u64),
     /// Two metadata servers die, the second so many nanoseconds later, for so many.
     CrashTwo([HostId; 2], u64, u64),
     /// A client, drawn by this number among those that have files open, reaches nobody for so many
@@ -294,12 +295,9 @@ impl Nemesis {
     }
 
     fn overtake(&mut self) -> Act {
-        let first = self.one_of(self.hosts.metadata());
-        let second = self.one_of(self.hosts.metadata().filter(|host| *host != first));
-        let third = self.one_of(self.hosts.metadata().filter(|host| ![first, second].contains(host)));
         let spell = self.rng.between(300, 900) * MILLISECOND;
         let after = self.rng.between(250, 700) * MILLISECOND;
-        Act::Overtake([first, second, third], spell, after, self.rng.between(5, 300) * MILLISECOND)
+        Act::Overtake(self.rng.next(), spell, after, self.rng.between(5, 300) * MILLISECOND)
     }
 
     fn crash_two(&mut self, downtime: u64) -> Act {

@@ -58,7 +58,7 @@ pub struct Planted {
 impl Planted {
     /// The bug of a name.
     pub fn named(name: &str) -> Option<Planted> {
-        let mut all = bearing_meta::Mutant::ALL.into_iter().chain(bearing_meta::Mutant::RARE);
+        let mut all = bearing_meta::Mutant::ALL.into_iter();
         let meta = all.find(|(known, _)| *known == name);
         let client = bearing_client::Mutant::ALL.into_iter().find(|(known, _)| *known == name);
         let planted = Planted { meta: meta.map(|(_, bug)| bug), client: client.map(|(_, bug)| bug) };

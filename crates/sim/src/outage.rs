@@ -57,6 +57,23 @@ impl Sim {
         self.world.after(spell, Happening::Act(Act::Thaw(host)));
     }
 
+    /// A tablet, drawn by this number, is taken over by a member that has less of it than another one.
+    pub(crate) fn overtake(&mut self, number: u64, spell: u64, after: u64, downtime: u64) {
+        let members = |tablet| (self.ledger.owner_of(tablet), self.ledger.members_of(tablet));
+        let tablets = self.ledger.tablets().map(members).filter(|(_, members)| members.len() > 2);
+        let tablets: Vec<_> = tablets.collect();
+        let Some((Some(owner), members)) = tablets.get(number as usize % tablets.len().max(1)) else {
+            return;
+        };
+        let mut others: Vec<HostId> = members.iter().copied().filter(|member| member != owner).collect();
+        if number >> 63 == 1 {
+            others.reverse();
+        }
+        let [second, third] = others[..] else { return };
+        self.act(Act::Cut(vec![(*owner, second)], spell));
+        self.world.after(after, Happening::Act(Act::Crash(third, downtime)));
+    }
+
     /// The coordinator's answers are late or lost for so long.
     pub(crate) fn dawdle(&mut self, late: u64, loses: bool, spell: u64) {
         self.excuse(spell + 2 * late);

@@ -2,7 +2,7 @@
 
 use crate::audit::Audit;
 use crate::boundary::Cut;
-use crate::client_host::ClientHost;
+use crate::client_host::{ClientHost, WORKERS};
 use crate::clock::{Instantly, MILLISECOND, SECOND};
 use crate::cluster::{COORDINATOR_HOST, Hosts, Role};
 use crate::complaint::{Complaint, Promise};
@@ -141,12 +141,18 @@ impl Sim {
         let tablets = (rng.between(3, 4) as u8, options.copies);
         let registers = hosts.registers(options.scheme.unwrap_or(scheme), tablets, NameKey(rng.next()));
         let (planted, delegations) = (options.planted, options.delegations);
+        let workers = *rng.pick(&WORKERS).expect("there are some");
+        world.counts.add(match workers {
+            ..=3 => "runs with few workers",
+            4..=7 => "runs with more workers",
+            _ => "runs with many workers",
+        });
         let metadata =
             hosts.metadata().map(|host| MetaHost::new(host, hosts, rng.fork(2), planted)).collect();
         let data = hosts.data().map(|host| DataHost::new(host, hosts, rng.fork(3))).collect();
         let clients = hosts
             .clients()
-            .map(|host| ClientHost::new(host, hosts, rng.fork(4), planted, delegations))
+            .map(|host| ClientHost::new(host, hosts, rng.fork(4), workers, (planted, delegations)))
             .collect();
         Sim {
             world,
@@ -413,16 +419,12 @@ impl Sim {
         match hosts.role(to) {
             Role::Coordinator => {
                 coordinator.arrive(world, from, way, packet);
-                for tablet in coordinator.news() {
-                    ledger.registered(world, &tablet, *hosts);
-                    // Nobody else has what cannot be read there.
-                    if let [alone] = tablet.members[..] {
-                        hosts
-                            .host_of(alone)
-                            .into_iter()
-                            .for_each(|host| metadata[index_of(host, 1)].unspoil());
-                    }
-                }
+                let news = coordinator.news();
+                news.iter().for_each(|tablet| ledger.registered(world, tablet, *hosts));
+                // Nobody else has what cannot be read there.
+                let alone = news.iter().filter(|tablet| tablet.members.len() == 1);
+                let alone: Vec<_> = alone.filter_map(|tablet| hosts.host_of(tablet.owner)).collect();
+                alone.into_iter().for_each(|host| self.unspoil(host));
             }
             Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
             Role::Data(_) => {
@@ -585,10 +587,7 @@ impl Sim {
                 self.act(Act::Lag(back, lag, before + spell + lag));
                 self.world.after(before, Happening::Act(Act::Cut(ways, spell)));
             }
-            Act::Overtake([first, second, third], spell, after, downtime) => {
-                self.act(Act::Cut(vec![(first, second)], spell));
-                self.world.after(after, Happening::Act(Act::Crash(third, downtime)));
-            }
+            Act::Overtake(number, spell, after, downtime) => self.overtake(number, spell, after, downtime),
             Act::CrashTwo([first, second], apart, downtime) => {
                 self.act(Act::Crash(first, downtime));
                 self.world.after(apart, Happening::Act(Act::Crash(second, downtime)));

@@ -2,6 +2,8 @@
 //! flushed; what lies behind is handed back as prepared. What does not fit together is noted by tablet, not
 //! judged: it matters only where the register says that the tablet is ours.
 
+use crate::config::Config;
+use crate::mutant::Mutant;
 use crate::record::key::{KEYS_BEFORE_SERIALS, Key};
 use crate::record::records::{EntryKind, LogEntry, LoggedChange, Record, RecordError};
 use bearing_seams::{Change, DiskLabel, EngineError, KeyRange, LoggedRecord, Store, TabletLog};
@@ -104,8 +106,9 @@ pub fn recover<S: Store + DiskLabel, L: TabletLog + DiskLabel>(
     store: &mut S,
     log: &mut L,
     fresh: DiskId,
+    config: &Config,
 ) -> Result<Recovered, RecoverError> {
-    let mut replay = Replay::begin(store)?;
+    let mut replay = Replay::begin(store, config)?;
     let mut from = None;
     loop {
         let records = log.read(from, READ_RECORDS)?;
@@ -137,10 +140,11 @@ struct Replay<'a, S> {
     /// What the store does not have yet of each tablet, up to its last record.
     gathered: BTreeMap<TabletSerial, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     gathered_bytes: usize,
+    config: &'a Config,
 }
 
 impl<S: Store> Replay<'_, S> {
-    fn begin(store: &mut S) -> Result<Replay<'_, S>, RecoverError> {
+    fn begin<'a>(store: &'a mut S, config: &'a Config) -> Result<Replay<'a, S>, RecoverError> {
         let mut tablets = BTreeMap::new();
         for tablet in store.tablets()? {
             let last = store.applied(tablet)?.unwrap_or(LogIndex::ZERO);
@@ -156,7 +160,7 @@ impl<S: Store> Replay<'_, S> {
             tablets.insert(tablet, found);
         }
         let (prepared, gathered) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Replay { store, tablets, prepared, gathered, gathered_bytes: 0 })
+        Ok(Replay { store, tablets, prepared, gathered, gathered_bytes: 0, config })
     }
 
     /// Gives the intent to serve a tablet.
@@ -193,7 +197,7 @@ impl<S: Store> Replay<'_, S> {
         let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
         held.epoch = held.epoch.max(record.epoch);
         let prepared = self.prepared.entry(tablet).or_default();
-        if entry.kind == EntryKind::Epoch {
+        if entry.kind == EntryKind::Epoch && !self.config.planted(Mutant::VoidRuleOff) {
             prepared.retain(|other, (epoch, _)| *other <= index || *epoch >= record.epoch);
         }
         // The order of the log counts, not the indices: a replacement that was begun anew repeats indices of
@@ -397,7 +401,7 @@ mod tests {
     }
 
     fn ring(store: &mut MemStore, log: &mut MemTabletLog) -> RecoveredTablet {
-        recover(store, log, FRESH).unwrap().tablets[&RING].clone()
+        recover(store, log, FRESH, &Config::standard()).unwrap().tablets[&RING].clone()
     }
 
     fn found_up_to(last: u64, intent: Option<u64>, epoch: u64) -> RecoveredTablet {
@@ -430,7 +434,7 @@ mod tests {
             assert_eq!((found.last, prepared(&found), found.gap), (LogIndex(2), vec![3, 4], None));
             assert_eq!(node(&mut store), Some(2));
         }
-        let recovered = recover(&mut store, &mut log_of(&records), FRESH).unwrap();
+        let recovered = recover(&mut store, &mut log_of(&records), FRESH, &Config::standard()).unwrap();
         assert_eq!(recovered.unapplied(), BTreeMap::from([(RING, LogIndex(4))]));
     }
 
@@ -560,14 +564,14 @@ mod tests {
             ]);
             let before =
                 [(item(2), vec![2]), (item(3), vec![3]), (item(4), vec![4]), (inbox.clone(), vec![10])];
-            recover(&mut store, &mut log, FRESH).unwrap();
+            recover(&mut store, &mut log, FRESH, &Config::standard()).unwrap();
             assert_eq!(store.range(tablet, &all, 9).unwrap(), before);
             // What comes next has the keys of now.
             log.append(&[logged(7, item(2), None)]).unwrap();
             log.sync().unwrap();
             store.crash(&mut CrashFault::new(seed));
             for _ in 0..2 {
-                recover(&mut store, &mut log, FRESH).unwrap();
+                recover(&mut store, &mut log, FRESH, &Config::standard()).unwrap();
                 assert_eq!(store.range(tablet, &all, 9).unwrap(), before[1..]);
             }
         }
@@ -580,7 +584,7 @@ mod tests {
             changes: vec![LoggedChange { key: vec![14, 1], value: None }],
         };
         let record = LoggedRecord { bytes: bytes.encode(), ..part(4, false, 1, 1) };
-        let found = recover(&mut MemStore::default(), &mut log_of(&[record]), FRESH);
+        let found = recover(&mut MemStore::default(), &mut log_of(&[record]), FRESH, &Config::standard());
         assert_eq!(found, Err(RecoverError::Record(RING, LogIndex(4), RecordError::Malformed)));
     }
 

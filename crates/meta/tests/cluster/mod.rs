@@ -198,7 +198,7 @@ impl Cluster {
     }
 
     fn start(&mut self, id: ServerId, mut store: MemStore, mut log: MemTabletLog) {
-        let recovered = recover(&mut store, &mut log, DiskId(u128::from(id.0))).unwrap();
+        let recovered = recover(&mut store, &mut log, DiskId(u128::from(id.0)), &self.config).unwrap();
         let machine = MetaServer::new(id, self.config.clone(), keys());
         self.hosts.insert(id, Host { machine, store, log });
         self.events.push_back((id, Event::Start(recovered)));
