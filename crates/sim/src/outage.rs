@@ -9,6 +9,7 @@ use crate::network::HostId;
 use crate::sim::{Sim, index_of};
 use crate::world::Happening;
 use bearing_client::{Operation, Ticket};
+use bearing_types::Block;
 
 /// A session lives so long unrenewed.
 const SESSION_LIFE: u64 = 30 * SECOND;
@@ -16,6 +17,8 @@ const SESSION_LIFE: u64 = 30 * SECOND;
 const LONG: u64 = 5 * SECOND;
 /// When nothing is wrong any more, every tablet is served within this time.
 const SERVED_WITHIN: u64 = 5 * SECOND;
+/// And has all its copies within this time. Bandwidth is no limit here: tablets are small.
+const RESTORED_WITHIN: u64 = 5 * SECOND;
 /// How often it is looked whether all is within its bounds.
 const LOOK_EVERY: u64 = SECOND;
 /// What cannot be done to a stopped process is tried again after this time.
@@ -137,6 +140,22 @@ impl Sim {
                 format!("{} s after all faults were over a tablet is not served", SERVED_WITHIN / SECOND);
             self.ledger.blame(&self.world, Promise::InTime, what);
         }
+    }
+
+    /// Nothing is wrong any more: a while later every tablet has as many copies as it is to have.
+    pub(crate) fn expect_copies(&mut self) {
+        let end = self.peace.0 + RESTORED_WITHIN;
+        self.run_until(end, |sim| sim.lacking_copies().is_none());
+        if let Some(lacking) = self.lacking_copies().filter(|_| self.ledger.complaints.is_empty()) {
+            let seconds = RESTORED_WITHIN / SECOND;
+            let what = format!("{seconds} s after all faults were over {lacking} has not all its copies");
+            self.ledger.blame(&self.world, Promise::InTime, what);
+        }
+    }
+
+    fn lacking_copies(&self) -> Option<Block> {
+        let copies = usize::from(self.world.copies);
+        self.ledger.tablets().find(|tablet| self.ledger.members_of(*tablet).len() < copies)
     }
 
     /// Whatever is kept for others stays within its limits, at all times.

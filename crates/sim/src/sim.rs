@@ -223,6 +223,7 @@ impl Sim {
     pub fn heal(&mut self) {
         self.end_faults();
         self.expect_service();
+        self.expect_copies();
         let end = self.world.now().0 + DRAIN_MAX;
         self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
         for client in self.clients.iter().filter(|client| !client.is_idle()) {
