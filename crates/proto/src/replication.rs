@@ -61,7 +61,7 @@ pub struct PartsHeld {
     pub serial: TabletSerial,
     /// Names the snapshot.
     pub snapshot: Epoch,
-    /// So many, from 0 on.
+    /// So many, from 0 on. None: it has lost those that it had, or has the tablet already.
     pub parts: u32,
 }
 

@@ -348,8 +348,17 @@ impl MetaServer {
                 return out.push(Command::Note(Note::Damaged(what)));
             }
         };
-        let begun = self.copies.get(&sent.serial).and_then(|copy| copy.arrival.as_ref());
-        if part.first && begun.is_none_or(|arrival| arrival.snapshot() < sent.snapshot) {
+        let copy = self.copies.get(&sent.serial);
+        let begun = copy.and_then(|copy| copy.arrival.as_ref()).map(|arrival| arrival.snapshot());
+        // The parts that came before this server was restarted are void. So the snapshot cannot go on, or all
+        // of it is here, and that was not answered: the owner begins another one.
+        let is_here = copy.is_some_and(|copy| !copy.is_arriving() && copy.committed() >= sent.base);
+        if begun.is_none() && (is_here || !part.first) {
+            let (serial, snapshot) = (sent.serial, sent.snapshot);
+            out.push(Command::Note(Note::Step("parts of a snapshot are lost")));
+            return self.outgoing.answer_parts(from, PartsHeld { serial, snapshot, parts: 0 });
+        }
+        if part.first && begun.is_none_or(|snapshot| snapshot < sent.snapshot) {
             if !self.may_learn(from, sent) {
                 return;
             }

@@ -91,7 +91,7 @@ impl Copy {
     ) -> Option<PartsHeld> {
         let arrival = self.arrival.as_mut().filter(|arrival| arrival.snapshot() == sent.snapshot)?;
         if !arrival.is_next(sent) {
-            return Some(arrival.held());
+            return Some(arrival.held()).filter(|held| held.parts > 0);
         }
         let number = appends.next();
         self.sender = Some(from);

@@ -39,6 +39,8 @@ pub(crate) struct Learner {
     bytes_read: u64,
     /// Since when it has not got on.
     moved: Mono,
+    /// It was restarted, and what it had of the snapshot is void.
+    has_lost: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Learner {
             tail_bytes: 0,
             bytes_read: 0,
             moved: now,
+            has_lost: false,
         }
     }
 
@@ -102,7 +105,7 @@ impl Learner {
     /// Whether it has to be given up.
     pub fn is_failing(&self, now: Mono, timeout: Duration) -> bool {
         let silent = matches!(self.stage, Stage::Sent { .. }) && now.since(self.moved) >= timeout;
-        silent || self.tail_bytes > TAIL_BYTES_MAX
+        silent || self.has_lost || self.tail_bytes > TAIL_BYTES_MAX
     }
 
     // --- the tail ---
@@ -204,6 +207,7 @@ impl Learner {
     /// It has synced so many parts. Whether these are all.
     pub fn on_parts(&mut self, parts: u32, now: Mono) -> bool {
         let Stage::Sent { last_key, last, .. } = &mut self.stage else { return false };
+        self.has_lost |= parts == 0;
         if parts != self.number + 1 {
             return false;
         }
