@@ -26,7 +26,7 @@ enum Work {
     Run(Vec<String>),
     /// The rules of the house.
     Tidy,
-    /// The simulator, some seeds in two processes with the same digest; then every planted bug is to be found.
+    /// The simulator, some seeds in two processes with the same digest; then every planted bug is found.
     Simulate,
     /// Short sequences of operations, cut at every sync boundary.
     Crashes,

@@ -23,8 +23,9 @@ pub struct Line {
     counting: BTreeMap<Epoch, HostId>,
     /// Entries that not every member has synced yet.
     open: BTreeMap<(Epoch, LogIndex), Open>,
-    /// What lower epochs had behind a stable epoch record, of this epoch: nobody has it again from then on.
-    void: BTreeMap<LogIndex, BTreeMap<Vec<u8>, Epoch>>,
+    /// What lower epochs had behind a stable epoch record, of this epoch, and who: nobody of these has it
+    /// again from then on.
+    void: BTreeMap<LogIndex, BTreeMap<Vec<u8>, Void>>,
     /// Who has synced the record of which epoch.
     begun: BTreeMap<Epoch, BTreeSet<HostId>>,
     /// The last stable entry.
@@ -39,6 +40,13 @@ struct Open {
     by: BTreeSet<HostId>,
     bytes: Vec<u8>,
     told: Told,
+}
+
+/// An entry that the record of an epoch voids.
+#[derive(Debug)]
+struct Void {
+    by_record_of: Epoch,
+    had: BTreeSet<HostId>,
 }
 
 /// What is known of an entry without its tablet.
@@ -80,10 +88,14 @@ impl Line {
         Some((epoch, owner?)).filter(|(_, owner)| *owner != host)
     }
 
-    /// A host that starts finds an entry on its disk that the record of an epoch voids, which it has synced.
+    /// A host that starts finds an entry on its disk that the record of an epoch voids, which it has synced,
+    /// and that nobody has made again since.
     pub fn found(&self, host: HostId, index: LogIndex, bytes: &[u8]) -> Option<Epoch> {
-        let voided = *self.void.get(&index)?.get(bytes)?;
-        self.begun.get(&voided).is_some_and(|hosts| hosts.contains(&host)).then_some(voided)
+        let voided = self.void.get(&index)?.get(bytes)?.by_record_of;
+        let again = self.open.iter().any(|((epoch, at), open)| {
+            *epoch >= voided && *at == index && open.bytes == bytes && open.by.contains(&host)
+        });
+        self.begun.get(&voided).is_some_and(|hosts| hosts.contains(&host) && !again).then_some(voided)
     }
 
     /// A host has another disk, which may be from before the records of some epochs.
@@ -127,8 +139,12 @@ impl Line {
         if told.is_epoch_record {
             self.begun.entry(epoch).or_default().insert(host);
         }
+        // An owner that never had it may do the same again, for instance when it is told of a decision again.
+        let owns = self.registered.is_some_and(|(_, owner)| owner == Some(host));
         let void = self.void.get(&index).and_then(|void| void.get(&record.bytes));
-        if let Some(voided) = void.filter(|voided| told.is_unique && epoch >= **voided) {
+        let void = void.filter(|void| told.is_unique && epoch >= void.by_record_of);
+        if let Some(void) = void.filter(|void| owns && void.had.contains(&host)) {
+            let voided = void.by_record_of;
             return Synced::Wrong(format!(
                 "{host:?} has {index} under {epoch}, which the record of {voided} voids"
             ));
@@ -145,7 +161,10 @@ impl Line {
         if told.is_epoch_record {
             let behind = self.open.iter().filter(|((other, at), _)| *other < epoch && *at > index);
             for ((_, at), open) in behind {
-                self.void.entry(*at).or_default().insert(open.bytes.clone(), epoch);
+                self.void
+                    .entry(*at)
+                    .or_default()
+                    .insert(open.bytes.clone(), Void { by_record_of: epoch, had: open.by.clone() });
             }
         }
         self.void.retain(|at, _| *at > index);

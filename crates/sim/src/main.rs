@@ -4,6 +4,7 @@ use bearing_placement::Scheme;
 use bearing_sim::{Case, Counts, Hunt, Options, Planted, Report, Sequence, Tally, Track, run_caught};
 use clap::Parser;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,6 +66,9 @@ struct Arguments {
     /// Tell at the end all that the history says of a node, by its number
     #[arg(long)]
     about: Option<u64>,
+    /// Write what clients did with names into this folder, a file for each seed, for another checker
+    #[arg(long, value_name = "FOLDER")]
+    names: Option<PathBuf>,
     /// Print what happened how often
     #[arg(long)]
     counts: bool,
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         commands: arguments.commands,
         told: arguments.tell,
         about: arguments.about,
+        names: arguments.names.is_some(),
     };
     if arguments.mutants {
         return hunt(&arguments, &options);
@@ -117,6 +122,10 @@ fn main() -> ExitCode {
         let began = Instant::now();
         let report = run_caught(*seed, &options);
         tell(&arguments, &report, began.elapsed().as_secs_f64());
+        if let (Some(folder), Some(names)) = (&arguments.names, &report.names) {
+            let file = folder.join(format!("{seed}.names"));
+            std::fs::write(&file, names).unwrap_or_else(|error| panic!("write {}: {error}", file.display()));
+        }
         report
     });
     if arguments.mutant.is_some() { judge_mutant(&arguments, &reports) } else { judge(&arguments, &reports) }

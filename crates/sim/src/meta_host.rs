@@ -11,6 +11,7 @@ use crate::complaint::Promise;
 use crate::crash_point::CrashPoints;
 use crate::disks::{Disks, WrongDisk};
 use crate::ledger::Ledger;
+use crate::limits::{Limits, RESERVE_BYTES};
 use crate::nemesis::{Act, Crowded};
 use crate::network::{HostId, Way};
 use crate::options::Planted;
@@ -18,7 +19,7 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
-    RingView, compared_pairs,
+    Recovered, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
@@ -31,7 +32,6 @@ use bearing_seams::{
 use bearing_types::{Block, DiskId, Epoch, ServerId, SessionId, Squash, TabletSerial};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// The log is cut when it is longer than this; small, so that cutting happens.
 const LOG_BYTES_MAX: u64 = 128 << 10;
@@ -41,8 +41,6 @@ const LOG_BYTES_LIMIT: usize = 4 << 20;
 
 /// Copies are compared with one of so many wakes.
 const COMPARED_EVERY: u64 = 100;
-/// What servers keep free of a disk, in bytes that only serve to be compared.
-const RESERVE_BYTES: u64 = 1000;
 const ROOMY: DiskSpace = DiskSpace { free: 1 << 30, total: 1 << 30 };
 
 /// Records that are being made stable.
@@ -100,25 +98,6 @@ pub struct MetaHost {
     pub dying: Option<String>,
 }
 
-/// Limits that a few clients would never reach as they are usually set.
-#[derive(Clone, Copy)]
-struct Limits {
-    lease_holders: usize,
-    opens_per_session: usize,
-    id_range: u32,
-    jobs: usize,
-}
-
-impl Limits {
-    fn draw(rng: &mut Seeded) -> Limits {
-        let lease_holders = if rng.chance(1, 2) { 64 } else { rng.between(1, 2) as usize };
-        let opens_per_session = if rng.chance(1, 2) { 1000 } else { rng.between(2, 20) as usize };
-        let id_range = rng.between(16, 200) as u32;
-        let jobs = if rng.chance(1, 4) { 8192 } else { rng.between(60, 120) as usize };
-        Limits { lease_holders, opens_per_session, id_range, jobs }
-    }
-}
-
 enum Job {
     Sync,
     Report(Box<Event>),
@@ -169,9 +148,15 @@ impl MetaHost {
         world.toggle(self.host);
         self.started_spoilt = self.spoilt.is_some();
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
-        let config = self.config();
-        let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh, &config);
-        let recovered = recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server));
+        let config = self.limits.config(self.planted.meta);
+        while self.crash_points.per_million > 0 && self.rng.chance(1, 8) {
+            world.counts.add("fault: a crash inside recovery");
+            self.recover(fresh, &config);
+            let mut fault = crate::nemesis::crash_fault(&mut self.rng, &mut world.counts);
+            self.log.crash(&mut fault);
+            self.store.crash(&mut fault);
+        }
+        let recovered = self.recover(fresh, &config);
         self.unapplied = Unapplied::found(recovered.unapplied());
         if self.disks.wrong().is_none() {
             ledger.recovered(world, self.host, &recovered);
@@ -182,39 +167,14 @@ impl MetaHost {
         self.finish_step(world, ledger);
     }
 
+    fn recover(&mut self, fresh: DiskId, config: &Config) -> Recovered {
+        let recovered = bearing_meta::recover(&mut self.store, &mut self.log, fresh, config);
+        recovered.unwrap_or_else(|error| panic!("{} cannot recover: {error}", self.server))
+    }
+
     /// Whether the server holds anything for a session.
     pub fn holds_for(&self, session: SessionId) -> bool {
         self.machine.as_ref().is_some_and(|machine| machine.holds_for(session))
-    }
-
-    fn config(&self) -> Config {
-        let mut config = Config::standard();
-        // Small, so that cold reads, parts of listings and of snapshots happen.
-        config.cache_entries_max = 64;
-        config.list_entries_max = 16;
-        config.copy_pairs_max = 24;
-        config.id_range = self.limits.id_range;
-        config.jobs_max = self.limits.jobs;
-        // Short, so that marks are collected, and requests given up, while clients work; but a request may
-        // wait for a silent data server twice (fence, then seal).
-        config.job_timeout = config.fence_timeout * 2 + Duration::from_millis(500);
-        config.dead_mark_ttl = config.job_timeout + Duration::from_millis(500);
-        config.ended_mark_ttl = Duration::from_secs(12);
-        config.collect_interval = Duration::from_millis(500);
-        // So that chunks are sealed, looked at, copied and removed while clients work, and while their late
-        // commits are on the way.
-        config.chunk_ttl = Duration::from_secs(15);
-        config.scan_delay = Duration::from_millis(300);
-        config.scan_interval = Duration::from_secs(10);
-        config.lost_timeout = Duration::from_secs(7);
-        config.sweep_interval = Duration::from_millis(300);
-        config.compact_bytes_min = 1;
-        config.closed_mark_ttl = Duration::from_secs(600);
-        config.lease_holders_max = self.limits.lease_holders;
-        config.opens_per_session_max = self.limits.opens_per_session;
-        config.reserve_bytes = RESERVE_BYTES;
-        config.mutant = self.planted.meta;
-        config
     }
 
     /// The host dies: what was not synced is lost, torn or kept as the fault says. What survives of the
@@ -697,13 +657,21 @@ impl MetaHost {
                 Cut::Before(mark) => mark,
             };
             self.log.cut(before).expect("a log in memory cuts");
+            self.meet_death(world, "log cut");
         }
-        if self.crash_points.meet(&mut world.counts, &mut self.rng, "", "synced, nobody told") {
-            self.dying = Some("a crash after a sync".into());
+        self.meet_death(world, "synced, nobody told");
+        if self.dying.is_some() {
             return;
         }
         self.meet_boundary(world);
         self.step(world, ledger, Event::Synced(last, Ok(())));
+    }
+
+    /// Perhaps it dies here.
+    fn meet_death(&mut self, world: &mut World, step: &'static str) {
+        if self.crash_points.meet(&mut world.counts, &mut self.rng, "", step) {
+            self.dying = Some(format!("a crash at {step:?}"));
+        }
     }
 
     fn meet_boundary(&mut self, world: &mut World) {
@@ -725,6 +693,7 @@ impl MetaHost {
         self.flushed = self.unapplied.cut();
         if self.flushed.is_some() {
             self.store.flush().expect("a store in memory flushes");
+            self.meet_death(world, "store flushed, log not cut");
         }
     }
 

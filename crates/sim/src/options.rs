@@ -26,6 +26,8 @@ pub struct Options {
     pub told: bool,
     /// Tell at the end all that the history and the witness say of this node.
     pub about: Option<u64>,
+    /// Report what clients did with names.
+    pub names: bool,
 }
 
 impl Options {
@@ -42,6 +44,7 @@ impl Options {
             commands: false,
             told: false,
             about: None,
+            names: false,
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Report {
     pub violations: Vec<Complaint>,
     /// What happened how often.
     pub counts: Counts,
+    /// What clients did with names, if that was asked for: lines for another checker.
+    pub names: Option<String>,
     /// Happenings.
     pub steps: u64,
     /// True time that passed, in nanoseconds.
@@ -87,6 +89,7 @@ pub struct Sim {
     looked: u64,
     /// A node to tell everything about.
     pub about: Option<u64>,
+    names: bool,
 }
 
 /// Runs a seed.
@@ -117,7 +120,7 @@ pub fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Report {
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     let what = format!("a machine panicked: {}", text.unwrap_or_default());
     let violations = vec![Complaint { promise: Promise::NoPanic, what }];
-    Report { seed, hash: 0, violations, counts: Counts::default(), steps: 0, elapsed: 0 }
+    Report { seed, hash: 0, violations, counts: Counts::default(), names: None, steps: 0, elapsed: 0 }
 }
 
 impl Sim {
@@ -177,6 +180,7 @@ impl Sim {
             cut_off_until: std::collections::BTreeMap::new(),
             looked: 0,
             about: options.about,
+            names: options.names,
         }
     }
 
@@ -777,8 +781,10 @@ impl Sim {
         }
         let mut violations = std::mem::take(&mut self.ledger.complaints);
         violations.extend(std::mem::take(&mut self.recorder.complaints));
+        let names = self.names.then(|| crate::names::lines(&self.recorder.history));
         Report {
             seed,
+            names,
             hash: self.world.digest.value(),
             violations,
             steps: self.world.steps,
