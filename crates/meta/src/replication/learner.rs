@@ -223,3 +223,28 @@ impl Learner {
         (self.stage, self.moved) = (Stage::There, now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn one_that_has_lost_the_parts_that_it_had_is_given_up_at_once() {
+        let now = Mono(1_000_000_000);
+        let mut learner = Learner::new(ServerId(2), Epoch(7), now);
+        learner.begin(LogIndex(5), Vec::new());
+        let pair = |key: u8| (vec![key], vec![key]);
+        for part in 0..2 {
+            let ticket = LoadTicket(u64::from(part));
+            assert!(learner.next_part(ticket).is_some() && learner.is_reading(ticket));
+            learner.read(vec![pair(2 * part), pair(2 * part + 1)], 2, LogIndex(5), now);
+            if part == 0 {
+                assert!(!learner.on_parts(1, now), "more follow");
+            }
+        }
+        assert!(!learner.on_parts(1, now) && !learner.is_failing(now, TIMEOUT), "that was said before");
+        assert!(!learner.on_parts(0, now) && learner.is_failing(now, TIMEOUT));
+    }
+}
