@@ -143,6 +143,8 @@ pub enum Note {
     /// So many changes that were decided here in delegated directories were not done in time and are lost;
     /// whoever asks for stability is told.
     StepsLost(u64),
+    /// A server refused changes that were decided here, by the rules that it decides by too.
+    StepsRefused(Code),
     /// A step of a protocol, for those who count them, or crash at one. The commands before it are all that
     /// was done.
     Step(&'static str),

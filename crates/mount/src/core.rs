@@ -161,6 +161,7 @@ impl Core {
         if matches!(note, Note::Step(_) | Note::WriteOut(_)) {
             return;
         }
+        tell(&note);
         if self.notes.len() == NOTES_MAX {
             self.notes.pop_front();
         }
@@ -248,5 +249,26 @@ impl Core {
     pub fn stop(&mut self) {
         self.is_stopping = true;
         self.invalidations = None;
+    }
+}
+
+/// What is lost is told to whoever looks into the log; programs are told by their next sync, or not at all.
+fn tell(note: &Note) {
+    match note {
+        Note::SessionLost => tracing::warn!(
+            "the servers have ended this mount's session, and it begins another one: operations under way \
+             fail, and what was not stable is lost"
+        ),
+        Note::StepsLost(count) => tracing::warn!(
+            "{count} changes that were decided in delegated directories are lost; the next sync says so"
+        ),
+        Note::StepsRefused(code) => tracing::warn!(
+            "a server refused changes that were decided here: {code}. This is a bug, please report it"
+        ),
+        Note::WritesLost(node, code) => tracing::warn!(
+            "what was written to {node} could not be stored and is lost: {code}; its next flush, sync or \
+             close says so"
+        ),
+        _ => {}
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{Hosts, Role};
+use crate::complaint::{Complaint, Promise};
 use crate::crash_point::CrashPoints;
 use crate::kernel::{Kernel, Locks};
 use crate::ledger::{Ledger, NameNews};
@@ -690,6 +691,10 @@ impl ClientHost {
                 if self.crash_points.meet(&mut world.counts, &mut self.rng, "client ", name) {
                     self.dying = Some(format!("a crash at {name:?}"));
                 }
+            }
+            Note::StepsRefused(code) => {
+                let what = format!("a server refused what {:?} decided: {code:?}", self.host);
+                recorder.complaints.push(Complaint { promise: Promise::DecidedAlike, what });
             }
             Note::StepsLost(count) => world.counts.add_many("client: decided changes lost", count),
             Note::WriteOut(node) => {

@@ -62,6 +62,8 @@ pub enum Promise {
     InTime,
     /// When nothing is wrong any more, the neighbours of a server on the ring are those that are there.
     Linked,
+    /// What a client decides in a delegated directory its servers do.
+    DecidedAlike,
     /// No machine stops because it does not know what to do.
     NoPanic,
 }

@@ -551,6 +551,11 @@ impl MetaHost {
             Note::Left(_) => world.counts.add("meta: tablets left"),
             Note::Failed(reason) | Note::Unreadable(reason) => {
                 world.counts.add("meta: stopped after a failure");
+                // No fault: it asked for what cannot be.
+                if reason.contains("no keyspace") {
+                    let what = format!("{} stops: {reason}", self.server);
+                    ledger.blame(world, Promise::NoPanic, what);
+                }
                 self.dying = Some(format!("it failed: {reason}"));
             }
             Note::WrongDisk(reason) => {

@@ -361,7 +361,7 @@ impl State {
         who: &Credentials,
     ) -> Result<(Cookie, LocalEntry), Local<()>> {
         let image = self.image(directory);
-        let access = image.body.access;
+        let (access, tablet) = (image.body.access, image.tablet);
         if !access.allows(who, Permission::CHANGE_ENTRIES, FileType::Directory) {
             return Err(Local::Done(Err(Code::Access)));
         }
@@ -372,7 +372,11 @@ impl State {
         };
         let node = entry.node.node;
         let owner = match entry.file_type {
-            FileType::Directory => self.delegations.directory(node).map(|image| image.attributes.uid),
+            // What empties one that lies in another tablet goes there, and may come behind its removal here.
+            FileType::Directory => match self.delegations.directory(node) {
+                Some(child) if child.tablet == tablet => Some(child.attributes.uid),
+                _ => return Err(Local::Outside),
+            },
             _ => self.delegations.ours.get(node).map(|ours| ours.attributes.uid),
         };
         let remover = Remover::of(access, who.uid);

@@ -2,6 +2,7 @@
 //! the next. Batches renew the lease.
 
 use crate::context::{Context, State};
+use crate::event::Note;
 use crate::mutant::Mutant;
 use crate::state::Answered;
 use crate::state::lent::Batch;
@@ -66,7 +67,9 @@ impl Context {
                     return true;
                 }
                 Ok(_) => drop(state.io.unexpected()),
-                Err(_) => {}
+                // Nothing is lent any more, or nobody can be asked.
+                Err(Code::Stale | Code::SessionEnded | Code::Unreachable) => {}
+                Err(code) => state.io.note(Note::StepsRefused(code)),
             }
             if state.delegations.current(tablet, batch.incarnation).is_some() {
                 state.lose_tablet(tablet);

@@ -164,6 +164,11 @@ impl MetaServer {
         }
     }
 
+    /// Nothing is here of a tablet any more. What was asked for already is answered.
+    pub(crate) fn forget_claim(&mut self, serial: TabletSerial) {
+        self.claims.retain(|claimed, claim| *claimed != serial || matches!(claim.stage, Stage::Asked(_)));
+    }
+
     /// Asks for all that is ready, in one swap.
     pub(crate) fn ask_for_claims(&mut self, now: Now, out: &mut Vec<Command>) {
         let ready = self.claims.values().filter(|claim| claim.stage == Stage::Ready);

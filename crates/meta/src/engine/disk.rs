@@ -126,6 +126,10 @@ impl MetaServer {
     /// lacking.
     pub(crate) fn remove_stored(&mut self, serial: TabletSerial, out: &mut Vec<Command>) {
         self.disk.intended.remove(&serial);
+        // One that becomes stable from now on has no store to go to, and the claim that waits for it is of
+        // an epoch that is over.
+        self.disk.logged.retain(|_, (intended, _)| *intended != serial);
+        self.forget_claim(serial);
         self.disk.gaps.remove(&serial);
         self.disk.damaged.remove(&serial);
         self.copies.remove(&serial);
