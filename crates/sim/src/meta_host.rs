@@ -551,8 +551,8 @@ impl MetaHost {
             Note::Left(_) => world.counts.add("meta: tablets left"),
             Note::Failed(reason) | Note::Unreadable(reason) => {
                 world.counts.add("meta: stopped after a failure");
-                // No fault: it asked for what cannot be.
-                if reason.contains("no keyspace") {
+                // No fault of a disk that is drawn.
+                if !reason.starts_with("sync the tablet log") {
                     let what = format!("{} stops: {reason}", self.server);
                     ledger.blame(world, Promise::NoPanic, what);
                 }

@@ -143,12 +143,38 @@ impl Cluster {
 
     /// What metadata servers took over of others that they took for dead, by their logs.
     pub fn takeovers(&self) -> Result<Vec<String>> {
+        self.logged(|line| line.contains(" is silent; claimed of it"))
+    }
+
+    /// What nobody should ever read in a log, whoever is killed: a server that stops by itself, a mount that
+    /// loses what it had said was done.
+    pub fn failures(&self) -> Result<Vec<String>> {
+        let lost = ["is lost", "are lost", "refused changes", "ended this mount's session"];
+        self.logged(|line| {
+            let warned = line.contains(" WARN bearing_mount");
+            line.contains(" ERROR ") || warned && lost.iter().any(|lost| line.contains(lost))
+        })
+    }
+
+    /// Lines of the logs of servers and mounts.
+    fn logged(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+        let files = |folder: &Path| -> Result<Vec<PathBuf>> {
+            let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+            Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+        };
+        let mut logs: Vec<PathBuf> =
+            files(&self.directory)?.iter().map(|folder| folder.join("log")).collect();
+        let mounts = self.directory.join("mounts");
+        if mounts.exists() {
+            logs.extend(
+                files(&mounts)?.into_iter().filter(|file| file.extension().is_some_and(|e| e == "log")),
+            );
+        }
         let mut found = Vec::new();
-        for process in self.processes()?.iter().filter(|process| process.is_metadata()) {
-            let log = self.directory.join(process.name()).join("log");
-            let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
-            let lines = text.lines().filter(|line| line.contains(" is silent; claimed of it"));
-            found.extend(lines.map(|line| format!("{}: {line}", process.name())));
+        for log in logs.iter().filter(|log| log.is_file()) {
+            let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+            let lines = text.lines().filter(|line| is_wanted(line));
+            found.extend(lines.map(|line| format!("{}: {line}", log.display())));
         }
         Ok(found)
     }

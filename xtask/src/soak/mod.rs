@@ -202,7 +202,12 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
         Some(seconds) => killing::while_running(&mut script, &cluster, seconds, args.seed),
     };
     let check = || ran(Command::new(program).args(["check", "--read", "--dir"]).arg(&directory));
-    let judged = done.and_then(|restored| check().and_then(|()| killing::judge(restored)));
+    let unharmed = || match &cluster.failures()?[..] {
+        [] => Ok(()),
+        failures => bail!("what should never be in a log:\n{}", failures.join("\n")),
+    };
+    let judged =
+        done.and_then(|restored| check().and_then(|()| unharmed()).and_then(|()| killing::judge(restored)));
     if let Err(error) = judged {
         cluster.keep(&root.join("target/soak-kept"))?;
         return Err(error);
