@@ -103,7 +103,7 @@ pub const TABLE: &[Room] = &[
     world(
         "mount",
         &["types", "seams", "placement", "lookup", "proto", "client", "env"],
-        &["thiserror", "libc", "postcard", "serde", "crc32c"],
+        &["thiserror", "libc", "postcard", "serde", "crc32c", "tracing"],
     ),
     world(
         "server",

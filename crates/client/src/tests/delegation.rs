@@ -7,8 +7,8 @@ use crate::*;
 use bearing_placement::Seat;
 use bearing_proto::Message;
 use bearing_proto::client::{
-    AttributeChange, Body, Call, EntryView, Handle, LeaseKey, LeaseMs, NewNode, RenameMode, Request,
-    TimeChange, XattrChange, XattrMode,
+    AttributeChange, Body, Call, Handle, LeaseKey, LeaseMs, NewNode, RenameMode, Request, TimeChange,
+    XattrChange, XattrMode,
 };
 use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step};
 use bearing_proto::keys::Key;
@@ -438,74 +438,6 @@ fn what_was_lent_with_a_directory_is_renamed_changed_and_removed_without_asking(
     assert!(matches!(kinds[0].change, Change::Rename { .. }), "{kinds:?}");
     assert!(matches!(kinds[1].change, Change::SetAttributes { .. }), "{kinds:?}");
     assert!(matches!(kinds[2].change, Change::Unlink { keep_open: false, .. }), "{kinds:?}");
-}
-
-#[test]
-fn a_directory_of_another_tablet_is_removed_by_its_home_after_what_emptied_it() {
-    let tablet_of = |position| map().assignment.tablet_at(position).block;
-    let seat_of = |text: &str| root_seat().child(NodeId(6), hash_of(text));
-    let elsewhere = |text: &&str| tablet_of(seat_of(text).home) != tablet_of(root().home);
-    let text = ["d", "e", "f", "g", "h", "i", "j"].into_iter().find(elsewhere).unwrap();
-    let seat = seat_of(text);
-    let directory = Handle { node: seat.node, home: seat.home };
-    let mut world = with_root_and(vec![lent(directory, text, FileType::Directory)], Vec::new());
-    let in_it = |text: &str| {
-        let mut made = make(text);
-        if let Operation::Create { directory: of, .. } = &mut made {
-            *of = directory;
-        }
-        made
-    };
-    world.start(in_it("a"));
-    world.answer_one(Body::Directory(Box::new(directory_view(seat, 20_000))));
-    world.answer_one(entry(file(4, "a"), 0));
-    world.start(in_it("b"));
-    world.answer_one(entry(file(5, "b"), 0));
-    let asked = world.take_request();
-    assert!(matches!(asked.call, Call::Delegate { directory: of, .. } if of == directory), "{asked:?}");
-    let key = Key::new([9; 32]);
-    let entries = vec![lent(file(7, "c"), "c", FileType::Symlink)];
-    let view = DelegationView {
-        directories: vec![LentDirectory { view: directory_view(seat, 0), entries }],
-        lease: LeaseMs(10_000),
-        ids: LentIds::sign(NodeId(2000), 100, SESSION, &key),
-        now: Wall(5_000_000_000),
-    };
-    world.reply_done(&asked, Ok(Body::Delegation(Box::new(view))));
-    let who = Credentials::ROOT;
-    let emptied = world.start(Operation::Unlink { directory, name: name("c"), who: who.clone() });
-    assert_eq!(world.result(emptied), Ok(Answer::Done));
-    let removed = world.start(Operation::RemoveDirectory { directory: root(), name: name(text), who });
-    assert!(!world.finished.contains_key(&removed), "its home has not said that it is empty");
-    let mut asked = Vec::new();
-    for _ in 0..20 {
-        while !world.sent.is_empty() {
-            let request = world.sent.remove(0).request().clone();
-            match &request.call {
-                Call::Delegated { .. } => {
-                    asked.extend(steps_of(&request).0.iter().map(|_| "unlink"));
-                    done(&mut world, &request);
-                }
-                Call::Directory { .. } => {
-                    world.reply_done(&request, Ok(Body::Directory(Box::new(root_view(20_000)))));
-                }
-                Call::Lookup { .. } => {
-                    let (file_type, lease) = (FileType::Directory, LeaseMs(0));
-                    let view =
-                        EntryView { node: directory, file_type, lease, attributes: None, directory: None };
-                    world.reply_done(&request, Ok(Body::Entry(view, None)));
-                }
-                Call::RemoveDirectory { .. } => {
-                    asked.push("rmdir");
-                    world.reply_done(&request, Ok(Body::Done));
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        world.pass(Duration::from_millis(3));
-    }
-    assert_eq!(world.result(removed), Ok(Answer::Done));
-    assert_eq!(asked, ["unlink", "rmdir"]);
 }
 
 #[test]
