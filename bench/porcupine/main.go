@@ -25,7 +25,7 @@ const (
 	patience = 60 * time.Second
 )
 
-// What an operation does with a name, or is told of it.
+// What an operation does with a name, or says of it.
 type step struct {
 	name string
 	what string

@@ -252,7 +252,7 @@ impl Core {
     }
 }
 
-/// What is lost is told to whoever looks into the log; programs are told by their next sync, or not at all.
+/// Losses go to the log, too: a program learns of them only when it syncs.
 fn tell(note: &Note) {
     match note {
         Note::SessionLost => tracing::warn!(

@@ -139,7 +139,7 @@ impl Line {
         if told.is_epoch_record {
             self.begun.entry(epoch).or_default().insert(host);
         }
-        // An owner that never had it may do the same again, for instance when it is told of a decision again.
+        // An owner that never had it may do the same again, for instance when a decision is delivered again.
         let owns = self.registered.is_some_and(|(_, owner)| owner == Some(host));
         let void = self.void.get(&index).and_then(|void| void.get(&record.bytes));
         let void = void.filter(|void| told.is_unique && epoch >= void.by_record_of);

@@ -146,7 +146,7 @@ impl Cluster {
         self.logged(|line| line.contains(" is silent; claimed of it"))
     }
 
-    /// What nobody should ever read in a log, whoever is killed: a server that stops by itself, a mount that
+    /// What should be in no log, whichever servers are killed: a server that stops by itself, a mount that
     /// loses what it had said was done.
     pub fn failures(&self) -> Result<Vec<String>> {
         let lost = ["is lost", "are lost", "refused changes", "ended this mount's session"];
@@ -164,6 +164,8 @@ impl Cluster {
         };
         let mut logs: Vec<PathBuf> =
             files(&self.directory)?.iter().map(|folder| folder.join("log")).collect();
+        // Of the mount that `bearing up` makes, and of the others.
+        logs.push(self.directory.join("mount.log"));
         let mounts = self.directory.join("mounts");
         if mounts.exists() {
             logs.extend(

@@ -39,8 +39,8 @@ pub(crate) enum Answer {
 }
 
 impl Copy {
-    /// Of a tablet with this log. This server may have asked for it under an epoch that it
-    /// intended, and does not know what came of that.
+    /// Of a tablet with this log. This server may have asked for it under an epoch that it intended, and does
+    /// not know what came of that.
     pub fn new(log: Log, intent: Option<Epoch>) -> Copy {
         let claimed = intent.filter(|intent| *intent > log.epoch());
         Copy { log, sender: None, told: LogIndex::ZERO, registered: Epoch(0), claimed, arrival: None }
