@@ -341,12 +341,14 @@ impl FingerServer {
         if self.awaited.remove(&server) {
             self.release(out);
         }
-        if server == self.me.server || !self.suspects.insert(server) {
+        if server == self.me.server {
             return;
         }
-        if self.neighbours.sc.server == server {
+        let is_news = self.suspects.insert(server);
+        if is_news && self.neighbours.sc.server == server {
             self.walk_all_on(out);
         }
+        // One that was suspected before may have become the predecessor since, by an old word of somebody's.
         if self.neighbours.pd.server == server && self.config.rebuilds() {
             self.replace_predecessor(now, out);
         }
