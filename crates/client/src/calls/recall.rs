@@ -10,14 +10,24 @@ use crate::context::{Context, State, Work};
 use crate::event::{Invalidation, Target, Transport};
 use crate::mutant::Mutant;
 use crate::state::Hold;
+use bearing_lookup::Located;
 use bearing_proto::Message;
 use bearing_proto::client::{LeaseKey, OpenState, OpenStateQuery, Recall, Recalled};
-use bearing_types::{Block, NodeId};
+use bearing_types::{Block, Epoch, NodeId};
 
 impl State {
+    /// Who asks about leases and open files of a tablet owns it. A new owner asks all that may hold something
+    /// before anything else: so they hear of a takeover without asking for it.
+    fn hear_of_owner(&mut self, from: Target, block: Block, epoch: Epoch) {
+        if let Target::Server(owner) = from {
+            self.requests.learn(Located { block, epoch, owner }, &mut self.routes);
+        }
+    }
+
     /// A server recalls leases.
     pub fn on_recall(&mut self, from: Target, recall: Recall) {
         let Recall { tablet, epoch, number, .. } = recall;
+        self.hear_of_owner(from, tablet, epoch);
         if self.recalls.is_waiting((tablet, epoch, number)) {
             return;
         }
@@ -37,6 +47,7 @@ impl State {
     /// A server asks which files are open.
     pub fn on_open_query(&mut self, from: Target, open_state_query: OpenStateQuery) {
         let OpenStateQuery { tablet, epoch, number, nodes } = open_state_query;
+        self.hear_of_owner(from, tablet, epoch);
         let finished_below = self.requests.finished_below();
         let open = match nodes.is_empty() {
             true => self.files.open_in(tablet),

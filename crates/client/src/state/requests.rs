@@ -290,7 +290,7 @@ impl Requests {
     }
 
     /// A server says who owns a tablet. If that is news, what another one was asked of it goes there too.
-    fn learn(&mut self, located: Located, routes: &mut Routes) {
+    pub fn learn(&mut self, located: Located, routes: &mut Routes) {
         if routes.learn(located) {
             self.send_those(|request| request.is_elsewhere(routes));
         }

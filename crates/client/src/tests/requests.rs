@@ -3,7 +3,8 @@
 use super::world::*;
 use crate::*;
 use bearing_placement::{Tablet, position_of_session};
-use bearing_proto::client::{Answer as WireAnswer, Body, Call, Request};
+use bearing_proto::Message;
+use bearing_proto::client::{Answer as WireAnswer, Body, Call, Recall, Request};
 use bearing_proto::envelope::Refusal;
 use bearing_types::*;
 use std::time::Duration;
@@ -128,6 +129,22 @@ fn a_successor_that_knows_of_no_other_owner_is_not_listened_to_and_one_that_has_
     world.reply_from(to_successor.to, sequence, taken);
     let there = |sent: &Sent| sent.to == Target::Server(successor) && sent.request().epoch == epoch.next();
     assert!(world.sent.iter().any(there));
+}
+
+#[test]
+fn what_a_silent_owner_was_asked_goes_to_the_new_one_with_its_first_recall() {
+    let mut world = World::open();
+    world.start(ask());
+    let first = world.take_one();
+    let tablet = map().assignment.tablet_at(Position(0)).clone();
+    let epoch = tablet.epoch.next();
+    let from = Target::Server(if tablet.owner == S1 { S2 } else { S1 });
+    assert_ne!(first.to, from);
+    let message = Message::Recall(Recall { tablet: tablet.block, epoch, number: 1, keys: Vec::new() });
+    world.step(Event::Message { from, message, attachment: Vec::new() });
+    let again = world.sent.iter().filter(|sent| matches!(sent.message, Message::Request(_)));
+    let again: Vec<_> = again.map(|sent| (sent.to, sent.request().sequence, sent.request().epoch)).collect();
+    assert_eq!(again, [(from, first.request().sequence, epoch)]);
 }
 
 #[test]
