@@ -8,7 +8,9 @@
 //!   for ever (ids are never used again). What the mark alone refuses is an operation that got this consent
 //!   before the removal and decides after it. No operation lives longer than `job_timeout`, so a mark that is
 //!   older refuses nothing that the node would not. It is kept for longer than any grant lives, so that such
-//!   clients are told "no such directory" and not to ask again.
+//!   clients are told "no such directory" and not to ask again. And for as long as the directory is
+//!   delegated: its holder had its home remove it, and nobody else will ever look into it, so it is called
+//!   back from here.
 //! - An *ended* mark refuses what a session sent before its end. Without it, the tablet does not know the
 //!   session, and a session that a tablet does not know is asked for at its home, where it has no record any
 //!   more: session ids are never used again. So the mark saves a question. At the home itself it refuses a
@@ -37,6 +39,8 @@ pub(crate) struct Collected {
     pub next: Option<Key>,
     pub removed: bool,
     pub ended: Vec<SessionId>,
+    /// Directories that are gone, but delegated.
+    pub delegated: Vec<NodeId>,
 }
 
 /// One step: a page of dead marks, or of ended ones.
@@ -48,10 +52,16 @@ pub(crate) fn step(view: &mut View, from: Key, ripe: Ripe) -> Decide<Collected> 
     };
     let page = view.range(from..=last, MARKS_MAX)?;
     let full = view.range_was_full(&(from..=last), MARKS_MAX);
-    let mut collected = Collected { next: None, removed: false, ended: Vec::new() };
+    let mut collected = Collected { next: None, removed: false, ended: Vec::new(), delegated: Vec::new() };
     let is_ripe =
         |record: &Record| matches!(record, Record::Mark(made) if before.is_some_and(|before| *made < before));
     for (key, _) in page.iter().filter(|(_, record)| is_ripe(record)) {
+        if let Key::Dead(directory) = key
+            && view.delegations.holder(*directory).is_some()
+        {
+            collected.delegated.push(*directory);
+            continue;
+        }
         view.delete(*key);
         collected.removed = true;
         if let Key::Ended(session) = key {

@@ -5,7 +5,6 @@ use crate::decide::rules::{answers, file_locks};
 use crate::record::{Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_placement::position_of_session;
-use bearing_proto::client::LeaseKey;
 use bearing_proto::peer::{Question, SessionLife, Told};
 use bearing_types::{NodeId, SessionId};
 
@@ -64,12 +63,11 @@ pub(crate) fn sweep_session(view: &mut View, session: SessionId) -> Decide<Sessi
 pub(crate) fn end_delegation(view: &mut View, directory: NodeId, session: SessionId) -> Decide<()> {
     let held = view.delegations.holder(directory);
     if let Some(silent) = held.filter(|holder| holder.session == session) {
-        let all: Vec<NodeId> = view.delegations.of(silent).collect();
-        let keys: Vec<LeaseKey> = all.iter().map(|directory| LeaseKey::Delegation(*directory)).collect();
-        if view.leases.holders(&keys, None, view.now.mono).contains_key(&session) {
+        if view.delegations.uses_any(silent, view.now.mono) {
             view.delete(Key::Delegation(directory));
             return Ok(());
         }
+        let all: Vec<NodeId> = view.delegations.of(silent).collect();
         all.into_iter().for_each(|directory| view.delete(Key::Delegation(directory)));
     }
     Ok(())

@@ -38,6 +38,9 @@ impl MetaServer {
         if collected.removed {
             out.push(Command::Note(Note::Step("marks collected")));
         }
+        for directory in collected.delegated {
+            self.call_back(now, start, directory, out);
+        }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         for session in collected.ended {
             tablet.sessions.forget_mark(session);

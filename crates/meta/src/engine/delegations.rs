@@ -12,17 +12,16 @@ use crate::event::{Command, Note};
 use crate::record::{Delegated, Holder, Key, Record};
 use bearing_proto::client::{Call, LeaseKey};
 use bearing_types::{NodeId, Now, Position, SessionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 impl MetaServer {
     /// Somebody looks into a directory that is delegated to somebody else.
     pub(crate) fn call_back(&mut self, now: Now, start: Position, directory: NodeId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Some(holder) = tablet.delegations.holder(directory).map(|holder| holder.session) else { return };
-        tablet.leases.call_back(directory, now.mono);
-        let holders = tablet.leases.holders(&[LeaseKey::Delegation(directory)], None, now.mono);
-        let holds: BTreeMap<_, _> = holders.into_iter().filter(|(session, _)| *session == holder).collect();
-        if !holds.is_empty() {
+        tablet.delegations.call_back(directory, now.mono);
+        if tablet.delegations.is_used(directory, now.mono) {
+            let holds = BTreeMap::from([(holder, vec![LeaseKey::Delegation(directory)])]);
             let wishes = tablet.leases.recall(holds, now.mono, &self.config);
             out.push(Command::Note(Note::Step("delegation called back")));
             return self.send_recalls(start, wishes, out);
@@ -42,27 +41,20 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        let mut joined = BTreeSet::new();
         for (key, record) in batch {
             match (key, record) {
                 (Key::Delegation(directory), Some(Record::Delegation(delegated))) => {
-                    let holder = delegated.holder;
-                    tablet.delegations.delegate(*directory, Delegated::clone(delegated));
-                    joined.insert(holder);
-                    tablet.leases.delegate(*directory, holder.session, now.mono, &self.config);
+                    let delegated = Delegated::clone(delegated);
+                    tablet.delegations.delegate(*directory, delegated, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegated")));
                 }
                 (Key::Delegation(directory), None) => {
                     tablet.delegations.end(*directory);
-                    tablet.leases.undelegate(*directory, now.mono, &self.config);
+                    tablet.leases.undelegated(*directory, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegation over")));
                 }
                 _ => {}
             }
-        }
-        // The holder counts one lease for all that it has in a tablet, from the last that it got.
-        for (directory, holder) in tablet.delegations.iter().filter(|(_, holder)| joined.contains(holder)) {
-            tablet.leases.delegate(directory, holder.session, now.mono, &self.config);
         }
     }
 
@@ -76,8 +68,6 @@ impl MetaServer {
             tablet.sessions.give_up(session, *incarnation);
         }
         let mine = Holder { session, incarnation: *incarnation };
-        for directory in tablet.delegations.of(mine) {
-            tablet.leases.delegate(directory, session, now.mono, &self.config);
-        }
+        tablet.delegations.renew(mine, now.mono, &self.config);
     }
 }

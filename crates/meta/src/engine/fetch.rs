@@ -34,10 +34,7 @@ impl MetaServer {
             self.ready.push_back(id);
         }
         let reload = job.context.range_wanted;
-        for slot in &mut job.context.ranges {
-            // Whatever is fetched, time passes until the next run: a range is read again for it.
-            slot.pairs = None;
-        }
+        job.context.ranges.forget_pairs();
         if reload || !wanted.is_empty() {
             self.load(&job, wanted, reload, out);
         }
@@ -223,7 +220,7 @@ impl MetaServer {
         }
         // Until the lock is free, what was read from the store gets old: changes that were in the overlay
         // then are in the store by now.
-        job.context.ranges.iter_mut().for_each(|slot| slot.pairs = None);
+        job.context.ranges.forget_pairs();
         let id = job.id;
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         tablet.keys.wait(key, id);

@@ -203,6 +203,11 @@ impl MetaServer {
             return;
         };
         let Some(keys) = tablet.leases.recalled(session, recalled.number, now.mono, config) else { return };
+        for key in &keys {
+            if let LeaseKey::Delegation(directory) = key {
+                tablet.delegations.is_not_used(*directory, session);
+            }
+        }
         let word = Word { session, finished_below: recalled.finished_below, open: &recalled.open };
         let forget_holders = if keys.is_empty() {
             tablet.opens.hear_of_everything(word, now.mono, config);

@@ -179,8 +179,8 @@ impl MetaServer {
                 }
                 view.sessions.push((session, description.cloned()));
             }
-            for (_, holder) in tablet.delegations.iter() {
-                *delegations.entry(holder.session).or_default() += 1;
+            for (holder, count) in tablet.delegations.counts() {
+                *delegations.entry(holder.session).or_default() += count as u32;
             }
         }
         view.sessions.sort_by_key(|(session, _)| *session);

@@ -74,7 +74,7 @@ impl MetaServer {
     /// refusals itself from then on.
     pub(crate) fn ask_back_delegations(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get(&start) else { return };
-        let held: Vec<NodeId> = tablet.delegations.iter().map(|(directory, _)| directory).collect();
+        let held: Vec<NodeId> = tablet.delegations.iter().collect();
         for directory in held {
             self.call_back(now, start, directory, out);
         }

@@ -454,8 +454,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
         (Key::Usage(directory), Record::Usage(used)) => tablet.quotas.note(directory, Some(used)),
         (Key::Delegation(directory), Record::Delegation(delegated)) => {
             let holder = delegated.holder;
-            tablet.delegations.delegate(directory, *delegated);
-            tablet.leases.delegate(directory, holder.session, now.mono, config);
+            tablet.delegations.delegate(directory, *delegated, now.mono, config);
             tablet.sessions.expect(holder.session, now.mono);
         }
         _ => {}

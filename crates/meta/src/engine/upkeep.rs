@@ -14,6 +14,10 @@ use bearing_proto::data::{DataCall, DataReply, DataRequest};
 use bearing_proto::peer::{PeerBody, Question, Told};
 use bearing_types::{ChunkId, LogIndex, Mono, NodeId, NodeIdRange, Now, Position, ServerId, SessionId};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A server that comes to listen so many beacons after it did last has left what was sent meanwhile unread.
+const DEAF_BEACONS: u32 = 2;
 
 /// Answers to pings are told apart by an id that no request has.
 const PING: u64 = u64::MAX;
@@ -197,6 +201,7 @@ impl MetaServer {
             tablet.sessions.forget(session);
             tablet.horizon.forget(session);
             tablet.leases.forget_session(session, now.mono, &self.config);
+            tablet.delegations.forget_session(session);
             tablet.opens.forget_session(session);
             tablet.locks.forget_session(session);
         }
@@ -206,15 +211,21 @@ impl MetaServer {
     /// their time anew, as after a restart.
     pub(crate) fn notice_stop(&mut self, now: Now) {
         let awake = std::mem::replace(&mut self.awake, now.mono);
-        if awake == Mono::ZERO || now.mono.since(awake) < self.config.stop_timeout {
+        let deaf = if awake == Mono::ZERO { Duration::ZERO } else { now.mono.since(awake) };
+        if deaf < self.config.beacon_interval * DEAF_BEACONS {
+            return;
+        }
+        self.pairs.was_deaf(now.mono, deaf);
+        let owned = self.tablets.values_mut().map(|tablet| &mut tablet.log);
+        let adopted = self.adoptions.values_mut().map(|adoption| &mut adoption.log);
+        owned.chain(adopted).for_each(|log| log.members.was_deaf(now.mono, deaf));
+        if deaf < self.config.stop_timeout {
             return;
         }
         self.health.stopped(now.mono);
         for tablet in self.tablets.values_mut() {
             tablet.sessions.hear_all(now.mono);
-            for (directory, holder) in tablet.delegations.iter() {
-                tablet.leases.delegate(directory, holder.session, now.mono, &self.config);
-            }
+            tablet.delegations.renew_all(now.mono, &self.config);
         }
     }
 

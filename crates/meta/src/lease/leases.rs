@@ -38,8 +38,6 @@ pub(crate) struct LeaseTable {
     /// Which key is being recalled from whom.
     recalled: BTreeSet<(SessionId, LeaseKey)>,
     next_recall: u64,
-    /// Delegated directories that were called back, and since when.
-    called_back: BTreeMap<NodeId, Mono>,
     /// Sessions that may hold leases of the former owner, on what, and until when.
     inherited: BTreeMap<SessionId, (Reach, Mono)>,
     /// Sessions that are over, until none of their leases could last: these count no more.
@@ -190,29 +188,9 @@ impl LeaseTable {
         until
     }
 
-    /// A directory is delegated to a session, or goes on to be: for a full life from now.
-    pub fn delegate(&mut self, directory: NodeId, session: SessionId, now: Mono, config: &Config) -> Mono {
-        let life = LeaseMs(config.delegation_ttl.as_millis() as u32);
-        self.give(LeaseKey::Delegation(directory), session, Offer::Tracked(life), now)
-    }
-
-    /// Somebody else looks into a delegated directory.
-    pub fn call_back(&mut self, directory: NodeId, now: Mono) {
-        self.called_back.entry(directory).or_insert(now);
-    }
-
-    /// Whether a delegated directory was called back so long ago that it is renewed no more: others wait for
-    /// it, whatever its holder does with it.
-    pub fn is_overdue(&self, directory: NodeId, now: Mono, config: &Config) -> bool {
-        self.called_back
-            .get(&directory)
-            .is_some_and(|since| now.since(*since) > config.delegation_return_timeout)
-    }
-
     /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back
     /// for gets through.
-    pub fn undelegate(&mut self, directory: NodeId, now: Mono, config: &Config) {
-        self.called_back.remove(&directory);
+    pub fn undelegated(&mut self, directory: NodeId, now: Mono, config: &Config) {
         let key = LeaseKey::Delegation(directory);
         self.entries.remove(&key);
         let quiet = now.after(config.delegation_delay);
@@ -364,7 +342,7 @@ impl LeaseTable {
     /// A session is over: it uses nothing any more. Its leases stay where they are until their time is over,
     /// and count no more: there may be very many.
     pub fn forget_session(&mut self, session: SessionId, now: Mono, config: &Config) {
-        let last = now.after(config.lease_ttl_max.max(config.delegation_ttl));
+        let last = now.after(config.lease_ttl_max);
         self.over.insert(session, last);
         self.inherited.remove(&session);
         let recalls = self.recalls.iter().filter(|(_, recall)| recall.session == session);
@@ -645,17 +623,15 @@ mod tests {
     #[test]
     fn what_a_session_held_that_is_over_is_in_nobodys_way_and_it_is_asked_for_nothing() {
         let (mut table, config) = table();
-        let delegation = LeaseKey::Delegation(NodeId(7));
         table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
-        table.delegate(NodeId(7), A, Mono(0), &config);
         let anything = Reach::of_anything(&config);
         table.inherit([(A, anything), (B, anything)], Mono(1), &config);
         let holders = table.holders(&[KEY], None, Mono(1));
         table.recall(holders, Mono(1), &config);
         table.forget_session(A, Mono(2), &config);
-        assert_eq!(table.holders(&[KEY, delegation], None, Mono(3)), BTreeMap::from([(B, Vec::new())]));
+        assert_eq!(table.holders(&[KEY], None, Mono(3)), BTreeMap::from([(B, Vec::new())]));
         assert!(table.unanswered().iter().all(|wish| wish.session == B));
-        table.expire(Mono(3).after(config.delegation_ttl));
+        table.expire(Mono(3).after(config.lease_ttl_max));
         assert!(table.over.is_empty() && table.entries.is_empty());
     }
 

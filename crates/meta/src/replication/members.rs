@@ -6,6 +6,7 @@
 
 use crate::config::Config;
 use crate::replication::Pairs;
+use crate::replication::pairs::DEAF_MAX;
 use bearing_types::{LogIndex, Mono, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,8 +41,9 @@ struct Member {
     moved: Mono,
     /// When it was last sent what it lacks.
     resent: Mono,
-    /// Since when it does not rely on this server.
+    /// Since when it does not rely on this server, later by how long this server heard nobody since.
     missing: Option<Mono>,
+    deaf: Duration,
     /// It lacks what was committed before the epoch began: nobody but a snapshot can fill that up.
     lost: bool,
 }
@@ -215,6 +217,15 @@ impl Members {
         member.into_iter().for_each(|member| member.lost = true);
     }
 
+    /// This server heard nobody for so long until now: see [`Pairs::was_deaf`].
+    pub fn was_deaf(&mut self, now: Mono, length: Duration) {
+        for member in self.others.values_mut() {
+            let counts = length.min(DEAF_MAX.saturating_sub(member.deaf));
+            member.deaf += counts;
+            member.missing = member.missing.map(|since| since.after(counts).min(now));
+        }
+    }
+
     /// Those that have lost what they had, and those that have not relied on this server, or not got on with
     /// what was sent to them, for as long as a member may. To be asked often: it notes since when.
     pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<ServerId> {
@@ -223,6 +234,7 @@ impl Members {
             let relies = member.relies(*server, pairs, now, config);
             let since = if relies { None } else { Some(member.missing.unwrap_or(now)) };
             member.missing = since;
+            member.deaf = if relies { Duration::ZERO } else { member.deaf };
             let met = pairs.answered(*server).is_some();
             let (slow, silent) = match met {
                 true => (config.member_timeout, config.member_silence_timeout),
@@ -252,6 +264,7 @@ impl Member {
             moved: now,
             resent: now,
             missing: None,
+            deaf: Duration::ZERO,
             lost: false,
         }
     }

@@ -1,13 +1,18 @@
 //! Leases between this server and each other one, in both directions.
 //!
 //! Invariants: a lease counts from the stamp of what was answered, never from an answer's receipt; what may
-//! be taken over from a server counts from the receipt of what it sent, never from its stamp. A term changes
-//! whenever anything is claimed of a server: what was confirmed to it before counts no more.
+//! be taken over from a server counts from the receipt of what it sent, never from its stamp, and leaves out,
+//! up to a bound, when this server itself was not there to hear. A term changes whenever anything is claimed
+//! of a server: what was confirmed to it before counts no more.
 
 use bearing_proto::replication::{Append, Held};
 use bearing_types::{Mono, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// For so long at most a server may be thought to have spoken to one that did not listen: one that never
+/// comes to listen does not wait for a dead one for ever.
+pub(crate) const DEAF_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -26,8 +31,9 @@ struct Pair {
     /// The term of that answer.
     term_given: u64,
     // What this server gives to the other.
-    /// When it was heard last.
+    /// When it was heard last, later by how long this server heard nobody since.
     heard: Option<Mono>,
+    deaf: Duration,
     /// Its life and its newest stamp.
     newest: (u64, u64),
     /// Claims of anything of the other's in this life.
@@ -45,6 +51,7 @@ impl Pairs {
             answered: None,
             term_given: 0,
             heard: None,
+            deaf: Duration::ZERO,
             newest: (0, 0),
             claims: 0,
         })
@@ -99,9 +106,19 @@ impl Pairs {
     /// A message of an owner.
     pub fn on_append(&mut self, now: Mono, from: ServerId, append: &Append) {
         let pair = self.pair(from);
-        pair.heard = Some(now);
+        (pair.heard, pair.deaf) = (Some(now), Duration::ZERO);
         let (life, stamp) = pair.newest;
         pair.newest = (append.life, if append.life == life { stamp.max(append.stamp) } else { append.stamp });
+    }
+
+    /// This server had no processor, or worked, for so long until now: what others sent lies unread yet, so
+    /// nobody was silent.
+    pub fn was_deaf(&mut self, now: Mono, length: Duration) {
+        for pair in self.pairs.values_mut() {
+            let counts = length.min(DEAF_MAX.saturating_sub(pair.deaf));
+            pair.deaf += counts;
+            pair.heard = pair.heard.map(|heard| heard.after(counts).min(now));
+        }
     }
 
     /// An answer to all that has arrived of a server.
@@ -182,6 +199,23 @@ mod tests {
         again.on_append(ms(4), A, &owner.beacon(ms(4), B));
         owner.on_held(B, &again.answer(A));
         assert!(!owner.relies(ms(5), B, Some(9), LEASE));
+    }
+
+    #[test]
+    fn who_may_have_spoken_while_nobody_listened_was_not_silent_up_to_a_bound() {
+        let (owner, mut member) = (Pairs::new(7, ms(0)), Pairs::new(9, ms(0)));
+        member.on_append(ms(1000), A, &owner.beacon(ms(1000), B));
+        member.was_deaf(ms(1240), Duration::from_millis(200));
+        assert_eq!(member.grace_left(ms(1240), A, GRACE, LONG), Duration::from_millis(210));
+        member.was_deaf(ms(1250), Duration::from_millis(200));
+        assert_eq!(member.grace_left(ms(1250), A, GRACE, LONG), GRACE, "never later than now");
+        for at in [3000, 6000, 9000] {
+            member.was_deaf(ms(at), Duration::from_millis(1000));
+        }
+        assert_eq!(member.grace_left(ms(9000), A, GRACE, LONG), Duration::ZERO);
+        member.on_append(ms(9000), A, &owner.beacon(ms(9000), B));
+        member.was_deaf(ms(9900), Duration::from_millis(900));
+        assert_eq!(member.grace_left(ms(9900), A, GRACE, LONG), GRACE, "heard since");
     }
 
     #[test]

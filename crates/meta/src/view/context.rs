@@ -8,6 +8,7 @@ use crate::words::Asking;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::peer::{Part, Promise, Question, Told};
 use bearing_types::{ChunkId, Code, LogIndex, NodeId, Now, Position, ServerId, TransactionId};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// See the module.
@@ -30,7 +31,7 @@ pub(crate) struct Context {
     /// The last run stopped for want of a range.
     pub range_wanted: bool,
     /// Ranges read from the store; good for one run only.
-    pub ranges: Vec<RangeSlot>,
+    pub ranges: Ranges,
     /// Ids drawn for new nodes and chunks.
     pub ids: Vec<NodeId>,
     /// The ids lent to the client: the first, and how many.
@@ -81,6 +82,39 @@ pub(crate) struct QuestionSlot {
     pub told: Option<Told>,
 }
 
+/// Ranges in the order in which they were first asked for. There may be thousands: a tree that is lent.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    slots: Vec<RangeSlot>,
+    places: BTreeMap<(Key, Key, usize), usize>,
+}
+
+impl Ranges {
+    /// What was asked for like this.
+    pub fn find(&self, keys: &RangeInclusive<Key>, count_max: usize) -> Option<&RangeSlot> {
+        self.places.get(&(*keys.start(), *keys.end(), count_max)).map(|place| &self.slots[*place])
+    }
+
+    /// Asks for one that was not asked for.
+    pub fn ask(&mut self, keys: RangeInclusive<Key>, count_max: usize) {
+        self.places.insert((*keys.start(), *keys.end(), count_max), self.slots.len());
+        self.slots.push(RangeSlot { keys, count_max, pairs: None });
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &RangeSlot> {
+        self.slots.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RangeSlot> {
+        self.slots.iter_mut()
+    }
+
+    /// Time passes: all are read again for the next run.
+    pub fn forget_pairs(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.pairs = None);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct RangeSlot {
     pub keys: RangeInclusive<Key>,
@@ -99,7 +133,7 @@ impl Context {
             questions: Vec::new(),
             data: Vec::new(),
             range_wanted: false,
-            ranges: Vec::new(),
+            ranges: Ranges::default(),
             ids: Vec::new(),
             lent: None,
             dead_before: None,

@@ -11,7 +11,7 @@ use crate::record::{
     ChunkRecord, ExtentRecord, FragmentRecord, Holder, Key, NameRecord, NodeRecord, Reach, Record,
 };
 use crate::txn::KeyLocks;
-use crate::view::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot, RangeSlot};
+use crate::view::context::{Context, DataResult, DataSlot, PartSlot, PartVote, QuestionSlot};
 use crate::view::ids::Ids;
 use crate::words::LockedBy;
 use bearing_lookup::ClientMap;
@@ -319,10 +319,10 @@ impl<'a> View<'a> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let slot = self.context.ranges.iter().find(|slot| slot.keys == keys && slot.count_max == count_max);
+        let slot = self.context.ranges.find(&keys, count_max);
         let Some(stored) = slot.and_then(|slot| slot.pairs.as_ref()) else {
             if slot.is_none() {
-                self.context.ranges.push(RangeSlot { keys, count_max, pairs: None });
+                self.context.ranges.ask(keys, count_max);
             }
             self.context.range_wanted = true;
             return Err(Stop::Need);
@@ -395,7 +395,7 @@ impl<'a> View<'a> {
 
     /// Whether a range read was cut off at `count_max`, and so says nothing about keys after its last pair.
     pub fn range_was_full(&self, keys: &RangeInclusive<Key>, count_max: usize) -> bool {
-        let slot = self.context.ranges.iter().find(|slot| slot.keys == *keys && slot.count_max == count_max);
+        let slot = self.context.ranges.find(keys, count_max);
         slot.and_then(|slot| slot.pairs.as_ref()).is_some_and(|pairs| pairs.len() >= count_max)
     }
 
@@ -472,21 +472,17 @@ impl<'a> View<'a> {
 
     /// Whether a directory that is delegated so was called back, and not given back for too long.
     pub fn is_overdue(&self, holder: Holder) -> bool {
-        let mut held = self.delegations.of(holder);
-        held.any(|directory| self.leases.is_overdue(directory, self.now.mono, self.config))
+        self.delegations.is_overdue(holder, self.now.mono, self.config)
     }
 
     /// The directories of this tablet that are delegated to a session.
     pub fn delegated_to(&self, session: SessionId) -> Vec<NodeId> {
-        self.delegations.of_session(session).collect()
+        self.delegations.of_session(session).map(|(_, directory)| directory).collect()
     }
 
     /// Whether a session may use something of this tablet yet without asking.
     pub fn may_use_leases(&self, session: SessionId) -> bool {
-        let delegated = self.delegated_to(session).into_iter().map(LeaseKey::Delegation);
-        let delegated: Vec<LeaseKey> = delegated.collect();
-        let held = self.leases.holders(&delegated, None, self.now.mono);
-        held.contains_key(&session) || self.horizon.names(session)
+        self.delegations.session_uses_any(session, self.now.mono) || self.horizon.names(session)
     }
 
     /// The next node made has this id; its client chose it out of those that were lent to it.

@@ -75,9 +75,9 @@ pub(super) fn decide(
         }
     }
     if returned.over {
-        let all = view.delegations.iter();
-        let all = all.filter(|(_, holder)| holder.session == session && holder.incarnation <= incarnation);
-        let all: Vec<NodeId> = all.map(|(directory, _)| directory).collect();
+        let all = view.delegations.of_session(session);
+        let all = all.filter(|(holder, _)| holder.incarnation <= incarnation);
+        let all: Vec<NodeId> = all.map(|(_, directory)| directory).collect();
         all.into_iter().for_each(|directory| view.delete(Key::Delegation(directory)));
     }
     // Steps and leases do not wait for whoever gives out ids.
