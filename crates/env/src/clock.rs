@@ -1,6 +1,7 @@
 //! The real clocks.
 
 use bearing_types::{Mono, Now, Wall};
+use std::time::Duration;
 
 /// Reads CLOCK_BOOTTIME (durations; it also counts while the machine is suspended) and CLOCK_REALTIME (file
 /// times).
@@ -16,6 +17,11 @@ impl Clock {
     /// The monotonic clock, now.
     pub fn mono(self) -> Mono {
         Mono(nanoseconds(libc::CLOCK_BOOTTIME).max(0) as u64)
+    }
+
+    /// For how long this thread had a processor so far.
+    pub fn worked(self) -> Duration {
+        Duration::from_nanos(nanoseconds(libc::CLOCK_THREAD_CPUTIME_ID).max(0) as u64)
     }
 }
 

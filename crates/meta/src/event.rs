@@ -4,7 +4,7 @@ use crate::disk_space::{DiskSpace, Headroom};
 use crate::record::{KEYS_END, Recovered};
 use bearing_placement::Assignment;
 use bearing_proto::client::{
-    LockFree, OpenState, OpenStateQuery, Recall, Recalled, Reply, Request, ServerEntry,
+    Call, LockFree, OpenState, OpenStateQuery, Recall, Recalled, Reply, Request, ServerEntry,
 };
 use bearing_proto::coordinator::{Ask, Told};
 use bearing_proto::data::{DataReply, DataRequest};
@@ -117,6 +117,34 @@ pub enum Event {
     LogStuck(bool),
     /// Time passed.
     Tick,
+}
+
+impl Event {
+    /// What happened, for people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::Start(_) => "start",
+            Event::Request(_, _, request) if matches!(request.call, Call::Delegated { .. }) => "steps",
+            Event::Request(..) => "request",
+            Event::Recalled(..) => "answer to a recall",
+            Event::OpenState(..) => "open files",
+            Event::Peer(..) => "another server's message",
+            Event::Replication(..) => "replication",
+            Event::Ring(..) => "ring",
+            Event::Data(..) => "data server's answer",
+            Event::Told(_) => "coordinator's answer",
+            Event::Loaded(..) => "records read",
+            Event::Synced(..) => "log synced",
+            Event::Applied(..) => "records applied",
+            Event::Digested(..) => "copy compared",
+            Event::Compare(_) => "comparison",
+            Event::Move(..) => "move",
+            Event::LogFull => "log full",
+            Event::ClockOff(_) => "clock",
+            Event::Space(_) | Event::LogStuck(_) => "disk space",
+            Event::Tick => "tick",
+        }
+    }
 }
 
 /// Something to do. The shell runs commands in the order given.

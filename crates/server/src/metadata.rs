@@ -15,6 +15,7 @@ use crate::shell::{self, Driver};
 use crate::space::HeldSpace;
 use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
+use bearing_env::Clock;
 use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
@@ -81,6 +82,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             low_since: None,
             reserve_asked,
             changes: Changes::default(),
+            longest: None,
         })
     })
 }
@@ -89,6 +91,11 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
 pub fn segment_bytes(log_bytes_max: u64) -> u64 {
     (log_bytes_max / 4).clamp(64 << 10, 64 << 20)
 }
+
+/// For so long events are worked on before the network is looked at again.
+const TURN_WORK_MAX: Duration = Duration::from_millis(10);
+/// When so many events wait, what clients send is dropped.
+const EVENTS_MAX: usize = 16 << 10;
 
 struct TabletKeeper {
     id: ServerId,
@@ -110,6 +117,8 @@ struct TabletKeeper {
     /// What is to be kept free of the disk.
     reserve_asked: u64,
     changes: Changes,
+    /// The step of this turn that took longest, and how long.
+    longest: Option<(&'static str, Duration)>,
 }
 
 /// What of tablets changed in a turn: a server may own thousands, and each line takes time that their clients
@@ -152,6 +161,8 @@ impl Driver for TabletKeeper {
             match (sender, message) {
                 // The command line signs as a server does: with the cluster's key.
                 (Sender::Server(_), Message::Ask(ask)) => self.operators.push((sender, ask)),
+                // As if the network had lost it: clients send again, and slower.
+                (Sender::Client(_), _) if self.events.len() >= EVENTS_MAX => {}
                 (sender, message) => self.events.extend(event_of(sender, squash, message)),
             }
         }
@@ -187,7 +198,14 @@ impl Driver for TabletKeeper {
         Ok(())
     }
 
+    fn longest_step(&mut self) -> Option<(&'static str, Duration)> {
+        self.longest.take()
+    }
+
     fn next_wake(&self) -> Option<Mono> {
+        if !self.events.is_empty() {
+            return Some(Mono::ZERO);
+        }
         let look = self.space.next_look();
         Some(self.machine.next_wake().min(look).min(self.disk.next_try().unwrap_or(look)))
     }
@@ -257,28 +275,34 @@ impl TabletKeeper {
     }
 
     /// Until nothing is left to do but to wait for log and store.
+    /// What is there now, and no more than [`TURN_WORK_MAX`] of it: others hear nothing of this server
+    /// meanwhile, and count it as dead after a while.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
         self.press_disk(now.mono);
-        loop {
-            while let Some(done) = self.disk.next_done(now.mono)? {
-                if done == Event::LogStuck(true) {
-                    self.space.give_up_some();
-                }
-                self.events.push_back(done);
+        while let Some(done) = self.disk.next_done(now.mono)? {
+            if done == Event::LogStuck(true) {
+                self.space.give_up_some();
             }
-            let is_last = self.events.is_empty();
-            while let Some(event) = self.events.pop_front() {
-                self.step(now, event, post)?;
-            }
-            self.disk.begin(now.mono);
-            if is_last {
-                return self.failed.take().map_or(Ok(()), Err);
+            self.events.push_back(done);
+        }
+        let end = Clock.mono().after(TURN_WORK_MAX);
+        while let Some(event) = self.events.pop_front() {
+            self.step(now, event, post)?;
+            if Clock.mono() >= end {
+                break;
             }
         }
+        self.disk.begin(now.mono);
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn step(&mut self, now: Now, event: Event, post: &mut Post) -> Result<(), StartError> {
+        let (name, began) = (event.name(), Clock.mono());
         self.machine.step(now, event, &mut self.commands);
+        let took = Clock.mono().since(began);
+        if self.longest.is_none_or(|(_, longest)| took > longest) {
+            self.longest = Some((name, took));
+        }
         let mut commands = std::mem::take(&mut self.commands);
         for command in commands.drain(..) {
             self.carry_out(command, post)?;

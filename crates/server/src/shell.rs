@@ -37,6 +37,12 @@ const CLOCK_REPORTED_MS: u64 = 20;
 /// The state of chunks is reported at most so often.
 const CHUNKS_REPORTED_EVERY: Duration = Duration::from_secs(1);
 
+/// A turn that lasts so long is reported: others count a server as dead that is silent for 250 ms
+/// (`docs/promises.md`, timeouts).
+const TURN_MAX: Duration = Duration::from_millis(100);
+/// But not more often than this.
+const TURNS_REPORTED_EVERY: Duration = Duration::from_secs(1);
+
 /// How far clocks of servers may be apart.
 fn skew_max() -> Duration {
     bearing_meta::Config::standard().skew_max
@@ -56,6 +62,11 @@ pub trait Driver {
 
     /// Whether it serves all that it should.
     fn is_serving(&self) -> bool;
+
+    /// The step of the last turn that took longest, and how long it took.
+    fn longest_step(&mut self) -> Option<(&'static str, Duration)> {
+        None
+    }
 
     /// Why the disk takes no more writes, if the daemon goes on without it.
     fn disk_failure(&self) -> Option<&str> {
@@ -97,6 +108,9 @@ struct Shell<'a> {
     chunks_seen: Mono,
     stopping: Arc<AtomicBool>,
     complained: BTreeSet<SocketAddr>,
+    /// When the last turn ended, and when a long one was last reported.
+    turned: Mono,
+    long_turn: Mono,
 }
 
 /// The keys of a server, from its cluster's secret files.
@@ -152,6 +166,8 @@ fn serve<D: Driver>(
         chunks_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
+        turned: Clock.mono(),
+        long_turn: Mono::ZERO,
     };
     shell.turn_until_stopped(&mut driver)
 }
@@ -194,8 +210,10 @@ impl Shell<'_> {
 
     fn turn(&mut self, driver: &mut impl Driver, incoming: &mut Vec<Incoming>) -> Result<(), StartError> {
         let timeout = self.timeout(driver);
+        let worked = Clock.worked();
         self.endpoint.receive(Some(timeout), incoming).map_err(|error| self.network_failed(&error))?;
         let now = Clock.now();
+        let packets = incoming.len();
         self.open(now, incoming, driver)?;
         if self.clocks.turn(now, &mut self.post) {
             self.watch_clock(now, driver)?;
@@ -208,7 +226,39 @@ impl Shell<'_> {
         }
         driver.turn(now, &mut self.post)?;
         self.send();
-        self.endpoint.flush().map_err(|error| self.network_failed(&error))
+        self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
+        let late = now.mono.since(self.turned).saturating_sub(timeout);
+        self.watch_turn((now.mono, late), (packets, worked), driver);
+        Ok(())
+    }
+
+    /// Says so when others may have heard nothing of this server for too long, and whether it worked or had
+    /// no processor.
+    fn watch_turn(
+        &mut self,
+        (began, late): (Mono, Duration),
+        (packets, worked): (usize, Duration),
+        driver: &mut impl Driver,
+    ) {
+        let ended = Clock.mono();
+        let took = ended.since(began);
+        let longest = driver.longest_step();
+        self.turned = ended;
+        if took + late < TURN_MAX || ended.since(self.long_turn) < TURNS_REPORTED_EVERY {
+            return;
+        }
+        self.long_turn = ended;
+        tracing::warn!(
+            "{} answered nobody for {} ms: woken {} ms late, {} packets in {} ms, with a processor for {} ms of that; \
+             longest: {}",
+            self.config.daemon.name,
+            (took + late).as_millis(),
+            late.as_millis(),
+            packets,
+            took.as_millis(),
+            Clock.worked().saturating_sub(worked).as_millis(),
+            longest.map_or_else(String::new, |(what, took)| format!("{what}, {} ms", took.as_millis())),
+        );
     }
 
     fn open(
