@@ -453,6 +453,7 @@ impl ClientHost {
             // A file is left open so long that others remove it, and that a client that is cut off loses its
             // leases. Others wait for what is locked. What was decided here is synced before it was sent.
             0..10 if self.decided => 0,
+            0..15 if matches!(self.workers[worker].program, Program::Tree(_)) => 0,
             0..10 if self.has_locked(worker) => self.rng.between(1, 100),
             0..3 if self.has_open(worker) => self.rng.between(1_000, 12_000),
             0 => self.rng.between(200, 1500),

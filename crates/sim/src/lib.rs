@@ -39,6 +39,7 @@ mod program;
 mod recorder;
 mod ring;
 mod sim;
+mod tree;
 mod witness;
 mod worker;
 mod world;

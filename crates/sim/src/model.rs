@@ -368,6 +368,17 @@ impl Model {
                 }
             }
         }
+        let (first, last) = (Key::Delegation(NodeId(0)), Key::Delegation(NodeId(u64::MAX)));
+        for stored in self.stored.values() {
+            for (key, _) in stored.range(first.encode()..=last.encode()) {
+                if let Some(Key::Delegation(node)) = Key::decode(key)
+                    && !self.nodes.contains_key(&node)
+                {
+                    let what = format!("directory {node} is gone, but it is delegated");
+                    broken.push((Promise::Settled, what));
+                }
+            }
+        }
         let (first, last) = (Key::Xattr(NodeId(0), 0), Key::Xattr(NodeId(u64::MAX), u16::MAX));
         for (block, stored) in &self.stored {
             for (key, _) in stored.range(first.encode()..=last.encode()) {

@@ -1,6 +1,7 @@
 //! What a worker of a client does: one operation, a whole listing, or a file from open to close.
 
 use crate::kernel::{Hold, Locks};
+use crate::tree::TreeRun;
 use bearing_client::{Listed, OpenFile, Operation};
 use bearing_proto::client::{AttributeChange, Handle};
 use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, NodeId, SetIds};
@@ -18,6 +19,8 @@ pub enum Program {
     Listing(Listing),
     /// A file.
     File(Box<FileRun>),
+    /// A tree of files.
+    Tree(TreeRun),
     /// What was decided in delegated directories is made stable, as an fsync of a directory does.
     SyncNames,
 }
@@ -180,6 +183,7 @@ impl Program {
                 lost: false,
                 doubtful: false,
             })),
+            Action::Tree { directory, who, steps } => Program::Tree(TreeRun::new(directory, who, steps)),
             Action::One(operation) => Program::Single(operation),
         }
     }
@@ -200,6 +204,7 @@ impl Program {
             Program::Single(operation) => Some(Ask::of(operation.clone())),
             Program::Listing(listing) => Some(listing.next()),
             Program::File(run) => Some(run.next()),
+            Program::Tree(run) => run.next(),
             Program::SyncNames => Some(Ask::of(Operation::SyncNames)),
         }
     }
@@ -208,6 +213,11 @@ impl Program {
     pub fn give_up_operation(&mut self) {
         match self {
             Program::File(run) if run.stage == Stage::Steps => run.step_over(),
+            Program::Tree(run) => {
+                if !run.step_over(None) {
+                    *self = Program::Idle;
+                }
+            }
             _ => *self = Program::Idle,
         }
     }
@@ -221,7 +231,11 @@ impl Program {
                 | Operation::SetAttributes { node, .. }
                 | Operation::Link { node, .. },
             ) => Some(node.node),
-            Program::Single(_) | Program::Listing(_) | Program::SyncNames | Program::Idle => None,
+            Program::Single(_)
+            | Program::Listing(_)
+            | Program::Tree(_)
+            | Program::SyncNames
+            | Program::Idle => None,
         }
     }
 
@@ -237,7 +251,7 @@ fn alone(directory: Handle) -> Locks {
 
 impl Ask {
     /// An operation that stands for itself: a whole change or question.
-    fn of(operation: Operation) -> Ask {
+    pub fn of(operation: Operation) -> Ask {
         let (locks, meaning) = match operation.clone() {
             Operation::Lookup { directory, name, who } => {
                 let query = Query::Lookup { directory: directory.node, name, who };

@@ -126,6 +126,15 @@ pub fn finished(
             record(client, world, recorder, asked, &result);
             return;
         }
+        Program::Tree(run) => {
+            learn(client, &asked.what, &result);
+            let goes_on = run.step_over(result.as_ref().ok());
+            record(client, world, recorder, asked, &result);
+            if !goes_on {
+                world.counts.add("trees");
+                return;
+            }
+        }
         Program::Listing(listing) => {
             if listed(client, world, recorder, listing, result) {
                 return;

@@ -1,5 +1,6 @@
 //! What a generator wants done. Directories and files are named by the handles that earlier answers gave.
 
+use crate::tree::TreeStep;
 use bearing_proto::client::Handle;
 use bearing_proto::operation::Operation;
 use bearing_types::{Credentials, Lock, Name};
@@ -32,6 +33,15 @@ pub enum Action {
         truncate: bool,
         /// What to do with it.
         steps: Vec<FileSteps>,
+    },
+    /// Make a tree of files, and remove it.
+    Tree {
+        /// In which directory.
+        directory: Handle,
+        /// Who asks.
+        who: Credentials,
+        /// What to do.
+        steps: Vec<TreeStep>,
     },
 }
 

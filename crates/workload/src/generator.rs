@@ -5,7 +5,7 @@
 //! operations found and what is gone.
 
 use crate::action::{Action, FileSteps};
-use crate::{Record, Seeded, Zipf};
+use crate::{Record, Seeded, Zipf, tree};
 use bearing_proto::client::{
     AttributeChange, Handle, NewNode, RenameMode, TimeChange, XattrChange, XattrMode,
 };
@@ -53,6 +53,8 @@ pub struct Weights {
     pub file: u32,
     /// Read, list, set or remove extended attributes.
     pub xattr: u32,
+    /// Make a tree of files, and remove it.
+    pub tree: u32,
 }
 
 impl Weights {
@@ -71,6 +73,7 @@ impl Weights {
         list: 6,
         file: 14,
         xattr: 7,
+        tree: 1,
     };
     /// Mostly what a client may decide by itself in a directory that is delegated to it.
     pub const AT_HOME: Weights = Weights {
@@ -87,6 +90,7 @@ impl Weights {
         list: 4,
         file: 35,
         xattr: 1,
+        tree: 2,
     };
 }
 
@@ -264,6 +268,7 @@ impl Generator {
             w.list,
             w.file,
             w.xattr,
+            w.tree,
         ];
         Action::One(match self.rng.weighted(&weights) {
             0 => self.lookup(area),
@@ -278,6 +283,7 @@ impl Generator {
             9 => self.read_link(area),
             10 => return self.list(area),
             12 => self.xattr(area),
+            13 => return self.tree(area),
             _ => return self.file(area),
         })
     }
@@ -480,6 +486,11 @@ impl Generator {
             }
         };
         Operation::SetXattr { node, file_type, who, name, change }
+    }
+
+    fn tree(&mut self, area: Area) -> Action {
+        let (directory, who, name) = (self.directory(area), self.who(), self.name());
+        Action::Tree { directory, who, steps: tree::draw(&mut self.rng, name) }
     }
 
     fn list(&mut self, area: Area) -> Action {
@@ -689,7 +700,7 @@ mod tests {
             .iter()
             .map(|action| format!("{action:?}").trim_start_matches("One(")[..6].to_owned())
             .collect();
-        assert_eq!(kinds.len(), 15, "{kinds:?}");
+        assert_eq!(kinds.len(), 16, "{kinds:?}");
     }
 
     #[test]

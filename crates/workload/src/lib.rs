@@ -12,6 +12,7 @@ mod history;
 mod mix;
 mod oracle;
 mod rng;
+mod tree;
 mod zipf;
 
 pub use action::{Action, FileSteps};
@@ -24,4 +25,5 @@ pub use history::{
 pub use mix::{Mix, MixKind};
 pub use oracle::{Law, Mutation, Node, Oracle, Piece, Query, Seen, State, Touched, View, refusals};
 pub use rng::Seeded;
+pub use tree::TreeStep;
 pub use zipf::Zipf;

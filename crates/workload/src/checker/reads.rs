@@ -239,7 +239,9 @@ impl Reader<'_> {
             };
             exact || since.is_some() && late()
         };
-        let fits = |expected: View| fits_size(expected.size) && View { size: seen.size, ..expected } == *seen;
+        let fits = |expected: View| {
+            fits_size(expected.size) && View { size: seen.size, ..expected }.is_seen_as(seen)
+        };
         if self.timeline.versions(seen.node, window).any(|node| fits(node.view(seen.node))) {
             return Ok(());
         }
@@ -268,7 +270,8 @@ impl Reader<'_> {
         };
         let fits_counts = within(u64::from(seen.links), |view| u64::from(view.links), 1)
             && self.check.entry_bytes.is_none_or(|unit| within(seen.size, |view| view.size, unit));
-        let fits = |expected: &View| View { links: seen.links, size: seen.size, ..*expected } == *seen;
+        let fits =
+            |expected: &View| View { links: seen.links, size: seen.size, ..*expected }.is_seen_as(seen);
         if fits_counts && views(window).iter().any(fits) {
             return Ok(());
         }

@@ -28,7 +28,7 @@ fn access(mode: u32) -> Access {
 
 fn view(node: NodeId, file_type: FileType, links: u32, size: u64) -> View {
     let mode = Mode::new(if file_type == FileType::Directory { 0o755 } else { 0o644 });
-    View { node, file_type, mode, uid: Uid(0), gid: Gid(0), links, size }
+    View { node, file_type, mode, uid: Uid(0), gid: Gid(0), links, size, modified: None }
 }
 
 fn file(links: u32, size: u64) -> View {

@@ -58,7 +58,7 @@ fn compare(id: NodeId, node: &Node, found: &Observed) -> Option<Violation> {
         // one.
         expected.size = found.view.size;
     }
-    if expected != found.view {
+    if !expected.is_seen_as(&found.view) {
         return Some(wrong(&found.path, format!("should be {expected:?}, but it is {:?}", found.view)));
     }
     let content = found.content.as_ref()?;

@@ -1,7 +1,7 @@
 //! The oracle's present state, and what changes do to it.
 
 use super::{Mutation, Node, Piece, State, View};
-use bearing_proto::client::{AttributeChange, CommitMode, RenameMode, XattrChange};
+use bearing_proto::client::{AttributeChange, CommitMode, RenameMode, TimeChange, XattrChange};
 use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, XattrName};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +50,16 @@ impl Oracle {
         let content = Arc::new(Vec::new());
         let file_type = FileType::Directory;
         let xattrs = BTreeMap::new();
-        Node { file_type, access, links: 2, parent: Some(parent), entries: 0, content, xattrs }
+        Node {
+            file_type,
+            access,
+            links: 2,
+            parent: Some(parent),
+            entries: 0,
+            content,
+            xattrs,
+            modified: None,
+        }
     }
 
     /// The entries of a directory.
@@ -145,7 +154,16 @@ impl Oracle {
                 let content = Arc::new(new.target.clone());
                 let file_type = new.file_type;
                 let xattrs = BTreeMap::new();
-                let node = Node { file_type, access, links: 1, parent: None, entries: 0, content, xattrs };
+                let node = Node {
+                    file_type,
+                    access,
+                    links: 1,
+                    parent: None,
+                    entries: 0,
+                    content,
+                    xattrs,
+                    modified: None,
+                };
                 self.insert(*directory, name, id, node)
             }
             Mutation::MakeDirectory { directory, name, who, mode } => {
@@ -260,6 +278,13 @@ impl Oracle {
             known.clear(SetIds::by(who));
             self.resize(node, size);
         }
+        if let Some(modified) = change.modified {
+            let known = self.known(node);
+            known.modified = match modified {
+                TimeChange::To(time) if !known.is_directory() => Some(time),
+                TimeChange::To(_) | TimeChange::Now => None,
+            };
+        }
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }
 
@@ -273,12 +298,16 @@ impl Oracle {
     }
 
     fn resize(&mut self, node: NodeId, size: u64) -> Touched {
-        Arc::make_mut(&mut self.known(node).content).resize(size as usize, 0);
+        let known = self.known(node);
+        known.modified = None;
+        Arc::make_mut(&mut known.content).resize(size as usize, 0);
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }
 
     fn make_hole(&mut self, node: NodeId, range: Range<u64>, size_min: u64) -> Touched {
-        let content = Arc::make_mut(&mut self.known(node).content);
+        let known = self.known(node);
+        known.modified = None;
+        let content = Arc::make_mut(&mut known.content);
         let bounded = |at: u64| at.min(content.len() as u64) as usize;
         let (start, end) = (bounded(range.start), bounded(range.end));
         content[start..end].fill(0);
@@ -287,7 +316,9 @@ impl Oracle {
     }
 
     fn commit(&mut self, node: NodeId, pieces: &[Piece], size_min: u64, mode: CommitMode) -> Touched {
-        let content = Arc::make_mut(&mut self.known(node).content);
+        let known = self.known(node);
+        known.modified = None;
+        let content = Arc::make_mut(&mut known.content);
         let base = match mode {
             CommitMode::Put => 0,
             CommitMode::Append => content.len() as u64,

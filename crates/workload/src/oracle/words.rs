@@ -3,7 +3,7 @@
 use crate::history::OwnWrites;
 use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode, XattrChange};
 use bearing_types::{
-    Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, XattrName,
+    Access, Attributes, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, Wall, XattrName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -241,9 +241,17 @@ pub struct View {
     /// Bytes; for a directory the number of its entries in the oracle, and a multiple of it in what a client
     /// sees.
     pub size: u64,
+    /// When the content was last changed. `None` in the oracle: at a time that nobody chose.
+    pub modified: Option<Wall>,
 }
 
 impl View {
+    /// Whether what a client sees is this.
+    pub fn is_seen_as(&self, seen: &View) -> bool {
+        let fits = self.modified.is_none() || self.modified == seen.modified;
+        fits && View { modified: seen.modified, ..*self } == *seen
+    }
+
     /// What a client was told of a node.
     pub fn of(node: NodeId, attributes: &Attributes) -> View {
         View {
@@ -254,6 +262,7 @@ impl View {
             gid: attributes.gid,
             links: attributes.links,
             size: attributes.size,
+            modified: Some(attributes.modified),
         }
     }
 }
@@ -294,6 +303,9 @@ pub struct Node {
     pub content: Arc<Vec<u8>>,
     /// Extended attributes.
     pub xattrs: BTreeMap<XattrName, Vec<u8>>,
+    /// The time of the last change of the content, if somebody set it and nothing changed the content since.
+    /// Of a directory it is never known: its entries change it a little later.
+    pub modified: Option<Wall>,
 }
 
 impl Node {
@@ -306,7 +318,16 @@ impl Node {
     pub fn view(&self, node: NodeId) -> View {
         let size = if self.is_directory() { self.entries } else { self.content.len() as u64 };
         let Access { mode, uid, gid } = self.access;
-        View { node, file_type: self.file_type, mode, uid, gid, links: self.links, size }
+        View {
+            node,
+            file_type: self.file_type,
+            mode,
+            uid,
+            gid,
+            links: self.links,
+            size,
+            modified: self.modified,
+        }
     }
 }
 
