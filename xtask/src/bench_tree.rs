@@ -87,7 +87,7 @@ struct Row {
 pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
     let program = match &args.program {
         Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
-        None => release_build(root)?,
+        None => crate::cargo::release_build(root)?,
     };
     let stage = Stage::new(root.join("target/bench-tree"), program)?;
     let mut subjects = set(&stage, args)?;
@@ -121,16 +121,6 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
     Ok(())
 }
 
-fn release_build(root: &Path) -> Result<PathBuf> {
-    let mut build = Command::new(crate::cargo());
-    build.args(["build", "--release", "-p", "bearing-cli"]).current_dir(root);
-    if !build.status().context("start cargo")?.success() {
-        bail!("the release build failed");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/bearing"))
-}
-
 /// Builds and mounts what is measured on.
 fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
     let local = stage.make("local")?;
@@ -149,7 +139,7 @@ fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
         }
     }
     let (metadata, data, data_copies) = (args.metadata, args.data, args.data_copies);
-    let servers = Servers { metadata, data, data_copies, restarted: true };
+    let servers = Servers { metadata, metadata_copies: None, data, data_copies, restarted: true };
     let plain = stage.start(servers, "nodelegate")?;
     let delegated = [stage.mount("delegated-1", "delegate")?, stage.mount("delegated-2", "delegate")?];
     for name in [PLAIN, DELEGATED] {

@@ -172,7 +172,7 @@ fn run_work(root: &Path, work: &Work) -> Result<()> {
 fn run_cargo(root: &Path, words: &[String]) -> Result<()> {
     let line = words.join(" ");
     println!("cargo {line}");
-    let status = Command::new(crate::cargo())
+    let status = Command::new(crate::cargo::cargo())
         .args(words)
         .current_dir(root)
         .status()

@@ -3,7 +3,9 @@
 //! It starts the other programs of the project and imports none of its rooms, so it works while they do
 //! not compile.
 
+mod bench_copies;
 mod bench_tree;
+mod cargo;
 mod ci;
 mod demo;
 mod draw;
@@ -41,6 +43,8 @@ enum Action {
     Sim(sim::SimArgs),
     /// Measure files and directories on the local disk, libfuse's passthrough and Bearing, in turns
     BenchTree(bench_tree::BenchTreeArgs),
+    /// What copies of metadata cost: creates, stats and renames with one, two and three copies, in turns
+    BenchCopies(bench_copies::BenchCopiesArgs),
     /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng,
     /// rsync; cut its power, kill its servers
     Soak(soak::SoakArgs),
@@ -70,6 +74,7 @@ fn run(args: &Args) -> Result<()> {
         Action::Ci => ci::run(&root),
         Action::Sim(sim) => sim::run(&root, sim),
         Action::BenchTree(bench) => bench_tree::run(&root, bench),
+        Action::BenchCopies(bench) => bench_copies::run(&root, bench),
         Action::Soak(soak) => soak::run(&root, soak),
         Action::Lossyfs(lossy) => lossyfs::run(lossy),
         Action::Demo => demo::up(&root),
@@ -82,9 +87,4 @@ fn project_root() -> Result<PathBuf> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = package.as_deref().and_then(|path| path.parent()).context("start it as `cargo xtask`")?;
     Ok(root.to_owned())
-}
-
-/// The cargo that started us.
-fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

@@ -79,7 +79,7 @@ pub fn exists(root: &Path) -> bool {
 
 /// Builds the simulator, with the features that the whole workspace has, so that nothing is built twice.
 pub fn build(root: &Path) -> Result<()> {
-    let status = Command::new(crate::cargo())
+    let status = Command::new(crate::cargo::cargo())
         .args(["build", "--quiet", "--workspace", "--bin", PROGRAM])
         .current_dir(root)
         .status()

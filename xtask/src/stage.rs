@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 pub struct Servers {
     /// Metadata servers.
     pub metadata: u32,
+    /// Copies of metadata; `None`: as many as `up` makes by itself.
+    pub metadata_copies: Option<u32>,
     /// Data servers.
     pub data: u32,
     /// Copies of data.
@@ -54,6 +56,9 @@ impl Stage {
         up.args(["up", "--detach", "--dir"]).arg(&cluster);
         up.args(count("--metadata", servers.metadata)).args(count("--data", servers.data));
         up.args(count("--data-copies", servers.data_copies));
+        if let Some(copies) = servers.metadata_copies {
+            up.args(count("--metadata-copies", copies));
+        }
         if !servers.restarted {
             up.arg("--no-restart");
         }

@@ -159,7 +159,9 @@ pub fn run(root: &Path, args: &SoakArgs) -> Result<()> {
 }
 
 fn build(root: &Path) -> Result<PathBuf> {
-    ran(Command::new(crate::cargo()).args(["build", "--quiet", "-p", "bearing-cli"]).current_dir(root))?;
+    ran(Command::new(crate::cargo::cargo())
+        .args(["build", "--quiet", "-p", "bearing-cli"])
+        .current_dir(root))?;
     let ours = std::env::current_exe().context("find this program's own path")?;
     Ok(ours.with_file_name("bearing"))
 }
@@ -185,7 +187,8 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     };
     let stage = Stage::new(root.join("target/soak"), program.to_owned())?;
     let restarted = args.kill_every.is_none();
-    let servers = Servers { metadata: args.metadata, data: 2, data_copies: 2, restarted };
+    let servers =
+        Servers { metadata: args.metadata, metadata_copies: None, data: 2, data_copies: 2, restarted };
     let points = stage.start(servers, soak.options())?;
     let work = stage.make("work")?;
     let mut script = Command::new("bash");
