@@ -18,6 +18,8 @@ pub enum Promise {
     Readable,
     /// A change becomes stable once.
     CommittedOnce,
+    /// No id is given to two nodes: it is given out stably before a node has it.
+    IdsOnce,
     /// What has a name exists.
     NamedExists,
     /// A directory has one name, where it says.

@@ -43,6 +43,8 @@ pub struct Model {
     promised: BTreeSet<NodeId>,
     /// Nodes that ever were.
     ever: BTreeSet<NodeId>,
+    /// The first id that is not given out, as far as that is stable.
+    next_id: Option<NodeId>,
     /// Names that came, went or lead elsewhere since this was last taken.
     turned: BTreeSet<(NodeId, NameHash, Name)>,
 }
@@ -188,6 +190,7 @@ impl Model {
             }
             // The mark goes some day; the directory stays dead.
             (Key::Dead(_), None) => {}
+            (Key::NextId, Some(Record::NextId(next))) => self.next_id = Some(next),
             (Key::Orphan(node, session), Some(_)) => {
                 self.orphans.insert((node, session));
             }
@@ -238,6 +241,11 @@ impl Model {
     fn check(&self, tablet: Block, touched: &Touched, broken: &mut Vec<Broken>) {
         for node in &touched.nodes {
             self.check_node(*node, broken);
+        }
+        let given = |node: &&NodeId| **node == NodeId::ROOT || Some(**node) < self.next_id;
+        for node in touched.born.iter().filter(|node| !given(node)) {
+            let what = format!("{node} was made, but ids are given out up to {:?} only", self.next_id);
+            broken.push((Promise::IdsOnce, what));
         }
         for (directory, block) in &touched.directories {
             self.check_directory(*directory, *block, broken);

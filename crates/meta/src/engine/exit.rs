@@ -73,6 +73,7 @@ impl MetaServer {
             Held::Mutation(session, sequence) => self.reply_if_complete(start, session, sequence, out),
             // The address is looked up when the message leaves, not when it was written.
             Held::Peer(message) => self.route_to(message, out),
+            Held::Ids(told) => self.on_ids(told),
             Held::Data(server, request) => {
                 let step = match request.call {
                     DataCall::Fence { .. } => Some("fences sent"),

@@ -373,7 +373,9 @@ impl MetaServer {
             (JobWork::Ask { from: Some(from), id, .. }, Decided::Told(told)) => {
                 self.hold_peer(start, index, from, PeerBody::Told { id, told }, out);
             }
-            (JobWork::Ask { from: None, .. }, Decided::Told(told)) => self.on_ids(told),
+            (JobWork::Ask { from: None, .. }, Decided::Told(told)) => {
+                self.hold(start, index, Held::Ids(told), out)
+            }
             (JobWork::Reap(node), Decided::Reaped(gone)) => {
                 if let Some(tablet) = self.tablets.get_mut(&start) {
                     tablet.reaping.remove(&node);

@@ -129,7 +129,8 @@ impl MetaServer {
             self.new_job(start, JobWork::Ask { from: None, id: 0, question }, now);
         }
         let asking = |work: &JobWork| matches!(work, JobWork::Ask { from: None, .. });
-        self.ids_asked = self.ids_asked && self.jobs.values().any(|job| asking(&job.work));
+        let held = self.tablets.values().any(|tablet| tablet.exit.holds_ids());
+        self.ids_asked = self.ids_asked && (held || self.jobs.values().any(|job| asking(&job.work)));
     }
 
     /// Ids drawn ahead.

@@ -3,7 +3,7 @@
 
 use bearing_proto::client::Reply;
 use bearing_proto::data::DataRequest;
-use bearing_proto::peer::PeerMessage;
+use bearing_proto::peer::{PeerMessage, Told};
 use bearing_types::{LogIndex, Sequence, ServerId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,8 @@ pub(crate) enum Held {
     Peer(PeerMessage),
     /// A request to a data server: it may remove or make what only that record speaks of.
     Data(ServerId, DataRequest),
+    /// Ids that this server has asked itself for: what it makes with them may lie in any tablet.
+    Ids(Told),
 }
 
 /// See the module.
@@ -28,6 +30,8 @@ pub(crate) struct Exit {
     held: BTreeMap<LogIndex, Vec<Held>>,
     /// How many of them are messages to other servers.
     peers: usize,
+    /// How many of them are ids.
+    ids: usize,
     /// Requests whose replies are held.
     parked: BTreeSet<(SessionId, Sequence)>,
 }
@@ -41,6 +45,7 @@ impl Exit {
             }
             Held::Peer(_) if self.peers == PEERS_MAX => return,
             Held::Peer(_) => self.peers += 1,
+            Held::Ids(_) => self.ids += 1,
             Held::Mutation(..) | Held::Data(..) => {}
         }
         self.held.entry(index).or_default().push(held);
@@ -59,10 +64,16 @@ impl Exit {
                     self.parked.remove(&(*session, reply.sequence));
                 }
                 Held::Peer(_) => self.peers -= 1,
+                Held::Ids(_) => self.ids -= 1,
                 Held::Mutation(..) | Held::Data(..) => {}
             }
         }
         held
+    }
+
+    /// Whether ids wait.
+    pub fn holds_ids(&self) -> bool {
+        self.ids > 0
     }
 
     /// Whether nothing waits.
