@@ -92,11 +92,6 @@ pub fn segment_bytes(log_bytes_max: u64) -> u64 {
     (log_bytes_max / 4).clamp(64 << 10, 64 << 20)
 }
 
-/// For so long events are worked on before the network is looked at again.
-const TURN_WORK_MAX: Duration = Duration::from_millis(10);
-/// When so many events wait, what clients send is dropped.
-const EVENTS_MAX: usize = 16 << 10;
-
 struct TabletKeeper {
     id: ServerId,
     /// On how many servers each tablet is.
@@ -161,8 +156,6 @@ impl Driver for TabletKeeper {
             match (sender, message) {
                 // The command line signs as a server does: with the cluster's key.
                 (Sender::Server(_), Message::Ask(ask)) => self.operators.push((sender, ask)),
-                // As if the network had lost it: clients send again, and slower.
-                (Sender::Client(_), _) if self.events.len() >= EVENTS_MAX => {}
                 (sender, message) => self.events.extend(event_of(sender, squash, message)),
             }
         }
@@ -203,9 +196,6 @@ impl Driver for TabletKeeper {
     }
 
     fn next_wake(&self) -> Option<Mono> {
-        if !self.events.is_empty() {
-            return Some(Mono::ZERO);
-        }
         let look = self.space.next_look();
         Some(self.machine.next_wake().min(look).min(self.disk.next_try().unwrap_or(look)))
     }
@@ -274,9 +264,9 @@ impl TabletKeeper {
         }
     }
 
-    /// Until nothing is left to do but to wait for log and store.
-    /// What is there now, and no more than [`TURN_WORK_MAX`] of it: others hear nothing of this server
-    /// meanwhile, and count it as dead after a while.
+    /// All that is there now, and not what log and store do meanwhile: others hear nothing of this server
+    /// before it is done, and count it as dead after a while. Nothing stays for the next turn, so that no
+    /// beacon lies behind work while time passes.
     fn run_events(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
         self.press_disk(now.mono);
         while let Some(done) = self.disk.next_done(now.mono)? {
@@ -285,12 +275,8 @@ impl TabletKeeper {
             }
             self.events.push_back(done);
         }
-        let end = Clock.mono().after(TURN_WORK_MAX);
         while let Some(event) = self.events.pop_front() {
             self.step(now, event, post)?;
-            if Clock.mono() >= end {
-                break;
-            }
         }
         self.disk.begin(now.mono);
         self.failed.take().map_or(Ok(()), Err)

@@ -54,7 +54,7 @@ pub trait Driver {
     /// carried out yet.
     fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, attachment: Vec<u8>);
 
-    /// Works until nothing is left to do now, and hands what is to be sent to the post.
+    /// Works on what is there now, and hands what is to be sent to the post.
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError>;
 
     /// When the next turn is due even if nothing comes in.
