@@ -195,7 +195,7 @@ impl Config {
             open_query_delay: Duration::from_millis(500),
             open_query_interval: Duration::from_millis(500),
             opened_query_interval: Duration::from_secs(30),
-            open_query_nodes_max: 4096,
+            open_query_nodes_max: 512,
             opens_per_session_max: 64 << 10,
             recall_lease_delay: Duration::from_secs(1),
             resend_interval: Duration::from_millis(50),

@@ -2,6 +2,7 @@
 
 use crate::disk_space::{DiskSpace, Headroom};
 use crate::record::{KEYS_END, Recovered};
+use crate::replication::Failing;
 use bearing_placement::Assignment;
 use bearing_proto::client::{
     Call, LockFree, OpenState, OpenStateQuery, Recall, Recalled, Reply, Request, ServerEntry,
@@ -210,6 +211,8 @@ pub enum Note {
     /// Nothing more is committed under this epoch that this server, which has nearly all of the tablet, has
     /// not synced: it is about to become a member.
     Counting(Block, bearing_types::Epoch, ServerId),
+    /// The owner of a tablet goes on without another server that has it.
+    SwappedOut(Block, ServerId, Failing),
     /// A tablet is served elsewhere from now on.
     Left(Block),
     /// The log or the store failed: nothing is accepted any more.

@@ -36,3 +36,4 @@ pub use record::{
     PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
     ReplyRecord, UsageScan, recover,
 };
+pub use replication::Failing;

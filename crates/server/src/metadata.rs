@@ -11,7 +11,7 @@ use crate::data::random_disk_id;
 use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
 use crate::post::Post;
-use crate::shell::{self, Driver};
+use crate::shell::{self, Driver, LongStep};
 use crate::space::HeldSpace;
 use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
@@ -82,7 +82,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             low_since: None,
             reserve_asked,
             changes: Changes::default(),
-            longest: None,
+            steps: BTreeMap::new(),
         })
     })
 }
@@ -112,8 +112,8 @@ struct TabletKeeper {
     /// What is to be kept free of the disk.
     reserve_asked: u64,
     changes: Changes,
-    /// The step of this turn that took longest, and how long.
-    longest: Option<(&'static str, Duration)>,
+    /// The kinds of steps of this turn: how many, and how long they took.
+    steps: BTreeMap<&'static str, (u32, Duration)>,
 }
 
 /// What of tablets changed in a turn: a server may own thousands, and each line takes time that their clients
@@ -191,8 +191,11 @@ impl Driver for TabletKeeper {
         Ok(())
     }
 
-    fn longest_step(&mut self) -> Option<(&'static str, Duration)> {
-        self.longest.take()
+    fn longest_step(&mut self) -> Option<LongStep> {
+        std::mem::take(&mut self.steps)
+            .into_iter()
+            .max_by_key(|(_, (_, took))| *took)
+            .map(|(what, (count, took))| LongStep { what, count, took })
     }
 
     fn next_wake(&self) -> Option<Mono> {
@@ -286,9 +289,8 @@ impl TabletKeeper {
         let (name, began) = (event.name(), Clock.mono());
         self.machine.step(now, event, &mut self.commands);
         let took = Clock.mono().since(began);
-        if self.longest.is_none_or(|(_, longest)| took > longest) {
-            self.longest = Some((name, took));
-        }
+        let (count, all) = self.steps.entry(name).or_default();
+        (*count, *all) = (*count + 1, *all + took);
         let mut commands = std::mem::take(&mut self.commands);
         for command in commands.drain(..) {
             self.carry_out(command, post)?;
@@ -337,6 +339,9 @@ impl TabletKeeper {
             Note::TakingOver(tablet, owner) => self.changes.claimed.entry(owner).or_default().push(tablet),
             Note::Counting(tablet, _, server) => {
                 tracing::info!("{server} is about to have a copy of tablet {tablet}")
+            }
+            Note::SwappedOut(tablet, server, why) => {
+                tracing::warn!("tablet {tablet} goes on without {server}: {why}")
             }
             Note::Left(tablet) => self.changes.left.push(tablet),
             Note::Failed(reason) => {

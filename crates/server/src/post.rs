@@ -16,7 +16,7 @@ use bearing_env::{Destination, Incoming, Transport, random_u64};
 use bearing_proto::client::{Answer, Reply};
 use bearing_proto::enrolment::EnrolmentName;
 use bearing_proto::envelope::{
-    self, Header, PACKET_BYTES_MAX, Packing, Refusal, Stamp, Start, VERSION, Versions,
+    self, DATAGRAM_PACKED_MAX, Header, PACKET_BYTES_MAX, Packing, Refusal, Stamp, Start, VERSION, Versions,
 };
 use bearing_proto::freshness::{BetweenServers, Held, HeldPackets, Next, Sending, Welcomed};
 use bearing_proto::hello::{self, HelloRefusal};
@@ -29,9 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Messages to one receiver are packed into datagrams of up to so many bytes; a message that is larger alone
-/// goes by stream.
-pub const DATAGRAM_PACKED_MAX: usize = 8 * 1024;
 /// Messages on one stream are packed into packets of up to so many bytes; a message that is larger alone goes
 /// alone.
 const STREAM_PACKED_MAX: usize = 256 * 1024;
@@ -472,7 +469,7 @@ impl Post {
                 self.queue(lane, &Message::Reply(too_large), &[]);
             }
             // Clients listen for datagrams only.
-            (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) => self.undeliverable.too_large += 1,
+            (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) => self.is_too_large(message),
             (Origin::Datagram(address), Sender::Server(_), _) => {
                 self.queue(Lane { origin: Origin::Outgoing(address), ..lane }, message, &[]);
             }
@@ -480,9 +477,21 @@ impl Post {
                 if self.pending.entry(lane).or_default().push(message, PACKET_BYTES_MAX) {
                     self.seal_lane(lane, &[]);
                 } else {
-                    self.undeliverable.too_large += 1;
+                    self.is_too_large(message);
                 }
             }
+        }
+    }
+
+    /// No packet takes a message: it is lost, and would be each time. Whoever makes one is wrong.
+    fn is_too_large(&mut self, message: &Message) {
+        self.undeliverable.too_large += 1;
+        if self.undeliverable.too_large.is_power_of_two() {
+            tracing::error!(
+                "a message is too large for any packet to where it goes, and is not sent ({} so far): {:.60}",
+                self.undeliverable.too_large,
+                format!("{message:?}"),
+            );
         }
     }
 
@@ -504,7 +513,7 @@ impl Post {
         if fits {
             self.seal_lane(lane, attachment);
         } else {
-            self.undeliverable.too_large += 1;
+            self.is_too_large(message);
         }
     }
 

@@ -48,6 +48,16 @@ fn skew_max() -> Duration {
     bearing_meta::Config::standard().skew_max
 }
 
+/// Steps of one kind in one turn.
+pub struct LongStep {
+    /// What happened, for people.
+    pub what: &'static str,
+    /// How many.
+    pub count: u32,
+    /// How long they took.
+    pub took: Duration,
+}
+
 /// What a daemon does with messages: the part that differs between kinds.
 pub trait Driver {
     /// Takes the messages of one packet, whose user ids are to be squashed like this. Nothing needs to be
@@ -63,8 +73,8 @@ pub trait Driver {
     /// Whether it serves all that it should.
     fn is_serving(&self) -> bool;
 
-    /// The step of the last turn that took longest, and how long it took.
-    fn longest_step(&mut self) -> Option<(&'static str, Duration)> {
+    /// The kind of steps that took most of the last turn.
+    fn longest_step(&mut self) -> Option<LongStep> {
         None
     }
 
@@ -250,14 +260,16 @@ impl Shell<'_> {
         self.long_turn = ended;
         tracing::warn!(
             "{} answered nobody for {} ms: woken {} ms late, {} packets in {} ms, with a processor for {} ms of that; \
-             longest: {}",
+             most: {}",
             self.config.daemon.name,
             (took + late).as_millis(),
             late.as_millis(),
             packets,
             took.as_millis(),
             Clock.worked().saturating_sub(worked).as_millis(),
-            longest.map_or_else(String::new, |(what, took)| format!("{what}, {} ms", took.as_millis())),
+            longest.map_or_else(String::new, |step| {
+                format!("{}, {} times, {} ms", step.what, step.count, step.took.as_millis())
+            }),
         );
     }
 

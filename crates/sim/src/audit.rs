@@ -2,6 +2,7 @@
 
 use crate::clock::SECOND;
 use crate::complaint::Promise;
+use crate::post::TOO_LARGE;
 use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Ticket};
@@ -220,6 +221,11 @@ impl Audit {
         self.append_again(sim);
         self.end_a_session(sim);
         sim.settle();
+        let too_large = sim.world.counts.of(TOO_LARGE);
+        if too_large > 0 {
+            let what = format!("{too_large} messages to clients fit no datagram, so that they never arrive");
+            sim.ledger.blame(&sim.world, Promise::Works, what);
+        }
         for (promise, what) in sim.ledger.model.check_quiet() {
             sim.ledger.blame(&sim.world, promise, format!("when nothing happens any more: {what}"));
         }

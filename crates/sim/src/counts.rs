@@ -179,7 +179,9 @@ const EXPECTED_OF_COPIES: &[&str] = &[
     "fault: a record of a store cannot be read",
     "meta: met a record that cannot be read",
     "meta: tablets claimed of a silent server",
-    "step: a member is swapped out",
+    "meta: silent members swapped out",
+    "meta: stuck members swapped out",
+    "meta: members that lost entries swapped out",
 ];
 
 /// Sums by name.

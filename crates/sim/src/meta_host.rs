@@ -18,8 +18,8 @@ use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
-    AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer, Note,
-    Recovered, RingView, compared_pairs,
+    AppendNumber, Bound, Command, Config, DiskSpace, Event, Failing, Headroom, LoadResult, LogEntry,
+    MetaServer, Note, Recovered, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
@@ -548,6 +548,13 @@ impl MetaHost {
                 host.into_iter().for_each(|host| ledger.counts(tablet, epoch, host));
             }
             Note::TakingOver(..) => world.counts.add("meta: tablets claimed of a silent server"),
+            Note::SwappedOut(_, _, Failing::Silent(..)) => {
+                world.counts.add("meta: silent members swapped out")
+            }
+            Note::SwappedOut(_, _, Failing::Stuck(_)) => world.counts.add("meta: stuck members swapped out"),
+            Note::SwappedOut(_, _, Failing::Lost) => {
+                world.counts.add("meta: members that lost entries swapped out")
+            }
             Note::Left(_) => world.counts.add("meta: tablets left"),
             Note::Failed(reason) | Note::Unreadable(reason) => {
                 world.counts.add("meta: stopped after a failure");

@@ -8,13 +8,13 @@
 use crate::network::{HostId, Way};
 use crate::world::World;
 use bearing_proto::client::{Answer, Reply};
-use bearing_proto::envelope::{self, Packing, Stamp, Start, VERSION};
+use bearing_proto::envelope::{self, DATAGRAM_PACKED_MAX, Packing, Stamp, Start, VERSION};
 use bearing_proto::keys::Key;
 use bearing_proto::{Message, Packet, PacketError, Sender};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Messages to one receiver share datagrams of up to so many bytes.
-const DATAGRAM_BYTES_MAX: usize = 8 << 10;
+/// Counts what no packet to a client takes.
+pub const TOO_LARGE: &str = "message too large for a client";
 /// Bulk bytes that a datagram carries at most.
 const DATAGRAM_BULK_MAX: usize = 60_000;
 const STREAM_BYTES_MAX: usize = envelope::PACKET_BYTES_MAX;
@@ -113,7 +113,7 @@ impl Post {
         bulk: &[u8],
     ) -> bool {
         let is_client = matches!(receiver, Sender::Client(_));
-        let large = bulk.len() > if is_client { DATAGRAM_BULK_MAX } else { DATAGRAM_BYTES_MAX };
+        let large = bulk.len() > if is_client { DATAGRAM_BULK_MAX } else { DATAGRAM_PACKED_MAX };
         let way = if large && !is_client { Way::Stream } else { way };
         if large && way == Way::Datagram {
             world.counts.add("answer too large to send");
@@ -127,7 +127,7 @@ impl Post {
     }
 
     fn push(&mut self, world: &mut World, to: HostId, receiver: Sender, way: Way, message: &Message) -> bool {
-        let bytes_max = if way == Way::Datagram { DATAGRAM_BYTES_MAX } else { STREAM_BYTES_MAX };
+        let bytes_max = if way == Way::Datagram { DATAGRAM_PACKED_MAX } else { STREAM_BYTES_MAX };
         let lane = || (Packing::new(), Receiver(receiver));
         // Of an earlier session at the same host: the keys are others.
         let others = self.pending.get(&(to, way)).is_some_and(|(_, mine)| *mine != Receiver(receiver));
@@ -146,6 +146,11 @@ impl Post {
                 world.counts.add("answer too large for a datagram");
                 let short = Message::Reply(Reply { sequence: reply.sequence, answer: Answer::TooLarge });
                 self.push(world, to, receiver, way, &short)
+            }
+            // Clients listen for datagrams only: it is lost, and would be each time.
+            (_, Sender::Client(_)) if way == Way::Datagram => {
+                world.counts.add(TOO_LARGE);
+                true
             }
             _ => self.push(world, to, receiver, Way::Stream, message),
         }

@@ -105,15 +105,18 @@ impl MetaServer {
         let logs = self.tablets.iter_mut().map(|(start, tablet)| (*start, &mut tablet.log));
         let adopted = self.adoptions.iter_mut().map(|(start, adoption)| (*start, &mut adoption.log));
         for (start, log) in logs.chain(adopted) {
-            let gone = log.members.failing(&self.pairs, now.mono, &self.config);
+            let failing = log.members.failing(&self.pairs, now.mono, &self.config);
             let register = self.startup.registers.get(&start);
             let Some((version, assigned)) = register.filter(|(_, assigned)| assigned.epoch == log.epoch())
             else {
                 continue;
             };
-            if gone.is_empty() || self.claims.contains_key(&assigned.serial) {
+            if failing.is_empty() || self.claims.contains_key(&assigned.serial) {
                 continue;
             }
+            let swapped = failing.iter().map(|(server, why)| Note::SwappedOut(assigned.block, *server, *why));
+            out.extend(swapped.map(Command::Note));
+            let gone: Vec<ServerId> = failing.into_iter().map(|(server, _)| server).collect();
             let mut next = Assigned { epoch: assigned.epoch.next(), ..assigned.clone() };
             next.members.retain(|member| !gone.contains(member));
             next.learner = next.learner.filter(|learner| !gone.contains(learner));
@@ -124,7 +127,6 @@ impl MetaServer {
             wanted.push((next, *version));
         }
         for (assigned, version) in wanted {
-            out.push(Command::Note(Note::Step("a member is swapped out")));
             self.claim(self.id, assigned, version, out);
         }
     }

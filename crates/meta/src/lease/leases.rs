@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Keys in one recall: it has to fit a datagram.
-const RECALL_KEYS_MAX: usize = 1024;
+const RECALL_KEYS_MAX: usize = 256;
 
 /// Ends of leases are rounded up to such steps, so that what ends together is found together.
 const TICK: Duration = Duration::from_millis(50);
@@ -550,19 +550,23 @@ mod tests {
 
     #[test]
     fn many_keys_are_recalled_in_messages_that_fit_a_datagram() {
+        use bearing_proto::Message;
+        use bearing_proto::client::Recall;
+        use bearing_proto::envelope::{DATAGRAM_PACKED_MAX, Packing};
+        use bearing_types::{Block, Epoch, NameHash};
         let (mut table, config) = table();
-        let keys: Vec<LeaseKey> = (0..5000).map(|node| LeaseKey::File(NodeId(node))).collect();
+        let name = |at: u64| LeaseKey::Name(NodeId(u64::MAX - at), NameHash::LAST);
+        let keys: Vec<LeaseKey> = (0..5000).map(name).collect();
         for key in &keys {
             table.give(*key, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
         }
         let holders = table.holders(&keys, Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
-        assert_eq!(
-            wishes.iter().map(|wish| wish.keys.len()).collect::<Vec<_>>(),
-            [1024, 1024, 1024, 1024, 904]
-        );
-        for wish in wishes {
-            assert!(table.recalled(A, wish.number, Mono(2), &config).is_some());
+        assert_eq!(wishes.iter().map(|wish| wish.keys.len()).sum::<usize>(), keys.len());
+        for RecallWish { number, keys, .. } in wishes {
+            assert!(table.recalled(A, number, Mono(2), &config).is_some());
+            let recall = Recall { tablet: Block::RING, epoch: Epoch(u64::MAX), number, keys };
+            assert!(Packing::new().push(&Message::Recall(recall), DATAGRAM_PACKED_MAX));
         }
         assert!(table.holders(&keys, Some(B), Mono(3)).is_empty());
     }

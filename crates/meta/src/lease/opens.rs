@@ -50,8 +50,9 @@ type Openers = SmallVec<[(SessionId, Given); 1]>;
 #[derive(Debug)]
 struct Opener {
     session: SessionId,
-    /// How many files it may have open.
+    /// How many files it may have open, and of how many of these the log says so.
     files: usize,
+    orphans: usize,
     calendar: Calendar,
     /// It may have any file open, also such as are not told apart.
     anything: Option<Anything>,
@@ -187,7 +188,10 @@ impl OpenTable {
     /// The log says from now on that this session keeps an unlinked node. It is asked whether it does unless
     /// it said so.
     pub fn orphaned(&mut self, session: SessionId, node: NodeId, now: Mono) {
-        self.change(session, |opener, files| opener.give_at_least(files, node, now).orphan = true);
+        self.change(session, |opener, files| {
+            let known = std::mem::replace(&mut opener.give_at_least(files, node, now).orphan, true);
+            opener.orphans += usize::from(!known);
+        });
     }
 
     // --- what ends it ---
@@ -454,14 +458,14 @@ impl Files {
         (&mut sessions[index].1, place.is_none())
     }
 
-    fn remove(&mut self, session: SessionId, node: NodeId) -> bool {
-        let Entry::Occupied(mut sessions) = self.0.entry(node) else { return false };
-        let Some(place) = sessions.get().iter().position(|(of, _)| *of == session) else { return false };
-        sessions.get_mut().swap_remove(place);
+    fn remove(&mut self, session: SessionId, node: NodeId) -> Option<Given> {
+        let Entry::Occupied(mut sessions) = self.0.entry(node) else { return None };
+        let place = sessions.get().iter().position(|(of, _)| *of == session)?;
+        let (_, gone) = sessions.get_mut().swap_remove(place);
         if sessions.get().is_empty() {
             sessions.remove();
         }
-        true
+        Some(gone)
     }
 }
 
@@ -484,6 +488,7 @@ impl Opener {
         Opener {
             session,
             files: 0,
+            orphans: 0,
             calendar: Calendar::default(),
             anything: None,
             open_state_query: None,
@@ -509,7 +514,8 @@ impl Opener {
         ask_at: Mono,
         files_max: usize,
     ) -> bool {
-        if self.files >= files_max && files.given(self.session, node).is_none() {
+        // Orphans stay when details are forgotten: if they counted, each file would have them looked at again.
+        if self.files - self.orphans >= files_max && files.given(self.session, node).is_none() {
             return false;
         }
         let given = self.give_at_least(files, node, ask_at);
@@ -533,7 +539,9 @@ impl Opener {
     }
 
     fn remove(&mut self, files: &mut Files, node: NodeId) {
-        self.files -= usize::from(files.remove(self.session, node));
+        if let Some(gone) = files.remove(self.session, node) {
+            (self.files, self.orphans) = (self.files - 1, self.orphans - usize::from(gone.orphan));
+        }
         // Whoever answers no open-state query has no line read.
         if self.calendar.count > 2 * self.files + VOID_LINES_MAX {
             self.calendar.strike_void(|node, filed| {

@@ -9,6 +9,7 @@ use crate::replication::Pairs;
 use crate::replication::pairs::DEAF_MAX;
 use bearing_types::{LogIndex, Mono, ServerId};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// See the module.
@@ -46,6 +47,32 @@ struct Member {
     deaf: Duration,
     /// It lacks what was committed before the epoch began: nobody but a snapshot can fill that up.
     lost: bool,
+}
+
+/// Why a tablet goes on without a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// It lacks what it once had, and no other server can send it alone.
+    Lost,
+    /// It answers, and has synced nothing of what it was sent for so long.
+    Stuck(Duration),
+    /// It has not relied on this server for so long; for so much more this server heard nobody.
+    Silent(Duration, Duration),
+}
+
+impl fmt::Display for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failing::Lost => write!(f, "it lacks what it had"),
+            Failing::Stuck(length) => write!(f, "it has synced nothing for {} ms", length.as_millis()),
+            Failing::Silent(length, deaf) => write!(
+                f,
+                "no lease from it for {} ms, while this server listened ({} ms more while it did not)",
+                length.as_millis(),
+                deaf.as_millis()
+            ),
+        }
+    }
 }
 
 impl Members {
@@ -228,24 +255,28 @@ impl Members {
 
     /// Those that have lost what they had, and those that have not relied on this server, or not got on with
     /// what was sent to them, for as long as a member may. To be asked often: it notes since when.
-    pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<ServerId> {
+    pub fn failing(&mut self, pairs: &Pairs, now: Mono, config: &Config) -> Vec<(ServerId, Failing)> {
         let mut out = Vec::new();
         for (server, member) in &mut self.others {
             let relies = member.relies(*server, pairs, now, config);
-            let since = if relies { None } else { Some(member.missing.unwrap_or(now)) };
-            member.missing = since;
+            member.missing = if relies { None } else { Some(member.missing.unwrap_or(now)) };
             member.deaf = if relies { Duration::ZERO } else { member.deaf };
             let met = pairs.answered(*server).is_some();
             let (slow, silent) = match met {
                 true => (config.member_timeout, config.member_silence_timeout),
                 false => (config.first_grace, config.first_grace),
             };
-            let stuck = member.synced < member.sent && now.since(member.moved) >= slow;
+            let stuck = if member.synced < member.sent { now.since(member.moved) } else { Duration::ZERO };
             // One that answers is asked to rely on this server again, whatever it did meanwhile.
             let silent = if pairs.has_lease(now, *server, config.server_lease_ttl) { slow } else { silent };
-            if member.lost || stuck || since.is_some_and(|since| now.since(since) >= silent) {
-                out.push(*server);
-            }
+            let missing = member.missing.map_or(Duration::ZERO, |since| now.since(since));
+            let why = match () {
+                () if member.lost => Failing::Lost,
+                () if stuck >= slow => Failing::Stuck(stuck),
+                () if missing >= silent => Failing::Silent(missing, member.deaf),
+                () => continue,
+            };
+            out.push((*server, why));
         }
         out
     }

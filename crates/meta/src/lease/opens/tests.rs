@@ -50,6 +50,34 @@ fn time_alone_closes_no_file() {
 }
 
 #[test]
+fn the_largest_open_state_query_fits_a_datagram() {
+    use bearing_proto::Message;
+    use bearing_proto::client::OpenStateQuery;
+    use bearing_proto::envelope::{DATAGRAM_PACKED_MAX, Packing};
+    use bearing_types::{Block, Epoch};
+    let (mut table, config) = (OpenTable::default(), Config::standard());
+    (0..10_000).for_each(|file| table.orphaned(A, NodeId(u64::MAX - file), at(0)));
+    let OpenStateWish { nodes, .. } = open_state_query(&mut table, at(1), &config);
+    assert_eq!(nodes.len(), config.open_query_nodes_max);
+    let query = OpenStateQuery { tablet: Block::RING, epoch: Epoch(u64::MAX), number: u64::MAX, nodes };
+    assert!(Packing::new().push(&Message::OpenStateQuery(query), DATAGRAM_PACKED_MAX));
+}
+
+#[test]
+fn orphans_leave_room_for_what_may_be_open_besides() {
+    let (mut table, config) = (OpenTable::default(), config());
+    (100..110).for_each(|file| table.orphaned(A, NodeId(file), at(0)));
+    for file in 0..4 {
+        table.give(A, NodeId(file), Sequence(1), at(100), &config);
+    }
+    assert_eq!(openers(&table, NodeId(50)), [], "each of them is known by itself");
+    table.give(A, NodeId(4), Sequence(1), at(100), &config);
+    assert_eq!(openers(&table, NodeId(50)), [A], "it may have any file open");
+    (100..110).for_each(|file| table.released(A, NodeId(file)));
+    assert_eq!(table.orphans_of(A), []);
+}
+
+#[test]
 fn a_file_is_asked_about_after_its_lease_and_again_until_there_is_an_answer() {
     let (mut table, config) = given();
     assert!(table.due(at(599), &config).is_empty());
