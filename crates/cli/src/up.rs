@@ -8,7 +8,7 @@ use crate::process::{Process, in_own_session, own_program, wait_until, without_f
 use crate::report::{Report, mount_file, supervisor_file, supervisor_log};
 use crate::supervise::{self, Plan, Restart, last_line};
 use crate::target::Directory;
-use crate::voice::{complain, say};
+use crate::voice::{complain, counted, say};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Scheme;
 use bearing_server::cluster::{Cluster, Layout};
@@ -341,9 +341,9 @@ fn say_where(plan: &Plan) -> Result<()> {
     say!(
         "cluster in {}: {}, {}, {} of data, {} of metadata, scheme {}",
         shown(plan.layout.root()),
-        counted(cluster.metadata.len(), "metadata server", "metadata servers"),
-        counted(cluster.data.len(), "data server", "data servers"),
-        counted(usize::from(cluster.data_copies), "copy", "copies"),
+        counted(cluster.metadata.len() as u64, "metadata server", "metadata servers"),
+        counted(cluster.data.len() as u64, "data server", "data servers"),
+        counted(u64::from(cluster.data_copies), "copy", "copies"),
         cluster.metadata_copies,
         cluster.scheme
     )?;
@@ -353,10 +353,6 @@ fn say_where(plan: &Plan) -> Result<()> {
         say!("mounted at {}", shown(point))?;
     }
     Ok(())
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A path as short as it can be said from here.

@@ -8,6 +8,11 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use tracing::level_filters::LevelFilter;
 
+/// So many of something: "1 file", "2 files".
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Says a line on standard output.
 pub fn say_line(line: Arguments) -> io::Result<()> {
     let mut out = io::stdout().lock();

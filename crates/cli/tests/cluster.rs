@@ -255,7 +255,7 @@ fn check_finds_replicas_that_are_damaged_or_missing_and_files_whose_bytes_are_lo
     fs::remove_file(&other).unwrap();
     cluster.up(&[]).ok();
     let lost = cluster.run(&["check"]).refused(1);
-    assert!(lost.contains("1 problems found"), "{lost}");
+    assert!(lost.contains("1 problem found"), "{lost}");
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn fs_does_with_trees_what_people_expect() {
     assert_eq!(run("tree /tree").ok(), tree);
     let json: serde_json::Value = serde_json::from_str(&run("tree /tree --json").ok()).unwrap();
     assert_eq!(json["entries"][0]["entries"][0]["entries"][0]["name"], "two.txt");
-    assert_eq!(run("tree /tree --depth 1").ok(), "/tree\n└── a/\n\n1 directories, 0 files and others\n");
+    assert_eq!(run("tree /tree --depth 1").ok(), "/tree\n└── a/\n\n1 directory, 0 files and others\n");
     assert_eq!(run("find /tree --name *.txt --larger 4").ok(), "/tree/a/b/two.txt\n");
     assert_eq!(run("find /tree --kind symlink").ok(), "/tree/a/link\n");
     let usage: serde_json::Value = serde_json::from_str(&run("du /tree --json").ok()).unwrap();

@@ -122,7 +122,7 @@ fn tar_goes_in_and_comes_out_the_same() {
     );
     shell(&script).ok();
     shell(&format!("rm -r {mnt}/tree {mnt}/out.tar && test -z \"$(ls -A {mnt})\"", mnt = shown(&mnt))).ok();
-    assert!(cluster.run(&["check"]).ok().starts_with("1 directories, 0 files"));
+    assert!(cluster.run(&["check"]).ok().starts_with("1 directory, 0 files"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod copies;
 use crate::connect;
 use crate::names::{kind_word, shown};
 use crate::target::Target;
+use crate::voice::counted;
 use anyhow::{Result, bail};
 use bearing_mount::session::{OpenMode, Session};
 use bearing_mount::{Answer, Caller, CheckDepth, Found, Handle, Listed, Operation};
@@ -93,7 +94,7 @@ pub fn run(flags: &Check) -> Result<()> {
     print(&checker, flags)?;
     match checker.counts.problems {
         0 => Ok(()),
-        problems => bail!("{problems} problems found"),
+        problems => bail!("{} found", counted(problems, "problem", "problems")),
     }
 }
 
@@ -111,14 +112,14 @@ fn print(checker: &Checker, flags: &Check) -> Result<()> {
         println!("... and {} more", all as usize - problems.len());
     }
     println!(
-        "{} directories, {} files ({} bytes), {} symbolic links, {} others, {} names; {} problems",
-        counts.directories,
-        counts.files,
+        "{}, {} ({} bytes), {}, {}, {}; {}",
+        counted(counts.directories, "directory", "directories"),
+        counted(counts.files, "file", "files"),
         counts.bytes,
-        counts.symlinks,
-        counts.others,
-        counts.names,
-        counts.problems
+        counted(counts.symlinks, "symbolic link", "symbolic links"),
+        counted(counts.others, "other", "others"),
+        counted(counts.names, "name", "names"),
+        counted(counts.problems, "problem", "problems")
     );
     let chunks = &counts.chunks;
     let held = if flags.verify {
@@ -131,8 +132,8 @@ fn print(checker: &Checker, flags: &Check) -> Result<()> {
         open => format!(", {open} of them open yet (their replicas are looked at once they are sealed)"),
     };
     println!(
-        "{} chunks{open}; sealed: {} bytes, {} of them no file's; {} replicas {held}",
-        chunks.chunks,
+        "{}{open}; sealed: {} bytes, {} of them no file's; {} replicas {held}",
+        counted(chunks.chunks, "chunk", "chunks"),
         chunks.chunk_bytes,
         chunks.unreferred_bytes + chunks.slack_bytes,
         chunks.replicas
@@ -168,7 +169,8 @@ fn print_copies(copies: &copies::Counts) {
     };
     if *tablets_compared > 0 {
         println!(
-            "{tablet_copies_compared} copies of {tablets_compared} tablets ({records_compared} records) are {differing}"
+            "{tablet_copies_compared} copies of {} ({records_compared} records) are {differing}",
+            counted(*tablets_compared, "tablet", "tablets")
         );
     }
     if copies.tablets_alone > 0 {

@@ -3,6 +3,7 @@
 use super::paths::{absolute, joined};
 use super::walk::{Event, Order, walk};
 use crate::names::{Names, kind_letter, kind_word, lossy, mode_text, shown, time_text};
+use crate::voice::counted;
 use anyhow::Result;
 use bearing_mount::session::{LastLink, Session};
 use bearing_mount::{Found, Listed};
@@ -209,7 +210,8 @@ pub fn tree(session: &Session, path: &OsStr, depth_max: Option<u32>, as_json: bo
     if as_json {
         writeln!(out, "{}", serde_json::to_string_pretty(&nested.whole())?)?;
     } else {
-        writeln!(out, "\n{directories} directories, {others} files and others")?;
+        let directories = counted(directories, "directory", "directories");
+        writeln!(out, "\n{directories}, {others} files and others")?;
     }
     Ok(())
 }
