@@ -155,7 +155,7 @@ pub struct Config {
     /// A data server that was silent for so long is lost: what it holds is copied again.
     pub lost_timeout: Duration,
     /// Chunks that are seen to at the same time.
-    pub tends_max: usize,
+    pub maintenance_jobs_max: usize,
     /// Copies of chunks under way at the same time.
     pub copies_max: usize,
     /// A round over all chunks begins so long after the one before ended.
@@ -239,7 +239,7 @@ impl Config {
             compact_bytes_min: 1 << 20,
             closed_mark_ttl: Duration::from_secs(3600),
             lost_timeout: Duration::from_secs(30),
-            tends_max: 16,
+            maintenance_jobs_max: 16,
             copies_max: 8,
             sweep_interval: Duration::from_secs(2),
             quota_share_ttl: Duration::from_secs(3),

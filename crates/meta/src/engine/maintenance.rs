@@ -1,5 +1,5 @@
 //! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see
-//! `tend`).
+//! `decide/maintenance`).
 
 use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, LISTED_MAX, Maintenance, Seals, StepOutcome};
 use crate::decide::JobWork;
@@ -37,7 +37,7 @@ impl MetaServer {
                 _ => {}
             }
         }
-        let (jobs_max, every) = (self.config.tends_max, self.config.sweep_interval);
+        let (jobs_max, every) = (self.config.maintenance_jobs_max, self.config.sweep_interval);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.maintenance;
         let due = state.listed.iter_mut().filter(|(chunk, at)| **at <= now.mono && !busy.contains(chunk));

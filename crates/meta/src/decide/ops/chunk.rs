@@ -46,7 +46,7 @@ pub(super) fn show(view: &mut View, chunk: ChunkRef) -> Decide<Body> {
     Ok(Body::Chunk(chunk_view(chunk, &record)))
 }
 
-/// Its writer is done with it. Sealed it is when it is of use to anybody (see `tend`).
+/// Its writer is done with it. Sealed it is when it is of use to anybody (see `decide/maintenance`).
 pub(super) fn finish(view: &mut View, chunk: ChunkRef, payload: u64, opened: &Capability) -> Decide<Body> {
     if !rights::fills(view, rights::asker(view)?, chunk.chunk, std::slice::from_ref(opened)) {
         return Err(Stop::Refuse(Code::Access));
