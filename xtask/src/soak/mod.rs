@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use self::cluster::Cluster;
+use self::outages::Plan;
 use crate::stage::{Servers, Stage, ran};
 
 /// Power cuts in `ci`.
@@ -59,6 +60,9 @@ pub struct SoakArgs {
     /// Their cluster has two to the power of this many tablets
     #[arg(long, default_value_t = 4)]
     tablet_bits: u8,
+    /// Their cluster has so many files before
+    #[arg(long, default_value_t = 0)]
+    files: u64,
     /// Where xfstests are from, a directory with their source; without it they are left out
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
@@ -180,7 +184,10 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     let Some(script_text) = soak.script() else {
         return match soak {
             Soak::Kills => kills::run(root, program, args.kills, args.seed),
-            Soak::Outages => outages::run(root, program, (args.outages, args.tablet_bits), args.seed),
+            Soak::Outages => {
+                let SoakArgs { outages: kills, tablet_bits, files, seed, .. } = *args;
+                outages::run(root, program, Plan { kills, tablet_bits, files, seed })
+            }
             Soak::Xfstests => run_xfstests(root, program, args),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };

@@ -35,16 +35,36 @@ const FROZEN: Duration = Duration::from_secs(10);
 const AWAY: Duration = Duration::from_millis(1_500);
 /// How long an outage, or making copies again, may take at all.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What takes longer is looked at.
-const SLOW: Duration = Duration::from_millis(30);
 /// The median of outages has to stay below this.
 const MEDIAN_MAX: Duration = Duration::from_millis(500);
 
-/// A call that took long, by the wall clock.
+/// A call of the client, by the wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     began: Duration,
     ended: Duration,
+}
+
+/// What is killed, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// So often.
+    pub kills: u64,
+    /// 2 to this power of tablets.
+    pub tablet_bits: u8,
+    /// Files that are there before: what has to be copied when copies are made again.
+    pub files: u64,
+    /// Everything is drawn from it.
+    pub seed: u64,
+}
+
+/// How long calls take.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Before something is killed.
+    quiet: Vec<Duration>,
+    /// After the outage, while copies are made again.
+    restoring: Vec<Duration>,
 }
 
 /// What one kill cost.
@@ -65,26 +85,32 @@ struct Outage {
 }
 
 /// Kills so often.
-pub fn run(root: &Path, program: &Path, (kills, tablet_bits): (u64, u8), seed: u64) -> Result<()> {
+pub fn run(root: &Path, program: &Path, plan: Plan) -> Result<()> {
     let stage = Stage::new(root.join("target/outages"), program.to_owned())?;
     let directory = stage.directory.join("cluster");
     let cluster = Cluster::new(program, directory.clone(), stage.make("mnt")?, &stage.directory);
     let idle = Cluster::new(program, directory, stage.make("idle")?, &stage.directory);
-    let outages = kill_each(&cluster, &idle, (kills, tablet_bits), seed);
+    let outages = kill_each(&cluster, &idle, plan);
     let _forgotten = idle.unmount();
     if outages.is_err() {
         cluster.show_logs();
         cluster.keep(&root.join("target/outages-kept"))?;
     }
-    judge(&outages?)
+    let (outages, calls) = outages?;
+    judge(&outages, calls)
 }
 
-fn judge(outages: &[Outage]) -> Result<()> {
+/// The smallest value that so many of 100 do not exceed.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or_default()
+}
+
+fn judge(outages: &[Outage], calls: Calls) -> Result<()> {
     println!("{} kills, in milliseconds: median, p99, longest", outages.len());
     let show = |what: &str, of: fn(&Outage) -> Duration| {
         let mut times: Vec<Duration> = outages.iter().map(of).collect();
         times.sort();
-        let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+        let at = |percent: usize| percentile(&times, percent);
         println!("  {what}: {}, {}, {}", at(50).as_millis(), at(99).as_millis(), at(100).as_millis());
         at(50)
     };
@@ -97,19 +123,23 @@ fn judge(outages: &[Outage]) -> Result<()> {
         outage.swapped + outage.adopted
     });
     show("every tablet has its copies again, from the kill", |outage| outage.restored);
+    println!("the client's calls, in microseconds: how many, median, p99");
+    for (what, mut times) in [
+        ("before something is killed", calls.quiet),
+        ("after the outage, while copies are made again", calls.restoring),
+    ] {
+        times.sort();
+        let at = |percent: usize| percentile(&times, percent).as_micros();
+        println!("  {what}: {}, {}, {}", times.len(), at(50), at(99));
+    }
     if median >= MEDIAN_MAX {
         bail!("the median of {} outages is {median:?}, not below {MEDIAN_MAX:?}", outages.len());
     }
     Ok(())
 }
 
-fn kill_each(
-    cluster: &Cluster,
-    idle: &Cluster,
-    (kills, tablet_bits): (u64, u8),
-    seed: u64,
-) -> Result<Vec<Outage>> {
-    let bits = tablet_bits.to_string();
+fn kill_each(cluster: &Cluster, idle: &Cluster, plan: Plan) -> Result<(Vec<Outage>, Calls)> {
+    let bits = plan.tablet_bits.to_string();
     let flags: Vec<&str> = SERVERS.into_iter().chain(["--tablet-bits", &bits]).collect();
     cluster.up_with(&flags)?;
     cluster.mount("nodelegate")?;
@@ -121,40 +151,53 @@ fn kill_each(
         fs::write(place.join("file"), b"x").context("write a file")?;
         let seen = idle.point.join(format!("d{number}/file"));
         fs::read(&seen).with_context(|| format!("read {}", seen.display()))?;
+        fill(&cluster.point.join(format!("full{number}")), plan.files / DIRECTORIES as u64)?;
     }
-    let (stop, slow) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (stop, timed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let (outages, made) = std::thread::scope(|scope| {
-        let workers: Vec<_> = places.iter().map(|place| scope.spawn(|| work(place, &stop, &slow))).collect();
-        let outages = kill_in_turn(cluster, kills, seed, &slow);
+        let workers: Vec<_> = places.iter().map(|place| scope.spawn(|| work(place, &stop, &timed))).collect();
+        let outages = kill_in_turn(cluster, plan, &timed);
         stop.store(true, Ordering::Relaxed);
         let made: Vec<Result<u64>> =
             workers.into_iter().map(|worker| worker.join().expect("workers do not panic")).collect();
         (outages, made)
     });
-    let (outages, mut known) = (outages?, 0);
+    let ((outages, calls), mut known) = (outages?, 0);
     for (number, made) in made.into_iter().enumerate() {
         let made = made?;
         known += look_for(&idle.point.join(format!("d{number}")), made)?;
     }
     cluster.check()?;
     println!("{} kills: all {known} files that were kept are there, check clean", outages.len());
-    Ok(outages)
+    Ok((outages, calls))
+}
+
+/// Makes empty files in a new directory.
+fn fill(place: &Path, files: u64) -> Result<()> {
+    if files == 0 {
+        return Ok(());
+    }
+    fs::create_dir(place).with_context(|| format!("make {}", place.display()))?;
+    for number in 0..files {
+        let path = place.join(name_of(number));
+        fs::File::create_new(&path).with_context(|| format!("make {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn name_of(number: u64) -> String {
     format!("f{number}")
 }
 
-/// Makes files and removes most of them again. Calls that take longer than the usual are noted. Gives how
-/// many were made.
-fn work(place: &Path, stop: &AtomicBool, slow: &Mutex<Vec<Call>>) -> Result<u64> {
+/// Makes files and removes most of them again. Gives how many were made.
+fn work(place: &Path, stop: &AtomicBool, calls: &Mutex<Vec<Call>>) -> Result<u64> {
     let mut made = 0;
     while !stop.load(Ordering::Relaxed) {
         let path = place.join(name_of(made));
-        timed(slow, || fs::File::create_new(&path).map(drop))
+        timed(calls, || fs::File::create_new(&path).map(drop))
             .with_context(|| format!("make {}", path.display()))?;
         if !made.is_multiple_of(KEPT) {
-            timed(slow, || fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
+            timed(calls, || fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
         }
         made += 1;
         std::thread::sleep(Duration::from_millis(2));
@@ -162,13 +205,10 @@ fn work(place: &Path, stop: &AtomicBool, slow: &Mutex<Vec<Call>>) -> Result<u64>
     Ok(made)
 }
 
-fn timed<T>(slow: &Mutex<Vec<Call>>, call: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+fn timed<T>(calls: &Mutex<Vec<Call>>, call: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
     let began = wall();
     let done = call();
-    let call = Call { began, ended: wall() };
-    if call.ended - call.began > SLOW {
-        slow.lock().expect("nobody panics with it").push(call);
-    }
+    calls.lock().expect("nobody panics with it").push(Call { began, ended: wall() });
     done
 }
 
@@ -191,14 +231,14 @@ fn look_for(place: &Path, made: u64) -> Result<usize> {
 
 // --- kills ---
 
-fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>>) -> Result<Vec<Outage>> {
-    let mut draw = Draw(seed);
-    let mut outages = Vec::new();
+fn kill_in_turn(cluster: &Cluster, plan: Plan, timed: &Mutex<Vec<Call>>) -> Result<(Vec<Outage>, Calls)> {
+    let mut draw = Draw(plan.seed);
+    let (mut outages, mut calls) = (Vec::new(), Calls::default());
     let mut children = Vec::new();
     until("every tablet has its copies", || cluster.has_all_copies())?;
-    for number in 1..=kills {
+    for number in 1..=plan.kills {
+        timed.lock().expect("nobody panics with it").clear();
         std::thread::sleep(Duration::from_millis(500 + draw.below(1_000)));
-        slow.lock().expect("nobody panics with it").clear();
         let victim = busiest(cluster)?;
         let freeze = number.is_multiple_of(FREEZE_EVERY);
         let killed = wall();
@@ -210,16 +250,17 @@ fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>
         std::thread::sleep(if freeze { FROZEN } else { AWAY }.saturating_sub(away.elapsed()));
         // Whatever was under way when it died is answered by then, or is a long outage itself.
         until("calls are quick again", || {
-            let longest = longest(slow, killed).map_or(Duration::ZERO, |call| call.ended);
+            let longest = longest(timed, killed).map_or(Duration::ZERO, |call| call.ended);
             Ok(wall() > longest.max(killed) + Duration::from_secs(1))
         })?;
-        let mut outage = told_apart(cluster, victim.name(), killed, longest(slow, killed))?;
+        let mut outage = told_apart(cluster, victim.name(), killed, longest(timed, killed))?;
         if freeze {
             victim.signal(libc::SIGCONT);
         } else {
             children.push(cluster.start_again(&victim)?);
         }
         outage.restored = restored;
+        calls.note(timed, killed, outage);
         until("it is back", || serves(cluster, victim.name()))?;
         let Outage { detected, swapped, adopted, replied, felt, restored } = outage;
         println!(
@@ -237,7 +278,21 @@ fn kill_in_turn(cluster: &Cluster, kills: u64, seed: u64, slow: &Mutex<Vec<Call>
         // Those that were killed again are taken leave of.
         children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
-    Ok(outages)
+    Ok((outages, calls))
+}
+
+impl Calls {
+    fn note(&mut self, timed: &Mutex<Vec<Call>>, killed: Duration, outage: Outage) {
+        let restoring = killed + outage.felt..killed + outage.restored;
+        for call in timed.lock().expect("nobody panics with it").iter() {
+            let took = call.ended - call.began;
+            if call.ended <= killed {
+                self.quiet.push(took);
+            } else if restoring.contains(&call.began) {
+                self.restoring.push(took);
+            }
+        }
+    }
 }
 
 /// The metadata server that has the most tablets.
@@ -262,8 +317,8 @@ fn serves(cluster: &Cluster, name: &str) -> Result<bool> {
 }
 
 /// The longest call that was under way when something was killed, or began later.
-fn longest(slow: &Mutex<Vec<Call>>, killed: Duration) -> Option<Call> {
-    let calls = slow.lock().expect("nobody panics with it");
+fn longest(timed: &Mutex<Vec<Call>>, killed: Duration) -> Option<Call> {
+    let calls = timed.lock().expect("nobody panics with it");
     let concerned = calls.iter().filter(|call| call.ended > killed);
     concerned.copied().max_by_key(|call| call.ended - call.began.max(killed))
 }
