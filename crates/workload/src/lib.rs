@@ -23,7 +23,9 @@ pub use history::{
     WitnessKind, WriteOpen,
 };
 pub use mix::{Mix, MixKind};
-pub use oracle::{Law, Mutation, Node, Oracle, Piece, Query, Seen, State, Touched, View, refusals};
+pub use oracle::{
+    Law, List, Mutation, Node, Oracle, Piece, Query, Seen, State, Touched, View, Who, refusals,
+};
 pub use rng::Seeded;
 pub use tree::TreeStep;
 pub use zipf::Zipf;

@@ -2,7 +2,9 @@
 
 use super::{Mutation, Node, Piece, State, View};
 use bearing_proto::client::{AttributeChange, CommitMode, RenameMode, TimeChange, XattrChange};
-use bearing_types::{Access, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, XattrName};
+use bearing_types::{
+    Access, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid, XattrName, XattrSpace,
+};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,17 +49,20 @@ impl Oracle {
     }
 
     fn directory_node(access: Access, parent: NodeId) -> Node {
-        let content = Arc::new(Vec::new());
-        let file_type = FileType::Directory;
-        let xattrs = BTreeMap::new();
+        Node { links: 2, parent: Some(parent), ..Oracle::new_node(FileType::Directory, access) }
+    }
+
+    fn new_node(file_type: FileType, access: Access) -> Node {
         Node {
             file_type,
             access,
-            links: 2,
-            parent: Some(parent),
+            links: 1,
+            parent: None,
             entries: 0,
-            content,
-            xattrs,
+            content: Arc::new(Vec::new()),
+            xattrs: BTreeMap::new(),
+            access_list: None,
+            default_list: None,
             modified: None,
         }
     }
@@ -109,7 +114,7 @@ impl Oracle {
                 self.known(*node).clear(*set_ids);
                 self.make_hole(*node, *start..*end, *size_min)
             }
-            Mutation::SetXattr { node, name, change, .. } => self.set_xattr(*node, name, change),
+            Mutation::SetXattr { node, who, name, change } => self.set_xattr(*node, who, name, change),
             Mutation::Commit { node, pieces, size_min, mode, set_ids } => {
                 self.known(*node).clear(*set_ids);
                 self.commit(*node, pieces, *size_min, *mode)
@@ -152,18 +157,7 @@ impl Oracle {
             Mutation::Create { directory, name, who, new } => {
                 let access = access_of_new(parent, who, new.mode, new.file_type);
                 let content = Arc::new(new.target.clone());
-                let file_type = new.file_type;
-                let xattrs = BTreeMap::new();
-                let node = Node {
-                    file_type,
-                    access,
-                    links: 1,
-                    parent: None,
-                    entries: 0,
-                    content,
-                    xattrs,
-                    modified: None,
-                };
+                let node = Node { content, ..Oracle::new_node(new.file_type, access) };
                 self.insert(*directory, name, id, node)
             }
             Mutation::MakeDirectory { directory, name, who, mode } => {
@@ -175,7 +169,8 @@ impl Oracle {
         }
     }
 
-    fn insert(&mut self, directory: NodeId, name: &Name, id: NodeId, node: Node) -> Touched {
+    fn insert(&mut self, directory: NodeId, name: &Name, id: NodeId, mut node: Node) -> Touched {
+        node.inherit(&self.nodes[&directory]);
         assert!(self.nodes.insert(id, node).is_none(), "node ids are never used twice");
         self.add_entry(directory, name, id);
         let names = vec![(directory, name.clone())];
@@ -272,7 +267,8 @@ impl Oracle {
             access.mode = without_set_id(access.mode);
         }
         if let Some(mode) = change.mode {
-            access.mode = mode_for(who, access.gid, mode);
+            let mode = mode_for(who, access.gid, mode);
+            known.set_mode(mode);
         }
         if let Some(size) = change.size {
             known.clear(SetIds::by(who));
@@ -288,11 +284,22 @@ impl Oracle {
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }
 
-    fn set_xattr(&mut self, node: NodeId, name: &XattrName, change: &XattrChange) -> Touched {
-        let xattrs = &mut self.known(node).xattrs;
-        match change {
-            XattrChange::Remove => xattrs.remove(name),
-            XattrChange::Set { value, .. } => xattrs.insert(name.clone(), value.clone()),
+    fn set_xattr(
+        &mut self,
+        node: NodeId,
+        who: &Credentials,
+        name: &XattrName,
+        change: &XattrChange,
+    ) -> Touched {
+        let known = self.known(node);
+        let gid = known.access.gid;
+        match (name.space(), change) {
+            (space @ (XattrSpace::AccessList | XattrSpace::DefaultList), change) => {
+                let value = if let XattrChange::Set { value, .. } = change { Some(&value[..]) } else { None };
+                known.set_list(space, value, |mode| mode_for(who, gid, mode));
+            }
+            (_, XattrChange::Remove) => drop(known.xattrs.remove(name)),
+            (_, XattrChange::Set { value, .. }) => drop(known.xattrs.insert(name.clone(), value.clone())),
         };
         Touched { nodes: vec![node], answer: Some(node), ..Touched::default() }
     }

@@ -5,11 +5,13 @@
 //! modelled. The oracle never forgets a node: one without links stays, because a client may have it open.
 
 mod apply;
+mod lists;
 mod query;
 mod rules;
 mod words;
 
 pub use apply::{Oracle, Touched};
+pub use lists::{List, Who};
 pub use query::answer;
 pub use rules::{Law, refusals};
 pub use words::{Mutation, Node, Piece, Query, Seen, State, View};

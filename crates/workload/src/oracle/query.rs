@@ -1,6 +1,6 @@
 //! What questions deserve as answers. Listings and content have rules of their own (see the checker).
 
-use super::{Node, Query, Seen, State};
+use super::{List, Node, Query, Seen, State};
 use bearing_types::{Code, Credentials, FileType, NodeId, Outcome, Permission, Uid, XattrName, XattrSpace};
 
 /// What a question deserves: of `structure` what exists, of `access` who may. Unlinked nodes answer as if
@@ -38,7 +38,7 @@ pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outco
             let root = who.uid == Uid(0);
             match name.space() {
                 XattrSpace::User if !bears_user_attributes(known) => return Err(Code::NoData),
-                XattrSpace::User if !who_may.access.allows(who, Permission::READ, known.file_type) => {
+                XattrSpace::User if !who_may.allows(who, Permission::READ) => {
                     return Err(Code::Access);
                 }
                 XattrSpace::Trusted if !root => return Err(Code::NoData),
@@ -48,13 +48,14 @@ pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outco
                 | XattrSpace::AccessList
                 | XattrSpace::DefaultList => {}
             }
-            known.xattrs.get(name).cloned().map(Seen::Value).ok_or(Code::NoData)
+            let list = known.list(name.space()).map(List::encode);
+            list.or(known.xattrs.get(name).cloned()).map(Seen::Value).ok_or(Code::NoData)
         }
         Query::Xattrs { node, who } => {
             let known = structure.node(*node).ok_or(Code::Stale)?;
             let shows = |name: &&XattrName| name.space() != XattrSpace::Trusted || who.uid == Uid(0);
-            let names = known.xattrs.keys().filter(shows).map(|name| name.as_bytes().to_vec());
-            Ok(Seen::Names(names.collect()))
+            let names = known.xattrs.keys().filter(shows).cloned().chain(known.lists());
+            Ok(Seen::Names(names.map(|name| name.as_bytes().to_vec()).collect()))
         }
         Query::Open { node, who, read, write } => {
             let known = structure.node(*node).ok_or(Code::Stale)?;
@@ -62,7 +63,7 @@ pub fn answer(structure: &dyn State, access: &dyn State, query: &Query) -> Outco
                 return Err(Code::IsDirectory);
             }
             let who_may = access.node(*node).unwrap_or(known);
-            let may = |wish| who_may.access.allows(who, wish, known.file_type);
+            let may = |wish| who_may.allows(who, wish);
             let allowed = (!read || may(Permission::READ)) && (!write || may(Permission::WRITE));
             if allowed { Ok(Seen::Node(known.view(*node))) } else { Err(Code::Access) }
         }
@@ -89,5 +90,5 @@ fn check_directory(
         return Err(Code::NotDirectory);
     }
     let who_may = access.node(directory).unwrap_or(node);
-    if who_may.access.allows(who, wish, FileType::Directory) { Ok(()) } else { Err(Code::Access) }
+    if who_may.allows(who, wish) { Ok(()) } else { Err(Code::Access) }
 }

@@ -18,7 +18,8 @@
 //! setattr        gone ESTALE, size: EISDIR, EINVAL, write EACCES; touch EACCES; owner, group, mode, times
 //!                EPERM
 //! setxattr       gone ESTALE, as `user`: kind, sticky EPERM, write EACCES, else not root EPERM; then EEXIST,
-//!                ENODATA
+//!                ENODATA; a list: of a symbolic link EOPNOTSUPP, not the owner EPERM, no list EINVAL, a
+//!                default one of no directory EACCES, ENODATA
 //! open O_TRUNC   gone ESTALE, EISDIR, EINVAL, write EACCES
 //! ```
 //!
@@ -86,7 +87,7 @@ fn push_if(codes: &mut Vec<Code>, applies: bool, code: Code) {
 impl Rules<'_> {
     /// A node that the access state does not know refuses nothing: the structure decides about it.
     fn may(&self, node: NodeId, who: &Credentials, wish: Permission) -> bool {
-        self.access.node(node).is_none_or(|known| known.access.allows(who, wish, known.file_type))
+        self.access.node(node).is_none_or(|known| known.allows(who, wish))
     }
 
     /// A directory that is searched: gone, no directory, search permission.
@@ -251,6 +252,12 @@ impl Rules<'_> {
         let Some(node) = self.structure.node(id) else { return stop(codes, Code::Stale) };
         let access = self.access.node(id).map_or(node.access, |known| known.access);
         let root = who.uid == Uid(0);
+        if matches!(name.space(), XattrSpace::AccessList | XattrSpace::DefaultList) {
+            push_if(&mut codes, !root && who.uid != access.uid, Code::NotPermitted);
+            let value = if let XattrChange::Set { value, .. } = change { Some(&value[..]) } else { None };
+            codes.extend(node.refuses_list(name.space(), value));
+            return Ok(codes);
+        }
         if name.space() == XattrSpace::User {
             let bears = matches!(node.file_type, FileType::Regular | FileType::Directory);
             let sticky = node.is_directory() && access.mode.has(Mode::STICKY);

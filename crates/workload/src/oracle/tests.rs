@@ -1,8 +1,10 @@
 //! The order of Linux's checks, and what changes do.
 
 use super::*;
-use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode};
-use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Name, NodeId, SetIds, Uid};
+use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode, XattrChange, XattrMode};
+use bearing_types::{
+    Access, Acl, Code, Credentials, FileType, Gid, Mode, Name, NodeId, Permission, SetIds, Uid, XattrName,
+};
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -224,4 +226,84 @@ fn commits_lay_bytes_over_and_cutting_forgets_them() {
     assert_eq!(*fs.node(NodeId(2)).unwrap().content, b"\0\0abZ\0\0\0\0abc\0"[..]);
     must(&mut fs, &Mutation::Truncate { node: NodeId(2), who: Credentials::ROOT, read: true }, None);
     assert_eq!(fs.view(NodeId(2)).unwrap().size, 0);
+}
+
+fn set_list(node: u64, who: Credentials, name: &[u8], list: &[(Who, u8)]) -> Mutation {
+    let name = XattrName::new(name).unwrap();
+    let change = XattrChange::Set { value: List(list.to_vec()).encode(), mode: XattrMode::Any };
+    Mutation::SetXattr { node: NodeId(node), who, name, change }
+}
+
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+#[test]
+fn lists_and_permission_bits_follow_each_other_and_are_inherited() {
+    let mut oracle = oracle();
+    let list = [(Who::Owner, 7), (Who::User(5), 6), (Who::Group, 4), (Who::Mask, 5), (Who::Others, 0)];
+    assert_eq!(try_to(&mut oracle, &mkdir(ROOT, "d", user(1), 0o700), Some(2)), []);
+    assert_eq!(try_to(&mut oracle, &set_list(2, user(2), DEFAULT_LIST, &list), None), [Code::NotPermitted]);
+    assert_eq!(
+        try_to(&mut oracle, &set_list(2, user(1), DEFAULT_LIST, &list[1..]), None),
+        [Code::InvalidArgument]
+    );
+    assert_eq!(try_to(&mut oracle, &set_list(2, user(1), DEFAULT_LIST, &list), None), []);
+    assert_eq!(try_to(&mut oracle, &set_list(2, user(1), ACCESS_LIST, &list), None), []);
+    assert_eq!(oracle.view(NodeId(2)).unwrap().mode, Mode::new(0o750));
+    assert_eq!(try_to(&mut oracle, &create(NodeId(2), "f", user(1), 0o666), Some(3)), []);
+    let file = oracle.node(NodeId(3)).unwrap();
+    assert_eq!(file.access.mode, Mode::new(0o640), "the mask stands where the group does");
+    assert!(file.allows(&user(5), Permission::READ) && !file.allows(&user(5), Permission::WRITE));
+    let mode = AttributeChange { mode: Some(Mode::new(0o660)), ..AttributeChange::default() };
+    let chmod = Mutation::SetAttributes { node: NodeId(3), who: user(1), change: mode, through_file: false };
+    assert_eq!(try_to(&mut oracle, &chmod, None), []);
+    assert!(oracle.node(NodeId(3)).unwrap().allows(&user(5), Permission::WRITE), "chmod widens the mask");
+    assert_eq!(try_to(&mut oracle, &mkdir(NodeId(2), "e", user(1), 0o777), Some(4)), []);
+    assert!(oracle.node(NodeId(4)).unwrap().default_list.is_some());
+}
+
+proptest::proptest! {
+    /// Written from Linux's code; production was not.
+    #[test]
+    fn production_judges_lists_as_the_oracle_does(
+        rights in proptest::array::uniform7(0u8..8),
+        there in proptest::array::uniform4(proptest::bool::ANY),
+        (uid, gid, groups) in (0u32..4, 0u32..4, proptest::collection::vec(0u32..4, 0..3)),
+        (owner, group) in (0u32..4, 0u32..4),
+        wish in 1u8..8,
+        born in 0u32..0o1000,
+    ) {
+        let named = [Who::User(1), Who::User(2), Who::Group, Who::OtherGroup(1), Who::OtherGroup(2)];
+        let mut list = vec![(Who::Owner, rights[0])];
+        for (place, (who, is_there)) in named.into_iter().zip([there[0], there[1], true, there[2], there[3]]).enumerate() {
+            list.extend(is_there.then_some((who, rights[place + 1])));
+        }
+        list.push((Who::Mask, rights[6]));
+        list.push((Who::Others, wish ^ rights[0]));
+        let list = List(list);
+        let who = Credentials { uid: Uid(uid), gid: Gid(gid), groups: groups.into_iter().map(Gid).collect() };
+        let access = Access { mode: Mode::new(born), uid: Uid(owner), gid: Gid(group) };
+        let mut oracle = Oracle::new(ROOT, access);
+        let name = XattrName::new(ACCESS_LIST).unwrap();
+        let change = XattrChange::Set { value: list.encode(), mode: XattrMode::Any };
+        oracle.apply(&Mutation::SetXattr { node: ROOT, who: Credentials::ROOT, name, change }, None, false);
+        let node = oracle.node(ROOT).unwrap();
+        let produced = Acl::decode(&list.encode()).unwrap().unwrap();
+        proptest::prop_assert_eq!(produced.encode(), list.encode());
+        let (mode, listed) = produced.split(access.mode);
+        proptest::prop_assert_eq!(mode, node.access.mode);
+        let wish = Permission::from_bits(wish);
+        let may = Access { mode, ..access }.allows_with(listed.as_ref(), &who, wish, FileType::Directory);
+        proptest::prop_assert_eq!(may, node.allows(&who, wish));
+        let (mode, listed) = produced.inherited(access.mode);
+        let inherited = listed.map(|listed| Acl::of(mode, &listed).encode());
+        let mut oracle = Oracle::new(ROOT, access);
+        let change = XattrChange::Set { value: list.encode(), mode: XattrMode::Any };
+        let name = XattrName::new(DEFAULT_LIST).unwrap();
+        oracle.apply(&Mutation::SetXattr { node: ROOT, who: Credentials::ROOT, name, change }, None, false);
+        oracle.apply(&create(ROOT, "f", user(1), born), Some(NodeId(2)), false);
+        let made = oracle.node(NodeId(2)).unwrap();
+        proptest::prop_assert_eq!(inherited, made.access_list.as_ref().map(List::encode));
+        proptest::prop_assert_eq!(mode.bits() & 0o777, made.access.mode.bits() & 0o777);
+    }
 }

@@ -1,5 +1,6 @@
 //! What the oracle is told and asked, and what it says.
 
+use super::List;
 use crate::history::OwnWrites;
 use bearing_proto::client::{AttributeChange, CommitMode, NewNode, RenameMode, XattrChange};
 use bearing_types::{
@@ -301,8 +302,12 @@ pub struct Node {
     pub entries: u64,
     /// A file's bytes, or a symbolic link's target.
     pub content: Arc<Vec<u8>>,
-    /// Extended attributes.
+    /// Extended attributes, without the lists.
     pub xattrs: BTreeMap<XattrName, Vec<u8>>,
+    /// Its access control list, if permission bits do not say all of it.
+    pub access_list: Option<List>,
+    /// Of a directory: the list of what is made in it.
+    pub default_list: Option<List>,
     /// The time of the last change of the content, if somebody set it and nothing changed the content since.
     /// Of a directory it is never known: its entries change it a little later.
     pub modified: Option<Wall>,
