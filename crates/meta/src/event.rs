@@ -2,7 +2,6 @@
 
 use crate::disk_space::{DiskSpace, Headroom};
 use crate::record::{KEYS_END, Recovered};
-use crate::replication::Failing;
 use bearing_placement::Assignment;
 use bearing_proto::client::{
     Call, LockFree, OpenState, OpenStateQuery, Recall, Recalled, Reply, Request, ServerEntry,
@@ -15,6 +14,8 @@ use bearing_proto::ring::RingMessage;
 use bearing_proto::tablets::Digest;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Pairs, Store};
 use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash, TabletSerial};
+use std::fmt;
+use std::time::Duration;
 
 /// Identifies a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,6 +198,32 @@ pub enum Command {
     Map(MapVersion, Assignment, Vec<ServerEntry>),
     /// Something worth telling people.
     Note(Note),
+}
+
+/// Why a tablet goes on without a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// It lacks what it once had, and no other server can send it alone.
+    Lost,
+    /// It answers, and has synced nothing of what it was sent for so long.
+    Stuck(Duration),
+    /// It has not relied on this server for so long; for so much more this server heard nobody.
+    Silent(Duration, Duration),
+}
+
+impl fmt::Display for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failing::Lost => write!(f, "it lacks what it had"),
+            Failing::Stuck(length) => write!(f, "it has synced nothing for {} ms", length.as_millis()),
+            Failing::Silent(length, deaf) => write!(
+                f,
+                "no lease from it for {} ms, while this server listened ({} ms more while it did not)",
+                length.as_millis(),
+                deaf.as_millis()
+            ),
+        }
+    }
 }
 
 /// Something worth telling people, and worth counting in simulation.

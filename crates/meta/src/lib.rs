@@ -28,7 +28,7 @@ pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
 pub use engine::{Bound, Counters, MetaServer, RingView};
-pub use event::{AppendNumber, Command, Event, LoadResult, LoadTicket, Note, compared_pairs};
+pub use event::{AppendNumber, Command, Event, Failing, LoadResult, LoadTicket, Note, compared_pairs};
 pub use mutant::Mutant;
 pub use record::{
     ChunkRecord, DirectoryContent, EntryKind, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, Key,
@@ -36,4 +36,3 @@ pub use record::{
     PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
     ReplyRecord, UsageScan, recover,
 };
-pub use replication::Failing;

@@ -40,8 +40,8 @@ pub const VERSION: u16 = 8;
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
 pub const PACKET_BYTES_MAX: usize = 8 << 20;
-/// Messages to one receiver are packed into datagrams of up to so many bytes. A larger answer goes by stream; so
-/// does what goes to servers. Nothing else that is larger reaches a client.
+/// Messages to one receiver are packed into datagrams of up to so many bytes. A larger answer goes by stream;
+/// so does what goes to servers. Nothing else that is larger reaches a client.
 pub const DATAGRAM_PACKED_MAX: usize = 8 * 1024;
 /// The most messages in one packet.
 pub const MESSAGES_MAX: usize = 1024;

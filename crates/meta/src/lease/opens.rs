@@ -514,7 +514,7 @@ impl Opener {
         ask_at: Mono,
         files_max: usize,
     ) -> bool {
-        // Orphans stay when details are forgotten: if they counted, each file would have them looked at again.
+        // Orphans stay when details are forgotten: if they counted, each file would have them walked again.
         if self.files - self.orphans >= files_max && files.given(self.session, node).is_none() {
             return false;
         }

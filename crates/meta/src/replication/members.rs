@@ -5,11 +5,11 @@
 //! its present epoch.
 
 use crate::config::Config;
+use crate::event::Failing;
 use crate::replication::Pairs;
 use crate::replication::pairs::DEAF_MAX;
 use bearing_types::{LogIndex, Mono, ServerId};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// See the module.
@@ -47,32 +47,6 @@ struct Member {
     deaf: Duration,
     /// It lacks what was committed before the epoch began: nobody but a snapshot can fill that up.
     lost: bool,
-}
-
-/// Why a tablet goes on without a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failing {
-    /// It lacks what it once had, and no other server can send it alone.
-    Lost,
-    /// It answers, and has synced nothing of what it was sent for so long.
-    Stuck(Duration),
-    /// It has not relied on this server for so long; for so much more this server heard nobody.
-    Silent(Duration, Duration),
-}
-
-impl fmt::Display for Failing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failing::Lost => write!(f, "it lacks what it had"),
-            Failing::Stuck(length) => write!(f, "it has synced nothing for {} ms", length.as_millis()),
-            Failing::Silent(length, deaf) => write!(
-                f,
-                "no lease from it for {} ms, while this server listened ({} ms more while it did not)",
-                length.as_millis(),
-                deaf.as_millis()
-            ),
-        }
-    }
 }
 
 impl Members {

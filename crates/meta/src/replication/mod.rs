@@ -14,6 +14,5 @@ pub(crate) use arrival::Part;
 pub(crate) use copy::{Answer, Copy, turn};
 pub(crate) use learner::Learner;
 pub(crate) use log::Log;
-pub use members::Failing;
 pub(crate) use members::Members;
 pub(crate) use pairs::Pairs;

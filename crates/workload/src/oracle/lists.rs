@@ -1,5 +1,6 @@
-//! Access control lists as Linux keeps them (fs/posix_acl.c): whole, beside the permission bits, with code that
-//! keeps the two equal. Production keeps each right once and has no such code, so neither is checked by itself.
+//! Access control lists as Linux keeps them (fs/posix_acl.c): whole, beside the permission bits, with code
+//! that keeps the two equal. Production keeps each right once and has no such code, so neither is checked by
+//! itself.
 
 use super::Node;
 use bearing_types::{Access, Code, Credentials, FileType, Gid, Mode, Permission, Uid, XattrName, XattrSpace};
