@@ -203,7 +203,7 @@ pub enum Command {
 /// Why a tablet goes on without a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
-    /// It lacks what it once had, and no other server can send it alone.
+    /// It lacks what was committed before the epoch began: only a snapshot has that.
     Lost,
     /// It answers, and has synced nothing of what it was sent for so long.
     Stuck(Duration),

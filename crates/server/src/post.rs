@@ -469,7 +469,7 @@ impl Post {
                 self.queue(lane, &Message::Reply(too_large), &[]);
             }
             // Clients listen for datagrams only.
-            (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) => self.is_too_large(message),
+            (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) => self.drop_too_large(message),
             (Origin::Datagram(address), Sender::Server(_), _) => {
                 self.queue(Lane { origin: Origin::Outgoing(address), ..lane }, message, &[]);
             }
@@ -477,14 +477,14 @@ impl Post {
                 if self.pending.entry(lane).or_default().push(message, PACKET_BYTES_MAX) {
                     self.seal_lane(lane, &[]);
                 } else {
-                    self.is_too_large(message);
+                    self.drop_too_large(message);
                 }
             }
         }
     }
 
     /// No packet takes a message: it is lost, and would be each time. Whoever makes one is wrong.
-    fn is_too_large(&mut self, message: &Message) {
+    fn drop_too_large(&mut self, message: &Message) {
         self.undeliverable.too_large += 1;
         if self.undeliverable.too_large.is_power_of_two() {
             tracing::error!(
@@ -513,7 +513,7 @@ impl Post {
         if fits {
             self.seal_lane(lane, attachment);
         } else {
-            self.is_too_large(message);
+            self.drop_too_large(message);
         }
     }
 
