@@ -78,10 +78,15 @@ impl Context {
         }
     }
 
-    /// Waits while a directory is asked for or given back.
+    /// Waits while a directory is asked for or given back, or its home has yet to hear that it was removed
+    /// here: whoever has it still would otherwise see, and change, what it was before.
     pub(crate) async fn settled(&self, directory: NodeId) {
         while let Some(waiting) = self.with(|state| state.delegations.await_moved(directory)) {
             waiting.await;
+        }
+        if let Some(tablet) = self.with(|state| state.delegations.tablet_to_remove(directory)) {
+            // If that fails, whoever asks for stability is told.
+            let _ = self.flush_steps(tablet).await;
         }
     }
 

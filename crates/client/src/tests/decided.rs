@@ -137,6 +137,24 @@ fn an_access_is_of_no_time_that_its_home_has_yet_to_see() {
 }
 
 #[test]
+fn in_a_directory_that_was_removed_here_its_home_is_asked_only_after_it_heard_of_that() {
+    let mut world = with_root();
+    let directory = make_directory(&mut world, "d", 0o755);
+    let who = Credentials::ROOT;
+    let removed = world.start(Operation::RemoveDirectory { directory: root(), name: name("d"), who });
+    assert_eq!(world.result(removed), Ok(Answer::Done));
+    world.pass(Duration::from_millis(50));
+    let sent = world.take_request();
+    let late = world.start(Operation::Unlink { directory, name: name("f"), who: Credentials::ROOT });
+    assert!(world.sent.is_empty(), "its home would decide before what was decided here: {:?}", world.sent);
+    done(&mut world, &sent);
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Directory { .. } | Call::Lookup { .. }), "{asked:?}");
+    world.reply_done(&asked, Err(Code::NotFound));
+    assert_eq!(world.result(late), Err(Code::NotFound));
+}
+
+#[test]
 fn a_directory_of_another_tablet_is_removed_by_its_home_after_what_emptied_it() {
     let tablet_of = |position| map().assignment.tablet_at(position).block;
     let seat_of = |text: &str| root_seat().child(NodeId(6), hash_of(text));

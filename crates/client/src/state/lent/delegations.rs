@@ -116,6 +116,11 @@ impl Delegations {
         self.tablets.iter().find(|(_, lent)| lent.has_steps_of(node)).map(|(tablet, _)| *tablet)
     }
 
+    /// The tablet that has yet to hear that a directory of it was removed here.
+    pub fn tablet_to_remove(&self, directory: NodeId) -> Option<Block> {
+        self.tablets.iter().find(|(_, lent)| lent.is_removing(directory)).map(|(tablet, _)| *tablet)
+    }
+
     /// Whether a directory is ours.
     pub fn holds(&self, directory: NodeId) -> bool {
         self.directories.contains_key(&directory)

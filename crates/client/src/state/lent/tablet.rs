@@ -4,7 +4,7 @@ use crate::run::{Awaited, Promise, promise};
 use bearing_proto::client::Call;
 use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
 use bearing_types::{Code, Mono, NodeId, Position, Wall};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Steps in one batch.
@@ -34,6 +34,8 @@ pub(crate) struct Lent {
     /// Its owner had none to give: it is not asked ahead of time before this.
     ids_not_before: Mono,
     queue: VecDeque<Step>,
+    /// Directories whose removal is in the queue.
+    removing: BTreeSet<NodeId>,
     /// The first so many of the queue are on their way.
     on_way: usize,
     /// Steps queued since the start, and steps done.
@@ -75,6 +77,7 @@ impl Lent {
             ids_wanted: false,
             ids_not_before: Mono::ZERO,
             queue: VecDeque::new(),
+            removing: BTreeSet::new(),
             on_way: 0,
             queued: 0,
             done: 0,
@@ -149,7 +152,15 @@ impl Lent {
         })
     }
 
+    /// Whether a directory was removed here, and its home has not heard of it.
+    pub fn is_removing(&self, directory: NodeId) -> bool {
+        self.removing.contains(&directory)
+    }
+
     pub(super) fn queue(&mut self, step: Step) {
+        if let Change::RemoveDirectory { node, .. } = step.change {
+            self.removing.insert(node);
+        }
         self.queue.push_back(step);
         self.queued += 1;
     }
@@ -224,7 +235,11 @@ impl Lent {
     /// A batch is done, and the lease renewed if it says until when.
     pub fn on_done(&mut self, batch: &Batch, done: &StepsDone, until: Option<Mono>, now: Mono) {
         self.until = self.until.max(until.unwrap_or(self.until));
-        self.queue.drain(..batch.steps);
+        for step in self.queue.drain(..batch.steps) {
+            if let Change::RemoveDirectory { node, .. } = step.change {
+                self.removing.remove(&node);
+            }
+        }
         self.returned.drain(..batch.returned);
         self.on_way = 0;
         self.done += batch.steps as u64;
