@@ -137,6 +137,32 @@ fn a_member_that_dies_is_swapped_out_and_one_that_is_back_in_time_is_not() {
     cluster.create(ALICE, &root, "g").unwrap();
 }
 
+#[test]
+fn a_tablet_whose_next_owner_dies_is_served_by_the_old_one_as_soon_as_that_is_a_member_no_more() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    let (owner, _, epoch) = cluster.owner(home);
+    let member = ServerId(owner.0 % 5 + 1);
+    let block = cluster.register_of(home).block;
+    cluster.kill(member);
+    cluster.send(owner, Event::Move(block, member));
+    cluster.pass(Duration::from_millis(100));
+    assert!(cluster.register_of(home).members.contains(&member));
+    let ask = |cluster: &mut Cluster| {
+        let sequence = cluster.new_sequence();
+        let call = Call::Root { filesystem: root.body.filesystem };
+        let request = Request { sequence, finished_below: Sequence(0), position: home, epoch, call };
+        cluster.send(owner, Event::Request(ALICE, Squash::None, request));
+        cluster.answer(ALICE, sequence)
+    };
+    assert!(matches!(ask(&mut cluster), Some(Answer::Retry { .. })), "it is left to its next owner");
+    cluster.pass(Duration::from_secs(1));
+    assert!(!cluster.register_of(home).members.contains(&member));
+    let answer = ask(&mut cluster);
+    assert!(matches!(answer, Some(Answer::Done { result: Ok(_), .. })), "{answer:?}");
+}
+
 /// What servers have stored of a tablet, but for what is of their disks.
 fn stored(cluster: &mut Cluster, server: ServerId, serial: TabletSerial) -> Vec<(Vec<u8>, Vec<u8>)> {
     let all = KeyRange { start: Vec::new(), end: Some(Key::Intent.encode()) };

@@ -416,7 +416,11 @@ impl MetaServer {
         let (serial, epoch, index) = (tablet.serial, tablet.epoch(), tablet.log.committed());
         let settled = index == tablet.log.last() && tablet.exit.is_empty();
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
-        if now.mono.since(leaving.since) < PATIENCE {
+        let register = self.startup.registers.get(&start).cloned();
+        let register = register.filter(|(_, assigned)| assigned.epoch == epoch);
+        // Whoever fell silent meanwhile is a member no more and never comes round to it.
+        let may_come = register.as_ref().is_none_or(|(_, assigned)| assigned.members.contains(&leaving.to));
+        if may_come && now.mono.since(leaving.since) < PATIENCE {
             if settled && now.mono.since(leaving.said) >= self.config.resend_interval {
                 leaving.yielded = true;
                 leaving.said = now.mono;
@@ -427,8 +431,6 @@ impl MetaServer {
             }
             return;
         }
-        let register = self.startup.registers.get(&start).cloned();
-        let register = register.filter(|(_, assigned)| assigned.epoch == epoch);
         let Some((version, assigned)) = register.filter(|_| !self.claims.contains_key(&serial)) else {
             return;
         };
