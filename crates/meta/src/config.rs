@@ -142,9 +142,11 @@ pub struct Config {
     /// A chunk is sealed by its tablet so long after it was opened: longer than the right to append to it
     /// lives.
     pub chunk_ttl: Duration,
-    /// It is looked at, whether anybody refers to it, so long after that, or after its writer said that it is
-    /// done with it.
+    /// It is looked at, whether anybody refers to it, so long after its writer said that it is done with it.
     pub scan_delay: Duration,
+    /// A writer that has not said so is waited for so long: longer than a server is away to which it has yet
+    /// to tell what it decided in delegated directories.
+    pub writer_patience: Duration,
     /// And again so long after the last usage scan, although nothing was dropped.
     pub scan_interval: Duration,
     /// A sealed chunk of at least so many bytes is compacted when less than half of it is in use.
@@ -235,6 +237,7 @@ impl Config {
             lock_silence_timeout: Duration::from_secs(10),
             chunk_ttl: Duration::from_secs(660),
             scan_delay: Duration::from_secs(60),
+            writer_patience: Duration::from_secs(3600),
             scan_interval: Duration::from_secs(24 * 3600),
             compact_bytes_min: 1 << 20,
             closed_mark_ttl: Duration::from_secs(3600),

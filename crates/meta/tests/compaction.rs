@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Config;
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
@@ -79,7 +80,8 @@ impl Disks {
 }
 
 fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
-    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    let config = Config { writer_patience: Duration::ZERO, ..Config::standard() };
+    let mut cluster = Cluster::with_config(2, Scheme::AnglecutHashed, config);
     let disks: Rc<RefCell<Disks>> = Rc::default();
     let shared = Rc::clone(&disks);
     cluster.data = Box::new(move |server, request| {

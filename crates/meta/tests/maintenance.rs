@@ -22,7 +22,7 @@ fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
 }
 
 fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
-    cluster_of(data, Config::standard())
+    cluster_of(data, Config { writer_patience: Duration::ZERO, ..Config::standard() })
 }
 
 fn cluster_of(data: &[ServerId], config: Config) -> (Cluster, Rc<RefCell<Disks>>) {
@@ -110,6 +110,23 @@ fn what_a_file_refers_to_stays_until_the_file_lets_go_of_it() {
     assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
     assert!(disks.borrow().held.is_empty());
     assert_eq!(commit(&mut cluster, file, &chunk), Err(Code::NotFound), "it is gone for good");
+}
+
+#[test]
+fn a_writer_that_has_not_said_that_it_is_done_may_commit_late() {
+    let (mut cluster, disks) = cluster_of(&DATA, Config::standard());
+    let (file, _) = create(&mut cluster, "f");
+    disks.borrow_mut().frames = vec![frame_of(file)];
+    let chunk = cluster.open_chunk(ALICE, Position(0));
+    pass_a_life(&mut cluster);
+    assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, Some(LENGTH));
+    let late = create(&mut cluster, "late");
+    commit(&mut cluster, late, &chunk)
+        .expect("its home was away, and its writer could not say anything else");
+    finish(&mut cluster, &chunk, 4_000).unwrap();
+    cluster.pass_with(&[ALICE], Duration::from_secs(70));
+    let later = create(&mut cluster, "later");
+    assert_eq!(commit(&mut cluster, later, &chunk), Err(Code::NotFound));
 }
 
 fn finish(cluster: &mut Cluster, chunk: &ChunkView, payload: u64) -> Result<Body, Code> {

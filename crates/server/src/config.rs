@@ -62,8 +62,7 @@ pub struct MetadataLimits {
     /// A chunk is sealed so long after it was opened. Writers stop appending 600 s after, and a chunk of
     /// which its writer says that it is done with it is sealed before.
     pub chunk_life_s: u64,
-    /// And looked at, what of it is in use, so long after that, or after its writer said that it is done with
-    /// it.
+    /// And looked at, what of it is in use, so long after its writer said that it is done with it.
     pub chunk_look_after_s: u64,
     /// So much of the disk is kept free for removals and for the server's own work, or an eighth of a disk
     /// that is smaller than eight times that. Below, nothing new is made. A quarter of it is held in a file

@@ -45,6 +45,7 @@ impl Limits {
         // commits are on the way.
         config.chunk_ttl = Duration::from_secs(15);
         config.scan_delay = Duration::from_millis(300);
+        config.writer_patience = Duration::from_secs(190);
         config.scan_interval = Duration::from_secs(10);
         config.lost_timeout = Duration::from_secs(7);
         config.sweep_interval = Duration::from_millis(300);

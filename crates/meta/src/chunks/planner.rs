@@ -2,7 +2,7 @@
 
 use crate::chunks::health::Health;
 use crate::config::Config;
-use crate::record::{ChunkRecord, Finished};
+use crate::record::ChunkRecord;
 use bearing_types::{ChunkId, ServerId, Wall};
 use std::time::Duration;
 
@@ -177,11 +177,16 @@ impl Planner<'_> {
 
     /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain
     /// while its files are about to drop the rest as well. Where room is short, the rest is not waited
-    /// for.
+    /// for. What its writer has decided in delegated directories may be on its way, and cannot be decided
+    /// anew, until it says that it is done.
     pub fn is_settled(&self, record: &ChunkRecord) -> bool {
-        let since = |when: Wall, long: Duration| self.now >= when.after(long + self.config.scan_delay);
-        let finished = |finished: Finished| self.health.is_room_short() || since(finished.at, Duration::ZERO);
-        record.finished.is_some_and(finished) || since(record.opened, self.config.chunk_ttl)
+        let delay = self.config.scan_delay;
+        match record.finished {
+            Some(finished) => self.health.is_room_short() || self.now >= finished.at.after(delay),
+            None => {
+                self.now >= record.opened.after(self.config.chunk_ttl + self.config.writer_patience + delay)
+            }
+        }
     }
 
     /// Whether a chunk that is not sealed can be, for what its writer has said.
