@@ -170,6 +170,8 @@ const EXPECTED: &[&str] = &[
     "client: recalls answered",
     "client: open-state queries answered",
     "kernel: invalidations",
+    "SetAccessList: done",
+    "SetDefaultList: done",
 ];
 
 /// The same in a run with several copies of each tablet.

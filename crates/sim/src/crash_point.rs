@@ -6,8 +6,9 @@ use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
 /// Steps that most runs do not get to.
-const RARE: [&str; 9] = [
+const RARE: [&str; 10] = [
     "entries are void",
+    "void entries are stable",
     "a move is given up",
     "a yielded tablet is taken",
     "silent session ended",
@@ -38,7 +39,8 @@ impl CrashPoints {
         *seen += 1;
         let often = if RARE.contains(&name) { 32 } else { 1 };
         let chance = often * (self.per_million / 8 + self.per_million * 16 / (1 + *seen));
-        let dies = self.per_million > 0 && rng.chance(chance, 1_000_000);
+        // What follows a rare step is rare too, and is to be met as well.
+        let dies = self.per_million > 0 && rng.chance(chance.min(500_000), 1_000_000);
         if dies {
             counts.add(&format!("crash at: {whose}{name}"));
         }

@@ -96,6 +96,8 @@ pub struct MetaHost {
     pub crash_points: CrashPoints,
     /// It wants to die now, and why.
     pub dying: Option<String>,
+    /// The record that makes entries void, until it is stable.
+    voiding: Option<AppendNumber>,
 }
 
 enum Job {
@@ -140,6 +142,7 @@ impl MetaHost {
             fail_sync: false,
             crash_points: CrashPoints::default(),
             dying: None,
+            voiding: None,
         }
     }
 
@@ -189,7 +192,7 @@ impl MetaHost {
         self.jobs.clear();
         self.wake_at = None;
         self.fail_sync = false;
-        self.dying = None;
+        (self.dying, self.voiding) = (None, None);
         self.stuck = false;
         self.unapplied = Unapplied::default();
         self.flushed = None;
@@ -586,6 +589,9 @@ impl MetaHost {
                 ledger.blame(world, Promise::Readable, what);
             }
             Note::Step(name) => {
+                if name == "entries are void" {
+                    self.voiding = self.gathered.last().map(|(number, _)| *number);
+                }
                 if !self.crash_points.meet(&mut world.counts, &mut self.rng, "", name) {
                     return;
                 }
@@ -672,6 +678,9 @@ impl MetaHost {
             self.meet_death(world, "log cut");
         }
         self.meet_death(world, "synced, nobody told");
+        if self.voiding.take_if(|number| *number <= syncing.last).is_some() {
+            self.meet_death(world, "void entries are stable");
+        }
         if self.dying.is_some() {
             return;
         }

@@ -4,7 +4,9 @@ use crate::kernel::{Hold, Locks};
 use crate::tree::TreeRun;
 use bearing_client::{Listed, OpenFile, Operation};
 use bearing_proto::client::{AttributeChange, Handle};
-use bearing_types::{Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, NodeId, SetIds};
+use bearing_types::{
+    Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, NodeId, SetIds, XattrSpace,
+};
 use bearing_workload::{Action, FileSteps, Mutation, OwnWrites, Piece, Query};
 use std::collections::VecDeque;
 
@@ -128,7 +130,11 @@ impl Meaning {
                 Mutation::Rename { .. } => "Rename",
                 Mutation::Link { .. } => "Link",
                 Mutation::SetAttributes { .. } => "SetAttributes",
-                Mutation::SetXattr { .. } => "SetXattr",
+                Mutation::SetXattr { name, .. } => match name.space() {
+                    XattrSpace::AccessList => "SetAccessList",
+                    XattrSpace::DefaultList => "SetDefaultList",
+                    _ => "SetXattr",
+                },
                 Mutation::Truncate { .. } => "Truncate",
                 Mutation::MakeHole { .. } => "MakeHole",
                 Mutation::Commit { .. } => "Commit",

@@ -5,6 +5,7 @@
 //! operations found and what is gone.
 
 use crate::action::{Action, FileSteps};
+use crate::oracle::{List, Who};
 use crate::{Record, Seeded, Zipf, tree};
 use bearing_proto::client::{
     AttributeChange, Handle, NewNode, RenameMode, TimeChange, XattrChange, XattrMode,
@@ -12,7 +13,7 @@ use bearing_proto::client::{
 use bearing_proto::operation::Operation;
 use bearing_types::{
     Credentials, FileType, Gid, Lock, LockMode, LockOwner, LockRange, LockSpace, Mode, Name, NodeId, Uid,
-    Wall, XattrName,
+    Wall, XattrName, XattrSpace,
 };
 
 /// Which subtree.
@@ -469,6 +470,9 @@ impl Generator {
     fn xattr(&mut self, area: Area) -> Operation {
         let known = self.known(area, |_| true).expect("the root of an area is always known");
         let (node, file_type, who) = (known.node, known.file_type, self.who());
+        if self.rng.chance(1, 3) {
+            return self.access_list(known, who);
+        }
         let names: [&[u8]; 5] = [b"user.a", b"user.b", b"user.a", b"trusted.t", b"security.s"];
         let name = *self.rng.pick(&names).expect("there are names");
         let name = XattrName::new(name).expect("a plain name");
@@ -486,6 +490,52 @@ impl Generator {
             }
         };
         Operation::SetXattr { node, file_type, who, name, change }
+    }
+
+    /// An access control list is read, set or removed. That of the root of an area gives everybody
+    /// everything, as its permission bits do.
+    fn access_list(&mut self, known: Known, who: Credentials) -> Operation {
+        let default = known.is_directory() && self.rng.chance(1, 2);
+        let space = if default { XattrSpace::DefaultList } else { XattrSpace::AccessList };
+        let name = XattrName::of_list(space).expect("the name of a list");
+        let (node, file_type) = (known.node, known.file_type);
+        let change = match self.rng.below(10) {
+            0 | 1 => return Operation::Xattr { node, file_type, who, name },
+            2 | 3 => XattrChange::Remove,
+            _ => {
+                let open = known.name.is_none() && !default;
+                let value = self.list_of(open).encode();
+                XattrChange::Set { value, mode: XattrMode::Any }
+            }
+        };
+        Operation::SetXattr { node, file_type, who, name, change }
+    }
+
+    /// A list, now and then one that lacks what it must have.
+    fn list_of(&mut self, open: bool) -> List {
+        let mut list = vec![(Who::Owner, 7)];
+        for uid in [1000, 1001] {
+            if self.rng.chance(1, 2) {
+                list.push((Who::User(uid), self.rights(open)));
+            }
+        }
+        list.push((Who::Group, self.rights(open)));
+        for gid in [100, 200] {
+            if self.rng.chance(1, 3) {
+                list.push((Who::OtherGroup(gid), self.rights(open)));
+            }
+        }
+        let names_somebody = list.len() > 2;
+        let lacks = !open && self.rng.chance(1, 20);
+        if names_somebody && !lacks || self.rng.chance(1, 3) {
+            list.push((Who::Mask, self.rights(open)));
+        }
+        list.push((Who::Others, self.rights(open)));
+        List(list)
+    }
+
+    fn rights(&mut self, open: bool) -> u8 {
+        if open || self.rng.chance(1, 2) { 7 } else { self.rng.below(8) as u8 }
     }
 
     fn tree(&mut self, area: Area) -> Action {
