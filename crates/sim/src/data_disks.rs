@@ -47,12 +47,12 @@ impl Reach {
         self.mended.extend(hosts.map(|host| (host, now)));
     }
 
-    /// Whether nobody can take a host for lost.
-    fn counts(&self, host: HostId, now: u64) -> bool {
+    /// Whether nobody could take a host for lost when something was decided that is stable now.
+    fn counts(&self, host: HostId, decided: u64, now: u64) -> bool {
         let stopped = self.stopped.get(&host).is_some_and(|from| now - from >= OUT_OF_REACH);
         let down = self.down.get(&host);
-        let was_down = down.is_some_and(|(from, to)| to - from >= OUT_OF_REACH && now - to < FORGIVEN);
-        let was_cut = self.mended.get(&host).is_some_and(|at| now - at < FORGIVEN);
+        let was_down = down.is_some_and(|(from, to)| to - from >= OUT_OF_REACH && decided < to + FORGIVEN);
+        let was_cut = self.mended.get(&host).is_some_and(|at| decided < at + FORGIVEN);
         !stopped && !was_down && !was_cut
     }
 }
@@ -183,7 +183,7 @@ impl Sim {
 
     /// A chunk was sealed: no frame was given up that was acknowledged and that one of its servers holds
     /// whole, unless that may count as lost.
-    pub(crate) fn hear_of_seal(&mut self, chunk: ChunkId, record: &ChunkRecord) {
+    pub(crate) fn hear_of_seal(&mut self, chunk: ChunkId, record: &ChunkRecord, decided: u64) {
         let now = self.world.now().0;
         // Who counted as lost then may be back when more is heard of the chunk.
         let judged = self.reach.judged.insert(chunk, record.holes.clone());
@@ -193,7 +193,7 @@ impl Sim {
         for host in hosts.into_iter().filter(|host| lost != Some(*host)) {
             let whole = self.disk(host).whole_frames(chunk);
             let disk_failed = self.disk(host).disk_failed.is_some_and(|at| now - at >= OUT_OF_REACH);
-            let reached = self.reach.counts(host, now) && self.away != Some(host) && !disk_failed;
+            let reached = self.reach.counts(host, decided, now) && self.away != Some(host) && !disk_failed;
             for (start, end) in whole {
                 *held.entry(start).or_default() += 1;
                 let kept = record.keeps(start) && record.sealed.is_some_and(|length| end <= length);

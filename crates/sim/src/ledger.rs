@@ -35,6 +35,8 @@ pub struct Ledger {
     /// Chunks that are sealed, at which length, and heirs of which frames of which chunk they are made, since
     /// this was last taken.
     pub chunk_news: Vec<ChunkNews>,
+    /// When a record of a chunk was first on a disk, while it is not stable.
+    decided: BTreeMap<Vec<u8>, u64>,
     /// Names that changed, since this was last taken.
     pub name_news: Vec<NameNews>,
     lines: BTreeMap<Block, Line>,
@@ -49,8 +51,8 @@ pub struct Ledger {
 
 /// What the stable record of a chunk says.
 pub enum ChunkNews {
-    /// It is sealed: its servers have kept what is below stable before this was logged.
-    Sealed(ChunkId, Box<ChunkRecord>),
+    /// It is sealed: its servers have kept what is below stable before this was logged, which was then.
+    Sealed(ChunkId, Box<ChunkRecord>, u64),
     /// It is made of these frames of another one.
     Gathers(ChunkId, ChunkId, Pieces),
 }
@@ -200,7 +202,13 @@ impl Ledger {
         let line = self.lines.entry(tablet).or_default();
         let is_epoch_record = entry.kind == EntryKind::Epoch;
         let told = Told { is_epoch_record, is_unique: is_unique(&entry) };
-        match line.synced(host, &LoggedRecord { bytes, ..record.clone() }, told) {
+        let synced = line.synced(host, &LoggedRecord { bytes, ..record.clone() }, told);
+        let of_chunks =
+            entry.changes.iter().filter(|change| matches!(Key::decode(&change.key), Some(Key::Chunk(_))));
+        for value in of_chunks.filter_map(|change| change.value.clone()) {
+            self.decided.entry(value).or_insert(world.now().0);
+        }
+        match synced {
             Synced::Stable => {}
             Synced::Open => return world.counts.add("log records that other members lack"),
             Synced::Known => return world.counts.add("log records written again"),
@@ -226,9 +234,10 @@ impl Ledger {
                 world.tell(|| format!("{host:?} logged {key:?}: {value:?}"));
             }
         }
-        for change in &changes {
+        for (change, logged) in changes.iter().zip(&entry.changes) {
             if let (Key::Chunk(chunk), Some(Record::Chunk(record))) = change {
-                self.chunk_news.extend(news_of(*chunk, record));
+                let decided = logged.value.as_ref().and_then(|value| self.decided.remove(value));
+                self.chunk_news.extend(news_of(*chunk, record, decided.unwrap_or(world.now().0)));
             }
         }
         match witness::read(&record.bytes) {
@@ -322,12 +331,12 @@ fn block_of(record: &LoggedRecord) -> Block {
     record.serial.first_block().expect("records are of tablets that the cluster was made with")
 }
 
-fn news_of(chunk: ChunkId, record: &ChunkRecord) -> Option<ChunkNews> {
+fn news_of(chunk: ChunkId, record: &ChunkRecord, decided: u64) -> Option<ChunkNews> {
     match (&record.gather, record.sealed) {
         (Some(gather), _) if !gather.made => {
             Some(ChunkNews::Gathers(chunk, gather.from, gather.pieces.clone()))
         }
-        (_, Some(_)) => Some(ChunkNews::Sealed(chunk, Box::new(record.clone()))),
+        (_, Some(_)) => Some(ChunkNews::Sealed(chunk, Box::new(record.clone()), decided)),
         (_, None) => None,
     }
 }

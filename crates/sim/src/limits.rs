@@ -26,8 +26,8 @@ impl Limits {
         Limits { lease_holders, opens_per_session, id_range, jobs }
     }
 
-    /// What a server is configured with.
-    pub fn config(self, mutant: Option<Mutant>) -> Config {
+    /// What a server is configured with where directories are delegated, or are not.
+    pub fn config(self, mutant: Option<Mutant>, delegations: bool) -> Config {
         let mut config = Config::standard();
         // Small, so that cold reads, parts of listings and of snapshots happen.
         config.cache_entries_max = 64;
@@ -45,7 +45,9 @@ impl Limits {
         // commits are on the way.
         config.chunk_ttl = Duration::from_secs(15);
         config.scan_delay = Duration::from_millis(300);
-        config.writer_patience = Duration::from_secs(190);
+        // Longer than any server is away; where nothing is decided that cannot be decided anew, late commits
+        // are to be met.
+        config.writer_patience = Duration::from_secs(if delegations { 190 } else { 0 });
         config.scan_interval = Duration::from_secs(10);
         config.lost_timeout = Duration::from_secs(7);
         config.sweep_interval = Duration::from_millis(300);

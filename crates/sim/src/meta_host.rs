@@ -151,7 +151,7 @@ impl MetaHost {
         world.toggle(self.host);
         self.started_spoilt = self.spoilt.is_some();
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
-        let config = self.limits.config(self.planted.meta);
+        let config = self.limits.config(self.planted.meta, world.delegations);
         while self.crash_points.per_million > 0 && self.rng.chance(1, 8) {
             world.counts.add("fault: a crash inside recovery");
             self.recover(fresh, &config);

@@ -433,7 +433,9 @@ impl Recorder {
         match matching.next() {
             Some(index) => {
                 if let Event::Mutation { mutation, requests, .. } = &mut history.entries[index].event {
-                    *mutation = asked;
+                    if !matches!(mutation, Mutation::SetXattr { .. }) {
+                        *mutation = asked;
+                    }
                     requests.push(id);
                 }
                 Some(index)

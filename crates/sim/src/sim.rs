@@ -137,7 +137,7 @@ impl Sim {
         world.digests_commands = options.commands;
         world.told = options.told;
         world.copies = options.copies;
-        world.compares = options.compares;
+        (world.delegations, world.compares) = (options.delegations, options.compares);
         // Directories that lie in several tablets are not delegated.
         let scheme =
             if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };
@@ -376,7 +376,7 @@ impl Sim {
     fn hear_of_chunks(&mut self) {
         for news in std::mem::take(&mut self.ledger.chunk_news) {
             match news {
-                ChunkNews::Sealed(chunk, record) => self.hear_of_seal(chunk, &record),
+                ChunkNews::Sealed(chunk, record, decided) => self.hear_of_seal(chunk, &record, decided),
                 ChunkNews::Gathers(chunk, from, pieces) => self.recorder.gathers(chunk, from, &pieces),
             }
         }

@@ -65,6 +65,8 @@ pub struct World {
     pub digests_commands: bool,
     /// Of each tablet.
     pub copies: u8,
+    /// Whether clients ask for delegations.
+    pub delegations: bool,
     /// Whether servers have them compared, again and again.
     pub compares: bool,
     /// What servers know.
@@ -106,6 +108,7 @@ impl World {
             digest: Digest::default(),
             digests_commands: false,
             copies: 1,
+            delegations: false,
             compares: false,
             keys: ServerKeys::new(&cluster, enrolment),
             session_keys: BTreeMap::new(),

@@ -1,7 +1,7 @@
 //! What calls on the wire mean to the oracle, and which bytes of files they concern.
 
-use bearing_proto::client::{Body, Call, CommitMode};
-use bearing_types::NodeId;
+use bearing_proto::client::{AttributeChange, Body, Call, CommitMode, XattrChange};
+use bearing_types::{NodeId, XattrSpace};
 use bearing_workload::{Mutation, Seen, View};
 use std::iter;
 use std::ops::Range;
@@ -95,6 +95,17 @@ pub(super) fn is_same(a: &Mutation, b: &Mutation) -> bool {
             Mutation::SetAttributes { node, who, change, .. },
             Mutation::SetAttributes { node: node_b, who: who_b, change: change_b, .. },
         ) => (node, who, change) == (node_b, who_b, change_b),
+        // A list that says no more than permission bits is decided as these.
+        (
+            Mutation::SetXattr { node, who, name, change: XattrChange::Set { .. } },
+            Mutation::SetAttributes { node: node_b, who: who_b, change, .. },
+        ) => {
+            let mode_only = AttributeChange { mode: change.mode, ..AttributeChange::default() };
+            (node, who) == (node_b, who_b)
+                && name.space() == XattrSpace::AccessList
+                && change.mode.is_some()
+                && *change == mode_only
+        }
         _ => a == b,
     }
 }
