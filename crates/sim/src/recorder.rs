@@ -359,7 +359,7 @@ impl Recorder {
     pub fn has_committed(&self, host: HostId, node: NodeId, since: Mono, written: &Piece) -> bool {
         let whole = written.offset..written.end();
         let mut left = vec![whole];
-        for entry in self.history.entries.iter().rev().take_while(|entry| entry.invoked >= since) {
+        for entry in self.history.entries.iter().filter(|entry| entry.invoked >= since) {
             let Event::Mutation { mutation, outcome: MutationOutcome::Told(Ok(_)), .. } = &entry.event else {
                 continue;
             };
