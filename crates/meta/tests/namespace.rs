@@ -174,6 +174,19 @@ fn two_names_change_places_whatever_they_lead_to() {
         exchange(&mut cluster, (&root, "a"), (&root, "a")).unwrap();
         assert_eq!(cluster.lookup(ALICE, &root, "a"), Ok(a));
         assert_eq!(cluster.links(ALICE, a), Ok(3));
+        // Who saw a name and, after somebody renamed it, the other one saw one node twice.
+        let call = Call::Rename {
+            source: root.clone(),
+            source_name: name("none"),
+            target: root.clone(),
+            target_name: name("a"),
+            who: root_user(),
+            mode: RenameMode::Exchange,
+            moved: a.node,
+            replaced: Some(a.node),
+            keep_open: false,
+        };
+        assert_eq!(cluster.call(ALICE, position(&root, "a"), call), Err(Code::NotFound));
     });
 }
 

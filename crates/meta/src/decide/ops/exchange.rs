@@ -15,14 +15,14 @@ pub(super) fn exchange(view: &mut View, from: End, to: End, who: &Credentials, k
     let slot = namespace::find_existing(view, directory.node, hash, to.name)?;
     let other = slot.entry.clone();
     namespace::check_known(&other, known.replaced.ok_or(Code::Stale)?)?;
-    if known.moved == other.node.node {
-        // One name, or two of one node: as with rename, nothing happens.
-        view.nothing_to_do();
-        return Ok(Body::Done);
-    }
     let (node, file_type) = swap_source(view, from, &other, who)?;
     if node.node != known.moved {
         return Err(Stop::Refuse(Code::Stale));
+    }
+    if node == other.node {
+        // One name, or two of one node: as with rename, nothing happens.
+        view.nothing_to_do();
+        return Ok(Body::Done);
     }
     namespace::check_sticky(view, &Remover::of(to.grant.access, who.uid), other.node)?;
     let moves = [(node, file_type, from, to), (other.node, other.file_type, to, from)];
