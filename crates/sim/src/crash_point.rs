@@ -6,7 +6,9 @@ use bearing_workload::Seeded;
 use std::collections::BTreeMap;
 
 /// Steps that most runs do not get to.
-const RARE: [&str; 10] = [
+const RARE: [&str; 12] = [
+    "presumed abort",
+    "tablet left",
     "entries are void",
     "void entries are stable",
     "a move is given up",
