@@ -145,7 +145,9 @@ impl MemStore {
 
     /// All keys of a tablet can be read again. Whether there was one that could not.
     pub fn unspoil(&mut self, tablet: TabletSerial) -> bool {
-        self.keyspaces.get_mut(&tablet).is_some_and(|keyspace| keyspace.spoilt.take().is_some())
+        let held = [&mut self.keyspaces, &mut self.removing];
+        let held = held.into_iter().filter_map(|keyspaces| keyspaces.get_mut(&tablet));
+        held.filter_map(|keyspace| keyspace.spoilt.take()).count() > 0
     }
 
     /// While full, changes are refused.
