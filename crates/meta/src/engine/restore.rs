@@ -418,7 +418,7 @@ impl MetaServer {
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
         let register = self.startup.registers.get(&start).cloned();
         let register = register.filter(|(_, assigned)| assigned.epoch == epoch);
-        // Whoever fell silent meanwhile is a member no more and never comes round to it.
+        // A member that fell silent meanwhile is swapped out, and never takes the tablet.
         let may_come = register.as_ref().is_none_or(|(_, assigned)| assigned.members.contains(&leaving.to));
         if may_come && now.mono.since(leaving.since) < PATIENCE {
             if settled && now.mono.since(leaving.said) >= self.config.resend_interval {
