@@ -96,6 +96,8 @@ pub struct ClientHost {
     finished: VecDeque<(Ticket, Result<Answer, Code>)>,
     /// Servers have ended the session, and there is no other one yet.
     session_lost: bool,
+    /// Steps that it decided are lost, since it began.
+    steps_lost: bool,
     /// Operations of that time whose end means nothing any more.
     abandoned: BTreeSet<Ticket>,
     /// It has decided a change by itself since a program asked for something last.
@@ -144,6 +146,7 @@ impl ClientHost {
             last_found: None,
             finished: VecDeque::new(),
             session_lost: false,
+            steps_lost: false,
             abandoned: BTreeSet::new(),
             decided: false,
             restart_wanted: false,
@@ -198,7 +201,7 @@ impl ClientHost {
         self.asked.clear();
         self.wake_at = None;
         self.invalidating.clear();
-        self.session_lost = false;
+        (self.session_lost, self.steps_lost) = (false, false);
         self.abandoned.clear();
         self.restart_wanted = false;
         self.dying = None;
@@ -697,15 +700,21 @@ impl ClientHost {
                 let what = format!("a server refused what {:?} decided: {code:?}", self.host);
                 recorder.complaints.push(Complaint { promise: Promise::DecidedAlike, what });
             }
-            Note::StepsLost(count) => world.counts.add_many("client: decided changes lost", count),
+            Note::StepsLost(count) => {
+                world.counts.add_many("client: decided changes lost", count);
+                self.steps_lost = true;
+            }
             Note::WriteOut(node) => {
                 let begun = self.write_outs.entry(node).or_default();
                 begun.push(world.true_mono());
                 // Only the last ones can be asked for.
                 begun.drain(..begun.len().saturating_sub(16));
             }
-            Note::WritesLost(node, _) => {
+            Note::WritesLost(node, code) => {
                 world.counts.add("client: buffered writes lost");
+                if !self.steps_lost {
+                    recorder.writes_lost(self.host, node, code);
+                }
                 worker::writes_lost(self, node);
             }
             Note::SessionOpen(_) | Note::MapTaken(_) | Note::ChunkLost(_) | Note::ReplicaPassedOver(_) => {}

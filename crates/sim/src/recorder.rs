@@ -4,17 +4,15 @@
 //! It reads along at the client's wire. A change is known by what it asks; a commit, which no operation asks
 //! for by itself, becomes an entry of its own.
 
+mod frames;
 mod meaning;
 
 use crate::complaint::{Complaint, Promise};
 use crate::network::HostId;
 use crate::program::FileRun;
 use crate::world::World;
-use bearing_meta::ChunkRecord;
 use bearing_proto::client::{Answer, Call, CommitMode, Extent, Reply, Request};
-use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::delegation::{Change, Step};
-use bearing_proto::frame::{FrameHeader, frame_bytes};
 use bearing_types::{ChunkId, Code, Epoch, Lock, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
     Append, ClientId, Entry, Event, History, LockHold, Mutation, MutationOutcome, Piece, Query, RequestId,
@@ -24,23 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use frames::{DataAsked, Frame};
 use meaning::{cuts, is_same, mutation_of, replaces, seen_of, without};
-
-/// A frame that all servers of its chunk have acknowledged.
-struct Frame {
-    payload: Rc<Vec<u8>>,
-    /// The bytes of the whole frame in its chunk.
-    bytes: u64,
-    /// Data servers were asked to keep it, or the end of its chunk, and said that they did.
-    stable: bool,
-    /// More than one of them did: it outlives one server.
-    safe: bool,
-}
-
-enum DataAsked {
-    Append(ChunkId, Rc<Vec<u8>>, u64),
-    Sync(ChunkId, Vec<u64>),
-}
 
 /// A change that a client decided by itself.
 #[derive(Clone, Copy)]
@@ -534,28 +517,6 @@ impl Recorder {
         broken
     }
 
-    /// The bytes that extents stand for.
-    fn pieces_of(&mut self, host: HostId, extents: &[Extent]) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        for extent in extents {
-            let place = (extent.chunk.chunk, extent.frame);
-            let frame = self.frames.get(&place).map(|frame| &frame.payload);
-            let mut payloads = self.reborn.get(&place).into_iter().flatten().rev().chain(frame);
-            let (from, length) = (extent.skip as usize, extent.length as usize);
-            let bytes = payloads.find_map(|payload| payload.get(from..from + length));
-            match bytes {
-                Some(bytes) => pieces.push(Piece { offset: extent.file_offset, bytes: bytes.to_vec() }),
-                None => self.complain(format!("{host:?} commits {extent:?}, which was never acknowledged")),
-            }
-        }
-        pieces
-    }
-
-    fn note_frames(&mut self, index: usize, extents: &[Extent]) {
-        let frames = extents.iter().map(|extent| (extent.chunk.chunk, extent.frame)).collect();
-        self.commit_frames.insert(index, frames);
-    }
-
     fn sent_commit(
         &mut self,
         world: &World,
@@ -612,108 +573,6 @@ impl Recorder {
         self.committed.get(&(host, node)).copied()
     }
 
-    /// A client asks a data server.
-    pub fn data_sent(&mut self, session: SessionId, request: &DataRequest, bulk: &[u8]) {
-        let asked = match &request.call {
-            DataCall::Append { .. } => match FrameHeader::decode(bulk) {
-                Ok(header) => {
-                    let start = header.header_bytes as usize;
-                    let payload = bulk[start..start + header.payload_bytes as usize].to_vec();
-                    DataAsked::Append(request.chunk, Rc::new(payload), bulk.len() as u64)
-                }
-                Err(error) => return self.complain(format!("a client appends no frame: {error:?}")),
-            },
-            DataCall::AppendFrom { owner, source, .. } => {
-                let place = (source.chunk, source.frame);
-                let kept = self.frames.get(&place).map(|frame| &frame.payload);
-                let from = source.skip as usize..(source.skip + source.length) as usize;
-                let Some(bytes) = kept.and_then(|payload| payload.get(from)) else {
-                    let what = format!("a client copies a part of {place:?}, which was never acknowledged");
-                    return self.complain(what);
-                };
-                let payload = Rc::new(bytes.to_vec());
-                DataAsked::Append(request.chunk, payload, frame_bytes(owner, source.length))
-            }
-            DataCall::Sync { .. } => {
-                let range = (request.chunk, 0)..=(request.chunk, u64::MAX);
-                let frames = self.frames.range(range).map(|((_, frame), _)| *frame).collect();
-                DataAsked::Sync(request.chunk, frames)
-            }
-            _ => return,
-        };
-        self.asked.entry((session, request.id)).or_insert(asked);
-    }
-
-    /// A data server answers a client.
-    pub fn data_replied(&mut self, session: SessionId, reply: &DataReply) {
-        match (self.asked.get(&(session, reply.id)), &reply.result) {
-            (Some(DataAsked::Append(chunk, payload, bytes)), &Ok(DataBody::Appended { frame })) => {
-                let place = (*chunk, frame);
-                match self.frames.get(&place) {
-                    // The chunk was removed and brought back to life, of no use to anybody: no commit of this
-                    // will be taken.
-                    Some(kept) if kept.payload != *payload => {
-                        self.reborn.entry(place).or_default().push(Rc::clone(payload));
-                    }
-                    Some(_) => {}
-                    None => {
-                        let kept =
-                            Frame { payload: Rc::clone(payload), bytes: *bytes, stable: false, safe: false };
-                        self.frames.insert(place, kept);
-                    }
-                }
-            }
-            (Some(DataAsked::Sync(chunk, frames)), Ok(DataBody::Done)) => {
-                // What is made stable of a chunk that was brought back to life is not what files refer to.
-                let reborn = self.reborn.range((*chunk, 0)..=(*chunk, u64::MAX)).next().is_some();
-                for frame in frames.iter().filter(|_| !reborn) {
-                    if let Some(kept) = self.frames.get_mut(&(*chunk, *frame)) {
-                        (kept.stable, kept.safe) = (true, true);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Frames of a chunk lie in another one too, which is stable before anybody refers to it.
-    pub fn gathers(&mut self, chunk: ChunkId, from: ChunkId, pieces: &Pieces) {
-        let old = self.frames.range((from, 0)..=(from, u64::MAX));
-        let places: Vec<(u64, Frame)> = old
-            .filter_map(|((_, frame), kept)| {
-                let copy =
-                    Frame { payload: Rc::clone(&kept.payload), bytes: kept.bytes, stable: true, safe: true };
-                pieces.new_place(*frame).map(|place| (place, copy))
-            })
-            .collect();
-        for (place, frame) in places {
-            self.frames.entry((chunk, place)).or_insert(frame);
-        }
-    }
-
-    /// A chunk was sealed: servers keep what they hold stable before they tell how much that is. So many of
-    /// them hold the frame that begins at a place.
-    pub fn sealed(&mut self, chunk: ChunkId, record: &ChunkRecord, holders: impl Fn(u64) -> usize) {
-        for ((_, start), frame) in self.frames.range_mut((chunk, 0)..=(chunk, u64::MAX)) {
-            let kept =
-                record.keeps(*start) && record.sealed.is_some_and(|length| start + frame.bytes <= length);
-            frame.stable |= kept && holders(*start) > 0;
-            frame.safe |= kept && holders(*start) > 1;
-        }
-    }
-
-    /// The frames of a chunk that were acknowledged: where each begins, and whether servers said that it is
-    /// stable.
-    pub fn frames_of(&self, chunk: ChunkId) -> Vec<(u64, bool)> {
-        let frames = self.frames.range((chunk, 0)..=(chunk, u64::MAX));
-        frames.map(|((_, start), frame)| (*start, frame.stable)).collect()
-    }
-
-    /// Whether other bytes were acknowledged at one of its places: nobody refers to it any more.
-    pub fn was_reborn(&self, chunk: ChunkId) -> bool {
-        self.reborn.range((chunk, 0)..=(chunk, u64::MAX)).next().is_some()
-    }
-
     /// Whether somebody had a file open for writing, or cut it, at some time since.
     pub fn was_written_since(&self, node: NodeId, since: Mono) -> bool {
         let writes =
@@ -723,11 +582,6 @@ impl Recorder {
             late && matches!(&entry.event, Event::Mutation { mutation, .. } if cuts(mutation) == Some(node))
         };
         self.history.writers.iter().any(writes) || self.history.entries.iter().any(cuts)
-    }
-
-    /// Whether there are some frames, and none of them may be lost with a server.
-    pub fn are_safe(&self, frames: &[(ChunkId, u64)]) -> bool {
-        !frames.is_empty() && frames.iter().all(|frame| self.frames.get(frame).is_some_and(|kept| kept.safe))
     }
 }
 

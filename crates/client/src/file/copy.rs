@@ -89,7 +89,7 @@ impl Context {
         set_ids: SetIds,
     ) -> Result<(), Code> {
         if !plan.pieces.is_empty() {
-            self.copy_pieces((target, to), plan, set_ids).await?;
+            self.copy_pieces(to, plan, set_ids).await?;
         }
         for hole in &plan.holes {
             let is_last = hole.end == plan.range.end;
@@ -105,18 +105,13 @@ impl Context {
         Ok(())
     }
 
-    async fn copy_pieces(
-        &self,
-        (target, to): (OpenFile, NodeId),
-        plan: &Plan,
-        set_ids: SetIds,
-    ) -> Result<(), Code> {
+    async fn copy_pieces(&self, to: NodeId, plan: &Plan, set_ids: SetIds) -> Result<(), Code> {
         let job = self.with(|state| {
             let handle = state.files.handle(to)?;
             let size_min = plan.pieces.last().map_or(0, |piece| piece.range.end);
-            let (token, modified) = (state.files.token(target), state.io.now.wall);
+            let modified = state.io.now.wall;
             let (mode, pieces) = (CommitMode::Put, plan.pieces.clone());
-            Some(Job { handle, token, mode, pieces, size_min, modified, set_ids, is_part: false })
+            Some(Job { handle, mode, pieces, size_min, modified, set_ids, is_part: false })
         });
         let job = job.ok_or(Code::InvalidArgument)?;
         if !self.enter_gate(to).await {

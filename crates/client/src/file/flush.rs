@@ -356,8 +356,8 @@ impl Context {
                 continue;
             }
             // What is dirty is open for writing; without a token it was made here, and lost before its home
-            // heard of it.
-            let token = job.token.ok_or(Code::Io)?;
+            // heard of it. Asked for only now: the home may have heard of it while the frames were appended.
+            let token = self.with(|state| state.files.write_token(node)).ok_or(Code::Io)?;
             let (extents, size_min) = relative(job, part);
             let call = Call::Commit {
                 node: job.handle,

@@ -11,6 +11,7 @@ use bearing_proto::client::{
     XattrChange, XattrMode,
 };
 use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentEntry, LentIds, LentNode, Step};
+use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
@@ -170,6 +171,41 @@ fn a_chunk_is_finished_when_the_commits_that_were_decided_here_are_done() {
     }
     let open_and_append = ["open chunk avoiding []", "append"];
     assert_eq!(servers.log, [&open_and_append[..], &open_and_append, &["steps", "finish"]].concat());
+}
+
+#[test]
+fn what_is_being_appended_while_its_directory_is_given_back_is_committed_at_its_home() {
+    let (mut world, mut servers) = (with_root(), Servers::new(1));
+    let Operation::Create { directory, who, mut new, .. } = make("f") else { unreachable!() };
+    (new.file_type, new.target) = (FileType::Regular, Vec::new());
+    let create = Operation::Create { directory, name: name("f"), who, new, open: true };
+    let ticket = world.start(create);
+    let Ok(Answer::Opened(file, found)) = world.result(ticket) else { panic!("it is open") };
+    let node = found.node;
+    world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
+    let (number, _) = world.invalidations.pop().unwrap();
+    world.step(Event::Invalidated(number));
+    world.pass(Duration::from_millis(3));
+    let made = world.take_request();
+    world.start(Operation::Write { file, offset: Some(0), bytes: vec![7; 10], set_ids: SetIds::Keep });
+    let flush = world.start(Operation::Flush { file });
+    assert!(servers.answer_all(&mut world), "a chunk is opened");
+    let append = world.take_one();
+    assert!(matches!(append.message, Message::Data(_)), "{append:?}");
+    let key = Key::new([9; 32]);
+    let token = OpenToken::sign(node.node, SESSION, OpenRights::ReadWrite, &key);
+    let Body::Steps(mut told) = steps_done(&steps_of(&made).0) else { unreachable!() };
+    told.steps[0].token = Some(token);
+    world.reply_done(&made, Ok(Body::Steps(told)));
+    world.pass(Duration::from_millis(3));
+    let returning = world.take_request();
+    assert_eq!(steps_of(&returning), (vec![], vec![NodeId::ROOT]));
+    done(&mut world, &returning);
+    servers.put(node, "f");
+    world.sent.push(append);
+    assert_eq!(servers.run(&mut world, flush), Ok(Answer::Done));
+    assert_eq!(servers.log.last().map(String::as_str), Some("commit"));
+    assert!(!world.notes.iter().any(|note| matches!(note, Note::WritesLost(..))), "{:?}", world.notes);
 }
 
 /// Makes a file of root's in the directory, closed again.

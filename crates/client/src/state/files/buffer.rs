@@ -8,7 +8,6 @@ use crate::config::ClientConfig;
 use crate::run::{Awaited, promise};
 use bearing_proto::client::{CommitMode, Handle};
 use bearing_proto::frame::FrameOwner;
-use bearing_proto::grant::OpenToken;
 use bearing_proto::rules::FILE_BYTES_MAX;
 use bearing_types::{Code, Name, NodeId, SetIds, Wall};
 use std::ops::Range;
@@ -24,7 +23,6 @@ pub(crate) enum Next {
 /// What is being written out of one file.
 pub(crate) struct Job {
     pub handle: Handle,
-    pub token: Option<OpenToken>,
     pub mode: CommitMode,
     pub pieces: Vec<Piece>,
     pub size_min: u64,
@@ -160,7 +158,6 @@ impl Files {
         }
         Some(Job {
             handle: file.handle,
-            token: file.open_for.write(),
             mode,
             pieces: file.flushing.pieces().into_iter().map(|range| Piece { range, stored: None }).collect(),
             size_min: file.flushing.end().unwrap_or(0),

@@ -176,6 +176,11 @@ impl Files {
         self.files.get(&open.node)?.open_for.write()
     }
 
+    /// The right to write a file that somebody has open for writing.
+    pub fn write_token(&self, node: NodeId) -> Option<OpenToken> {
+        self.files.get(&node)?.open_for.write()
+    }
+
     /// What finds the node of an open file.
     pub fn handle(&self, node: NodeId) -> Option<Handle> {
         self.files.get(&node).map(|file| file.handle)
