@@ -69,6 +69,8 @@ pub struct Recorder {
     /// Commits that a sync said are stable: when, and whose.
     stable_commits: Vec<(Mono, RequestId)>,
     asked: BTreeMap<(SessionId, u64), DataAsked>,
+    /// The chunks that clients asked to be sealed.
+    seals: BTreeMap<RequestId, ChunkId>,
     /// Copies under way: the holes that they make are asked for by no operation.
     copies: BTreeSet<(HostId, NodeId)>,
     /// Frames that were acknowledged where there was another one before, in their order. A client may still
@@ -395,6 +397,9 @@ impl Recorder {
         }
         let Some(asked) = mutation_of(&request.call) else {
             self.beside.insert(id);
+            if let Call::SealChunk { chunk, .. } = &request.call {
+                self.seals.insert(id, chunk.chunk);
+            }
             return;
         };
         match &asked {
@@ -537,6 +542,7 @@ impl Recorder {
     /// A client gets a reply.
     pub fn replied(&mut self, world: &mut World, session: SessionId, reply: &Reply) {
         let id = RequestId { session, sequence: reply.sequence };
+        self.seal_replied(id, &reply.answer);
         let (Some(index), Answer::Done { epoch, result, .. }) =
             (self.commits.get(&id).copied(), &reply.answer)
         else {

@@ -3,11 +3,11 @@
 use super::Recorder;
 use crate::network::HostId;
 use bearing_meta::ChunkRecord;
-use bearing_proto::client::Extent;
+use bearing_proto::client::{Answer, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Pieces};
 use bearing_proto::frame::{FrameHeader, frame_bytes};
 use bearing_types::{ChunkId, Code, NodeId, SessionId};
-use bearing_workload::{Event, Mutation, Piece};
+use bearing_workload::{Event, Mutation, Piece, RequestId};
 use std::rc::Rc;
 
 /// A frame that all servers of its chunk have acknowledged.
@@ -19,7 +19,7 @@ pub(super) struct Frame {
     pub stable: bool,
     /// More than one of them did: it outlives one server.
     pub safe: bool,
-    /// Its chunk was sealed without it.
+    /// Its chunk was sealed without it, or cannot be: whoever may have it is lost.
     pub given_up: bool,
 }
 
@@ -143,6 +143,13 @@ impl Recorder {
             frame.stable |= kept && holders(*start) > 0;
             frame.safe |= kept && holders(*start) > 1;
             frame.given_up |= !kept;
+        }
+    }
+
+    pub(super) fn seal_replied(&mut self, id: RequestId, answer: &Answer) {
+        if let (Some(chunk), Answer::Done { result: Err(Code::Io), .. }) = (self.seals.get(&id), answer) {
+            let frames = self.frames.range_mut((*chunk, 0)..=(*chunk, u64::MAX));
+            frames.for_each(|(_, frame)| frame.given_up = true);
         }
     }
 
