@@ -5,7 +5,7 @@ mod cluster;
 
 use bearing_meta::{EntryKind, Event, Key, LogEntry, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
-use bearing_proto::client::{Answer, Body, Call, RenameMode};
+use bearing_proto::client::{Answer, Body, Call, LeaseKey, RenameMode};
 use bearing_proto::replication::{Append, EntryBytes, ReplicationMessage, SnapshotPart};
 use bearing_seams::TabletLog;
 use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId, TabletSerial};
@@ -137,6 +137,33 @@ fn renames_move_names_never_nodes() {
         assert_eq!(cluster.rename(ALICE, (&root, "missing"), (&root, "x")), Err(Code::NotFound));
         cluster.rename(ALICE, (&root, "b"), (&root, "b")).unwrap();
         assert_eq!(cluster.lookup(ALICE, &root, "b"), Ok(b));
+    });
+}
+
+#[test]
+fn names_that_changed_places_are_leased_to_who_asked_for_as_long_as_its_kernel_may_go_by_them() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let (a, a_grant) = cluster.make(ALICE, &root, "a");
+        let (b, b_grant) = cluster.make(ALICE, &root, "b");
+        let mut bobs = |directory| cluster.directory(BOB, directory).unwrap().grant;
+        let (bobs_a, bobs_b) = (bobs(a), bobs(b));
+        for number in 0..10 {
+            let text = format!("f{number}");
+            cluster.create(ALICE, &a_grant, &text).unwrap();
+            cluster.create(ALICE, &b_grant, &text).unwrap();
+            cluster.pass_with(&[ALICE, BOB], Duration::from_secs(4));
+            cluster.exchange(ALICE, (&a_grant, &text), (&b_grant, &text)).unwrap();
+            cluster.pass_with(&[ALICE, BOB], Duration::from_millis(2800));
+            for (directory, grant) in [(a, &bobs_a), (b, &bobs_b)] {
+                cluster.recalls.clear();
+                cluster.unlink(BOB, grant, &text).unwrap();
+                let key = LeaseKey::Name(directory.node, NameHash::of(NAME_KEY, &name(&text)));
+                let mut recalls = cluster.recalls.iter();
+                let recalled = recalls.any(|(of, recall)| *of == ALICE && recall.keys.contains(&key));
+                assert!(recalled, "{text} of {directory:?}: {:?}", cluster.recalls);
+            }
+        }
     });
 }
 

@@ -72,15 +72,12 @@ impl MetaServer {
     /// Notes what goes out with the reply. Gives the session if the horizon grows with the record that the
     /// reply writes.
     pub(crate) fn give_leases(&mut self, now: Now, job: &Job, effects: &mut Effects) -> Option<SessionId> {
-        let (JobWork::Request(session, request), Some(tablet)) =
-            (&job.work, self.tablets.get_mut(&job.tablet))
-        else {
+        let (Some(session), Some(tablet)) = (job.session(), self.tablets.get_mut(&job.tablet)) else {
             return None;
         };
         if effects.given.is_empty() && effects.handed.is_empty() {
             return None;
         }
-        let session = *session;
         let mut lease_ends: SmallVec<[(NodeId, Mono); 4]> = SmallVec::new();
         for (key, offer) in &effects.given {
             let until = tablet.leases.give(*key, session, *offer, now.mono);
@@ -94,6 +91,7 @@ impl MetaServer {
             let place = lease_ends.partition_point(|(of, _)| of <= node);
             let end = lease_ends[..place].last().filter(|(of, _)| of == node);
             let lease_end = end.map_or(now.mono, |(_, end)| *end);
+            let JobWork::Request(_, request) = &job.work else { continue };
             tablet.opens.give(session, *node, request.sequence, lease_end, &self.config);
         }
         // Stable before any lease leaves, so that a later owner knows whom to wait for. Another request of

@@ -208,11 +208,12 @@ impl MetaServer {
                 tablet.leases.lent(&effects.reserved);
             }
         }
-        // After the old leases are gone: a change may come with a lease on its own result.
-        let covered = self.give_leases(now, &job, &mut effects);
         if commit {
             self.add_protocol_records(&job, &decided, &mut effects);
         }
+        // After the old leases are gone: a change may come with a lease on its own result. What says who has
+        // it is no part of what is prepared.
+        let covered = self.give_leases(now, &job, &mut effects);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let usage = quota_table::usage_records(&tablet.quotas, &mut tablet.cache, &effects.batch);
         effects.batch.extend(usage);

@@ -21,7 +21,7 @@ use bearing_proto::delegation::LentIds;
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::{Deferred, Part, Promise, Question, Told};
 use bearing_types::{
-    Block, ChunkId, Code, LogIndex, NodeId, Now, Position, Sequence, ServerId, SessionId, Wall,
+    Block, ChunkId, Code, LogIndex, NameHash, NodeId, Now, Position, Sequence, ServerId, SessionId, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -540,6 +540,17 @@ impl<'a> View<'a> {
     /// A lease to go out with the reply, if a client asks.
     pub fn lease(&mut self, key: LeaseKey) -> LeaseMs {
         self.offer(key).length()
+    }
+
+    /// A name leads elsewhere after a rename, and the kernel of who asked keeps under it what it was told of
+    /// the other name, for as long as it was told: so long it is leased to it. This may be a part of the
+    /// change.
+    pub fn lease_moved(&mut self, directory: NodeId, hash: NameHash) {
+        let key = LeaseKey::Name(directory, hash);
+        let life = LeaseMs(self.config.lease_ttl_max.as_millis() as u32);
+        if self.known && self.session.is_some() && self.can_be_logged(key, life) {
+            self.given.push((key, Offer::Tracked(life)));
+        }
     }
 
     /// A lease on what nobody has asked for yet: long enough to be used, and only if it can be asked back.

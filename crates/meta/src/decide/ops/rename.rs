@@ -60,12 +60,9 @@ pub(super) fn decide(
     permission::admit(view, from_grant, who, Permission::CHANGE_ENTRIES)?;
     permission::admit(view, to_grant, who, Permission::CHANGE_ENTRIES)?;
     change(view, from, to, who, mode, known)?;
-    // A kernel keeps under the new name what it knew of the old one: so the new name is leased with the
-    // answer, and both are where two change places.
-    if mode == RenameMode::Exchange && view.tablet.contains(from.position()) {
-        view.lease(LeaseKey::Name(from.directory().node, from.hash()));
-    }
+    // A kernel keeps under the new name what it knew of the old one.
     let (directory, hash) = (to.directory().node, to.hash());
+    view.lease_moved(directory, hash);
     let entry = namespace::find_existing(view, directory, hash, to.name)?.entry;
     Ok(Body::Entry(namespace::entry_view(view, directory, hash, &entry)?, None))
 }

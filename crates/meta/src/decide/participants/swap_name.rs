@@ -20,5 +20,6 @@ pub(super) fn decide(
     view.lock(Key::Fragment(directory))?;
     let taken = Promise::Taken { node: slot.entry.node, file_type: slot.entry.file_type };
     namespace::swap(view, directory, hash, &slot, entry, access_version)?;
+    view.lease_moved(directory, hash);
     Ok(taken)
 }
