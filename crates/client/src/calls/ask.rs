@@ -3,7 +3,7 @@
 
 use crate::context::{Context, State};
 use crate::state::{Answered, DataAnswer, DataFailure, Phase};
-use bearing_proto::client::{Call, LeaseKey};
+use bearing_proto::client::{Call, LeaseKey, RenameMode};
 use bearing_proto::data::DataCall;
 use bearing_types::{ChunkId, Code, NodeId, Position, ServerId};
 use std::time::Duration;
@@ -122,14 +122,17 @@ impl Context {
     async fn ask(
         &self,
         position: Option<Position>,
-        call: Call,
+        mut call: Call,
         patience: Duration,
     ) -> Result<Answered, Code> {
         let asked = self.with(|state| match state.session.phase() {
             Phase::Over(code) => Err(code),
             // Of a session that is gone: what it began cannot go on in another one.
             Phase::Enrolling | Phase::Lost => Err(Code::Io),
-            Phase::Opening | Phase::Open => Ok(state.requests.ask(position, call, patience, &mut state.io)),
+            Phase::Opening | Phase::Open => {
+                state.say_what_is_open(&mut call);
+                Ok(state.requests.ask(position, call, patience, &mut state.io))
+            }
         });
         asked?.await
     }
@@ -151,6 +154,19 @@ impl Context {
 }
 
 impl State {
+    /// A file that is about to lose a name may have been opened since the operation looked.
+    fn say_what_is_open(&mut self, call: &mut Call) {
+        let (node, keep_open) = match call {
+            Call::Unlink { node, keep_open, .. } => (*node, keep_open),
+            // Nothing goes by an exchange.
+            Call::Rename { mode, replaced: Some(node), keep_open, .. } if *mode != RenameMode::Exchange => {
+                (*node, keep_open)
+            }
+            _ => return,
+        };
+        *keep_open |= self.files.name_goes(node);
+    }
+
     /// How long a call is tried. What stores bytes and names that a program was told are written is tried for
     /// longer than a server is away, except when the session is being ended.
     fn patience_for(&self, call: &Call) -> Duration {

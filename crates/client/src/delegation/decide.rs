@@ -3,6 +3,7 @@
 //! them, while the directory is suspended.
 
 use crate::context::{Context, State};
+use crate::event::Invalidation;
 use crate::operation::{Answer, Found, ListPart, Listed, OpenFile, Remaining};
 use crate::state::lease::{Directory, Seen};
 use crate::state::lent::{Lent, LocalDirectory, LocalEntry, Ours, Place};
@@ -526,6 +527,12 @@ impl State {
             self.image(target).remove(new_cookie, now);
         }
         self.image(source).remove(old_cookie, now);
+        let grant = self.image(source).body.clone();
+        if self.cache.kernel_may_go_by(&grant, from.name, self.io.now.mono) {
+            // It was told under a lease that may outlive the one on all names of the directory.
+            let name = to.name.clone();
+            self.invalidate([Invalidation::Entry { directory: target, name }]);
+        }
         let entry = LocalEntry { name: to.name.clone(), ..moved.clone() };
         self.image(target).insert(new_cookie, entry, now);
         let node = moved.node.node;

@@ -51,7 +51,10 @@ impl State {
         let Some(asked) = directories.next() else { return };
         let handle = asked.view.node.node;
         // Recalled before it came: then it is as if it had never been lent.
-        if !self.leases.may_take(LeaseKey::Delegation(handle.node), handle.home, stamp) {
+        // Or its return is on its way, which would end this.
+        if !self.leases.may_take(LeaseKey::Delegation(handle.node), handle.home, stamp)
+            || self.delegations.is_returning(handle.node)
+        {
             return;
         }
         let now = self.io.now.mono;
@@ -182,17 +185,23 @@ impl Context {
     /// lent to us.
     pub(crate) async fn suspend(&self, directory: NodeId) {
         self.settled(directory).await;
-        let tablet = self.with(|state| {
+        let begun = self.with(|state| {
             let tablet = state.delegations.directory(directory)?.tablet;
+            let incarnation = state.delegations.lent(tablet)?.incarnation();
             state.delegations.begin_moving(directory);
             state.not_again(directory, SUSPENDED);
-            Some(tablet)
+            Some((tablet, incarnation))
         });
-        let Some(tablet) = tablet else { return };
+        let Some((tablet, incarnation)) = begun else { return };
+        // If the tablet is lost meanwhile, nothing of it moves any more; and what is lent later is not this.
+        let goes_on =
+            |state: &State| state.delegations.lent(tablet).map(Lent::incarnation) == Some(incarnation);
         self.write_out_tablet(tablet).await;
-        // If that fails it is lost, and not ours any more either.
         let _ = self.flush_steps(tablet).await;
         self.with(|state| {
+            if !goes_on(state) {
+                return;
+            }
             for node in state.delegations.to_publish(directory) {
                 state.publish(node);
             }
@@ -200,7 +209,13 @@ impl Context {
                 state.drop_leases(&[LeaseKey::Content(directory)]);
             }
             state.io.step("delegation suspended");
-            state.delegations.moved(directory);
+        });
+        // What was decided of its nodes meanwhile comes before what their home decides.
+        let _ = self.flush_steps(tablet).await;
+        self.with(|state| {
+            if goes_on(state) {
+                state.delegations.moved(directory);
+            }
         });
     }
 

@@ -351,7 +351,14 @@ impl Context {
         let extents_max = self.with(|state| state.io.config.commit_extents_max);
         for part in extents.chunks(extents_max) {
             let opened = opened_for(places, part);
-            if self.with(|state| state.commit_ours(node, job, part, opened.clone())) {
+            let commit_ours = || self.with(|state| state.commit_ours(node, job, part, opened.clone()));
+            let mut ours = commit_ours();
+            if !ours {
+                // Its home hears of what was decided before first.
+                self.catch_up(node).await;
+                ours = commit_ours();
+            }
+            if ours {
                 self.count_committed(part);
                 continue;
             }

@@ -34,6 +34,7 @@ impl Context {
 
     /// Asks for attributes, whatever is cached.
     pub(crate) async fn ask_attributes(&self, node: Handle) -> Result<Found, Code> {
+        self.catch_up(node.node).await;
         let answered = self.call(node.home, Call::Attributes { node }).await?;
         self.with(|state| {
             state.io.counters.attribute_misses += 1;

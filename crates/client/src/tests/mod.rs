@@ -19,5 +19,6 @@ mod renewals;
 mod requests;
 mod rights;
 mod servers;
+mod suspended;
 mod syncs;
 pub(crate) mod world;

@@ -149,6 +149,12 @@ impl Cache {
         Some((named, first))
     }
 
+    /// Whether the kernel was told of a name that was leased by itself, and may go by it yet.
+    pub fn kernel_may_go_by(&mut self, grant: &GrantBody, name: &Name, now: Mono) -> bool {
+        let cached = self.names.get(grant.seat.node, grant.name_key, name);
+        cached.is_some_and(|cached| cached.kernel_may_go_by_it(now))
+    }
+
     /// A file was read, and its home hears of that.
     pub fn note_access(&mut self, node: NodeId, at: Wall) {
         if let Some(cached) = self.nodes.get(&node) {

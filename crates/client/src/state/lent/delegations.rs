@@ -375,7 +375,12 @@ impl Delegations {
 
     /// Whether a directory may be asked for at all.
     pub fn may_ask(&self, directory: NodeId) -> bool {
-        !self.is_moving(directory) && !self.returning.contains(&directory)
+        !self.is_moving(directory) && !self.is_returning(directory)
+    }
+
+    /// Whether a directory is being given back, and its home has not said that it was.
+    pub fn is_returning(&self, directory: NodeId) -> bool {
+        self.returning.contains(&directory)
     }
 
     /// A directory of so many entries, which is not ours, was changed. Whether it is worth asking for.

@@ -119,10 +119,13 @@ impl OurNodes {
         }
     }
 
-    /// Those of a tablet that have no name any more.
+    /// Those of a tablet that have no name any more, and of which their home has heard: who has one open that
+    /// it has not heard of has no right yet to write it there.
     pub fn nameless(&self, tablet: Block) -> impl Iterator<Item = NodeId> + '_ {
-        let of_tablet = move |node: &NodeId| self.get(*node).is_some_and(|ours| ours.tablet() == tablet);
-        self.nameless.iter().copied().filter(of_tablet)
+        let heard = |ours: &Ours| !ours.made_here || ours.mac.is_some();
+        let known =
+            move |node: &NodeId| self.get(*node).is_some_and(|ours| ours.tablet() == tablet && heard(ours));
+        self.nameless.iter().copied().filter(known)
     }
 
     /// All of a tablet.
